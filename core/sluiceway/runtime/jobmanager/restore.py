@@ -14,14 +14,8 @@ from sluiceway.config.settings import Settings
 from sluiceway.engine import Services
 from sluiceway.errors import ConfigurationError, IncompatibleStateError
 from sluiceway.graph import JobGraph
+from sluiceway.runtime.jobmanager.restore_checks import refusals, saved_key_groups, wrong_key_groups
 from sluiceway.runtime.jobmanager.resume import find_newest, find_resumable
-from sluiceway.runtime.jobmanager.state_compatibility import (
-    check_states,
-    refusals,
-    saved_key_groups,
-    saved_metadata,
-    wrong_key_groups,
-)
 from sluiceway.runtime.logging.engine_log import INFO, WARNING, log
 from sluiceway.runtime.task.snapshot import JobSnapshot
 
@@ -81,6 +75,9 @@ def restore_from(settings: Settings, graph: JobGraph, services: Services) -> Job
         raise IncompatibleStateError(problem)
     if not settings.allow_dropped_state:
         restored.check_known(graph)
+    # It loads operators that most jobs have not, so only a restore does.
+    from sluiceway.runtime.jobmanager.state_compatibility import check_states, saved_metadata
+
     check_states(saved_metadata(storage, directory, metadata, services), graph, settings, services)
     return restored
 

@@ -12,13 +12,14 @@ from sluiceway.checkpoint.native_files import with_rows
 from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.config.settings import Settings
 from sluiceway.engine import Services
-from sluiceway.errors import IncompatibleStateError, SluicewayError
+from sluiceway.errors import IncompatibleStateError
 from sluiceway.graph import JobGraph
 from sluiceway.graph.state_discovery import may_ask_for
 from sluiceway.network.channel_state import EdgeName
 from sluiceway.operators.state_access import OF_FUNCTIONS, unclaimed
 from sluiceway.operators.timer_service import DUE
 from sluiceway.runtime.jobmanager.declared_state import Declared, declared_states
+from sluiceway.runtime.jobmanager.restore_checks import refusals, saved_key_groups, wrong_key_groups
 from sluiceway.runtime.jobmanager.resume import find_newest
 from sluiceway.runtime.task.snapshot import JobSnapshot, edge_names
 from sluiceway.serializers import decode_blocks
@@ -335,53 +336,3 @@ def _type(meta: StateMeta | None) -> str:
         return ""
     kind = meta.declared or meta.kind.value
     return f"{kind} of {meta.type_name}" if meta.type_name else kind
-
-
-def saved_key_groups(metadata: CheckpointMetadata) -> dict[str, int]:
-    """By uid of a step with keyed state, the number of its key groups."""
-    return {
-        operator.uid: vertex.max_parallelism
-        for vertex in metadata.vertices
-        for subtask in vertex.subtasks
-        for operator in subtask.operators
-        if operator.keyed is not None
-    }
-
-
-def wrong_key_groups(saved: Mapping[str, int], graph: JobGraph) -> dict[str, str]:
-    """By uid, what is wrong with the number of key groups."""
-    now = {node.uid: vertex for vertex in graph.vertices for node in vertex.nodes}
-    wrong = {}
-    for uid in sorted(saved.keys() & now.keys()):
-        groups, vertex = saved[uid], now[uid]
-        told = f"the state of step {uid!r} was saved in {groups} key groups, and the job "
-        if vertex.parallelism > groups:
-            wrong[uid] = (
-                f"{told}has {vertex.parallelism} subtasks for it: its parallelism can be {groups} at the most, "
-                "for ever"
-            )
-        elif vertex.max_parallelism != groups:
-            wrong[uid] = (
-                f"{told}divides it into {vertex.max_parallelism}: set max-parallelism to {groups}, or leave it out"
-            )
-    return wrong
-
-
-def refusals(metadata: CheckpointMetadata, services: Services) -> dict[str, str]:
-    """By uid, why keyed state cannot be read that is in the files of a state backend."""
-    formats: dict[str, str] = {}
-    for operator in (o for v in metadata.vertices for s in v.subtasks for o in s.operators):
-        if operator.keyed is not None and operator.keyed.native is not None:
-            formats[operator.uid] = operator.keyed.native.format.partition(" ")[0]
-    problems: dict[str, SluicewayError] = {}
-    for name in set(formats.values()):
-        try:
-            services.state_backend(name)
-        except SluicewayError as error:
-            problems[name] = error
-    return {
-        uid: f"the state of step {uid!r} is in files of state backend {name!r}, which any other backend goes on "
-        f"from, but only that one reads: {problems[name]}"
-        for uid, name in formats.items()
-        if name in problems
-    }

@@ -1,0 +1,62 @@
+"""Checks of a checkpoint's metadata before a job is restored from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sluiceway.checkpoint import CheckpointMetadata
+from sluiceway.engine import Services
+from sluiceway.errors import SluicewayError
+from sluiceway.graph import JobGraph
+
+__all__ = ["refusals", "saved_key_groups", "wrong_key_groups"]
+
+
+def saved_key_groups(metadata: CheckpointMetadata) -> dict[str, int]:
+    """Return the number of key groups by uid of a step with keyed state."""
+    return {
+        operator.uid: vertex.max_parallelism
+        for vertex in metadata.vertices
+        for subtask in vertex.subtasks
+        for operator in subtask.operators
+        if operator.keyed is not None
+    }
+
+
+def wrong_key_groups(saved: Mapping[str, int], graph: JobGraph) -> dict[str, str]:
+    """Return by uid the problems with the number of key groups."""
+    now = {node.uid: vertex for vertex in graph.vertices for node in vertex.nodes}
+    wrong = {}
+    for uid in sorted(saved.keys() & now.keys()):
+        groups, vertex = saved[uid], now[uid]
+        told = f"the state of step {uid!r} was saved in {groups} key groups, and the job "
+        if vertex.parallelism > groups:
+            wrong[uid] = (
+                f"{told}has {vertex.parallelism} subtasks for it: its parallelism can be {groups} at the most, "
+                "for ever"
+            )
+        elif vertex.max_parallelism != groups:
+            wrong[uid] = (
+                f"{told}divides it into {vertex.max_parallelism}: set max-parallelism to {groups}, or leave it out"
+            )
+    return wrong
+
+
+def refusals(metadata: CheckpointMetadata, services: Services) -> dict[str, str]:
+    """Return by uid why keyed state in the files of a state backend cannot be read."""
+    formats: dict[str, str] = {}
+    for operator in (o for v in metadata.vertices for s in v.subtasks for o in s.operators):
+        if operator.keyed is not None and operator.keyed.native is not None:
+            formats[operator.uid] = operator.keyed.native.format.partition(" ")[0]
+    problems: dict[str, SluicewayError] = {}
+    for name in set(formats.values()):
+        try:
+            services.state_backend(name)
+        except SluicewayError as error:
+            problems[name] = error
+    return {
+        uid: f"the state of step {uid!r} is in files of state backend {name!r}, which any other backend goes on "
+        f"from, but only that one reads: {problems[name]}"
+        for uid, name in formats.items()
+        if name in problems
+    }
