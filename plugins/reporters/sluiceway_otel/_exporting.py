@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from time import monotonic
 from typing import Final, Protocol
+from urllib.parse import urlsplit
 
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -27,6 +29,8 @@ _AT_THE_END_S: Final = 5.0
 """Longest time that the end of the process waits for the last export."""
 _BATCH: Final = 512
 _REASON: Final = 500
+_ATTEMPT: Final = re.compile(r"^Transient error | encountered while exporting .*$", re.DOTALL)
+"""What the library's message has besides the reason."""
 
 
 class SpanQueue(SpanProcessor):  # type: ignore[misc] # mypy is not shown the library
@@ -60,14 +64,22 @@ class _Exporter(Protocol):
 
 
 class _Target:
-    """One URL: says once that it cannot be reached, and why, without its headers and passwords."""
+    """One URL: says once that it cannot be reached, and why, without its headers and passwords.
 
-    def __init__(self, url: str, headers: Sequence[str], exporter: _Exporter) -> None:
+    Args:
+        url: the URL.
+        headers: values of the headers.
+        exporter: sends there.
+        told: hosts of which this was said, shared by the targets.
+    """
+
+    def __init__(self, url: str, headers: Sequence[str], exporter: _Exporter, told: set[str]) -> None:
         self.reachable = True
         self._url = redact(url)
         self._secrets = [secret for secret in headers if secret]
         self._exporter = exporter
-        self._told = False
+        self._host = urlsplit(url).netloc
+        self._told = told
         self._reason = ""
         self._hurry = False
 
@@ -80,9 +92,9 @@ class _Target:
             except Exception as error:
                 self.reachable = False
                 self._reason = f"{type(error).__name__}: {error}"
-        if not self.reachable and not self._told:
-            self._told = True
-            reason = self._reason or "no reason was given"
+        if not self.reachable and self._host not in self._told:
+            self._told.add(self._host)
+            reason = _ATTEMPT.sub("", self._reason) or "no reason was given"
             for secret in self._secrets:
                 reason = reason.replace(secret, HIDDEN)
             _log.warning(
@@ -94,7 +106,7 @@ class _Target:
     def hurry(self) -> None:
         """Try each export once from now on, and end the wait for another attempt."""
         self._hurry = True
-        if not self.reachable:
+        if self._reason:  # the last export has failed, or one waits for another attempt now
             self.shutdown()
 
     def shutdown(self) -> None:
@@ -130,11 +142,12 @@ class Exporting:
         self._traces: tuple[OTLPSpanExporter, _Target] | None = None
         self.reader = InMemoryMetricReader()
         # The library shows headers that it cannot parse, and the options have refused those already.
+        told: set[str] = set()
         with _libraries_say(lambda text: None):
             if options.metrics_url:
                 metrics = OTLPMetricExporter(options.metrics_url, headers=dict(options.metrics_headers))
                 secrets = tuple(options.metrics_headers.values())
-                self._metrics = metrics, _Target(options.metrics_url, secrets, metrics)
+                self._metrics = metrics, _Target(options.metrics_url, secrets, metrics, told)
                 self.reader = InMemoryMetricReader(
                     preferred_temporality=metrics._preferred_temporality,
                     preferred_aggregation=metrics._preferred_aggregation,
@@ -142,7 +155,7 @@ class Exporting:
             if options.traces_url:
                 traces = OTLPSpanExporter(options.traces_url, headers=dict(options.traces_headers))
                 secrets = tuple(options.traces_headers.values())
-                self._traces = traces, _Target(options.traces_url, secrets, traces)
+                self._traces = traces, _Target(options.traces_url, secrets, traces, told)
 
     def start(self) -> None:
         """Export from now on."""
