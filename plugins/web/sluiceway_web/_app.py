@@ -35,7 +35,6 @@ from sluiceway_web._context import Context
 from sluiceway_web._errors import RequestError, error_response
 from sluiceway_web._openapi import openapi
 from sluiceway_web._operations import Operations
-from sluiceway_web._process_figures import ProcessSampler
 from sluiceway_web._programs import Programs
 from sluiceway_web._sampler import Sampler
 from sluiceway_web._stacks import StackRecorder
@@ -87,7 +86,6 @@ def make_app(monitor: Monitor, options: WebOptions) -> Starlette:
     """Return the application over a monitor."""
     sampler = Sampler(monitor)
     stacks = StackRecorder(sampler)
-    processes = ProcessSampler(sampler)
     programs = Programs()
 
     @asynccontextmanager
@@ -100,7 +98,7 @@ def make_app(monitor: Monitor, options: WebOptions) -> Starlette:
             with suppress(asyncio.CancelledError):
                 await readings
             await stacks.close()
-            await processes.close()
+            await sampler.processes.close()
             await programs.close()
 
     app = Starlette(
@@ -121,7 +119,6 @@ def make_app(monitor: Monitor, options: WebOptions) -> Starlette:
     )
     app.state.context = Context(sampler, options)
     app.state.stacks = stacks
-    app.state.processes = processes
     app.state.operations = Operations()
     app.state.programs = programs
     return app

@@ -17,6 +17,7 @@ from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, JobInfo
 from sluiceway.monitoring.losses import losses, why_lost
 from sluiceway.monitoring.rates import SubtaskRates
 from sluiceway.monitoring.split_diagnosis import source_splits
+from sluiceway_web._cluster_page import cluster_page
 from sluiceway_web._context import context_of
 from sluiceway_web._errors import RequestError, error_response
 from sluiceway_web._ids import vertex_id
@@ -215,7 +216,7 @@ def _checkpoint(info: CheckpointInfo) -> dict[str, Any]:
     }
 
 
-_PAGES: Final = {"jobs": _jobs, "job": _job}
+_PAGES: Final = {"cluster": cluster_page, "jobs": _jobs, "job": _job}
 
 
 class _Streams:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from sluiceway.monitoring.processes import JOB_MANAGER, ProcessFigures, ProcessReadings
+from sluiceway.monitoring.processes import JOB_MANAGER, ProcessFigures, ProcessMonitor, ProcessReadings
 from sluiceway_web import _answers as a
 from sluiceway_web._errors import RequestError
-from sluiceway_web._sampler import Sampler
 
-__all__ = ["LOCAL", "ProcessSampler", "chosen", "figures_of", "metrics_of"]
+__all__ = ["HISTORY", "LOCAL", "ProcessSampler", "chosen", "figures_of", "metrics_of"]
 
 LOCAL: Final = "local"
 """Id of the one process of a job without workers, in place of a worker."""
+HISTORY: Final = 60
+"""Figures of a process that are kept."""
 _FRESH_S: Final = 1.0
 _STALE_S: Final = 30.0
 _PATIENCE_S: Final = 0.3
@@ -27,11 +29,18 @@ class ProcessSampler:
     """Asks for the figures of all processes at most once a second. In the event loop's thread.
 
     Args:
-        sampler: gives access to the cluster.
+        monitor: the cluster.
+        ask: calls a method of it in a helper thread.
     """
 
-    def __init__(self, sampler: Sampler) -> None:
-        self._sampler = sampler
+    def __init__(
+        self,
+        monitor: ProcessMonitor,
+        ask: Callable[[Callable[[], ProcessReadings]], Awaitable[ProcessReadings]],
+    ) -> None:
+        self._monitor = monitor
+        self._ask = ask
+        self._history: dict[str, deque[ProcessFigures]] = {}
         self._last: ProcessReadings | None = None
         self._taken = float("-inf")
         self._asking: asyncio.Task[ProcessReadings] | None = None
@@ -56,9 +65,17 @@ class ProcessSampler:
             await asyncio.gather(self._asking, return_exceptions=True)
 
     async def _take(self) -> ProcessReadings:
-        self._last = await self._sampler.ask(self._sampler.monitor.processes.figures)
+        self._last = await self._ask(self._monitor.figures)
         self._taken = time.monotonic()
+        before = self._history
+        self._history = {f.process: before.get(f.process) or deque(maxlen=HISTORY) for f in self._last.figures}
+        for figures in self._last.figures:
+            self._history[figures.process].append(figures)
         return self._last
+
+    def history(self, process: str) -> list[ProcessFigures]:
+        """Return the last figures of a process, oldest first, taken while somebody looked."""
+        return list(self._history.get(process, ()))
 
 
 def figures_of(readings: ProcessReadings, name: str) -> ProcessFigures | None:

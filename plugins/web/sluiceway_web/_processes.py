@@ -13,10 +13,10 @@ from sluiceway.monitoring.processes import JOB_MANAGER, ProcessFigures, ProcessR
 from sluiceway_web import _answers as a
 from sluiceway_web._context import context_of, get
 from sluiceway_web._errors import RequestError
-from sluiceway_web._process_figures import LOCAL, ProcessSampler, chosen, figures_of, metrics_of
+from sluiceway_web._process_figures import LOCAL, chosen, figures_of, metrics_of
 from sluiceway_web._shapes import aggregated
 
-__all__ = ["process_of", "readings_of", "routes", "workers_of"]
+__all__ = ["process_of", "readings_of", "routes", "tasks_on", "workers_of"]
 
 
 def workers_of(cluster: ClusterInfo) -> list[WorkerInfo]:
@@ -29,8 +29,7 @@ def workers_of(cluster: ClusterInfo) -> list[WorkerInfo]:
 
 async def readings_of(request: Request) -> ProcessReadings:
     """Return the figures of all processes. Raises RequestError."""
-    sampler: ProcessSampler = request.app.state.processes
-    return await sampler.readings()
+    return await context_of(request).sampler.processes.readings()
 
 
 async def process_of(request: Request) -> str:
@@ -44,12 +43,17 @@ async def process_of(request: Request) -> str:
     return JOB_MANAGER if wanted == LOCAL else wanted
 
 
-def _task_manager(cluster: ClusterInfo, worker: WorkerInfo, figures: ProcessFigures | None) -> a.TaskManager:
-    used = sum(
-        (t.worker or LOCAL) == worker.name and t.state == "running"
+def tasks_on(cluster: ClusterInfo, worker: str) -> int:
+    """Return the number of subtasks that run on a worker."""
+    return sum(
+        (t.worker or LOCAL) == worker and t.state == "running"
         for metrics in cluster.figures.values()
         for t in metrics.subtasks
     )
+
+
+def _task_manager(cluster: ClusterInfo, worker: WorkerInfo, figures: ProcessFigures | None) -> a.TaskManager:
+    used = tasks_on(cluster, worker.name)
     nothing = {
         "cpuCores": 0.0,
         "taskHeapMemory": 0,

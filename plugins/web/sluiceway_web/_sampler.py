@@ -18,6 +18,7 @@ from sluiceway.monitoring.monitor import Monitor
 from sluiceway.monitoring.rates import RateMeter, SubtaskRates
 from sluiceway_web._errors import RequestError
 from sluiceway_web._ids import find_job
+from sluiceway_web._process_figures import ProcessSampler
 
 __all__ = ["HISTORY", "Point", "Reading", "Sampler"]
 
@@ -90,6 +91,7 @@ class Sampler:
         self._history: dict[str, deque[Point]] = {}
         self.key_samples: OrderedDict[tuple[str, int], tuple[float, list[KeySample]]] = OrderedDict()
         """Last counts of keys by job and vertex, with their monotonic time."""
+        self.processes = ProcessSampler(monitor.processes, self.ask)
 
     async def run(self) -> None:
         """Take readings while somebody looks. Until it is cancelled."""

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from patience import PATIENT_S, until
 from plugins.web.conftest import Page
+from plugins.web.test_pages import Tab, browser
 
 from sluiceway_web import _answers as a
 
@@ -198,6 +199,43 @@ def test_configuration_with_origins(cluster: Cluster) -> None:
     secret = json.loads((cluster.place / "home" / "cluster.json").read_text())["secret"]
     for path in ("/jobmanager/environment", "/jobmanager/config", "/overview", "/taskmanagers"):
         assert secret.encode() not in cluster.page.request("GET", path)[2]
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with browser() as found:
+        yield found
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 400)])
+def test_the_pages_of_the_cluster(cluster: Cluster, chromium: Any, scheme: str, width: int) -> None:
+    tab = Tab(chromium, scheme, width)
+    page = tab.page
+    page.goto(cluster.page.link)
+    page.get_by_role("link", name="Cluster").click()
+    row = page.get_by_role("row", name=re.compile("^Log of worker-1"))
+    row.get_by_text(re.compile(r"^[\d.]+ MiB$")).first.wait_for()
+    row.get_by_role("img", name="CPU of worker-1").wait_for()  # after two figures
+    page.get_by_role("link", name="Threads of worker-1").focus()
+    page.keyboard.press("Enter")
+    tab.wait("runs map(wait) (1/1) of talk-1")
+    page.get_by_label("Process").select_option("jobmanager")
+    page.locator("pre", has_text="dispatcher").first.wait_for(state="attached")
+    page.get_by_role("link", name="Logs").click()
+    page.get_by_role("combobox").first.select_option("worker-1.jsonl")
+    page.locator(".line", has_text="number 0: <b>&amp;</b>").wait_for()
+    page.get_by_label("Search").fill("NUMBER 2")
+    page.wait_for_function("document.querySelectorAll('.log .line').length === 1")
+    page.get_by_label("Level").select_option("ERROR")
+    page.wait_for_function("document.querySelectorAll('.log .line').length === 0")
+    page.get_by_role("link", name="Configuration").click()
+    page.get_by_role("cell", name="--workers").wait_for()
+    page.get_by_role("cell", name="SLUICEWAY_NETWORK_BUFFERS").first.wait_for()
+    assert page.get_by_role("button", name="End cluster").count() == 1
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert tab.problems == []
+    assert tab.hosts == {f"127.0.0.1:{cluster.page.port}"}
+    tab.context.close()
 
 
 def test_the_cluster_is_ended(cluster: Cluster) -> None:

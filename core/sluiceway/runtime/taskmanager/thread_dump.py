@@ -19,6 +19,8 @@ __all__ = ["dump_threads"]
 
 _MOST_THREADS: Final = 1_000
 _MOST_FRAMES: Final = 256
+_GENERATED: Final = "<sluiceway"
+"""Beginning of the file names of loops that the engine has generated."""
 _TURN: Final = TaskletLoop._step.__code__
 
 
@@ -68,5 +70,9 @@ def _task(turn: FrameType, innermost: FrameType) -> str:
 
 def _place(frame: FrameType) -> str:
     code = frame.f_code
+    if code.co_filename.startswith(_GENERATED):
+        return (
+            f"sluiceway: loop of {code.co_filename.removeprefix(_GENERATED).strip(' :<>')} (line {frame.f_lineno})"
+        )
     module = frame.f_globals.get("__name__", "?")
     return f"{module}.{code.co_qualname} ({PurePath(code.co_filename).name}:{frame.f_lineno})"

@@ -26,6 +26,14 @@ export function Sparkline({ values }) {
     <polyline class="spark" points=${points} /></svg>`;
 }
 
+// Line of the last values, from 0; least is the smallest top of the picture.
+export function Trend({ values, label, least }) {
+  if (!values || values.length < 2) return html`<span class="muted">–</span>`;
+  const most = Math.max(...values, least ?? 0) || 1, step = 90 / (values.length - 1);
+  const points = values.map((v, i) => `${(i * step).toFixed(1)},${(26 - (24 * v) / most).toFixed(1)}`).join(" ");
+  return html`<svg width="90" height="28" role="img" aria-label=${label}><polyline class="spark" points=${points} /></svg>`;
+}
+
 // Lines over time; series is [{name, points: [[ms, value]]}].
 export function Lines({ series, unit, label }) {
   const all = series.flatMap((s) => s.points);
