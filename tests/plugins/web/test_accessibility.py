@@ -62,12 +62,13 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 
 
 def places(page: Any) -> list[str]:
-    """The fragments of all pages of the job."""
+    """The fragments of all pages of the job and of its process."""
     tabs = page.locator("nav.tabs a")
     tabs.first.wait_for()
     found = [tabs.nth(i).get_attribute("href") for i in range(tabs.count())]
     assert len(found) >= 8
-    return ["#/", *found, "#/job/numbers/task/0"]
+    cluster = [f"#/cluster{tab}" for tab in ("", "/logs", "/threads/jobmanager", "/configuration")]
+    return ["#/", *found, "#/job/numbers/task/0", *cluster]
 
 
 def open_tab(chromium: Any, link: str, scheme: str = "light") -> Any:

@@ -207,6 +207,16 @@ def chromium() -> Iterator[Any]:
         yield found
 
 
+def serious(page: Any) -> list[str]:
+    """What axe finds, where it is installed."""
+    try:
+        from axe_playwright_python.sync_playwright import Axe
+    except ImportError:
+        return []
+    found = Axe().run(page).response["violations"]
+    return [node["html"] for v in found if v["impact"] in ("serious", "critical") for node in v["nodes"]]
+
+
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 400)])
 def test_the_pages_of_the_cluster(cluster: Cluster, chromium: Any, scheme: str, width: int) -> None:
     tab = Tab(chromium, scheme, width)
@@ -224,6 +234,7 @@ def test_the_pages_of_the_cluster(cluster: Cluster, chromium: Any, scheme: str, 
     page.get_by_role("link", name="Logs").click()
     page.get_by_role("combobox").first.select_option("worker-1.jsonl")
     page.locator(".line", has_text="number 0: <b>&amp;</b>").wait_for()
+    assert serious(page) == []
     page.get_by_label("Search").fill("NUMBER 2")
     page.wait_for_function("document.querySelectorAll('.log .line').length === 1")
     page.get_by_label("Level").select_option("ERROR")
