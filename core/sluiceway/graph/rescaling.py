@@ -127,7 +127,7 @@ def _groups(graph: JobGraph) -> Iterable[list[JobVertex]]:
 
 
 def _find(graph: JobGraph, text: str) -> JobVertex:
-    for names in (_names_of_vertex, _names_of_steps):
+    for names in (_uid_of_vertex, _names_of_vertex, _names_of_steps):
         found = [v for v in graph.vertices if text in names(v)]
         if len(found) == 1:
             return found[0]
@@ -141,8 +141,12 @@ def _find(graph: JobGraph, text: str) -> JobVertex:
     raise RescaleError(f"there is no step {text!r} in the job: it has {listed}{hint}")
 
 
+def _uid_of_vertex(vertex: JobVertex) -> set[str]:
+    return {vertex.uid}
+
+
 def _names_of_vertex(vertex: JobVertex) -> set[str]:
-    return {vertex.name, vertex.uid, str(vertex.id)}
+    return {vertex.name, str(vertex.id)}
 
 
 def _names_of_steps(vertex: JobVertex) -> set[str]:

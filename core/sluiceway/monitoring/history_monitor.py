@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from sluiceway.errors import SluicewayError
-from sluiceway.monitoring.infos import CheckpointInfo, ClusterInfo, JobDescription, JobInfo
+from sluiceway.monitoring.infos import CheckpointInfo, ClusterInfo, JobDescription, JobInfo, RescaleInfo
 from sluiceway.monitoring.job_history import EndedJob, JobHistory, JobHistoryError
 from sluiceway.monitoring.key_samples import KeySample
 from sluiceway.monitoring.monitor import Monitor
@@ -118,6 +119,12 @@ class HistoryMonitor(Monitor):
         raise _ended(job)
 
     def savepoint(self, job: str, place: str = "", *, stop: bool = False) -> str:
+        """Refuse."""
+        raise _ended(job)
+
+    def rescale(
+        self, job: str, parallelism: int | None, steps: Mapping[str, int], *, wait: bool = True
+    ) -> RescaleInfo:
         """Refuse."""
         raise _ended(job)
 

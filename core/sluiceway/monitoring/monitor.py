@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 
-from sluiceway.monitoring.infos import CheckpointInfo, ClusterInfo, JobDescription
+from sluiceway.monitoring.infos import CheckpointInfo, ClusterInfo, JobDescription, RescaleInfo
 from sluiceway.monitoring.key_samples import KeySample
 from sluiceway.monitoring.processes import ProcessMonitor
 from sluiceway.monitoring.stack_samples import StackSamples
@@ -71,6 +72,19 @@ class Monitor(ABC):
             job: id of the job.
             place: path or URL of the directory in which it gets one of its own; empty: that of the checkpoints.
             stop: end the job with it, and return when the job has ended.
+        """
+
+    @abstractmethod
+    def rescale(
+        self, job: str, parallelism: int | None, steps: Mapping[str, int], *, wait: bool = True
+    ) -> RescaleInfo:
+        """Change the parallelism of a job that runs, and return when it runs again.
+
+        Args:
+            job: id of the job.
+            parallelism: of all steps for which the program chose none; None: they keep theirs.
+            steps: of single steps, by name, uid, or id of the vertex.
+            wait: False: return as soon as nothing is in the way.
         """
 
     @property

@@ -46,6 +46,7 @@ __all__ = [
     "Metric",
     "OperationStatus",
     "Overview",
+    "ParallelismBounds",
     "PlanInput",
     "PlanNode",
     "SubtaskAnswer",
@@ -60,6 +61,7 @@ __all__ = [
     "VertexCheckpoint",
     "VertexDetails",
     "VertexInJob",
+    "VertexRequirements",
     "VertexTimes",
     "WatermarkMetric",
     "WebConfig",
@@ -561,6 +563,19 @@ class ThreadDumpAnswer(msgspec.Struct):
     process: str = ""
     pid: int = 0
     at: int = 0
+
+
+class ParallelismBounds(msgspec.Struct, rename="camel"):
+    """Bounds of the parallelism of a vertex. The job has the upper one."""
+
+    lower_bound: int
+    upper_bound: int
+
+
+class VertexRequirements(msgspec.Struct):
+    """Requirements of a vertex, in ``/jobs/:job/resource-requirements``."""
+
+    parallelism: ParallelismBounds
 
 
 class Triggered(_Kebab):

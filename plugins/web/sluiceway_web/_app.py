@@ -27,6 +27,7 @@ from sluiceway_web import (
     _logs,
     _operations,
     _processes,
+    _rescaling,
     _splits,
     _stacks,
     _vertices,
@@ -54,6 +55,7 @@ API: Final[list[Route]] = [
     *_stacks.routes,
     *_checkpoints.routes,
     *_operations.routes,
+    *_rescaling.routes,
     *_jars.routes,
 ]
 """Routes of the REST API."""

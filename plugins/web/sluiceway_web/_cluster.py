@@ -37,7 +37,7 @@ async def config(request: Request) -> a.WebConfig:
         features={
             "web-submit": options.submit and changes,
             "web-cancel": changes,
-            "web-rescale": False,
+            "web-rescale": changes,
             "web-history": False,
         },
     )

@@ -170,11 +170,6 @@ async def diagnosis(request: Request) -> a.DiagnosisAnswer:
     )
 
 
-async def no_rescales(request: Request) -> None:
-    """Refuse: there is no history of rescales."""
-    raise RequestError(404, "Running jobs are not rescaled: take a savepoint, and start with another parallelism.")
-
-
 routes: list[Route] = [
     *get("/jobs", job_ids),
     *get("/jobs/overview", jobs_overview),
@@ -187,6 +182,4 @@ routes: list[Route] = [
     *get("/jobs/{job}/exceptions", exceptions),
     *get("/jobs/{job}/metrics", job_metrics),
     *get("/jobs/{job}/diagnosis", diagnosis),
-    *get("/jobs/{job}/rescales/{rest:path}", no_rescales),
-    *get("/jobs/{job}/resource-requirements", no_rescales),
 ]

@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from sluiceway.metrics import JobMetrics
 from sluiceway.monitoring.diagnosis import diagnose, why_late
-from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, JobInfo
+from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, JobInfo, RescaleInfo
 from sluiceway.monitoring.losses import losses, why_lost
 from sluiceway.monitoring.rates import SubtaskRates
 from sluiceway.monitoring.split_diagnosis import source_splits
@@ -103,6 +103,7 @@ async def _job(sampler: Sampler, wanted: str) -> dict[str, Any]:
     checkpoints = await sampler.checkpoints(job.job) if description.vertices else []
     found = with_last_key(sampler, job.job, diagnose(description, metrics, rates, checkpoints))
     late = why_late(description, metrics, rates)
+    names = {v.uid: v.name for v in description.vertices}
     return {
         "now": now_ms(),
         "job": msgspec.to_builtins(job_overview(reading, job)) | {"failure": job.failure[:_MOST_TEXT]},
@@ -119,6 +120,7 @@ async def _job(sampler: Sampler, wanted: str) -> dict[str, Any]:
         "options": [{"name": o.name, "value": o.value, "default": o.is_default} for o in description.options],
         "checkpoint_interval_ms": description.checkpoint_interval_ms,
         "checkpoints": [_checkpoint(c) for c in reversed(checkpoints)],
+        "rescales": [_rescale(r, names) for r in reversed(description.rescales)],
         "failures": [
             {
                 "at_ms": f.at_ms,
@@ -190,6 +192,18 @@ def _vertex(
             }
             for r in own
         ],
+    }
+
+
+def _rescale(info: RescaleInfo, names: dict[str, str]) -> dict[str, Any]:
+    changed = [uid for uid in info.after if info.after[uid] != info.before.get(uid)]
+    return {
+        "requested_ms": info.requested_ms,
+        "status": info.status,
+        "reason": info.reason[:_MOST_TEXT],
+        "changes": [[names.get(uid, uid), info.before.get(uid), info.after[uid]] for uid in changed],
+        "checkpoint": info.checkpoint,
+        "stopped_ms": info.stopped_ms if info.ended_ms else None,
     }
 
 

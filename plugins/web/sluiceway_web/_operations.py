@@ -19,7 +19,7 @@ from sluiceway_web._context import context_of, get
 from sluiceway_web._errors import JsonResponse, RequestError
 from sluiceway_web._security import LONGEST_BODY
 
-__all__ = ["Operations", "body_of", "routes"]
+__all__ = ["Operations", "body_of", "routes", "running_job"]
 
 _KEPT: Final = 100
 _MOST_RUNNING: Final = 8
@@ -40,7 +40,7 @@ class _CheckpointRequest(msgspec.Struct):
 
 
 class Operations:
-    """Checkpoints and savepoints that were requested, with their results. The last hundred are kept."""
+    """Checkpoints, savepoints and rescales that were requested, with their results. The last hundred are kept."""
 
     def __init__(self) -> None:
         self._results: OrderedDict[str, tuple[str, dict[str, Any] | None]] = OrderedDict()
@@ -76,7 +76,8 @@ class Operations:
         return a.OperationStatus({"id": "IN_PROGRESS" if found[1] is None else "COMPLETED"}, found[1])
 
 
-async def _job(request: Request) -> str:
+async def running_job(request: Request) -> str:
+    """Return the id of the job of a path. Raises RequestError; 409 if it has ended."""
     reading = await context_of(request).sampler.reading()
     job = reading.job(request.path_params["job"])
     if job.status in ("finished", "canceled", "failed"):
@@ -94,7 +95,7 @@ async def patch(request: Request) -> Response:
 
 async def cancel(request: Request) -> Response:
     """Cancel a job."""
-    job = await _job(request)
+    job = await running_job(request)
     sampler = context_of(request).sampler
     await sampler.ask(lambda: sampler.monitor.cancel(job))
     return JsonResponse({}, 202)
@@ -124,7 +125,7 @@ async def checkpoint(request: Request) -> a.Triggered:
     body: _CheckpointRequest = await body_of(request, _CheckpointRequest)
     if body.checkpointType != "CONFIGURED":
         raise RequestError(400, f"checkpointType {body.checkpointType!r} is not supported: CONFIGURED is")
-    job = await _job(request)
+    job = await running_job(request)
     monitor = context_of(request).sampler.monitor
     operations: Operations = request.app.state.operations
     return a.Triggered(operations.start(job, lambda: {"checkpointId": monitor.checkpoint(job)}))
@@ -139,7 +140,7 @@ async def stop(request: Request) -> a.Triggered:
 
 
 async def _start(request: Request, place: str, *, stop: bool) -> a.Triggered:
-    job = await _job(request)
+    job = await running_job(request)
     context = context_of(request)
     monitor = context.sampler.monitor
     operations: Operations = request.app.state.operations

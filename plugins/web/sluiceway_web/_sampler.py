@@ -145,6 +145,13 @@ class Sampler:
         except SluicewayError as error:
             raise RequestError(409 if "already" in str(error) else 404, str(error)) from error
 
+    async def ask_change(self, question: Callable[[], T]) -> T:
+        """Call a method that changes a job that is there. Raises RequestError, 409 if that is refused."""
+        try:
+            return await self.ask(question)
+        except RequestError as error:
+            raise RequestError(409 if error.status == 404 else error.status, str(error)) from error
+
     async def _kept(self, kind: str, job: str, question: Callable[[], T]) -> T:
         at, known = self._cached.get((kind, job), (float("-inf"), None))
         if time.monotonic() - at < PERIOD_S:

@@ -31,6 +31,14 @@ pairs = flow.from_function(numbers, blocking=True, watermark_strategy=strategy).
 pairs.rebalance().map(tuple).uid("tuples").key_by(lambda p: p[0] % 10).count().uid("count").sink(DiscardSink())
 """
 
+ENDLESS = """
+import sluiceway as sw
+from sluiceway.connector.lib import DiscardSink
+
+flow = sw.Pipeline("numbers")
+flow.generate(rate=500).key_by(lambda n: n % 10).count().name("count").sink(DiscardSink())
+"""
+
 
 @contextmanager
 def browser() -> Iterator[Any]:
@@ -144,6 +152,24 @@ def test_a_savepoint_from_the_page(show: Callable[..., Page], tab: Tab) -> None:
     tab.page.get_by_role("link", name="numbers").click()
     tab.page.get_by_role("button", name="Take savepoint").click()
     tab.wait("Savepoint: ")
+    web.end()
+
+
+def test_a_job_is_rescaled_from_the_page(show: Callable[..., Page], tab: Tab) -> None:
+    web = show(ENDLESS, "--checkpoint-interval", "200ms")
+    web.until("/jobs/numbers", lambda job: job["vertices"][-1]["metrics"]["read-records"])
+    tab.page.goto(web.link)
+    tab.page.get_by_role("link", name="numbers").click()
+    tab.page.get_by_label("Parallelism").fill("3")
+    tab.page.get_by_role("button", name="Rescale").click()
+    tab.wait("Rescaled: the job was stopped for")
+    tab.page.get_by_role("heading", name="Rescales").wait_for()
+    tab.page.get_by_text("1 → 3").first.wait_for()
+    tab.page.get_by_role("link", name="count").first.click()
+    tab.page.get_by_role("button", name="One subtask less").click()
+    tab.wait("The task is being rescaled to 2.")
+    tab.wait("parallelism 2")
+    assert tab.problems == []
     web.end()
 
 

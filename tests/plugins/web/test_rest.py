@@ -50,6 +50,7 @@ ANSWERS: dict[str, Any] = {
     f"{JOB}/metrics?get=uptime": list[a.Metric],
     f"{JOB}/diagnosis": a.DiagnosisAnswer,
     f"{JOB}/flamegraph": a.FlameGraph,
+    f"{JOB}/resource-requirements": dict[str, a.VertexRequirements],
     f"{JOB}/checkpoints": a.Checkpoints,
     f"{JOB}/checkpoints/config": a.CheckpointConfig,
     "/taskmanagers": a.TaskManagers,
@@ -157,7 +158,7 @@ def test_the_plan_is_that_of_the_job(show: Callable[..., Page]) -> None:
         (f"{JOB}/checkpoints/details/x", 404, "Could not find checkpoint x"),
         (f"{JOB}/exceptions?maxExceptions=x", 400, "must be a number"),
         (f"{JOB}/savepoints/00", 404, "no operation 00"),
-        (f"{JOB}/rescales/overview", 404, "are not rescaled"),
+        (f"{JOB}/rescales/overview", 404, "no history of rescales"),
         ("/taskmanagers/other", 404, "no worker other"),
         ("/taskmanagers/other/metrics", 404, "no worker other"),
         ("/taskmanagers/other/thread-dump", 404, "no worker other"),
@@ -204,8 +205,62 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Any:
     page.end()
 
 
+ENDLESS = """
+import sluiceway as sw
+from sluiceway.connector.lib import DiscardSink
+
+flow = sw.Pipeline("numbers", max_parallelism=8)
+counts = flow.generate(rate=500).uid("numbers").key_by(lambda n: n % 10).count().uid("count")
+counts.sink(DiscardSink()).uid("sink")
+"""
+
+
+def test_a_job_is_rescaled(show: Callable[..., Page]) -> None:
+    page = show(ENDLESS, "--checkpoint-interval", "200ms")
+    path = f"{JOB}/resource-requirements"
+    page.until(JOB, lambda job: job["vertices"][-1]["metrics"]["read-records"])
+
+    def put(body: Any, status: int) -> str:
+        found, _, told = page.request("PUT", path, json.dumps(body).encode())
+        assert found == status, told
+        return "" if status == 200 else str(json.loads(told)["errors"][0])
+
+    assert page.get("/config")["features"]["web-rescale"] is True
+    before = page.get(path)
+    assert {v["parallelism"]["upperBound"] for v in before.values()} == {1}
+    wanted = {vertex: {"parallelism": {"lowerBound": 1, "upperBound": 3}} for vertex in before}
+    put(wanted, 200)
+    page.until(path, lambda told: told == wanted)
+    page.until(JOB, lambda job: {v["status"] for v in job["vertices"]} == {"RUNNING"})
+    assert "has no vertex other" in put({"other": {"parallelism": {"lowerBound": 1, "upperBound": 3}}}, 400)
+    assert "bounds" in put({"count": {"parallelism": {"lowerBound": 3, "upperBound": 2}}}, 400)
+    assert "not valid" in put({"count": {"parallelism": 3}}, 400)
+    assert "Name vertices" in put({}, 400)
+    too_many = put({"count": {"parallelism": {"lowerBound": 1, "upperBound": 9}}}, 409)
+    assert "divided into 8 key groups" in too_many
+
+    status, _, told = page.request("POST", f"{JOB}/rescale", b'{"parallelism": 2, "steps": {"numbers": 1}}')
+    assert status == 202
+    request = json.loads(told)["request-id"]
+    done = page.until(f"{JOB}/rescale/{request}", lambda told: told["status"]["id"] == "COMPLETED")
+    assert done["operation"]["rescale"]["after"] == {"numbers": 1, "count": 2}
+    for body in (b"{}", b'{"parallelism": 0}', b'{"steps": {"count": -1}}', b'{"parallel": 2}'):
+        assert page.request("POST", f"{JOB}/rescale", body)[0] == 400
+    rescales = page.until("/live/job?job=numbers&once", lambda told: len(told["rescales"]) == 2)["rescales"]
+    assert [r["status"] for r in rescales] == ["completed", "completed"]
+    assert [change[1:] for change in rescales[0]["changes"]] == [[3, 1], [3, 2]]
+    # A page of another site may not, and a read-only server does not.
+    asked = page.request("PUT", path, b"{}", token=False, Cookie=f"sluiceway-{page.port}={page.token}")
+    assert asked[0] == 403
+    page.end()
+    page = show(ENDLESS, "--web-read-only")
+    assert page.get("/config")["features"]["web-rescale"] is False
+    assert page.request("PUT", path, json.dumps(wanted).encode())[0] == 403
+    page.end()
+
+
 def test_wrong_methods_are_refused(running: Page) -> None:
-    for method, path in (("POST", "/overview"), ("DELETE", JOB), ("PUT", f"{JOB}/resource-requirements")):
+    for method, path in (("POST", "/overview"), ("DELETE", JOB), ("DELETE", f"{JOB}/resource-requirements")):
         status, _, body = running.request(method, path)
         assert (status, "not allowed" in json.loads(body)["errors"][0]) == (405, True)
 

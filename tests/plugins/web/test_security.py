@@ -9,7 +9,7 @@ import socket
 import ssl
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ import pytest
 from patience import PATIENT_S
 
 from sluiceway.errors import ConfigurationError, ConnectorError
-from sluiceway.monitoring.infos import CheckpointInfo, ClusterInfo, JobDescription, JobInfo
+from sluiceway.monitoring.infos import CheckpointInfo, ClusterInfo, JobDescription, JobInfo, RescaleInfo
 from sluiceway.monitoring.monitor import Monitor
 from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.monitoring.web_server import WebOptions
@@ -62,6 +62,12 @@ class Fixed(Monitor):
     def savepoint(self, job: str, place: str = "", *, stop: bool = False) -> str:
         self.changes.append(f"savepoint {job}")
         return "place"
+
+    def rescale(
+        self, job: str, parallelism: int | None, steps: Mapping[str, int], *, wait: bool = True
+    ) -> RescaleInfo:
+        self.changes.append(f"rescale {job}")
+        return RescaleInfo(1, 0, "in_progress", "", {}, {})
 
 
 OPTIONS = WebOptions(port=0, token=TOKEN)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from threading import Lock
 from typing import TypeVar
 
 from sluiceway.errors import ConnectorError
-from sluiceway.monitoring.infos import CheckpointInfo, ClusterInfo, JobDescription
+from sluiceway.monitoring.infos import CheckpointInfo, ClusterInfo, JobDescription, RescaleInfo
 from sluiceway.monitoring.key_samples import KeySample
 from sluiceway.monitoring.monitor import Monitor
 from sluiceway.monitoring.processes import ProcessMonitor
@@ -26,7 +26,7 @@ T = TypeVar("T")
 class ClientMonitor(Monitor):
     """Asks over one connection, which is opened again after it was lost.
 
-    Checkpoints, savepoints and samples of stacks take long, so that each has a connection of its own.
+    Checkpoints, savepoints, rescales and samples of stacks take long, so that each has a connection of its own.
 
     Args:
         known: address and secret of the job manager; None: those of this user's cluster, looked up each time that
@@ -92,6 +92,13 @@ class ClientMonitor(Monitor):
         """Take a savepoint, and return when it is complete."""
         with ClusterClient(self._known) as client:
             return client.savepoint(job, place, stop=stop)
+
+    def rescale(
+        self, job: str, parallelism: int | None, steps: Mapping[str, int], *, wait: bool = True
+    ) -> RescaleInfo:
+        """Change the parallelism of a job that runs."""
+        with ClusterClient(self._known) as client:
+            return client.rescale(job, parallelism, steps, wait=wait)
 
     @property
     def processes(self) -> ProcessMonitor:

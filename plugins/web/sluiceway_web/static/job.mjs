@@ -7,6 +7,7 @@ import { Graph } from "./graph.mjs";
 import { Late } from "./late.mjs";
 import { Task } from "./task.mjs";
 import { send } from "./live.mjs";
+import { Rescales, rescaled } from "./rescale.mjs";
 import { Findings, Shares, State, Table } from "./parts.mjs";
 
 const TABS = [["", "Graph"], ["late", "Event time"], ["lost", "Lost records"], ["tasks", "Tasks"], ["flame", "Flame graph"], ["checkpoints", "Checkpoints"],
@@ -18,19 +19,19 @@ export function Job({ page, job, tab, argument, readOnly }) {
   const { state, duration: age, restarts } = page.job;
   return html`<h1>${page.job.job} <${State} state=${state} /></h1>
     <p class="muted">${age >= 0 ? duration(age) : ""} · ${count(page.job["records-in"])} records in, ${count(page.job["records-out"])} out · ${restarts} restart${restarts === 1 ? "" : "s"}
-      ${!readOnly && !ENDED.includes(state) && html`<${Operations} job=${job} />`}</p>
+      ${!readOnly && !ENDED.includes(state) && html`<${Operations} job=${job} parallelism=${Math.max(1, ...page.vertices.map((v) => v.parallelism))} />`}</p>
     <nav class="tabs" aria-label="Pages of the job">${TABS.map(([name, title]) => html`<a href=${"#/job/" + job + (name ? "/" + name : "")}
       aria-current=${name === tab || (name === "tasks" && tab === "task") ? "page" : null}>${title}</a>`)}</nav>
-    <${View} page=${page} job=${job} argument=${argument} />`;
+    <${View} page=${page} job=${job} argument=${argument} changes=${!readOnly && !ENDED.includes(state)} />`;
 }
 
-function Operations({ job }) {
+function Operations({ job, parallelism }) {
   const [told, tell] = useState("");
-  const ask = async (what, told, result) => {
+  const ask = async (what, told, result, body = {}) => {
     try {
       const path = `jobs/${encodeURIComponent(job)}/`;
       tell(told);
-      const { "request-id": request } = await send("POST", path + what, {});
+      const { "request-id": request } = await send("POST", path + what, body);
       for (;;) {
         const { status, operation } = await send("GET", `${path}savepoints/${request}`);
         if (status.id === "COMPLETED") {
@@ -46,7 +47,13 @@ function Operations({ job }) {
     if (!window.confirm(`Cancel ${job}? It ends without a savepoint.`)) return;
     try { await send("PATCH", `jobs/${encodeURIComponent(job)}?mode=cancel`); } catch (error) { tell(error.message); }
   };
-  return html`<span> · <button onClick=${() => ask("checkpoints", "A checkpoint is being taken.", (o) => "Checkpoint " + o.checkpointId + " is complete.")}>Take checkpoint</button> <button onClick=${() => savepoint("savepoints")}>Take savepoint</button> <button onClick=${() => savepoint("stop")}>Stop with savepoint</button> <button class="danger" onClick=${cancel}>Cancel</button>
+  const rescale = (event) => {
+    event.preventDefault();
+    const parallelism = Number(event.target.elements.parallelism.value);
+    ask("rescale", "The job is being rescaled.", (o) => rescaled(o.rescale), { parallelism });
+  };
+  return html`<span> · <form class="inline" onSubmit=${rescale}><label>Parallelism <input name="parallelism" type="number" min="1" max="32768" required defaultValue=${parallelism} /></label>
+    <button>Rescale</button></form> <button onClick=${() => ask("checkpoints", "A checkpoint is being taken.", (o) => "Checkpoint " + o.checkpointId + " is complete.")}>Take checkpoint</button> <button onClick=${() => savepoint("savepoints")}>Take savepoint</button> <button onClick=${() => savepoint("stop")}>Stop with savepoint</button> <button class="danger" onClick=${cancel}>Cancel</button>
     <span role="status"> ${told}</span></span>`;
 }
 
@@ -55,7 +62,8 @@ function Overview({ page, job }) {
   return html`<${Findings} findings=${[...page.findings, ...lost]} />
     ${page.job.failure && html`<pre tabindex="0">${page.job.failure}</pre>`}
     <${Graph} page=${page} job=${job} />
-    <h2>Tasks</h2><${TaskTable} page=${page} job=${job} />`;
+    <h2>Tasks</h2><${TaskTable} page=${page} job=${job} />
+    ${page.rescales.length ? html`<h2>Rescales</h2><${Rescales} rescales=${page.rescales} />` : null}`;
 }
 
 function Tasks({ page, job }) {

@@ -4,15 +4,16 @@ import { html, useEffect, useRef, useState } from "./vendor/htm-preact.mjs";
 import { count, duration, percent } from "./format.mjs";
 import { send } from "./live.mjs";
 import { Findings, Lines, Shares, Table } from "./parts.mjs";
+import { RescaleTask } from "./rescale.mjs";
 
-export function Task({ page, job, argument }) {
+export function Task({ page, job, argument, changes }) {
   const vertex = page.vertices.find((v) => String(v.number) === argument);
   if (!vertex) return html`<p>There is no such task in this job.</p>`;
   const points = (column) => page.history.filter((p) => p[1] === vertex.number).map((p) => [p[0], p[column]]);
   const own = [...new Set(vertex.subtasks.flatMap((s) => Object.keys(s.user)))].sort();
   return html`<h2>${vertex.name}</h2>
     <${Findings} findings=${page.findings.filter((f) => f.vertex === vertex.number)} />
-    <p><a href=${`#/job/${page.job.job}/flame/${vertex.number}`}>Flame graph of this task</a></p>
+    <p><a href=${`#/job/${page.job.job}/flame/${vertex.number}`}>Flame graph of this task</a>${changes && html`<${RescaleTask} key=${"rescale-" + vertex.id} job=${job} vertex=${vertex} />`}</p>
     <${Table} head=${["#Subtask", "Worker", "#Attempt", "#In/s", "#Out/s", "#Busy", "#Blocked", "#Waiting", "#Idle", "Time", "#Queued", "#Backlog"]}
       empty="No subtask runs."
       rows=${vertex.subtasks.map((s) => [s.subtask, s.worker, s.attempt, count(s.in_per_s), count(s.out_per_s), percent(s.busy), percent(s.blocked),
