@@ -126,9 +126,9 @@ DIFFERS = {
     f"GET {_JOB}/config": "all options of the job are in `user-config`; credentials are `***`",
     f"GET {_JOB}/exceptions": "the last 16 failures; no concurrent ones",
     f"GET {_JOB}/resource-requirements": "the upper bound is the parallelism, the lower one is always 1",
-    f"PUT {_JOB}/resource-requirements": "the job goes to the upper bounds, or stays as it is: 409 if the slots are "
-    "not there, if a vertex cannot have as many subtasks, and while it is rescaled or restarted; 200 as soon as nothing "
-    "is in the way; vertices that are not named keep their parallelism",
+    f"PUT {_JOB}/resource-requirements": "the job goes to the upper bounds, or stays as it is: 409 if the slots "
+    "are not there, if a vertex cannot have as many subtasks, and while it is rescaled or restarted; 200 as soon "
+    "as nothing is in the way; vertices that are not named keep their parallelism",
     f"POST {_JOB}/stop": "`drain` is refused: `sluiceway stop JOB` ends the sources",
     f"GET {_JOB}/yarn-cancel": "needs the bearer token, or a page of this server, since it changes a job",
     f"GET {_VERTEX}/accumulators": "sums of the metrics of the functions",

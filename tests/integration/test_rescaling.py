@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import random
+import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -232,3 +236,61 @@ def test_cancelled_stopped_or_saved_in_the_middle(tmp_path: Path) -> None:
         if during is not cancelled:
             report = sink.report()
             assert (report.lost, report.duplicates) == (0, 0), report
+
+
+def workers() -> list[int]:
+    """The worker processes of this process."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                line = (entry / "cmdline").read_bytes()
+                above = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                if b"sluiceway.entrypoint.worker" in line and above == os.getpid():
+                    found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(int(os.environ.get("KILL_SEEDS", "2"))))
+def test_nothing_is_lost_when_workers_are_killed_in_the_middle(seed: int, tmp_path: Path) -> None:
+    """In the checkpoint, between the two, or while the tasks come up: wherever chance has it."""
+    lots = random.Random(seed)
+    flow, sink = numbers(tmp_path / "out", count=2 * COUNT, rate=8_000)
+    told: Counter[str] = Counter()
+
+    async def rescales(handle: JobHandle) -> None:
+        parallelism = 1
+        await more(handle, 500)
+        for _ in range(8):
+            wanted = lots.choice([n for n in (1, 2, 3, 4) if n != parallelism])
+            asked = asyncio.ensure_future(handle.rescale(wanted))
+            await asyncio.sleep(lots.choice([0.0, 0.01, 0.05, 0.15]) * lots.random())
+            if there := workers():
+                with suppress(ProcessLookupError):
+                    os.kill(lots.choice(there), signal.SIGKILL)
+            [answer] = await asyncio.gather(asked, return_exceptions=True)
+            if isinstance(answer, BaseException):
+                assert isinstance(answer, RescaleError), answer
+                told["refused"] += 1
+            else:
+                parallelism = wanted
+                told["rescaled"] += 1
+            await more(handle, 2_000)
+            assert {v.parallelism for v in handle._job.describe().vertices} == {parallelism}
+        result = await handle.result()
+        causes = {type(failure.cause).__name__ for failure in result.failures}
+        assert "WorkerLostError" in causes
+        assert causes <= {"WorkerLostError", "NoResourceAvailableError"}, causes
+
+    run(
+        flow,
+        rescales,
+        parallelism=1,
+        workers=2,
+        checkpoint_interval="50ms",
+        checkpoints=tmp_path / "kept",
+        restart="fixed-delay:100:10ms",
+    )
+    report = sink.report(2 * COUNT)
+    assert (report.received, report.lost, report.duplicates) == (2 * COUNT, 0, 0), (report, told)

@@ -135,6 +135,7 @@ class Rescaler:
         self._done: Done | None = None
         self._extra = 0
         self._problem: BaseException | None = None
+        self._noted = False
         self._stopped_ms = 0
         self._reads = 0
         self._timer: Scheduled | None = None
@@ -245,7 +246,7 @@ class Rescaler:
         if problem is not None:
             self._refuse(problem)
             return
-        self._phase = _Phase.ENDING_TASKS
+        self._phase, self._noted = _Phase.ENDING_TASKS, False
         self._stopped_ms = self._clock.now_ms()
         self.history[-1] = msgspec.structs.replace(self.history[-1], checkpoint=checkpoint_id)
 
@@ -273,7 +274,7 @@ class Rescaler:
 
     def _restore(self) -> None:
         try:
-            self._phase = _Phase.RESTORING
+            self._phase, self._noted = _Phase.RESTORING, False
             self._job.resize(self._after)
             self._job.begin_all()
         except CheckpointError as error:
@@ -326,7 +327,9 @@ class Rescaler:
             return False
         if self._phase is _Phase.RESTORING:
             self._phase, self._problem = _Phase.RETURNING, cause
-        self._job.note_failure(vertex, cause)
+        if not self._noted:  # those after it are of the same worker, or of links to it
+            self._noted = True
+            self._job.note_failure(vertex, cause)
         self._job.cancel_all()
         return True
 

@@ -431,8 +431,12 @@ class LocalJob(Job):
     # ---- inside ---------------------------------------------------------------------------------------------
 
     def _make_temporary(self) -> TemporaryStorage | None:
-        """Make a directory for the checkpoints of a job that names no place for them; None: it takes none."""
-        if self._storage is not None or not self._settings.checkpoint_interval_ms:
+        """Make a directory for the checkpoints of a job that names no place for them; None: it takes none.
+
+        One without an interval takes a checkpoint when it is rescaled, if that is possible.
+        """
+        takes = self._settings.checkpoint_interval_ms or self._settings.restart != "none"
+        if self._storage is not None or not takes:
             return None
         # Imported here: jobs without checkpoints start without it.
         from sluiceway.runtime.cluster.cluster_directory import (
