@@ -6,7 +6,7 @@ import pickle
 import sys
 from typing import Generic, TypeVar, cast
 
-import cloudpickle
+from sluiceway.serializers.byvalue import dumps_by_value
 
 __all__ = ["Shipped"]
 
@@ -27,7 +27,7 @@ class Shipped(Generic[T]):
         self._bytes = b""
 
     def __getstate__(self) -> tuple[bytes, tuple[str, ...]]:
-        return self._bytes or cloudpickle.dumps(self._value), self._search_path
+        return self._bytes or dumps_by_value(self._value), self._search_path
 
     def __setstate__(self, state: tuple[bytes, tuple[str, ...]]) -> None:
         self._bytes, self._search_path = state

@@ -55,3 +55,11 @@ def test_fields_without_a_default_have_none_when_they_are_back() -> None:
     assert dataclasses.fields(back)[0].default_factory is dataclasses.MISSING
     with pytest.raises(msgspec.ValidationError, match="missing required field `key`"):
         msgspec.convert({"value": 1}, back)
+
+
+def test_functions_keep_the_names_of_their_files() -> None:
+    def outer() -> Any:
+        return lambda: None
+
+    copy = load(dump(outer))
+    assert (copy.__code__.co_filename, copy().__code__.co_filename) == (__file__, __file__)
