@@ -1,6 +1,6 @@
-"""Base classes of user functions, and the contexts that they are given.
+"""Base classes of user functions, and their contexts.
 
-Everywhere a function object may stand, a callable may too. A function object is opened once per subtask
+Wherever a function object is accepted, a callable is, too. A function object is opened once per subtask
 before its first record, and closed exactly once, also after a failure. All calls come from the task's thread,
 except those of an :class:`AsyncFunction`.
 """

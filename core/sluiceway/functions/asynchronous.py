@@ -1,4 +1,4 @@
-"""Functions that wait for something outside without holding up the records behind, and when they try again."""
+"""Functions that wait for external systems without blocking the records behind, and their retries."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ IfException: TypeAlias = (
 
 
 class AsyncFunction(FunctionObject, ABC, Generic[IN, OUT]):
-    """Any records out for each record in, by a coroutine; many of them are under way at a time.
+    """Coroutine function that returns any number of records for each record; many calls run at a time.
 
-    All methods are called in the event loop of the worker, which has a thread of its own: what one opens there
-    (a client session, a pool of connections) works for the others, and none of them may block.
+    All methods are called in the event loop of the worker, which has a thread of its own: what :meth:`open`
+    creates (a client session, a pool of connections) works in the others, and none of them may block.
 
     Call order: :meth:`open` once per subtask, awaited before the first record; :meth:`async_invoke` and
     :meth:`timeout`; :meth:`close` once if :meth:`open` was called, also after failure and cancel, when every
@@ -32,18 +32,18 @@ class AsyncFunction(FunctionObject, ABC, Generic[IN, OUT]):
     """
 
     async def open(self, context: RuntimeContext) -> None:
-        """Prepare. There is no keyed state in ``context``."""
+        """Prepare. ``context`` has no keyed state."""
 
     @abstractmethod
     async def async_invoke(self, value: IN) -> Iterable[OUT] | None:
-        """The records that ``value`` gives rise to, as a list or another iterable, or None.
+        """Return the results for ``value``, as a list or another iterable, or None.
 
-        Is cancelled when its time is up and when the job ends early. After a restart from a snapshot it is
+        It is cancelled at its timeout and when the job ends early. After a restart from a snapshot it is
         called again for the records that were under way.
         """
 
     def timeout(self, value: IN) -> Iterable[OUT] | None:
-        """The records to emit for a ``value`` whose time is up. Unless overridden, that fails the job.
+        """Return the results for a ``value`` that has timed out. Unless overridden, that fails the job.
 
         Raises:
             TimeoutError: always.
@@ -54,11 +54,11 @@ class AsyncFunction(FunctionObject, ABC, Generic[IN, OUT]):
         )
 
     async def close(self) -> None:
-        """Tidy up."""
+        """Clean up."""
 
 
 class AsyncRetryStrategy(ABC):
-    """Whether and when a call is made again that has failed, or has returned what is of no use.
+    """Decision of whether and when a failed call, or one with a useless result, is repeated.
 
     The timeout of the step covers all attempts for a record. :meth:`fixed_delay` and
     :meth:`exponential_backoff` make the usual strategies; subclass it for others. All calls come from the
@@ -67,18 +67,18 @@ class AsyncRetryStrategy(ABC):
 
     @abstractmethod
     def can_retry(self, current_attempts: int) -> bool:
-        """Whether there may be another attempt, after ``current_attempts`` of them (1 or more)."""
+        """Return whether another attempt may follow ``current_attempts`` of them (1 or more)."""
 
     @abstractmethod
     def get_backoff_time_millis(self, current_attempts: int) -> int:
-        """How long to wait before the next attempt, in ms."""
+        """Return the time before the next attempt, in ms."""
 
     def retry_on_result(self, result: Any) -> bool:
-        """Whether ``result`` asks for another attempt: what the function returned, an AsyncFunction a list."""
+        """Return whether ``result`` needs another attempt: the function's result, of an AsyncFunction a list."""
         return False
 
     def retry_on_exception(self, error: BaseException) -> bool:
-        """Whether ``error`` asks for another attempt."""
+        """Return whether ``error`` needs another attempt."""
         return True
 
     @staticmethod
@@ -89,13 +89,13 @@ class AsyncRetryStrategy(ABC):
         if_result: Callable[[Any], object] | None = None,
         if_exception: IfException = Exception,
     ) -> AsyncRetryStrategy:
-        """Wait the same time before every further attempt.
+        """Return a strategy with the same delay before every further attempt.
 
         Args:
-            max_attempts: how often to try again after the first attempt.
+            max_attempts: number of attempts after the first one.
             delay: a timedelta, ms, or a text (``"100ms"``).
-            if_result: says of what the function returned (an AsyncFunction: a list) whether to try again.
-            if_exception: which exceptions to try again after: a class, a tuple of classes, or a function of
+            if_result: returns for the function's result (of an AsyncFunction: a list) whether to try again.
+            if_exception: exceptions after which to try again: a class, a tuple of classes, or a function of
                 the exception; None: none.
 
         Raises:
@@ -115,12 +115,12 @@ class AsyncRetryStrategy(ABC):
         if_result: Callable[[Any], object] | None = None,
         if_exception: IfException = Exception,
     ) -> AsyncRetryStrategy:
-        """Wait longer each time: ``initial_delay``, that times ``multiplier``, and so on.
+        """Return a strategy of growing delays: ``initial_delay``, that times ``multiplier``, and so on.
 
         Args:
-            max_attempts: how often to try again after the first attempt.
+            max_attempts: number of attempts after the first one.
             initial_delay: before the second attempt: a timedelta, ms, or a text.
-            max_retry_delay: never more than this.
+            max_retry_delay: upper limit of the delay.
             multiplier: at least 1.
             if_result: as for :meth:`fixed_delay`.
             if_exception: as for :meth:`fixed_delay`.

@@ -1,4 +1,4 @@
-"""What all functions have in common: life cycle, runtime context, side-output tags."""
+"""Common parts of all functions: life cycle, runtime context, side-output tags."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class OutputTag(Generic[T]):
-    """Names a side output. Two tags with one name are the same side output.
+    """Name of a side output. Two tags with one name are the same side output.
 
     Attributes:
         name: unique within the operator.
-        type: the type of its records, if it is to be checked along the graph.
+        type: the type of its records, checked along the graph; optional.
     """
 
     name: str
@@ -48,69 +48,69 @@ class OutputTag(Generic[T]):
 
 
 class RuntimeContext(Hinting, ABC):
-    """Where a function finds out about its subtask, its state and its metrics.
+    """Access of a function to its subtask, its state and its metrics.
 
-    State handles are asked for in :meth:`Function.open` and kept; they always speak of the current key.
+    Ask for state handles in :meth:`Function.open` and keep them; they always refer to the current key.
     """
 
     @property
     @abstractmethod
     def job_name(self) -> str:
-        """The pipeline's name."""
+        """Name of the pipeline."""
 
     @property
     @abstractmethod
     def operator_name(self) -> str:
-        """The step's name."""
+        """Name of the step."""
 
     @property
     @abstractmethod
     def index_of_this_subtask(self) -> int:
-        """From 0 to parallelism - 1."""
+        """Index of the subtask, from 0 to parallelism - 1."""
 
     @property
     @abstractmethod
     def number_of_parallel_subtasks(self) -> int:
-        """The step's parallelism."""
+        """Parallelism of the step."""
 
     @property
     @abstractmethod
     def max_number_of_parallel_subtasks(self) -> int:
-        """The step's max parallelism: its number of key groups."""
+        """Max parallelism of the step: its number of key groups."""
 
     @property
     @abstractmethod
     def attempt_number(self) -> int:
-        """0 for the first run of the subtask, one more after each restart."""
+        """Number of the attempt: 0 for the first run of the subtask, one more after each restart."""
 
     @property
     @abstractmethod
     def metrics(self) -> MetricGroup:
-        """The function's own counters, gauges and histograms."""
+        """Counters, gauges and histograms of the function."""
 
     @abstractmethod
     def get_state(self, descriptor: ValueStateDescriptor[T]) -> ValueState[T]:
-        """Keyed value state. Raises StateError in a step that is not keyed; so do the other four."""
+        """Return keyed value state. Raises StateError in a step without keys, like the other four."""
 
     @abstractmethod
     def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
-        """Keyed list state."""
+        """Return keyed list state."""
 
     @abstractmethod
     def get_map_state(self, descriptor: MapStateDescriptor[K, T]) -> MapState[K, T]:
-        """Keyed map state."""
+        """Return keyed map state."""
 
     @abstractmethod
     def get_reducing_state(self, descriptor: ReducingStateDescriptor[T]) -> ReducingState[T]:
-        """Keyed reducing state."""
+        """Return keyed reducing state."""
 
     @abstractmethod
     def get_aggregating_state(self, descriptor: AggregatingStateDescriptor[T, V]) -> AggregatingState[T, V]:
-        """Keyed aggregating state."""
+        """Return keyed aggregating state."""
 
 
 class FunctionObject:
-    """Base of all that a step may be given in place of a callable. Each subtask has an object of its own."""
+    """Base of all objects that a step accepts in place of a callable. Each subtask has an object of its own."""
 
 
 class Function(FunctionObject):
@@ -120,4 +120,4 @@ class Function(FunctionObject):
         """Prepare: called once, before the first record."""
 
     def close(self) -> None:
-        """Tidy up: called exactly once if :meth:`open` was called, also after failure and cancel."""
+        """Clean up: called exactly once if :meth:`open` was called, also after failure and cancel."""

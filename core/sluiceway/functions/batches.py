@@ -1,4 +1,4 @@
-"""Process functions that take a batch of records at a time, so that they can be vectorised."""
+"""Process functions of batches of records, which can be vectorised."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ OUT = TypeVar("OUT")
 
 
 class BatchProcessFunction(Function, ABC, Generic[IN, OUT]):
-    """A process function that is called once for each batch of records.
+    """Process function that is called once for each batch of records.
 
-    How many records make a batch depends on the load, so a result must not depend on where a batch ends.
+    The number of records in a batch depends on the load, so a result must not depend on where a batch ends.
 
-    What it returns is either an iterable of results (it may be a generator), or a
+    It returns either an iterable of results (it may be a generator), or a
     :class:`~sluiceway.elements.Batch` of results with timestamps of their own. Of an iterable, each result has
     the timestamp of the record in the same place, so where the records have timestamps there must be as many.
     """
 
     class Context(ABC):
-        """What is known while a batch is processed."""
+        """Context of a batch."""
 
         @property
         @abstractmethod
         def timestamps(self) -> Sequence[int] | None:
-            """The event time of each record in ms, or None where the job uses none. Not to be changed."""
+            """Event time of each record in ms, or None where the job uses none. Must not be changed."""
 
         @abstractmethod
         def current_processing_time(self) -> int:
-            """The runtime's wall clock, ms since the epoch."""
+            """Return the current time, ms since the epoch."""
 
         @abstractmethod
         def current_watermark(self) -> int:
-            """The task's watermark in ms."""
+            """Return the task's watermark in ms."""
 
         @abstractmethod
         def output(self, tag: OutputTag[Any], values: Iterable[Any] | Batch[Any]) -> None:
@@ -59,35 +59,34 @@ class BatchProcessFunction(Function, ABC, Generic[IN, OUT]):
     def process_batch(
         self, values: Sequence[IN], ctx: BatchProcessFunction.Context
     ) -> Iterable[OUT] | Batch[OUT] | None:
-        """The records that a batch gives rise to, or None.
+        """Return the results for a batch, or None.
 
         Args:
-            values: the records in their order, at least one. Not to be changed, nor kept.
+            values: the records in their order, at least one. Must be neither changed nor kept.
             ctx: their timestamps, and side outputs.
         """
 
 
 class KeyedBatchProcessFunction(Function, ABC, Generic[K, IN, OUT]):
-    """A process function with state per key that is called once for each batch of records, of any keys.
+    """Process function with state per key that is called once for each batch of records, of any keys.
 
-    As for :class:`BatchProcessFunction`; records of one key come in their order. State is declared in ``open``
+    As for :class:`BatchProcessFunction`; records of one key are in their order. State is declared in ``open``
     as for other functions, and used in one of two ways:
 
     - ``ctx.bulk(handle)`` is the state of all keys as one mapping, at the speed of a dict with a state backend
       in memory;
     - after ``ctx.set_current_key(key)``, handles and timers are those of that key.
 
-    A key may have state and timers only where it is one of ``ctx.keys``, now or before: other subtasks see to
-    the others.
+    Use state and timers only of a key that is or was one of ``ctx.keys``: others belong to other subtasks.
     """
 
     class Context(BatchProcessFunction.Context):
-        """What is known while a batch of a keyed stream is processed."""
+        """Context of a batch of a keyed stream."""
 
         @property
         @abstractmethod
         def keys(self) -> Sequence[Any]:
-            """The key of each record. Not to be changed."""
+            """Key of each record. Must not be changed."""
 
         @overload
         def bulk(self, state: ValueState[V]) -> MutableMapping[Any, V]: ...
@@ -101,35 +100,35 @@ class KeyedBatchProcessFunction(Function, ABC, Generic[K, IN, OUT]):
         def bulk(self, state: AggregatingState[Any, Any]) -> MutableMapping[Any, Any]: ...
         @abstractmethod
         def bulk(self, state: Any) -> Any:
-            """The state of every key: a live mapping from key to value, which may be kept until ``close``.
+            """Return the state of every key as a live mapping from key to value, valid until ``close``.
 
-            A key without state is not in it; for a value state, no default steps in. An aggregating state has
-            its accumulators here. A list or another value that was changed in place must be assigned again.
-            For a map state, ``bulk(state)[key]`` is the live mapping of a key, empty where there is none.
+            A key without state is not in it; for a value state, the default does not apply. An aggregating state
+            has its accumulators here. A list or another value that was changed in place must be assigned again.
+            For a map state, ``bulk(state)[key]`` is the live mapping of a key, empty where it has no entries.
 
             Raises:
                 StateError: a list or map state with a time to live, for which there is no such view.
-                FunctionContractError: ``state`` is no handle of this function's.
+                FunctionContractError: ``state`` is no handle of this function.
             """
 
         @abstractmethod
         def set_current_key(self, key: Any) -> None:
-            """Until the next call, or the end of the batch, handles and timers are those of ``key``."""
+            """Set the key of handles and timers, until the next call or the end of the batch."""
 
         @abstractmethod
         def timer_service(self) -> TimerService:
-            """Time, and the timers of the current key. Raises StateError before :meth:`set_current_key`."""
+            """Return the timers of the current key. Raises StateError before :meth:`set_current_key`."""
 
     @abstractmethod
     def process_batch(
         self, values: Sequence[IN], ctx: KeyedBatchProcessFunction.Context
     ) -> Iterable[OUT] | Batch[OUT] | None:
-        """The records that a batch gives rise to, or None.
+        """Return the results for a batch, or None.
 
         Args:
-            values: the records in their order, at least one. Not to be changed, nor kept.
+            values: the records in their order, at least one. Must be neither changed nor kept.
             ctx: their keys and timestamps, state, timers and side outputs.
         """
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[OUT] | None:
-        """A timer has fired, as for :meth:`KeyedProcessFunction.on_timer`: its key is the current one."""
+        """Return the results for a timer of the current key, as :meth:`KeyedProcessFunction.on_timer`."""

@@ -1,4 +1,4 @@
-"""Functions of a stream and a broadcast one: each subtask keeps all of what was broadcast, and looks it up."""
+"""Functions of a stream and a broadcast stream, of which each subtask has a complete copy."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ OUT = TypeVar("OUT")
 
 
 class ReadOnlyBroadcastState(Mapping[K, V], ABC):
-    """A mapping of which every subtask has a copy, to look things up in: ``state[key]``, ``state.get(key)``.
+    """Read-only mapping of which every subtask has a copy: ``state[key]``, ``state.get(key)``.
 
-    Entries are in the order in which they came. Their values must not be changed in place either.
+    Entries are in the order in which they were added. Their values must not be changed in place.
     """
 
     @abstractmethod
     def contains(self, key: K) -> bool:
-        """Whether there is such an entry; the same as ``key in state``."""
+        """Return whether the state has such an entry; the same as ``key in state``."""
 
     @abstractmethod
     def is_empty(self) -> bool:
-        """Whether there is no entry."""
+        """Return whether the state has no entry."""
 
 
 class BroadcastState(ReadOnlyBroadcastState[K, V], MutableMapping[K, V], ABC):
-    """The same, to be changed. ``state[key] = value`` and ``del state[key]`` do, too.
+    """Mapping of which every subtask has a copy; ``state[key] = value`` and ``del state[key]`` change it.
 
-    Every subtask sees the same broadcast records, if perhaps in another order, and has to come to the same
-    entries: so do not go by anything else, such as time, chance or the subtask's index.
+    Every subtask sees the same broadcast records, perhaps in another order, and has to arrive at the same
+    entries: so do not depend on anything else, such as time, chance or the subtask's index.
     """
 
     @abstractmethod
@@ -71,29 +71,29 @@ class BroadcastState(ReadOnlyBroadcastState[K, V], MutableMapping[K, V], ABC):
 
 
 class BroadcastProcessFunction(Function, ABC, Generic[IN1, IN2, OUT]):
-    """Looks records up in what another stream has broadcast.
+    """Process function that looks records up in what another stream has broadcast.
 
-    Nothing says in which order records of both streams come: a record may be there before what it is to be
-    looked up in. ``ctx.current_watermark()`` is the lower one of both streams.
+    The order of records of both streams is undefined: a record may arrive before the broadcast record that it
+    needs. ``ctx.current_watermark()`` is the lower one of both streams.
     """
 
     class ReadOnlyContext(ProcessFunction.Context):
-        """What is known while a record of the stream is processed."""
+        """Context of a record of the stream."""
 
         @abstractmethod
         def get_broadcast_state(self, descriptor: MapStateDescriptor[K, V]) -> ReadOnlyBroadcastState[K, V]:
-            """The state of that name. Writing to it raises StateError.
+            """Return the state of that name. Writing to it raises StateError.
 
             Raises:
                 StateError: the descriptor was not given to ``broadcast()``.
             """
 
     class Context(ProcessFunction.Context):
-        """What is known while a broadcast record is processed."""
+        """Context of a broadcast record."""
 
         @abstractmethod
         def get_broadcast_state(self, descriptor: MapStateDescriptor[K, V]) -> BroadcastState[K, V]:
-            """The state of that name.
+            """Return the state of that name.
 
             Raises:
                 StateError: the descriptor was not given to ``broadcast()``.
@@ -101,43 +101,43 @@ class BroadcastProcessFunction(Function, ABC, Generic[IN1, IN2, OUT]):
 
     @abstractmethod
     def process_element(self, value: IN1, ctx: BroadcastProcessFunction.ReadOnlyContext) -> Iterable[OUT] | None:
-        """What a record of the stream gives rise to (yield it, or return an iterable), or None."""
+        """Yield the results for a record of the stream, or return an iterable of them, or None."""
 
     @abstractmethod
     def process_broadcast_element(self, value: IN2, ctx: BroadcastProcessFunction.Context) -> Iterable[OUT] | None:
-        """What a broadcast record gives rise to, or None. Every subtask is given every one of them."""
+        """Yield or return the results for a broadcast record, or None. Every subtask receives it."""
 
 
 class KeyedBroadcastProcessFunction(Function, ABC, Generic[KEY, IN1, IN2, OUT]):
-    """The same for a keyed stream, with state and timers per key on its side.
+    """Process function of a keyed stream and a broadcast one, with state and timers per key.
 
-    Event-time timers fire when both streams have come that far.
+    Event-time timers fire when the watermarks of both streams have reached them.
     """
 
     class ReadOnlyContext(KeyedProcessFunction.Context):
-        """What is known while a record of the keyed stream is processed."""
+        """Context of a record of the keyed stream."""
 
         @abstractmethod
         def get_broadcast_state(self, descriptor: MapStateDescriptor[K, V]) -> ReadOnlyBroadcastState[K, V]:
-            """The state of that name. Writing to it raises StateError.
+            """Return the state of that name. Writing to it raises StateError.
 
             Raises:
                 StateError: the descriptor was not given to ``broadcast()``.
             """
 
     class OnTimerContext(KeyedProcessFunction.OnTimerContext):
-        """What is known while a timer fires. ``timestamp()`` is when it was set to fire."""
+        """Context of a timer. ``timestamp()`` is the time for which it was set."""
 
         @abstractmethod
         def get_broadcast_state(self, descriptor: MapStateDescriptor[K, V]) -> ReadOnlyBroadcastState[K, V]:
-            """The state of that name. Writing to it raises StateError.
+            """Return the state of that name. Writing to it raises StateError.
 
             Raises:
                 StateError: the descriptor was not given to ``broadcast()``.
             """
 
     class Context(BroadcastProcessFunction.Context):
-        """For a broadcast record, which has no key, so neither keyed state nor timers."""
+        """Context of a broadcast record, which has no key, so neither keyed state nor timers."""
 
         @abstractmethod
         def apply_to_keyed_state(
@@ -154,18 +154,18 @@ class KeyedBroadcastProcessFunction(Function, ABC, Generic[KEY, IN1, IN2, OUT]):
     def process_element(
         self, value: IN1, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext
     ) -> Iterable[OUT] | None:
-        """What a record of the keyed stream gives rise to (yield it, or return an iterable), or None."""
+        """Yield the results for a record of the keyed stream, or return an iterable of them, or None."""
 
     @abstractmethod
     def process_broadcast_element(
         self, value: IN2, ctx: KeyedBroadcastProcessFunction.Context
     ) -> Iterable[OUT] | None:
-        """What a broadcast record gives rise to, or None. Every subtask is given every one of them."""
+        """Yield or return the results for a broadcast record, or None. Every subtask receives it."""
 
     def on_timer(self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext) -> Iterable[OUT] | None:
-        """A timer of the current key has fired; what it gives rise to, as for a record.
+        """Yield or return the results for a timer of the current key.
 
         Args:
-            timestamp: when the timer was set to fire, in ms.
+            timestamp: the time for which the timer was set, in ms.
             ctx: the key, its timers, the broadcast state, and side outputs.
         """

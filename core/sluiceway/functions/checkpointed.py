@@ -26,15 +26,15 @@ T = TypeVar("T")
 
 
 class OperatorStateStore(ABC):
-    """Where a function gets its operator state. A name belongs to one state of the step.
+    """Access of a function to its operator state. A name belongs to one state of the step.
 
-    What is in a list is copied when a snapshot is taken, not before: until then a function may change its
+    The content of a list is copied when a snapshot is taken, not before: until then a function may change its
     elements in place.
     """
 
     @abstractmethod
     def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
-        """A list of this subtask. After a restore with another parallelism, all elements are dealt out in turn.
+        """Return a list of this subtask. A restore with another parallelism deals all elements out in turn.
 
         Raises:
             StateError: the name was asked for, or saved, in another way or with another type.
@@ -42,9 +42,9 @@ class OperatorStateStore(ABC):
 
     @abstractmethod
     def get_union_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
-        """A list of this subtask. After a restore, each subtask has the elements of all.
+        """Return a list of this subtask. After a restore, each subtask has the elements of all.
 
-        A function that keeps only its own part has to put that in place of the list before the next snapshot;
+        A function that keeps only its own part has to update the list with it before the next snapshot;
         otherwise the elements multiply.
 
         Raises:
@@ -53,27 +53,27 @@ class OperatorStateStore(ABC):
 
 
 class FunctionInitializationContext(ABC):
-    """What a function is given to get its state from."""
+    """Context in which a function gets its state."""
 
     @property
     @abstractmethod
     def is_restored(self) -> bool:
-        """Whether the job goes on from a snapshot that knows this step."""
+        """True if the job starts from a snapshot that includes this step."""
 
     @property
     @abstractmethod
     def operator_state_store(self) -> OperatorStateStore:
-        """The subtask's own state."""
+        """State of the subtask."""
 
     @property
     @abstractmethod
     def keyed_state_store(self) -> RuntimeContext:
-        """Gives handles of keyed state; asking it for one is an error in a step without keys."""
+        """Handles of keyed state; asking for one is an error in a step without keys."""
 
     @property
     @abstractmethod
     def raw_operator_state(self) -> list[bytes]:
-        """The chunks that functions of this step have written for the snapshot, as far as this subtask gets them.
+        """Chunks that functions of this step have written for the snapshot, this subtask's share.
 
         Each goes to one subtask: to the one that has written it, or, after a restore with another parallelism, to
         one subtask after the other in turn.
@@ -82,7 +82,7 @@ class FunctionInitializationContext(ABC):
     @property
     @abstractmethod
     def raw_keyed_state(self) -> dict[int, bytes]:
-        """By key group of this subtask, in order, what a function has written for it, at whatever parallelism.
+        """Bytes that functions have written by key group, in order, of this subtask's key groups.
 
         Raises:
             StateError: the step has no keys.
@@ -93,7 +93,7 @@ class RawOperatorState:
     """Chunks of bytes that belong to a subtask, as a function writes them for one snapshot.
 
     Args:
-        chunks: what is there already.
+        chunks: existing chunks.
     """
 
     def __init__(self, chunks: Iterable[bytes] = ()) -> None:
@@ -105,11 +105,11 @@ class RawOperatorState:
 
 
 class RawKeyedState:
-    """A stream of bytes for each key group of a subtask, as a function writes them for one snapshot.
+    """Stream of bytes for each key group of a subtask, as a function writes them for one snapshot.
 
     Args:
-        step: for messages.
-        key_groups: those of the subtask; None: the step has no keys.
+        step: name of the step, for messages.
+        key_groups: key groups of the subtask; None: the step has no keys.
     """
 
     def __init__(self, step: str = "", key_groups: KeyGroupRange | None = None) -> None:
@@ -119,7 +119,7 @@ class RawKeyedState:
 
     @property
     def key_groups(self) -> KeyGroupRange:
-        """The key groups of the subtask. Raises StateError: the step has no keys."""
+        """Key groups of the subtask. Raises StateError: the step has no keys."""
         if self._key_groups is None:
             raise StateError(
                 f"step {self._step!r} has no keys, and so no raw keyed state: use raw_operator_state, or put "
@@ -144,14 +144,14 @@ class RawKeyedState:
 
 @dataclass(frozen=True, slots=True)
 class FunctionSnapshotContext:
-    """What is known of a snapshot, and where a function writes raw state for it: all of that, each time.
+    """Context of a snapshot, to which a function writes all of its raw state, each time.
 
     Attributes:
-        checkpoint_timestamp: when it is being taken, ms since the epoch.
-        checkpoint_id: number of the checkpoint, which goes up from one to the next, also after a restart; 0 for a
-            snapshot that no checkpoint was the reason for.
-        raw_operator_state: takes chunks of bytes.
-        raw_keyed_state: takes bytes for key groups.
+        checkpoint_timestamp: time of the snapshot, ms since the epoch.
+        checkpoint_id: number of the checkpoint, which increases from one to the next, also after a restart; 0 for
+            a snapshot without a checkpoint.
+        raw_operator_state: receives chunks of bytes.
+        raw_keyed_state: receives bytes for key groups.
     """
 
     checkpoint_timestamp: int
@@ -161,7 +161,7 @@ class FunctionSnapshotContext:
 
 
 class CheckpointedFunction(FunctionObject, ABC):
-    """For a function object, or a sink's writer, with state of its own: a base class beside its first one.
+    """Mixin for function objects, and sink writers, with operator state: put it behind the first base class.
 
     Call order: :meth:`initialize_state` once, before ``open``; then, between any two batches of records,
     :meth:`snapshot_state` for each snapshot. An object for each subtask, all calls from the task's thread.
@@ -173,22 +173,22 @@ class CheckpointedFunction(FunctionObject, ABC):
 
     @abstractmethod
     def snapshot_state(self, context: FunctionSnapshotContext) -> None:
-        """A snapshot is about to be taken: bring the state up to date."""
+        """Bring the state up to date for a snapshot."""
 
 
 class CheckpointListener:
-    """For a function object, or a sink's writer, that wants to know what became of checkpoints.
+    """Mixin for function objects, and sink writers, that are notified of checkpoints.
 
-    A base class beside its first one. Calls come from the task's thread, between any two batches of records. A
+    Put it behind the first base class. Calls come from the task's thread, between any two batches of records. A
     call may be missing where a task or a worker has failed meanwhile: what a checkpoint's completion allows must
     be allowed by that of a later one, too.
     """
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """A checkpoint is complete and stored: the job will never go on from an earlier one by itself.
+        """Handle the completion of a checkpoint: the job will not restart from an earlier one by itself.
 
-        What this raises fails the task.
+        An exception fails the task.
         """
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """A checkpoint was given up; a later one takes its place."""
+        """Handle an aborted checkpoint; a later one replaces it."""

@@ -18,57 +18,57 @@ OUT = TypeVar("OUT")
 
 
 class CoMapFunction(Function, ABC, Generic[IN1, IN2, OUT]):
-    """One record in, one out, for each of two streams.
+    """Function that returns one record for each record of two streams.
 
-    Nothing says in which order records of different streams come.
+    The order of records of different streams is undefined.
     """
 
     @abstractmethod
     def map1(self, value: IN1) -> OUT:
-        """The record that takes the place of ``value``, a record of the first stream."""
+        """Return the result for ``value``, a record of the first stream."""
 
     @abstractmethod
     def map2(self, value: IN2) -> OUT:
-        """The record that takes the place of ``value``, a record of the second stream."""
+        """Return the result for ``value``, a record of the second stream."""
 
 
 class CoFlatMapFunction(Function, ABC, Generic[IN1, IN2, OUT]):
-    """One record in, any number out, for each of two streams.
+    """Function that returns any number of records for each record of two streams.
 
-    Nothing says in which order records of different streams come.
+    The order of records of different streams is undefined.
     """
 
     @abstractmethod
     def flat_map1(self, value: IN1) -> Iterable[OUT]:
-        """The records that take the place of ``value``, a record of the first stream."""
+        """Return the results for ``value``, a record of the first stream."""
 
     @abstractmethod
     def flat_map2(self, value: IN2) -> Iterable[OUT]:
-        """The records that take the place of ``value``, a record of the second stream."""
+        """Return the results for ``value``, a record of the second stream."""
 
 
 class CoProcessFunction(Function, ABC, Generic[IN1, IN2, OUT]):
-    """Any records out for each record of two streams, to the main output and to side outputs.
+    """Process function of two streams, with results for the main output and for side outputs.
 
-    ``ctx.current_watermark()`` is the lower one of both streams. Nothing says in which order records of
-    different streams come.
+    ``ctx.current_watermark()`` is the lower one of both streams. The order of records of
+    different streams is undefined.
     """
 
     Context: TypeAlias = ProcessFunction.Context
 
     @abstractmethod
     def process_element1(self, value: IN1, ctx: ProcessFunction.Context) -> Iterable[OUT] | None:
-        """What a record of the first stream gives rise to (yield it, or return an iterable), or None."""
+        """Yield the results for a record of the first stream, or return an iterable of them, or None."""
 
     @abstractmethod
     def process_element2(self, value: IN2, ctx: ProcessFunction.Context) -> Iterable[OUT] | None:
-        """What a record of the second stream gives rise to, or None."""
+        """Yield the results for a record of the second stream, or return an iterable of them, or None."""
 
 
 class KeyedCoProcessFunction(Function, ABC, Generic[K, IN1, IN2, OUT]):
-    """A process function of two keyed streams, with state and timers per key that both streams share.
+    """Process function of two keyed streams, with state and timers per key that both streams share.
 
-    Event-time timers fire when both streams have come that far.
+    Event-time timers fire when the watermarks of both streams have reached them.
     """
 
     Context: TypeAlias = KeyedProcessFunction.Context
@@ -76,16 +76,16 @@ class KeyedCoProcessFunction(Function, ABC, Generic[K, IN1, IN2, OUT]):
 
     @abstractmethod
     def process_element1(self, value: IN1, ctx: KeyedProcessFunction.Context) -> Iterable[OUT] | None:
-        """What a record of the first stream gives rise to (yield it, or return an iterable), or None."""
+        """Yield the results for a record of the first stream, or return an iterable of them, or None."""
 
     @abstractmethod
     def process_element2(self, value: IN2, ctx: KeyedProcessFunction.Context) -> Iterable[OUT] | None:
-        """What a record of the second stream gives rise to, or None."""
+        """Yield the results for a record of the second stream, or return an iterable of them, or None."""
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[OUT] | None:
-        """A timer of the current key has fired; what it gives rise to, as for a record.
+        """Yield or return the results for a timer of the current key.
 
         Args:
-            timestamp: when the timer was set to fire, in ms.
+            timestamp: the time for which the timer was set, in ms.
             ctx: the key, its timers, and side outputs.
         """

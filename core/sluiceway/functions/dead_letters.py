@@ -1,4 +1,4 @@
-"""What is kept of a record on which a function raised, where the step skips such records."""
+"""Dead letters of steps that skip records on which their function raises."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ __all__ = ["DEAD_LETTERS", "DeadLetter"]
 @persisted("DeadLetter")
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A record that a step has skipped because its function raised: texts and bytes, not the record itself.
+    """Record that a step has skipped because its function raised: texts and bytes, not the record itself.
 
     Attributes:
         job: name of the pipeline.
         step: name of the step.
-        uid: its uid.
+        uid: uid of the step.
         subtask: index of the subtask.
-        attempt: which run of the subtask it was, from 0.
+        attempt: number of the subtask's attempt, from 0.
         error: the exception, in a line: ``ValueError: no such room``.
         traceback: its traceback, from the user's function on.
-        record: ``repr`` of the record that the step was given, cut where it is very long.
-        data: the record, pickled; None where it cannot be.
+        record: ``repr`` of the record, cut where it is very long.
+        data: the record, pickled; None where it cannot be pickled.
         key: ``repr`` of its key, or None where the step is not keyed or the key could not be computed.
         timestamp: its event time in ms, or None.
-        time_ms: when it was skipped, in ms since the epoch.
-        input: by which input of the step it came: 0, or 1 for the second one of connected streams.
+        time_ms: time at which it was skipped, in ms since the epoch.
+        input: index of the step's input: 0, or 1 for the second one of connected streams.
     """
 
     job: str
@@ -51,7 +51,7 @@ class DeadLetter:
     input: int = 0
 
     def value(self) -> Any:
-        """The record itself. It is unpickled, which can run any code: only for letters of your own jobs.
+        """Return the record. It is unpickled, which can run any code: only for letters of your own jobs.
 
         Raises:
             SerializationError: the record could not be pickled, or it cannot be unpickled here.
@@ -70,7 +70,7 @@ class DeadLetter:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Finds the classes of a script, however that is run: as a program, or by the command line."""
+    """Unpickler that finds the classes of a script, run as a program or by the command line."""
 
     def find_class(self, module: str, name: str) -> Any:
         if module in _SCRIPTS:

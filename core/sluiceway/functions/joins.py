@@ -16,10 +16,10 @@ OUT = TypeVar("OUT")
 
 
 class TaggedUnion(NamedTuple, Generic[L]):
-    """A record of one of two streams, as assigners, triggers and evictors of a window join see it.
+    """Record of one of two streams, for assigners, triggers and evictors of a window join.
 
     Attributes:
-        side: which stream it is from.
+        side: the stream that it is from.
         value: the record.
     """
 
@@ -28,49 +28,49 @@ class TaggedUnion(NamedTuple, Generic[L]):
 
 
 class JoinFunction(Function, ABC, Generic[L, R, OUT]):
-    """One record out for each pair."""
+    """Function that returns one record for each pair."""
 
     @abstractmethod
     def join(self, left: L, right: R) -> OUT:
-        """What becomes of ``left`` and ``right``."""
+        """Return the result for ``left`` and ``right``."""
 
 
 class FlatJoinFunction(Function, ABC, Generic[L, R, OUT]):
-    """Any number of records out for each pair."""
+    """Function that returns any number of records for each pair."""
 
     @abstractmethod
     def join(self, left: L, right: R) -> Iterable[OUT] | None:
-        """The records that ``left`` and ``right`` give rise to (yield them, or return an iterable), or None."""
+        """Yield the results for ``left`` and ``right``, or return an iterable of them, or None."""
 
 
 class CoGroupFunction(Function, ABC, Generic[L, R, OUT]):
-    """Any number of records out for all that two streams have of one key in one window."""
+    """Function that returns any number of records for the records of two streams with one key in one window."""
 
     @abstractmethod
     def co_group(self, lefts: Sequence[L], rights: Sequence[R]) -> Iterable[OUT] | None:
-        """The records that the two groups give rise to, or None. One of the two may be empty, never both."""
+        """Return the results for two groups, or None. One of the two may be empty, never both."""
 
 
 class ProcessJoinFunction(Function, ABC, Generic[L, R, OUT]):
-    """Any records out for each pair of an interval join, to the main output and to side outputs.
+    """Process function of the pairs of an interval join, with results for the main output and side outputs.
 
     State that it asks for in :meth:`open` is that of the pair's key.
     """
 
     class Context(ABC):
-        """What is known of a pair."""
+        """Context of a pair."""
 
         @abstractmethod
         def get_left_timestamp(self) -> int:
-            """The left record's event time in ms."""
+            """Return the left record's event time in ms."""
 
         @abstractmethod
         def get_right_timestamp(self) -> int:
-            """The right record's event time in ms."""
+            """Return the right record's event time in ms."""
 
         @abstractmethod
         def get_timestamp(self) -> int:
-            """The later of the two: the event time of what comes out."""
+            """Return the later of the two, which is the event time of the results."""
 
         @abstractmethod
         def output(self, tag: OutputTag[Any], value: Any) -> None:
@@ -78,4 +78,4 @@ class ProcessJoinFunction(Function, ABC, Generic[L, R, OUT]):
 
     @abstractmethod
     def process_element(self, left: L, right: R, ctx: ProcessJoinFunction.Context) -> Iterable[OUT] | None:
-        """The records that the pair gives rise to (yield them, or return an iterable), or None."""
+        """Yield the results for a pair, or return an iterable of them, or None."""

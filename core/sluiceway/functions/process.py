@@ -1,4 +1,4 @@
-"""Process functions, and the timers that keyed ones set."""
+"""Process functions, and the timers of keyed ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OUT = TypeVar("OUT")
 
 
 class TimeDomain(Enum):
-    """Which time a timer goes by."""
+    """Time domain of a timer."""
 
     EVENT_TIME = "event time"
     PROCESSING_TIME = "processing time"
@@ -42,24 +42,24 @@ class TimerService(Hinting, ABC):
 
     @abstractmethod
     def current_processing_time(self) -> int:
-        """The runtime's wall clock, ms since the epoch."""
+        """Return the current time, ms since the epoch."""
 
     @abstractmethod
     def current_watermark(self) -> int:
-        """How far event time has come, in ms."""
+        """Return the watermark in ms."""
 
     @abstractmethod
     def register_event_time_timer(self, timestamp: Instant) -> None:
         """Have ``on_timer`` called for the current key when the watermark reaches ``timestamp``.
 
-        One that lies behind the watermark fires with the watermark's next step.
+        A timer behind the watermark fires when the watermark next rises.
         """
 
     @abstractmethod
     def register_processing_time_timer(self, timestamp: Instant) -> None:
-        """Have ``on_timer`` called for the current key when the wall clock reaches ``timestamp``.
+        """Have ``on_timer`` called for the current key when the clock reaches ``timestamp``.
 
-        When the input ends, those still waiting fire at once.
+        At the end of the input, the remaining timers fire at once.
         """
 
     @abstractmethod
@@ -72,22 +72,22 @@ class TimerService(Hinting, ABC):
 
 
 class ProcessFunction(Function, ABC, Generic[IN, OUT]):
-    """Any records out for each record in, to the main output and to side outputs."""
+    """Function that returns any number of records for each record, for the main output and side outputs."""
 
     class Context(Hinting, ABC):
-        """What is known while one record is processed."""
+        """Context of a record."""
 
         @abstractmethod
         def timestamp(self) -> int | None:
-            """The record's event time in ms, or None."""
+            """Return the record's event time in ms, or None."""
 
         @abstractmethod
         def current_processing_time(self) -> int:
-            """The runtime's wall clock, ms since the epoch."""
+            """Return the current time, ms since the epoch."""
 
         @abstractmethod
         def current_watermark(self) -> int:
-            """The task's watermark in ms."""
+            """Return the task's watermark in ms."""
 
         @abstractmethod
         def output(self, tag: OutputTag[Any], value: Any) -> None:
@@ -95,41 +95,41 @@ class ProcessFunction(Function, ABC, Generic[IN, OUT]):
 
     @abstractmethod
     def process_element(self, value: IN, ctx: ProcessFunction.Context) -> Iterable[OUT] | None:
-        """The records that ``value`` gives rise to (yield them, or return an iterable), or None."""
+        """Yield the results for ``value``, or return an iterable of them, or None."""
 
 
 class KeyedProcessFunction(Function, ABC, Generic[K, IN, OUT]):
-    """A process function with state per key."""
+    """Process function with state per key."""
 
     class Context(ProcessFunction.Context, Generic[KEY]):
-        """What is known while one record of a keyed stream is processed. ``Context[str]``: its key is a str."""
+        """Context of a record of a keyed stream. ``Context[str]``: its key is a str."""
 
         @abstractmethod
         def get_current_key(self) -> KEY:
-            """The record's key."""
+            """Return the record's key."""
 
         @abstractmethod
         def timer_service(self) -> TimerService:
-            """Time, and the key's timers."""
+            """Return the timer service of the key."""
 
     class OnTimerContext(Context[KEY]):
-        """What is known while a timer fires. ``timestamp()`` is when it was set to fire.
+        """Context of a timer. ``timestamp()`` is the time for which it was set.
 
-        What a timer of event time gives has its timestamp, what one of processing time gives has none.
+        The results of an event-time timer have its timestamp, those of a processing-time timer have none.
         """
 
         @abstractmethod
         def time_domain(self) -> TimeDomain:
-            """Which time the timer went by."""
+            """Return the time domain of the timer."""
 
     @abstractmethod
     def process_element(self, value: IN, ctx: KeyedProcessFunction.Context) -> Iterable[OUT] | None:
-        """The records that ``value`` gives rise to (yield them, or return an iterable), or None."""
+        """Yield the results for ``value``, or return an iterable of them, or None."""
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[OUT] | None:
-        """A timer of the current key has fired; what it gives rise to, as for a record.
+        """Yield or return the results for a timer of the current key.
 
         Args:
-            timestamp: when the timer was set to fire, in ms.
+            timestamp: the time for which the timer was set, in ms.
             ctx: the key, its timers, and side outputs.
         """

@@ -25,71 +25,71 @@ ACC = TypeVar("ACC")
 
 
 class MapFunction(Function, ABC, Generic[IN, OUT]):
-    """One record in, one out."""
+    """Function that returns one record for each record."""
 
     @abstractmethod
     def map(self, value: IN) -> OUT:
-        """The record that takes the place of ``value``."""
+        """Return the result for ``value``."""
 
 
 class FlatMapFunction(Function, ABC, Generic[IN, OUT]):
-    """One record in, any number out."""
+    """Function that returns any number of records for each record."""
 
     @abstractmethod
     def flat_map(self, value: IN) -> Iterable[OUT]:
-        """The records that take the place of ``value``."""
+        """Return the results for ``value``."""
 
 
 class FilterFunction(Function, ABC, Generic[T]):
-    """Keeps some records."""
+    """Function that decides which records to keep."""
 
     @abstractmethod
     def filter(self, value: T) -> bool:
-        """Whether ``value`` goes on."""
+        """Return whether to keep ``value``."""
 
 
 class KeySelector(ABC, Generic[IN, K]):
-    """Says what a record's key is: the same for the same record, every time, everywhere.
+    """Function that returns a record's key: the same for the same record, every time, everywhere.
 
     Shared by all subtasks on both sides of the exchange, so it has neither :meth:`open` nor :meth:`close`.
     """
 
     @abstractmethod
     def get_key(self, value: IN) -> K:
-        """The key of ``value``: hashable, and hashed the same way in every process."""
+        """Return the key of ``value``: hashable, and hashed the same way in every process."""
 
 
 class ReduceFunction(Function, ABC, Generic[T]):
-    """Two records into one of the same type; associative.
+    """Function that reduces two records to one of the same type; associative.
 
     Sliding windows reduce what was reduced in parts of a window: there, the order of records must not matter
-    either, and both arguments must be left as they are.
+    either, and neither argument may be changed.
     """
 
     @abstractmethod
     def reduce(self, value1: T, value2: T) -> T:
-        """``value1`` is what was reduced so far, ``value2`` the new record."""
+        """Return the reduction of ``value1``, the result so far, and ``value2``, the new record."""
 
 
 class AggregateFunction(Function, ABC, Generic[IN, ACC, OUT]):
-    """Records into an accumulator, an accumulator into a result."""
+    """Function that adds records to an accumulator, and makes results of accumulators."""
 
     @abstractmethod
     def create_accumulator(self) -> ACC:
-        """The accumulator of a key without records."""
+        """Return the accumulator of a key without records."""
 
     @abstractmethod
     def add(self, value: IN, accumulator: ACC) -> ACC:
-        """The accumulator with ``value`` in it; may be the same object, changed."""
+        """Return the accumulator with ``value`` added; may be the same object, changed."""
 
     @abstractmethod
     def get_result(self, accumulator: ACC) -> OUT:
-        """The result; must not change the accumulator."""
+        """Return the result; must not change the accumulator."""
 
     def merge(self, accumulator1: ACC, accumulator2: ACC) -> ACC:
-        """Both accumulators in one, which may be either of them, changed.
+        """Return both accumulators merged, which may be either of them, changed.
 
-        Needed where windows merge, and wanted where they overlap: a sliding window is merged from parts, older
+        Required where windows merge, and useful where they overlap: a sliding window is merged from parts, older
         ones first, that it shares with others. Without it every record is added to each of its windows.
         """
         raise NotImplementedError(f"{type(self).__name__} has no merge()")

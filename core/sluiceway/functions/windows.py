@@ -1,4 +1,4 @@
-"""Functions of a whole window: its records, or what they were reduced or aggregated to."""
+"""Functions of a whole window: of its records, or of what they were reduced or aggregated to."""
 
 from __future__ import annotations
 
@@ -38,55 +38,55 @@ OUT = TypeVar("OUT")
 
 
 class WindowState(ABC):
-    """Gives handles of state: of the current key, or of the current key and window."""
+    """Handles of state: of the current key, or of the current key and window."""
 
     @abstractmethod
     def get_state(self, descriptor: ValueStateDescriptor[T]) -> ValueState[T]:
-        """One value."""
+        """Return value state."""
 
     @abstractmethod
     def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
-        """A list."""
+        """Return list state."""
 
     @abstractmethod
     def get_map_state(self, descriptor: MapStateDescriptor[K, T]) -> MapState[K, T]:
-        """A mapping."""
+        """Return map state."""
 
     @abstractmethod
     def get_reducing_state(self, descriptor: ReducingStateDescriptor[T]) -> ReducingState[T]:
-        """One value, into which others are reduced."""
+        """Return reducing state."""
 
     @abstractmethod
     def get_aggregating_state(self, descriptor: AggregatingStateDescriptor[T, V]) -> AggregatingState[T, V]:
-        """An accumulator with a result."""
+        """Return aggregating state."""
 
 
 class WindowContext(Hinting, ABC):
-    """What is known while a window is evaluated or cleared."""
+    """Context of the evaluation or the end of a window."""
 
     @abstractmethod
     def window(self) -> Any:
-        """A :class:`~sluiceway.windows.base.TimeWindow` with ``start`` and ``end`` in ms, or the global one."""
+        """Return a :class:`~sluiceway.windows.base.TimeWindow`, ``start`` to ``end`` in ms, or the global one."""
 
     @abstractmethod
     def current_processing_time(self) -> int:
-        """The runtime's wall clock, ms since the epoch."""
+        """Return the current time, ms since the epoch."""
 
     @abstractmethod
     def current_watermark(self) -> int:
-        """How far event time has come, in ms."""
+        """Return the watermark in ms."""
 
     @abstractmethod
     def window_state(self) -> WindowState:
-        """State of this key and window, from one evaluation to the next. Clear it in ``clear()``.
+        """Return state of this key and window, kept between evaluations. Clear it in ``clear()``.
 
         Raises:
-            StateError: the windows merge, as sessions do: there is no telling whose state that would be.
+            StateError: the windows merge, as sessions do, so state cannot belong to one of them.
         """
 
     @abstractmethod
     def global_state(self) -> WindowState:
-        """State of this key, for all its windows."""
+        """Return state of this key, for all its windows."""
 
     @abstractmethod
     def output(self, tag: OutputTag[Any], value: Any) -> None:
@@ -94,56 +94,56 @@ class WindowContext(Hinting, ABC):
 
 
 class ProcessWindowFunction(Function, ABC, Generic[K, IN, OUT]):
-    """Evaluates a window of one key: any records out, to the main output and to side outputs.
+    """Function that evaluates a window of one key, with results for the main output and side outputs.
 
-    Each time the trigger fires, :meth:`process` is called with all that is in the window by then; what it
-    gives has the last ms of the window as its timestamp.
+    Each time the trigger fires, :meth:`process` is called with the contents of the window; its
+    results have the last ms of the window as their timestamp.
     """
 
     Context: TypeAlias = WindowContext
 
     @abstractmethod
     def process(self, key: K, ctx: WindowContext, elements: list[IN]) -> Iterable[OUT] | None:
-        """The results of a window: yield them, or return an iterable, or None.
+        """Yield the results of a window, or return an iterable of them, or None.
 
         Args:
-            key: whose window.
+            key: key of the window.
             ctx: the window, time, state, side outputs.
-            elements: its records in the order in which they came; after ``reduce`` or ``aggregate`` their one
-                result. A list of its own.
+            elements: its records in the order of their arrival; after ``reduce`` or ``aggregate`` their one
+                result. A list of the function's own.
         """
 
     def clear(self, ctx: WindowContext) -> None:
-        """The window's time is over: clear what ``ctx.window_state()`` holds. Called once, last.
+        """Clear what ``ctx.window_state()`` holds: the window is over. Called once, last.
 
         ``ctx.output`` works here, too.
         """
 
 
 class WindowFunction(Function, ABC, Generic[K, IN, OUT]):
-    """Evaluates a window of one key, given no more than its records."""
+    """Function that evaluates a window of one key, from its records alone."""
 
     @abstractmethod
     def apply(self, key: K, window: Any, elements: list[IN]) -> Iterable[OUT] | None:
-        """The results of a window: yield them, or return an iterable, or None."""
+        """Yield the results of a window, or return an iterable of them, or None."""
 
 
 class ProcessAllWindowFunction(Function, ABC, Generic[IN, OUT]):
-    """Evaluates a window of a stream without keys; else like :class:`ProcessWindowFunction`."""
+    """Function that evaluates a window of a stream without keys; else like :class:`ProcessWindowFunction`."""
 
     Context: TypeAlias = WindowContext
 
     @abstractmethod
     def process(self, ctx: WindowContext, elements: list[IN]) -> Iterable[OUT] | None:
-        """The results of a window: yield them, or return an iterable, or None."""
+        """Yield the results of a window, or return an iterable of them, or None."""
 
     def clear(self, ctx: WindowContext) -> None:
-        """The window's time is over: clear what ``ctx.window_state()`` holds. Called once, last."""
+        """Clear what ``ctx.window_state()`` holds: the window is over. Called once, last."""
 
 
 class AllWindowFunction(Function, ABC, Generic[IN, OUT]):
-    """Evaluates a window of a stream without keys, given no more than its records."""
+    """Function that evaluates a window of a stream without keys, from its records alone."""
 
     @abstractmethod
     def apply(self, window: Any, elements: list[IN]) -> Iterable[OUT] | None:
-        """The results of a window: yield them, or return an iterable, or None."""
+        """Yield the results of a window, or return an iterable of them, or None."""
