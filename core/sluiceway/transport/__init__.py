@@ -1,4 +1,4 @@
-"""Contract of transports: how elements get from a producer's subtask to a consumer's."""
+"""Contract of transports, which carry elements from a producer's subtask to a consumer's."""
 
 from sluiceway.transport.channel import (
     ChannelId,

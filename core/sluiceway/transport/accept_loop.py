@@ -1,4 +1,4 @@
-"""Accept loop of a listening socket, for what listens in a loop: the job manager, and carriers."""
+"""Accept loop of a listening socket in an event loop, for the job manager and carriers."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ class Listening(Protocol):
 
 
 class Stranger(Protocol):
-    """Connection whose peer has not proved that it belongs here."""
+    """Connection whose peer is not authenticated."""
 
     def turn_away(self, why: str) -> None:
         """Close the connection, unless the proof has come by now."""
 
 
 class AcceptLoop:
-    """Accepts connections, and bounds what those can take that have proved nothing.
+    """Accept loop that bounds the resources of connections that are not authenticated.
 
-    A connection has :data:`PROOF_S` for its handshake. There are at most :data:`MOST_STRANGERS` without a proof:
-    one more takes the place of the oldest, so that idle ones keep nobody out. What goes wrong with one connection
+    A connection has :data:`PROOF_S` for its handshake. At most :data:`MOST_STRANGERS` may be unauthenticated:
+    one more replaces the oldest, so that idle ones keep no peer out. A problem with one connection
     is logged, and ends that one.
 
     Where the process or the machine has no descriptors left, accepting pauses for a moment: the listening socket
@@ -58,14 +58,14 @@ class AcceptLoop:
 
     Args:
         listener: listens already.
-        accepted: takes a connection on; None: it was refused and closed. The stranger is hashable.
+        accepted: takes a connection over; None: it was refused and closed. The stranger is hashable.
         watch: ``watch(fileno, write, ready)`` calls ``ready`` whenever the file can be read, until ``unwatch``.
         unwatch: ``unwatch(fileno, write)``.
-        later: has something called after a delay.
+        later: schedules a call after a delay.
         warn: logs a warning.
-        what: what listens, for messages.
+        what: name of the listener, for messages.
         proof_s: seconds for a handshake.
-        most: connections without a proof at a time.
+        most: number of unauthenticated connections at a time.
     """
 
     def __init__(
@@ -102,19 +102,19 @@ class AcceptLoop:
 
     @property
     def strangers(self) -> int:
-        """How many connections have proved nothing yet."""
+        """Number of connections that are not authenticated yet."""
         return len(self._strangers)
 
     def forget(self, stranger: Stranger) -> None:
-        """It has proved that it belongs here, or is closed. Harmless twice."""
+        """Note that a connection is authenticated or closed. Harmless twice."""
         deadline = self._strangers.pop(stranger, None)
         if deadline is not None:
             deadline.cancel()
 
     def refused(self, why: str) -> None:
-        """Log that a connection was closed before it had proved anything.
+        """Log that a connection was closed before it was authenticated.
 
-        The first one at once, others as a number once a minute: whoever connects must not fill the log.
+        The first one at once, others as a number once a minute: peers must not be able to fill the log.
         """
         if self._closed:
             return
@@ -126,7 +126,7 @@ class AcceptLoop:
             self._last = why
 
     def close(self) -> None:
-        """Accept nothing more. The listening socket is the caller's to close, after this."""
+        """Accept no further connection. The caller closes the listening socket after this."""
         if not self._closed:
             self._closed = True
             if self._paused is None:
@@ -175,7 +175,7 @@ class AcceptLoop:
         stranger.turn_away(why)
 
     def _pause(self, error: OSError) -> None:
-        """Mostly EMFILE or ENFILE. What waits to be accepted stays in the listening socket's queue."""
+        """Pause, mostly after EMFILE or ENFILE. Peers wait in the listening socket's queue."""
         self._unwatch(self._fileno, False)
         self._paused = self._later(self._resume, _PAUSE_S)
         if not self._pause_told:

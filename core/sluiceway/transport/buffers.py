@@ -1,13 +1,13 @@
-"""Memory for data on its way between workers: one pool per worker, shared out among result partitions.
+"""Network buffers: one pool of memory per worker, divided among result partitions.
 
-A worker has a fixed number of segments of a fixed size. Each result partition has a local pool with a minimum
-that is its own and a maximum; what is left over after every minimum is shared out in proportion to what each pool
-can still take, anew whenever a pool comes, goes or changes its bounds. A pool that shrinks gives segments back as
-they are recycled. The scheme is that of Flink's network stack. In a partition's pool each channel has one segment
-that no other channel can take, so that a consumer that reads slowly holds up itself alone.
+A worker has a fixed number of segments of a fixed size. Each result partition has a local pool with a guaranteed
+minimum and a maximum; what is left over after every minimum is divided in proportion to what each pool
+can still take, again whenever a pool is created, closed or changes its bounds. A pool that shrinks returns
+segments as they are recycled. The scheme is that of Flink's network stack. In a partition's pool each channel has
+one segment that no other channel can take, so that a slow consumer blocks itself alone.
 
-Input gates need no segments: what comes in stays in the memory that the carrier has for it until it is read, and
-the gate's credit says how much that can be.
+Input gates need no segments: received data stays in the carrier's memory until it is read, and
+the gate's credit limits it.
 
 Nothing here is thread-safe: all of it belongs to the worker's loop.
 """
@@ -30,11 +30,11 @@ class _Home(Protocol):
 
 
 class Buffer:
-    """A segment in use, counted by reference; made by a pool with one reference.
+    """Segment in use, counted by reference; made by a pool with one reference.
 
     Attributes:
-        segment: which of the worker's segments it is.
-        memory: the whole segment; its owner writes and whoever got it reads.
+        segment: index of the worker's segment.
+        memory: the whole segment; its owner writes and other holders read.
         size: bytes of it that hold data.
     """
 
@@ -49,18 +49,18 @@ class Buffer:
 
     @property
     def data(self) -> memoryview:
-        """What was written."""
+        """Written bytes."""
         return self.memory[: self.size]
 
     def retain(self) -> Buffer:
-        """One more user."""
+        """Add a reference."""
         if self._references == 0:
             raise ValueError(f"segment {self.segment} was recycled already: it must not be used again")
         self._references += 1
         return self
 
     def release(self) -> None:
-        """One user less; the last one recycles the segment.
+        """Drop a reference; the last one recycles the segment.
 
         Raises:
             ValueError: it was recycled already.
@@ -73,7 +73,7 @@ class Buffer:
 
 
 class NetworkBufferPool:
-    """All segments of one worker.
+    """Segments of one worker.
 
     Args:
         segments: their memory.
@@ -88,29 +88,29 @@ class NetworkBufferPool:
 
     @property
     def total(self) -> int:
-        """How many segments there are."""
+        """Number of segments."""
         return len(self._memory)
 
     @property
     def available(self) -> int:
-        """How many of them nobody has."""
+        """Number of free segments."""
         return len(self._free)
 
     def create_pool(
         self, minimum: int, maximum: int | None = None, *, on_available: Callable[[], None], name: str = "a pool"
     ) -> LocalBufferPool:
-        """Make a local pool.
+        """Create a local pool.
 
         Args:
-            minimum: segments that it can always have, at least 1.
-            maximum: segments that it may have at most; None: as many as there are.
+            minimum: guaranteed number of segments, at least 1.
+            maximum: largest number of segments; None: all of the worker.
             on_available: called when a segment has become available after :meth:`LocalBufferPool.request` found
                 none.
             name: for messages.
 
         Raises:
             NoResourceAvailableError: the minimum cannot be met beside those of the other pools; with the figures.
-            ValueError: the bounds are none.
+            ValueError: the bounds are invalid.
         """
         if minimum < 1 or (maximum is not None and maximum < minimum):
             raise ValueError(f"{name}: between {minimum} and {maximum} segments is not possible")
@@ -129,7 +129,7 @@ class NetworkBufferPool:
             )
 
     def _redistribute(self) -> None:
-        """Share out what is left over, in proportion to what each pool can still take."""
+        """Divide what is left over, in proportion to what each pool can still take."""
         pools = self._pools
         left = self.total - sum(p.minimum for p in pools)
         wishes = [min(p.maximum, self.total) - p.minimum for p in pools]
@@ -166,13 +166,13 @@ class NetworkBufferPool:
 
 
 class LocalBufferPool:
-    """The segments of one result partition or input gate; made by :meth:`NetworkBufferPool.create_pool`.
+    """Segments of one result partition or input gate; made by :meth:`NetworkBufferPool.create_pool`.
 
     Attributes:
-        minimum: segments that it can always have.
-        maximum: segments that it can ever have.
-        size: segments that it may have now.
-        in_use: segments that it has handed out.
+        minimum: guaranteed number of segments.
+        maximum: largest number of segments.
+        size: number of segments that it may have now.
+        in_use: number of segments in use.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ class LocalBufferPool:
         return f"<{self._name}: {self.in_use} of {self.size} buffers in use, {self.minimum} to {self.maximum}>"
 
     def request(self) -> Buffer | None:
-        """A buffer, or None if there is none now: that is back-pressure, and ``on_available`` will be called.
+        """Return a buffer, or None for back-pressure: then ``on_available`` will be called.
 
         Raises:
             ValueError: the pool is closed.
@@ -223,7 +223,7 @@ class LocalBufferPool:
 
     @property
     def available(self) -> bool:
-        """Whether :meth:`request` would find one."""
+        """True if :meth:`request` would return a buffer."""
         return not self._closed and self.in_use < self.size and self._parent.available > 0
 
     def close(self) -> None:
@@ -241,10 +241,10 @@ class LocalBufferPool:
 
 
 class PartitionBuffers:
-    """The local pool of one result partition, of which each channel has a part.
+    """Local pool of one result partition, of which each channel has a part.
 
     Args:
-        parent: the worker's.
+        parent: the worker's pool.
         name: for messages.
     """
 
@@ -258,19 +258,19 @@ class PartitionBuffers:
 
     @property
     def channels(self) -> int:
-        """How many channels there are."""
+        """Number of channels."""
         return self._channels
 
     @property
     def size(self) -> int:
-        """Segments that the partition may have now."""
+        """Number of segments that the partition may have now."""
         return 0 if self._pool is None else self._pool.size
 
     def channel(self, on_available: Callable[[], None]) -> ChannelBuffers:
-        """The part of one more channel.
+        """Create the part of one more channel.
 
         Args:
-            on_available: called when there may be a buffer, after :meth:`ChannelBuffers.request` found none.
+            on_available: called when a buffer may be free, after :meth:`ChannelBuffers.request` found none.
 
         Raises:
             NoResourceAvailableError: the worker has too few network buffers; with the figures.
@@ -325,11 +325,11 @@ class PartitionBuffers:
 
 
 class ChannelBuffers:
-    """What one channel has of its partition's segments; made by :meth:`PartitionBuffers.channel`.
+    """Part of one channel in its partition's segments; made by :meth:`PartitionBuffers.channel`.
 
     Attributes:
-        in_use: segments that it has handed out.
-        closed: whether it gives out no more.
+        in_use: number of segments in use.
+        closed: True after it was closed.
     """
 
     def __init__(self, partition: PartitionBuffers, on_available: Callable[[], None]) -> None:
@@ -340,11 +340,11 @@ class ChannelBuffers:
 
     @property
     def size(self) -> int:
-        """Segments that it may have now, when the partition's are shared out evenly."""
+        """Number of segments that it may have now, when the partition's are divided evenly."""
         return 0 if self.closed else self._partition.size // self._partition.channels
 
     def request(self) -> Buffer | None:
-        """A buffer, or None if there is none now: that is back-pressure, and ``on_available`` will be called."""
+        """Return a buffer, or None for back-pressure: then ``on_available`` will be called."""
         buffer = self._partition._request(self)
         if buffer is not None:
             self.in_use += 1

@@ -1,7 +1,7 @@
-"""How frames get from one worker to another: what a plugin implements that brings a transport between processes.
+"""Contract of carriers: transports of frames between workers, as plugins implement them.
 
 A carrier moves bytes and knows nothing of channels, elements or credit: the core does all that in the same way
-over every carrier (:mod:`sluiceway.network`). Everything is called, and calls back, in the worker's loop.
+over every carrier (:mod:`sluiceway.network`). All calls and callbacks are made in the worker's loop.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ __all__ = ["Carrier", "CarrierContext", "Link", "LinkLostError", "Payload"]
 
 
 class LinkLostError(ConnectionError):
-    """A link broke: the peer died, closed it, or sent what is no frame. The message names the peer by ``repr``."""
+    """A link broke: the peer died, closed it, or sent an invalid frame. The message names the peer by ``repr``."""
 
 
 class Payload(Protocol):
-    """The bulk of a frame as the receiver sees it, in place. Not to be used after :meth:`release`."""
+    """Bulk of a frame as the receiver sees it, in place. Not to be used after :meth:`release`."""
 
     @property
     def data(self) -> memoryview:
-        """The bytes."""
+        """Bytes of the payload."""
 
     def release(self) -> None:
-        """Done with it, once: the memory goes back to where it came from."""
+        """Return the memory to its owner. Call it once."""
 
 
 class Link(ABC):
-    """A connection between two workers: frames, both ways, in order, none lost while it stands.
+    """Connection between two workers: frames, both ways, in order, none lost while it is connected.
 
-    A link that breaks is told to both sides, and another one can be made; other links are not affected. Whatever
-    bytes a peer sends, at the worst its own link is lost.
+    Both sides are notified of a broken link, and another one can be made; other links are not affected. Whatever
+    bytes a peer sends, it can lose no other link than its own.
 
     Attributes:
         peer: name of the worker at the other end.
-        on_frame: called with each frame that has come in: its header, and its payload, which the callee
-            releases; None where it has none. Set by the core before anything can come in.
+        on_frame: called with each received frame: its header, and its payload, which the callee
+            releases; None where it has none. Set by the core before a frame can arrive.
         on_lost: called once when the link is lost; not after :meth:`close`.
     """
 
@@ -55,7 +55,7 @@ class Link(ABC):
 
         Args:
             header: at most 64 KiB.
-            payload: the link takes over one reference and releases it when nobody reads it any more, also if
+            payload: the link takes over one reference and releases it after use, also if
                 the link is lost.
         """
 
@@ -66,20 +66,20 @@ class Link(ABC):
 
 @dataclass(frozen=True, slots=True)
 class CarrierContext:
-    """What the worker gives to a carrier.
+    """Context that the worker passes to a carrier.
 
     Attributes:
         worker: the worker's name, unique in the cluster.
         directory: a directory of the cluster that only its user may enter; for sockets and the like.
-        secret: the cluster's, known to all its workers and to nobody else.
+        secret: the cluster's secret, known to its workers only.
         watch: ``watch(fileno, write, ready)`` calls ``ready`` in the loop whenever the file can be read
             (``write`` false) or written (true), until ``unwatch``.
         unwatch: ``unwatch(fileno, write)``.
-        soon: has something called once, soon, before the loop sleeps: when all that is at work has had its turn.
+        soon: schedules one call before the loop sleeps, when all tasklets have had their turn.
             What is sent in a turn can go out together then.
-        accepted: to be called with each link that a peer has made, when the peer has proved that it belongs to
+        accepted: called with each link that a peer has made, when the peer has proved that it belongs to
             the cluster.
-        later: ``later(action, after_s)`` has something called once, after a delay in seconds, and returns the
+        later: ``later(action, after_s)`` schedules one call after a delay in seconds, and returns the
             call, which can be cancelled. For deadlines of handshakes, and pauses where descriptors are short:
             :class:`~sluiceway.transport.accept_loop.AcceptLoop` does both.
         warn: logs a warning, a whole sentence.
@@ -97,7 +97,7 @@ class CarrierContext:
 
 
 class Carrier(ABC):
-    """A way to carry frames: what a plugin offers under a name of a transport."""
+    """Carrier of frames, which a plugin offers under the name of a transport."""
 
     @abstractmethod
     def start(self, context: CarrierContext) -> str:
@@ -105,11 +105,11 @@ class Carrier(ABC):
 
     @abstractmethod
     def segments(self, count: int, size: int) -> list[memoryview]:
-        """The memory that payloads are sent from: ``count`` writable pieces of ``size`` bytes. Called once."""
+        """Return the memory of sent payloads: ``count`` writable pieces of ``size`` bytes. Called once."""
 
     @abstractmethod
     def connect(self, peer: str, address: str) -> Link:
-        """Make a link to a peer. Frames sent before it stands wait.
+        """Return a link to a peer. Frames sent before it is connected wait.
 
         A peer that cannot be reached, or does not prove that it belongs to the cluster, is a link that is lost:
         ``on_lost`` is called, in a later turn of the loop; this does not raise.

@@ -1,4 +1,4 @@
-"""How elements get from a producer's subtask to a consumer's: what a transport implements.
+"""Contract of transports: channels from a producer's subtask to a consumer's.
 
 A channel joins one producer with one consumer. It is ordered and flow-controlled by credit: the receiver
 grants, the sender spends one credit per batch; control elements cost none but keep their place.
@@ -19,13 +19,13 @@ __all__ = ["ChannelId", "CreditSource", "Receiver", "Sender", "Transport"]
 
 @dataclass(frozen=True, slots=True)
 class ChannelId:
-    """Names a channel within a job.
+    """Name of a channel within a job.
 
     Attributes:
         edge: id of the job edge.
         producer: index of the producing subtask.
         consumer: index of the consuming subtask.
-        attempt: raised at every restart, so that an old producer cannot reach a new consumer.
+        attempt: increased at every restart, so that an old producer cannot reach a new consumer.
         producer_at: the worker on which the producer runs; not part of the name.
         consumer_at: the worker on which the consumer runs; not part of the name.
     """
@@ -42,15 +42,15 @@ class ChannelId:
 
 
 class CreditSource(ABC):
-    """The receiving side's ledger for one channel, made by the input gate and handed to the transport."""
+    """Ledger of the receiving side for one channel, made by the input gate and passed to the transport."""
 
     @abstractmethod
     def initial(self) -> int | None:
-        """Credits the sender starts with; None for a channel without limit (feedback edges)."""
+        """Initial credit of the sender; None for a channel without limit (feedback edges)."""
 
     @abstractmethod
     def batch_taken(self, backlog: int) -> int:
-        """A batch left the channel; the sender reports ``backlog`` more that wait for credit.
+        """Note that a batch left the channel; the sender reports ``backlog`` more that wait for credit.
 
         Returns:
             credits to grant to the sender now, 0 or more.
@@ -58,18 +58,18 @@ class CreditSource(ABC):
 
     @abstractmethod
     def backlog_announced(self, backlog: int) -> int:
-        """The sender ran out of credit with ``backlog`` batches waiting; returns credits to grant now."""
+        """Return the credits to grant to a sender that has none left and ``backlog`` batches waiting."""
 
     def closed(self) -> None:
-        """The channel is gone: take back what it had beyond its own."""
+        """Take back the channel's floating credits: it is closed."""
 
 
 class Sender(ABC):
-    """The producer's end of a channel. Used from the producer's thread only.
+    """Producer's end of a channel. Used from the producer's thread only.
 
     Attributes:
-        bytes_out: bytes of records written so far; 0 where they go by reference.
-        by_reference: whether the consumer gets the very batches that are sent.
+        bytes_out: bytes of records written so far; 0 where they are passed by reference.
+        by_reference: True if the consumer gets the very batches that are sent.
     """
 
     bytes_out: int = 0
@@ -77,7 +77,7 @@ class Sender(ABC):
 
     @property
     def buffers(self) -> tuple[int, int]:
-        """Network buffers that the channel has now, and how many it may have. From any thread."""
+        """Return the number of network buffers that the channel has now, and may have. From any thread."""
         return 0, 0
 
     @abstractmethod
@@ -86,7 +86,7 @@ class Sender(ABC):
 
     @abstractmethod
     def send_urgent(self, element: Element) -> None:
-        """Take a control element that overtakes everything on the channel that the consumer has not received.
+        """Send a control element that overtakes everything on the channel that the consumer has not received.
 
         Urgent elements keep the order among themselves. They need no credit and no buffer.
 
@@ -96,9 +96,9 @@ class Sender(ABC):
 
     @abstractmethod
     def overtake(self, barrier: CheckpointBarrier) -> list[Batch[Any]]:
-        """Send a barrier ahead of all that waits here: what was sent and has not gone out whole.
+        """Send a barrier ahead of all that waits here: of what was sent and has not gone out whole.
 
-        It goes ahead also where the consumer is not there yet, and then is the first that it receives.
+        It goes ahead also where the consumer is not attached yet, and then is the first that it receives.
 
         If a barrier of the same checkpoint was sent before and waits, it is taken out, and what waits behind it
         was not overtaken.
@@ -109,41 +109,41 @@ class Sender(ABC):
 
     @abstractmethod
     def holds(self, checkpoint_id: int) -> bool:
-        """Whether the barrier of a checkpoint was sent and has not gone out."""
+        """Return whether the barrier of a checkpoint was sent and has not gone out."""
 
     @abstractmethod
     def available(self) -> bool:
-        """Whether a batch sent now would go out at once. A polite producer asks before it makes more."""
+        """True if a batch sent now would go out at once. A producer checks it before it makes more."""
 
     @abstractmethod
     def fail(self, cause: BaseException) -> None:
-        """Tell the consumer that the producer failed; nothing follows.
+        """Notify the consumer that the producer failed; nothing follows.
 
-        :meth:`Receiver.receive` raises ``cause`` when what had come in before is received.
+        :meth:`Receiver.receive` raises ``cause`` after the elements that had arrived before.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """The producer is gone. What was sent may still be received."""
+        """Close the producer's end. What was sent may still be received."""
 
     def discard(self) -> None:
-        """The producer is gone before its end: its consumers are ended, too, and what waits need not be sent."""
+        """Close the producer's end before its end of data: its consumers end, too, and nothing more is sent."""
         self.close()
 
     @abstractmethod
     def backlog(self) -> int:
-        """Batches that wait for credit."""
+        """Number of batches that wait for credit."""
 
 
 class Receiver(ABC):
-    """The consumer's end of a channel. Used from the consumer's thread only.
+    """Consumer's end of a channel. Used from the consumer's thread only.
 
-    A barrier that overtakes (its ``aligned_ms`` is 0) comes twice: as an urgent element, and in its place, which
-    is behind what had come in before it.
+    A barrier that overtakes (its ``aligned_ms`` is 0) arrives twice: as an urgent element, and in its place, which
+    is behind what had arrived before it.
 
     Attributes:
-        bytes_in: bytes of records that have come in so far; 0 where they come by reference.
-        on_urgent: called in the consumer's thread when an urgent element has come in.
+        bytes_in: bytes of records received so far; 0 where they are passed by reference.
+        on_urgent: called in the consumer's thread when an urgent element has arrived.
     """
 
     bytes_in: int = 0
@@ -151,47 +151,47 @@ class Receiver(ABC):
 
     @abstractmethod
     def receive(self) -> Element | None:
-        """The next element that is not urgent, or None if there is none now.
+        """Return the next element that is not urgent, or None if there is none now.
 
         Raises:
-            CorruptStreamError: what came in is not what was sent, with channel and sequence number.
+            CorruptStreamError: the received bytes are not those sent, with channel and sequence number.
             BaseException: the producer failed; its cause.
         """
 
     @property
     def urgent(self) -> bool:
-        """Whether there is an urgent element."""
+        """True if an urgent element waits."""
         return False
 
     @abstractmethod
     def receive_urgent(self) -> Element | None:
-        """The next urgent element, or None if there is none now."""
+        """Return the next urgent element, or None if there is none now."""
 
     @abstractmethod
     def waiting(self) -> list[Element | bytes]:
-        """What :meth:`receive` would return now, one after the other.
+        """Return the elements that :meth:`receive` would return now.
 
-        Batches that came from another process may be given as they came: as bytes.
+        Batches from another process may be returned as bytes.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """The consumer is gone: drop what is queued, let the producer's later elements vanish.
+        """Close the consumer's end: drop what is queued, and ignore the producer's later elements.
 
-        When the producer's end has heard of it, it drops what waits there, and is available for good.
+        When the producer's end is notified, it drops what waits there, and is available for good.
         """
 
     @abstractmethod
     def queued(self) -> int:
-        """Elements that :meth:`receive` would return now; a failure that it would raise counts as one."""
+        """Number of elements that :meth:`receive` would return now; a failure that it would raise is one."""
 
 
 class Transport(ABC):
-    """A way to carry channels: what a plugin offers under a name.
+    """Transport of channels, which a plugin offers under a name.
 
     The two ends may be opened in either order; without its consumer a channel has no credit, though urgent
     elements are kept for it. No more batches are under way than credit was granted for; a channel without
-    credit holds up no other. A record may be of any size.
+    credit blocks no other. A record may be of any size.
     """
 
     @abstractmethod
@@ -201,9 +201,9 @@ class Transport(ABC):
         """Open the consumer's end.
 
         Args:
-            channel: which one.
+            channel: the channel.
             credit: its ledger.
-            wake: called in the consumer's thread when an element has come in.
+            wake: called in the consumer's thread when an element has arrived.
             serializer: for lists of the edge's records, where they leave the process.
         """
 
