@@ -1,8 +1,8 @@
-"""Sources and sinks: what a connector implements.
+"""Contract of sources and sinks, as connectors implement it.
 
-A source is an *enumerator* (one per job: finds splits, hands them out, remembers) and *readers* (one per
-subtask: read splits, know how far they are). A sink is a *writer* per subtask. None of their methods may
-block: whoever has nothing to give or cannot take any more says what to wait for.
+A source is an *enumerator* (one per job: discovers splits and assigns them) and *readers* (one per
+subtask: read splits, and know their positions). A sink is a *writer* per subtask. None of their methods may
+block: one without data, or without room, returns what to wait for.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class Boundedness(Enum):
-    """Whether a source comes to an end by itself."""
+    """Boundedness of a source, which may or may not end by itself."""
 
     BOUNDED = "bounded"
     UNBOUNDED = "unbounded"
 
 
 class DeliveryGuarantee(Enum):
-    """What a sink promises when checkpoints are on; NONE: after a failure, records may be lost or repeated."""
+    """Guarantee of a sink with checkpoints; NONE: after a failure, records may be lost or repeated."""
 
     NONE = "none"
     AT_LEAST_ONCE = "at-least-once"
@@ -61,20 +61,20 @@ class DeliveryGuarantee(Enum):
 
 
 class Split(Protocol):
-    """A part of a source that one reader reads: picklable, with the position to go on from inside it."""
+    """Part of a source that one reader reads: picklable, with the position from which to continue."""
 
     @property
     def split_id(self) -> str:
-        """Names the split among all splits of the source, whatever its position."""
+        """Name of the split among all splits of the source, whatever its position."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing now. Ask again when any of these is so, or after a call of the context's ``wake``.
+    """Events to wait for: call again at any of these, or after a call of the context's ``wake``.
 
     Attributes:
         fileno: a file descriptor that becomes ready, or None.
-        write: whether to wait for it to be writable rather than readable.
+        write: True to wait for it to be writable rather than readable.
         until: a reading of the context's ``clock.monotonic()`` (seconds), or None.
     """
 
@@ -84,7 +84,7 @@ class Wait:
 
 
 class EndOfInput(Enum):
-    """The type of :data:`END_OF_INPUT`."""
+    """Type of :data:`END_OF_INPUT`."""
 
     END_OF_INPUT = "end of input"
 
@@ -98,7 +98,7 @@ Poll: TypeAlias = list[T] | Batch[T] | Wait | EndOfInput
 
 @dataclass(frozen=True, slots=True)
 class ReaderContext:
-    """What a reader is given.
+    """Context of a reader.
 
     Attributes:
         subtask: index of the reader.
@@ -118,17 +118,16 @@ class ReaderContext:
 
 
 class Reader(ABC, Generic[T_co]):
-    """Reads the splits given to one subtask. All calls come from the task's thread.
+    """Reader of the splits assigned to one subtask. All calls come from the task's thread.
 
     Call order: :meth:`start`; then :meth:`add_splits`, :meth:`no_more_splits`, :meth:`poll` and
-    :meth:`snapshot` as the runtime sees fit; :meth:`close` exactly once, also after failure and cancel.
+    :meth:`snapshot` in any order; :meth:`close` exactly once, also after failure and cancel.
 
-    A reader that says which split its records are from has watermarks per split: then it must tell
-    :meth:`finished_splits`, too. The splits of one that does not say have one watermark together.
+    A reader that names the split of its records has watermarks per split: then it must implement
+    :meth:`finished_splits`, too. The splits of any other have one watermark together.
 
     Attributes:
-        current_split_id: the split that all records of the last :meth:`poll` are from; None: the reader does
-            not say.
+        current_split_id: the split that all records of the last :meth:`poll` are from; None: unknown.
     """
 
     current_split_id: str | None = None
@@ -142,60 +141,61 @@ class Reader(ABC, Generic[T_co]):
 
     @abstractmethod
     def no_more_splits(self) -> None:
-        """No split will be added any more: when those at hand are read, return :data:`END_OF_INPUT`."""
+        """Note that no split will be added: return :data:`END_OF_INPUT` when all splits are read."""
 
     @abstractmethod
     def poll(self, limit: int) -> Poll[T_co]:
-        """Return what is there, at once.
+        """Return the available records, at once.
 
         Args:
-            limit: about how many records to return at the most; never many times that, for memory is planned so.
+            limit: largest number of records to return, roughly; never many times that, as memory depends on it.
 
         Returns:
-            a non-empty list or batch, given away to the caller; or a :class:`Wait`; or :data:`END_OF_INPUT`.
+            a non-empty list or batch, which the caller owns; or a :class:`Wait`; or :data:`END_OF_INPUT`.
 
         Raises:
             ConnectorError: the input cannot be read; the job fails with it.
         """
 
     def finished_splits(self) -> Sequence[str]:
-        """Ids of the splits that were read to their end since this was last called.
+        """Return the ids of the splits that were read to their end since the last call.
 
-        A reader whose records name their split tells the end of each: until then it holds the watermark back.
+        A reader that names the split of its records reports the end of each: until then it holds the watermark
+        back.
         """
         return ()
 
     def waiting_splits(self) -> Collection[str]:
-        """Ids of the splits that have to wait until this reader is done with others: they are not idle."""
+        """Return the ids of the splits that wait until this reader has read others: they are not idle."""
         return ()
 
     def pause_splits(self, split_ids: Collection[str]) -> bool:
-        """Give no records of these splits until the next call, which names all that are to pause from then on.
+        """Return no records of these splits until the next call, which names all that are to pause from then on.
 
-        Asked for where sources wait for one another (watermark alignment).
+        Called where sources wait for one another (watermark alignment).
 
         Returns:
-            whether it will be so; False, always, from a reader that cannot: it is then paused as a whole.
+            whether the reader does it; False, always, from a reader that cannot: it is then paused as a whole.
         """
         return False
 
     def rejected(self) -> Sequence[tuple[Any, Exception, int | None]]:
-        """Return the records that could not be decoded since this was last called.
+        """Return the records that could not be decoded since the last call.
 
         Called after each :meth:`poll`. The step's ``on_error`` decides: the job fails with the exception, or the
         record becomes a dead letter. The source must declare :attr:`Source.rejects_records`.
 
         Returns:
-            for each record what is kept of it as a dead letter, the exception, and its event time (ms) or None.
+            for each record its content as a dead letter, the exception, and its event time (ms) or None.
         """
         return ()
 
     @abstractmethod
     def snapshot(self) -> list[Any]:
-        """The splits that are not read to their end, each with the position after the last polled record.
+        """Return the splits that are not read to their end, each with the position after the last polled record.
 
-        Another reader that is given them, at any parallelism, loses and repeats no record. Empty when the reader
-        has come to its end: a job that goes on from there reads nothing again.
+        Another reader that is assigned them, at any parallelism, loses and repeats no record. Empty when the
+        reader has reached its end: a job restored from it reads nothing again.
         """
 
     def checkpoint_completed(self, splits: Sequence[Any]) -> None:
@@ -213,7 +213,7 @@ class Reader(ABC, Generic[T_co]):
 
 
 class EnumeratorContext(ABC):
-    """What an enumerator can do: from its own thread only, except :meth:`wake`."""
+    """Context of an enumerator: from its own thread only, except :meth:`wake`."""
 
     @property
     @abstractmethod
@@ -223,7 +223,7 @@ class EnumeratorContext(ABC):
     @property
     @abstractmethod
     def clock(self) -> Clock:
-        """The runtime's clock."""
+        """Clock of the runtime."""
 
     @abstractmethod
     def assign(self, reader: int, splits: Sequence[Any]) -> None:
@@ -239,9 +239,9 @@ class EnumeratorContext(ABC):
 
 
 class Enumerator(ABC):
-    """Finds the splits of a source and hands them out. One per job and source, beside the job master.
+    """Discovery and assignment of the splits of a source. One per job and source, beside the job master.
 
-    Call order: :meth:`start`; then :meth:`add_reader` for each reader as it comes up and
+    Call order: :meth:`start`; then :meth:`add_reader` for each reader when it has started and
     :meth:`handle_split_request`; :meth:`close` once.
     """
 
@@ -249,33 +249,33 @@ class Enumerator(ABC):
         """Find the first splits."""
 
     def add_reader(self, reader: int) -> None:
-        """A reader is ready to take splits."""
+        """Handle a reader that is ready to receive splits."""
 
     @abstractmethod
     def handle_split_request(self, reader: int) -> None:
-        """A reader wants one more split."""
+        """Handle a reader's request for one more split."""
 
     @abstractmethod
     def add_splits_back(self, splits: Sequence[Any], reader: int) -> None:
-        """A reader failed; these splits, at these positions, are to be handed out anew, to any reader."""
+        """Take back splits of a failed reader, at these positions, to assign them again, to any reader."""
 
     def run(self) -> None:
-        """Called after :meth:`EnumeratorContext.wake`: look for new splits."""
+        """Search for new splits; called after :meth:`EnumeratorContext.wake`."""
 
     @abstractmethod
     def snapshot(self) -> Any:
-        """What is not handed out yet, and what was discovered: picklable, and not None."""
+        """Return the splits that are not assigned yet, and what was discovered: picklable, and not None."""
 
     def close(self) -> None:
         """Free what was opened."""
 
 
 class SimpleEnumerator(Enumerator):
-    """Hands out a list of splits, one at a request, then says that there are no more.
+    """Enumerator of a list of splits, which assigns one at a request until none is left.
 
     Args:
         context: given by the runtime.
-        splits: what to hand out, in this order.
+        splits: the splits, assigned in this order.
     """
 
     def __init__(self, context: EnumeratorContext, splits: Iterable[Any]) -> None:
@@ -294,14 +294,14 @@ class SimpleEnumerator(Enumerator):
         self._pending[:0] = splits
 
     def snapshot(self) -> Any:
-        """The splits that nobody has."""
+        """Return the splits that are not assigned."""
         return list(self._pending)
 
 
 class SimpleReader(Reader[T_co]):
-    """Reads one split after the other, asking for the next when it is done with one.
+    """Reader of one split after the other, which asks for the next when it has read one.
 
-    A subclass says how to open, read and close a split. At most one split is open at any time; each has its
+    A subclass opens, reads and closes a split. At most one split is open at any time; each has its
     own watermark.
 
     Args:
@@ -321,11 +321,11 @@ class SimpleReader(Reader[T_co]):
 
     @abstractmethod
     def read(self, limit: int) -> Poll[T_co]:
-        """As :meth:`Reader.poll`, for the open split; :data:`END_OF_INPUT` when it is read to its end."""
+        """Return what :meth:`Reader.poll` does, of the open split; :data:`END_OF_INPUT` at its end."""
 
     @abstractmethod
     def position(self) -> Any:
-        """The open split with the position after the last record returned; None if nothing is left of it."""
+        """Return the open split with the position after the last record returned; None if it is finished."""
 
     @abstractmethod
     def close_split(self) -> None:
@@ -363,18 +363,18 @@ class SimpleReader(Reader[T_co]):
                 self.context.request_split()
 
     def finished_splits(self) -> Sequence[str]:
-        """Those left since this was last called."""
+        """Return the splits finished since the last call."""
         if not self._finished_ids:
             return ()
         finished, self._finished_ids = self._finished_ids, []
         return finished
 
     def waiting_splits(self) -> Collection[str]:
-        """Those not begun while another one is open."""
+        """Return the splits not begun while another one is open."""
         return [split.split_id for split in self._waiting] if self._is_open else ()
 
     def snapshot(self) -> list[Any]:
-        """The open split at its position, then those not begun."""
+        """Return the open split at its position, then those not begun."""
         current = self.position() if self._is_open else None
         return ([] if current is None else [current]) + self._waiting
 
@@ -389,50 +389,51 @@ class SimpleReader(Reader[T_co]):
 
 
 class Source(ABC, Generic[T_co]):
-    """Where records come from: a description that opens nothing by itself.
+    """Description of where records come from, which opens nothing by itself.
 
-    It can be pickled with cloudpickle; what that gives is the same source. Every record comes once, whatever the
+    It can be pickled with cloudpickle, and the result is the same source. Every record is read once, whatever the
     number of readers.
     """
 
     @property
     @abstractmethod
     def boundedness(self) -> Boundedness:
-        """Whether it ends."""
+        """Boundedness of the source."""
 
     @property
     def name(self) -> str:
-        """What the plan calls it."""
+        """Name in plans."""
         return type(self).__name__
 
     @property
     def output_type(self) -> Any:
-        """The type of its records, or None if it is not known."""
+        """Type of its records, or None if it is not known."""
         return None
 
     @property
     def max_readers(self) -> int | None:
-        """How many readers at most can share the work, at least 1, or None for any number.
+        """Largest number of readers that can share the work, at least 1, or None for any number.
 
-        The plan refuses a higher parallelism; without one asked for, it takes no more than this.
+        The plan refuses a higher parallelism; the default parallelism is limited to it.
         """
         return None
 
     @property
     def seekable(self) -> bool:
-        """Whether a reader can begin at any position that another one has reached, as often as need be.
+        """True if a reader can start at any position that another one has reached, as often as needed.
 
-        False for what cannot be read again, such as a socket, and for what has to pass over all that lies before
-        the position. Engines that open readers anew for each batch then keep one open, and keep what it gave.
+        False for what cannot be read again, such as a socket, and where all records before
+        the position have to be read again. Engines that open readers for each batch then keep one open, and
+        store its records.
         """
         return True
 
     @property
     def gives_timestamps(self) -> bool:
-        """Whether its records may come with timestamps, so that windows of event time need no other ones.
+        """True if its records may have timestamps, so that windows of event time need no others.
 
-        False for a source that never gives any: a job is refused then that has such windows behind it, with no
-        step in between that assigns timestamps.
+        False for a source that never has any: a job with such windows behind it, and no
+        step in between that assigns timestamps, is refused.
         """
         return True
 
@@ -443,9 +444,9 @@ class Source(ABC, Generic[T_co]):
 
     @property
     def needs_program(self) -> bool:
-        """Whether its enumerator works only in the process of the program, as with a session that is there.
+        """True if its enumerator works only in the process of the program, as with an existing session.
 
-        Engines that find splits in another process refuse such a source: ``Feature.PROGRAM_SOURCES``.
+        Engines that discover splits in another process refuse such a source: ``Feature.PROGRAM_SOURCES``.
         """
         return False
 
@@ -460,18 +461,18 @@ class Source(ABC, Generic[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class WriterContext:
-    """What a sink writer is given.
+    """Context of a sink writer.
 
     Attributes:
         subtask: index of the writer.
         parallelism: number of writers.
         clock: the runtime's clock.
-        wake: makes the runtime ask :meth:`SinkWriter.blocked` soon; may be called from any thread.
+        wake: makes the runtime call :meth:`SinkWriter.blocked` soon; may be called from any thread.
         metrics: the writer's own metrics.
         job_name: the pipeline's name.
-        uid: the uid of the sink's step, by which state finds its step again.
-        has_checkpoints: whether the job takes checkpoints.
-        is_restored: whether the job goes on from a checkpoint, of an earlier attempt or of an earlier run.
+        uid: uid of the sink's step, which identifies its state.
+        has_checkpoints: True if the job takes checkpoints.
+        is_restored: True if the job starts from a checkpoint, of an earlier attempt or of an earlier run.
         checkpoint_interval_ms: time between checkpoints; 0: unknown, or the job takes none.
     """
 
@@ -488,11 +489,12 @@ class WriterContext:
 
 
 class SinkWriter(ABC, Generic[T_contra]):
-    """Writes the records of one subtask. All calls come from the task's thread.
+    """Writer of the records of one subtask. All calls come from the task's thread.
 
     Call order: :meth:`open`; then :meth:`write` and :meth:`flush`, each only while :meth:`blocked` returns
     None; at the end of input :meth:`finish` and, when no longer blocked, :meth:`close`. After a failure or a
-    cancel :meth:`close` alone. :meth:`close` comes exactly once, also if :meth:`open` failed or never came.
+    cancel :meth:`close` alone. :meth:`close` is called exactly once, also if :meth:`open` failed or was not
+    called.
     """
 
     def open(self) -> None:
@@ -500,7 +502,7 @@ class SinkWriter(ABC, Generic[T_contra]):
 
     @abstractmethod
     def write(self, values: Sequence[T_contra], timestamps: Sequence[int] | None) -> None:
-        """Take all these records. The lists stay the caller's: copy what is kept.
+        """Write all these records. The lists stay the caller's: copy what is kept.
 
         Args:
             values: the records.
@@ -511,20 +513,20 @@ class SinkWriter(ABC, Generic[T_contra]):
         """
 
     def blocked(self) -> Wait | None:
-        """None if a :meth:`write` would be taken now, else what to wait for before asking again."""
+        """Return None if a :meth:`write` would be accepted now, else what to wait for before the next call."""
         return None
 
     def flush(self) -> None:
-        """Hand everything on to the outside: at a checkpoint, and when input runs dry.
+        """Send everything to the external system: at a checkpoint, and when input runs dry.
 
-        What cannot go at once makes :meth:`blocked` return a wait until it has gone. May come at any time, also
-        before the first record, and twice in a row.
+        What cannot be sent at once makes :meth:`blocked` return a wait until it is sent. May be called at any
+        time, also before the first record, and twice in a row.
         """
 
     def finish(self) -> None:
-        """The input has ended, every record was written: hand on what is left and make the output final.
+        """Send what is left and make the output final: the input has ended.
 
-        Comes in place of the last :meth:`flush`, never after a failure or a cancel.
+        Called in place of the last :meth:`flush`, never after a failure or a cancel.
         """
         self.flush()
 
@@ -533,11 +535,11 @@ class SinkWriter(ABC, Generic[T_contra]):
 
 
 class CommittingSinkWriter(SinkWriter[T_contra], ABC):
-    """A writer that makes its output visible only when a checkpoint is complete (two-phase commit).
+    """Writer whose output is visible only when a checkpoint is complete (two-phase commit).
 
     Call order: :meth:`open`, :meth:`recover`; then, between writes, :meth:`prepare_commit` at each checkpoint,
-    after a :meth:`flush` and while :meth:`blocked` returns None, and :meth:`commit` when it is complete. A
-    checkpoint that is given up changes nothing: what it made ready is committed with the next one.
+    after a :meth:`flush` and while :meth:`blocked` returns None, and :meth:`commit` when it is complete. An
+    aborted checkpoint changes nothing: what it made ready is committed with the next one.
 
     At the end of the input :meth:`finish` makes nothing visible yet: one more checkpoint follows, with a
     prepare_commit of its own. Where a job has no checkpoints, a prepare_commit with checkpoint 0 and a commit
@@ -546,19 +548,19 @@ class CommittingSinkWriter(SinkWriter[T_contra], ABC):
 
     @abstractmethod
     def prepare_commit(self, checkpoint_id: int) -> list[Any]:
-        """First phase, at the barrier: close the running transaction; return what will commit it, picklable.
+        """Close the running transaction, and return what will commit it, picklable. First phase, at the barrier.
 
         What is written from now on belongs to the next transaction.
         """
 
     @abstractmethod
     def commit(self, committables: Sequence[Any]) -> None:
-        """Second phase. Comes again for the same committables after a recovery: must then be harmless."""
+        """Commit. Second phase. Called again for the same committables after a recovery: must then be harmless."""
 
     def recover(self, committables: Sequence[Any]) -> None:
-        """The job begins, maybe anew: commit what the checkpoint that it goes on from has made ready.
+        """Commit what the checkpoint that the job is restored from has made ready. Called at every start.
 
-        Here a writer can undo, too, what it finds of an earlier attempt and no completed checkpoint knows of.
+        A writer can also undo what an earlier attempt has left and no completed checkpoint includes.
 
         Args:
             committables: of this subtask; after a change of the parallelism, of some earlier ones. None of them on
@@ -569,38 +571,38 @@ class CommittingSinkWriter(SinkWriter[T_contra], ABC):
 
 
 class Sink(ABC, Generic[T_contra]):
-    """Where records go: a description that opens nothing by itself. It can be pickled with cloudpickle."""
+    """Description of where records go, which opens nothing by itself. It can be pickled with cloudpickle."""
 
     @property
     def name(self) -> str:
-        """What the plan calls it."""
+        """Name in plans."""
         return type(self).__name__
 
     @property
     def guarantee(self) -> DeliveryGuarantee:
-        """What it promises; at-least-once unless it says more."""
+        """Delivery guarantee; the default is at-least-once."""
         return DeliveryGuarantee.AT_LEAST_ONCE
 
     @property
     def input_type(self) -> Any:
-        """The type of record it takes, or None for any."""
+        """Type of its records, or None for any."""
         return None
 
     @property
     def max_writers(self) -> int | None:
-        """How many writers at most, at least 1, or None for any number."""
+        """Largest number of writers, at least 1, or None for any number."""
         return None
 
     @property
     def follows_input(self) -> bool:
-        """Whether it has as many writers as the step before has subtasks, unless the program says how many.
+        """True for as many writers as the step before has subtasks, unless the program sets a number.
 
-        Then the records of a subtask come to one writer, in their order.
+        Then one writer receives the records of a subtask, in their order.
         """
         return False
 
     def problems(self, *, checkpoint_interval_ms: int) -> Sequence[str]:
-        """Return what keeps the sink from running with these options, one sentence each. Opens nothing.
+        """Return why the sink cannot run with these options, one sentence each. Opens nothing.
 
         Each is an error of ``sluiceway check``, and refuses a job before any of it runs.
 
@@ -616,7 +618,7 @@ class Sink(ABC, Generic[T_contra]):
 
 @dataclass(frozen=True)
 class Connector:
-    """What a connector plugin's offer loads: how to make its source and its sink.
+    """Factory of a connector's source and sink, which a connector plugin's offer loads.
 
     Attributes:
         source: makes a source from the connector's own arguments, or None if it has none.

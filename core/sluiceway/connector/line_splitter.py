@@ -145,7 +145,7 @@ class LineDecoder:
         self.skipped = 0
 
     def decode(self, block: bytes) -> list[str]:
-        """The lines of a block that ends with a delimiter.
+        """Return the lines of a block that ends with a delimiter.
 
         Raises:
             ConnectorError: bytes cannot be decoded and the policy is ``strict``.
@@ -171,7 +171,7 @@ class LineDecoder:
         return self._one_by_one(parts)
 
     def decode_tail(self, tail: bytes) -> list[str]:
-        """The last line, which no delimiter ended: none if it is empty."""
+        """Return the last line, which no delimiter ended: none if it is empty."""
         return self._one_by_one([tail]) if tail else []
 
     def _one_by_one(self, parts: list[bytes]) -> list[str]:
@@ -194,10 +194,10 @@ class LineDecoder:
 
 
 def check_encoding(encoding: str, delimiter: str) -> str:
-    """The canonical name of ``encoding``, if lines in it can be told apart by the bytes of ``delimiter``.
+    """Return the canonical name of ``encoding``, if the delimiter's bytes separate lines in it.
 
     Raises:
-        ConfigurationError: they cannot, or there is no such encoding, or the delimiter is empty.
+        ConfigurationError: they do not, or there is no such encoding, or the delimiter is empty.
     """
     try:
         info = codecs.lookup(encoding)

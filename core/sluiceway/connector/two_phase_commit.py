@@ -1,4 +1,4 @@
-"""Base classes for sinks that leave nothing behind twice: by transactions, or by writing idempotently."""
+"""Base classes of sinks with exactly-once results: by transactions, or by idempotent writes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TwoPhaseCommitSink(Sink[T], ABC, Generic[T, X]):
         return DeliveryGuarantee.EXACTLY_ONCE
 
     def open(self, context: WriterContext) -> None:
-        """Connect to the other side."""
+        """Connect to the external system."""
 
     @abstractmethod
     def begin_transaction(self) -> X:
@@ -55,13 +55,13 @@ class TwoPhaseCommitSink(Sink[T], ABC, Generic[T, X]):
         """
 
     def pre_commit(self, transaction: X) -> None:
-        """Nothing more will be written in it: see to it that :meth:`commit` cannot fail for want of anything."""
+        """Prepare the transaction so that :meth:`commit` cannot fail; nothing more is written in it."""
 
     @abstractmethod
     def commit(self, transaction: X) -> None:
-        """Make visible what was written. May be called again after a restart, and must then do no harm.
+        """Make visible what was written. May be called again after a restart, and must then be harmless.
 
-        What it raises fails the job, which tries again with :meth:`recover_and_commit`.
+        An exception fails the job, which tries again with :meth:`recover_and_commit`.
         """
 
     @abstractmethod
@@ -69,15 +69,15 @@ class TwoPhaseCommitSink(Sink[T], ABC, Generic[T, X]):
         """Undo what was written; it was not committed and will not be."""
 
     def recover_and_commit(self, transaction: X) -> None:
-        """As :meth:`commit`, for a transaction of an earlier attempt; it may have been committed already."""
+        """Commit a transaction of an earlier attempt; it may have been committed already."""
         self.commit(transaction)
 
     def recover_and_abort(self, transaction: X) -> None:
-        """As :meth:`abort`, for a transaction of an earlier attempt: nothing may be left of it any more."""
+        """Abort a transaction of an earlier attempt, which may not exist any more."""
         self.abort(transaction)
 
     def abort_unknown(self) -> None:
-        """Undo whatever is left of earlier attempts of this subtask: no checkpoint knows of it.
+        """Undo what earlier attempts of this subtask have left and no checkpoint includes.
 
         After a restart from checkpoint n that is, if anything, the transaction that was begun after checkpoint
         n + 1 had been taken and before that was complete.
@@ -162,18 +162,18 @@ class IdempotentSink(Sink[T], ABC):
         return DeliveryGuarantee.IDEMPOTENT
 
     def open(self, context: WriterContext) -> None:
-        """Connect to the other side."""
+        """Connect to the external system."""
 
     @abstractmethod
     def key_of(self, value: T) -> Hashable:
-        """Under which key a record is written. It must depend on the record alone."""
+        """Return the key under which a record is written. It must depend on the record alone."""
 
     @abstractmethod
     def upsert(self, entries: Mapping[Any, T]) -> None:
-        """Write records by key, in place of what is there under these keys; durably, when it returns.
+        """Write records by key, replacing those under these keys; durably, when it returns.
 
         Called at every checkpoint, when input runs dry, and when there are :attr:`most` of them. Of several
-        records with one key only the last is left.
+        records with one key only the last is passed.
         """
 
     def close(self) -> None:

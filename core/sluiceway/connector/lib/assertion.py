@@ -1,4 +1,4 @@
-"""Was every number there, once, and in order? The other end of a :class:`GeneratorSource`."""
+"""Check of the numbers of a :class:`GeneratorSource`: each once, and in order."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _MOST_EXAMPLES: Final = 10
 
 @dataclass(slots=True)
 class SubtaskSequence:
-    """What one subtask saw.
+    """Numbers that one subtask has received.
 
     Attributes:
-        received: records.
-        duplicates: numbers that had been seen before, by any subtask.
-        out_of_order: numbers below one of the same lane that this subtask saw before, duplicates not counted.
+        received: number of records.
+        duplicates: numbers that had been received before, by any subtask.
+        out_of_order: numbers below one of the same lane that this subtask received before, duplicates not counted.
     """
 
     received: int = 0
@@ -33,14 +33,14 @@ class SubtaskSequence:
 
 @dataclass(frozen=True, slots=True)
 class SequenceReport:
-    """What a :class:`SequenceChecker` found.
+    """Result of a :class:`SequenceChecker`.
 
     Attributes:
-        received: records.
-        lost: numbers that never came.
+        received: number of records.
+        lost: numbers that never arrived.
         duplicates: arrivals of a number after its first.
         out_of_order: arrivals after a larger number of the same lane in the same subtask.
-        subtasks: what each subtask saw.
+        subtasks: result of each subtask.
         examples: a few numbers of each kind: ``{"lost": [3, 4], ...}``.
     """
 
@@ -53,7 +53,7 @@ class SequenceReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was lost, came twice or out of order."""
+        """True if no number was lost, arrived twice or out of order."""
         return not (self.lost or self.duplicates or self.out_of_order)
 
     def __str__(self) -> str:
@@ -126,10 +126,10 @@ class SequenceChecker(ProcessLocal):
                 last[lane] = value
 
     def report(self, count: int | None = None) -> SequenceReport:
-        """What was found so far.
+        """Return the result so far.
 
         Args:
-            count: how many numbers there should be; None: up to the largest that came.
+            count: expected number of numbers; None: up to the largest that arrived.
         """
         expected = self._seen.rfind(1) + 1 if count is None else count
         lost: list[int] = []
@@ -156,11 +156,11 @@ class SequenceChecker(ProcessLocal):
 
 
 class SequenceCheckSink(Sink[Any]):
-    """Gives the number of each record to a :class:`SequenceChecker` of this process.
+    """Sink that passes the number of each record to a :class:`SequenceChecker` of this process.
 
     Args:
         checker: asked for its report when the job has ended.
-        number: finds the number in a record; None: the record is the number.
+        number: returns the number of a record; None: the record is the number.
     """
 
     def __init__(self, checker: SequenceChecker, number: Callable[[Any], int] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""A sink that calls a function."""
+"""Sink that calls a function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sink that hands the results to the program that runs the job."""
+"""Sink that returns the results to the program that runs the job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _short(value: object) -> str:
 
 
 class Collected(ProcessLocal, Sequence[T], Generic[T]):
-    """What a :class:`CollectSink` has received so far, in the order of arrival: a sequence that only grows.
+    """Records that a :class:`CollectSink` has received, in the order of arrival: a sequence that only grows.
 
     Can be read while the job runs, from any thread, and afterwards. It compares equal to a list or tuple with
     the same elements. Records of several runs follow one another; :meth:`clear` empties it. Its repr has the first
@@ -71,16 +71,16 @@ class Collected(ProcessLocal, Sequence[T], Generic[T]):
 
 
 class CollectSink(Sink[T]):
-    """Keeps all records in memory, in a :class:`Collected` of the program that runs the job.
+    """Sink that keeps all records in memory, in a :class:`Collected` of the program that runs the job.
 
     Works only where the job runs in that same process. After a failure and a restart, records since the last
-    checkpoint are there twice.
+    checkpoint are in it twice.
 
     Args:
-        collected: where to; None: a new one.
+        collected: receives the records; None: a new one.
 
     Attributes:
-        collected: where the records go.
+        collected: the received records.
     """
 
     def __init__(self, collected: Collected[T] | None = None) -> None:
@@ -88,7 +88,7 @@ class CollectSink(Sink[T]):
 
     @property
     def follows_input(self) -> bool:
-        """Always: a stream of one subtask keeps its order."""
+        """True: a stream of one subtask keeps its order."""
         return True
 
     def create_writer(self, context: WriterContext) -> SinkWriter[T]:

@@ -1,4 +1,4 @@
-"""A source over a collection in memory."""
+"""Source over a collection in memory."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class CollectionSource(Source[T]):
 
     @property
     def output_type(self) -> Any:
-        """As given, else the one type that all elements have, else None."""
+        """Type as given, else the one type that all elements have, else None."""
         if self._type is not None:
             return self._type
         if isinstance(self._values, range):
@@ -105,18 +105,18 @@ class CollectionSource(Source[T]):
         return self._found_types
 
     def _changeable(self) -> bool:
-        """Whether elements can be changed, as far as the types of all of them, and a look into many, can tell."""
+        """Return whether elements may be mutable, by all their types and by a sample of them."""
         if isinstance(self._values, range) or self._types() <= ATOMS:
             return False
         return not all_unchangeable(self._values[:: max(1, len(self._values) // _LOOKED_INTO)])
 
     @property
     def gives_timestamps(self) -> bool:
-        """Whether a function for them was given."""
+        """True if a function for them was given."""
         return self._timestamp is not None
 
     def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
-        """Cut the collection into one part per reader."""
+        """Return an enumerator of one part of the collection per reader."""
         if restored is None:
             count, parts = len(self._values), context.parallelism
             bounds = [count * i // parts for i in range(parts + 1)]

@@ -1,4 +1,4 @@
-"""A sink that wants nothing."""
+"""Sink that drops all records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["DiscardSink"]
 
 
 class DiscardSink(Sink[Any]):
-    """Takes all records and keeps none: for benchmarks, and for pipelines that act by side effects."""
+    """Sink that drops all records: for benchmarks, and for pipelines that act by side effects."""
 
     def create_writer(self, context: WriterContext) -> SinkWriter[Any]:
         """Make a writer that does nothing."""

@@ -1,4 +1,4 @@
-"""A source over whatever a function returns or yields."""
+"""Source over the iterable that a function returns."""
 
 from __future__ import annotations
 
@@ -99,12 +99,12 @@ class FunctionSource(Source[T]):
 
     @property
     def boundedness(self) -> Boundedness:
-        """As given."""
+        """Boundedness as given."""
         return Boundedness.BOUNDED if self._bounded else Boundedness.UNBOUNDED
 
     @property
     def output_type(self) -> Any:
-        """As given."""
+        """Type as given."""
         return self._type
 
     @property
@@ -114,16 +114,16 @@ class FunctionSource(Source[T]):
 
     @property
     def seekable(self) -> bool:
-        """No: it begins from the start and passes over what lies before."""
+        """False: it starts from the beginning and skips the records before a position."""
         return False
 
     @property
     def gives_timestamps(self) -> bool:
-        """Whether a function for them was given."""
+        """True if a function for them was given."""
         return self._timestamp is not None
 
     def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
-        """One split: everything."""
+        """Return an enumerator of one split."""
         return SimpleEnumerator(context, [_Taken(0)] if restored is None else restored)
 
     def create_reader(self, context: ReaderContext) -> Reader[T]:

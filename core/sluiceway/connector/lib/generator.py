@@ -1,4 +1,4 @@
-"""A source of numbers, at a rate if wanted, or of what a function makes of them."""
+"""Source of numbers, or of records made of them, with an optional rate."""
 
 from __future__ import annotations
 
@@ -110,12 +110,12 @@ class GeneratorSource(Source[T]):
 
     @property
     def output_type(self) -> Any:
-        """As given; int where the numbers are the records."""
+        """Type as given; int where the numbers are the records."""
         return self._type
 
     @property
     def gives_timestamps(self) -> bool:
-        """Whether a function for them was given."""
+        """True if a function for them was given."""
         return self._timestamp is not None
 
     def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
@@ -133,7 +133,7 @@ class GeneratorSource(Source[T]):
 
 
 class _Pace:
-    """When the numbers of one lane are due."""
+    """Schedule of the numbers of one lane."""
 
     def __init__(self, lane: _Lane, rate: float, now: float) -> None:
         self._rate = rate
@@ -142,15 +142,15 @@ class _Pace:
         self._start = now
 
     def stop(self, now: float) -> int:
-        """All numbers below this one are due now."""
+        """Return the number below which all are due now."""
         return self._first + int((now - self._start) * self._rate + _ROUNDING) + 1
 
     def due(self, number: int) -> float:
-        """When ``number`` is."""
+        """Return when ``number`` is due."""
         return self._start + (number - self._first) / self._rate
 
     def forgive(self, number: int, now: float) -> None:
-        """If ``number`` was due long ago, count as if it had been less long."""
+        """Limit how long ago ``number`` was due."""
         late = now - self.due(number) - _MOST_CATCH_UP_S
         if late > 0:
             self._start += late

@@ -1,4 +1,4 @@
-"""A sink that prints."""
+"""Sink that prints records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects that live in one process and can be sent about only inside it."""
+"""Handles that live in one process and can be pickled only inside it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _living: WeakValueDictionary[int, ProcessLocal] = WeakValueDictionary()
 
 
 class ProcessLocal:
-    """Base of handles through which a job gives results back to the program that runs it.
+    """Base of handles through which a job returns results to the program that runs it.
 
-    Pickling one keeps its identity, so that a pipeline can be checked and copied. Unpickled in another
-    process it would be a handle that nobody reads: that is refused.
+    Pickling one keeps its identity, so that a pipeline can be checked and copied. Unpickling it in another
+    process, where nobody reads it, is refused.
     """
 
     what: ClassVar[str] = "this"
@@ -36,7 +36,7 @@ class ProcessLocal:
 
     @property
     def number(self) -> int:
-        """By which the process that made it knows it."""
+        """Number that identifies it in the process that made it."""
         return self._number
 
     def when_wanted(self, action: Callable[[], None]) -> None:
@@ -44,7 +44,7 @@ class ProcessLocal:
         action()
 
     def _extend(self, values: Sequence[Any]) -> None:
-        """Records have come."""
+        """Add records."""
         raise SerializationError(f"{self.what} takes no records from other processes")
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -52,7 +52,7 @@ class ProcessLocal:
 
 
 def living(number: int) -> ProcessLocal | None:
-    """The handle of this process that goes by that number, if it is still there."""
+    """Return the handle of this process with that number, if it still exists."""
     return _living.get(number)
 
 

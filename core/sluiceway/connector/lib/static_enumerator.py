@@ -1,4 +1,4 @@
-"""Splits that have their reader from the start, because all of them are known when the job starts."""
+"""Enumerator of splits that are all known, and assigned, when the job starts."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ __all__ = ["Share", "StaticSplitEnumerator"]
 
 
 class Share(Protocol):
-    """A split with a number."""
+    """Split with a number."""
 
     @property
     def index(self) -> int:
-        """Its number among all of them."""
+        """Its number among all splits."""
 
 
 class StaticSplitEnumerator(Enumerator):
-    """Gives split number ``i`` to reader ``i % parallelism``: the same program reads the same way each time.
+    """Enumerator that assigns split ``i`` to reader ``i % parallelism``: the same in each run.
 
     Args:
         context: given by the runtime.
-        splits: all that nobody has.
+        splits: all splits that are not assigned.
     """
 
     def __init__(self, context: EnumeratorContext, splits: Iterable[Share]) -> None:
@@ -44,5 +44,5 @@ class StaticSplitEnumerator(Enumerator):
         self._pending.setdefault(reader, [])[:0] = splits
 
     def snapshot(self) -> Any:
-        """The splits that nobody has."""
+        """Return the splits that are not assigned."""
         return [split for splits in self._pending.values() for split in splits]

@@ -1,4 +1,4 @@
-"""Event times by a user's function, for sources that take one."""
+"""Event times by a user's function, for sources that accept one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WHOLE = frozenset({int})
 
 
 def stamped(values: list[T], timestamp: Callable[[T], Instant] | None) -> list[T] | Batch[T]:
-    """The records as they are, or with the event times (ms) that ``timestamp`` gives them.
+    """Return the records, with the event times (ms) of ``timestamp`` if it is given.
 
     Raises:
         FunctionContractError: it returned no point in time.
