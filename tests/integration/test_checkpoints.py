@@ -182,7 +182,7 @@ def test_another_run_goes_on_from_the_newest_checkpoint(workers: int, parallelis
         out = NumberFiles(tmp_path / "out")
         numbers = flow.source(GeneratorSource(count=20_000, rate=40_000)).uid("numbers")
         counted = numbers.key_by(lambda n: n % 12).map(KeySequence(12)).uid("counted")
-        counted.map(FailOnce(marks, at=(12_001,))).uid("failing").sink(out).uid("out")
+        counted.map(FailOnce(marks, in_notify=True)).uid("failing").sink(out).uid("out")
         return flow, out
 
     first, _ = flow(2, tmp_path)
