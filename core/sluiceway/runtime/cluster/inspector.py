@@ -16,6 +16,7 @@ from sluiceway.runtime.cluster.worker_launcher import WorkerConfig
 from sluiceway.runtime.loop.poller import SelectorPoller
 from sluiceway.runtime.loop.tasklet import TaskletLoop
 from sluiceway.runtime.messages.base import Message
+from sluiceway.runtime.messages.handlers import Handlers, handles
 from sluiceway.runtime.messages.processes import InspectProcess, ProcessInspected, RegisterInspector
 
 __all__ = ["Inspector"]
@@ -24,7 +25,7 @@ _IDLE_S: Final = 30.0
 _CLOSE_S: Final = 2.0
 
 
-class Inspector:
+class Inspector(Handlers):
     """Thread with a connection of its own to the job manager, opened when that calls for it.
 
     It ends when it was asked nothing for 30 s, or when the job manager is gone. A worker that nobody looks at has
@@ -122,7 +123,11 @@ class Inspector:
         """The loop ends by itself: nothing is left to run in it."""
 
     def _take(self, connection: Connection, message: Message) -> None:
-        if not isinstance(message, InspectProcess) or self._probe is None:
+        self.dispatch(message, connection)
+
+    @handles(InspectProcess)
+    def _inspect(self, message: InspectProcess, connection: Connection) -> None:
+        if self._probe is None:
             return
         self._asked = self._clock.monotonic()
         number = message.number

@@ -13,6 +13,7 @@ from sluiceway.runtime.cluster.connection import BrokenProtocolError, Connection
 from sluiceway.runtime.cluster.resource_manager import ResourceManager
 from sluiceway.runtime.loop.tasklet import Scheduled, TaskletLoop
 from sluiceway.runtime.messages.base import Message
+from sluiceway.runtime.messages.handlers import Handlers, handles
 from sluiceway.runtime.messages.processes import InspectProcess, ProcessInspected, RegisterInspector
 from sluiceway.runtime.taskmanager.process_meter import figures_of_other
 
@@ -35,7 +36,7 @@ class _Query:
     problems: list[str] = field(default_factory=list)
 
 
-class ProcessQueries:
+class ProcessQueries(Handlers):
     """Open questions, and the inspectors that are connected. In the job manager's loop.
 
     Args:
@@ -77,11 +78,7 @@ class ProcessQueries:
 
     def take(self, connection: Connection, message: Message) -> None:
         """Take a message of an inspector."""
-        if isinstance(message, RegisterInspector):
-            self._register(connection, message)
-        elif isinstance(message, ProcessInspected):
-            self._answered(connection, message)
-        else:
+        if not self.dispatch(message, connection):
             raise BrokenProtocolError(f"an inspector sent {type(message).__name__}")
 
     def closed(self, connection: Connection) -> None:
@@ -100,7 +97,8 @@ class ProcessQueries:
                 query.problems.append(f"{worker} is gone")
                 self._end_if_complete(number, query)
 
-    def _register(self, connection: Connection, message: RegisterInspector) -> None:
+    @handles(RegisterInspector)
+    def _register(self, message: RegisterInspector, connection: Connection) -> None:
         if self._resources.pid_of(message.worker) != message.pid:
             connection.close()  # it belongs to a worker that counts as lost
             return
@@ -112,7 +110,8 @@ class ProcessQueries:
             if message.worker in query.waiting:
                 connection.send(InspectProcess(number, query.threads))
 
-    def _answered(self, connection: Connection, message: ProcessInspected) -> None:
+    @handles(ProcessInspected)
+    def _answered(self, message: ProcessInspected, connection: Connection) -> None:
         query = self._open.get(message.number)
         name = next((name for name, known in self._inspectors.items() if known is connection), "")
         if query is None or name not in query.waiting:

@@ -10,8 +10,11 @@ import pytest
 from sluiceway.errors import SerializationError
 from sluiceway.runtime.cluster import standby_supervisor, worker_process
 from sluiceway.runtime.cluster.dispatcher import Dispatcher
+from sluiceway.runtime.cluster.inspector import Inspector
 from sluiceway.runtime.cluster.job_manager import JobManager
 from sluiceway.runtime.cluster.job_runner import JobRun
+from sluiceway.runtime.cluster.process_queries import ProcessQueries
+from sluiceway.runtime.cluster.process_requests import ProcessRequests
 from sluiceway.runtime.cluster.standbys import Standbys
 from sluiceway.runtime.jobmanager.job_master import JobMaster
 from sluiceway.runtime.messages.base import Answer
@@ -75,9 +78,12 @@ def test_nobody_on_the_way_takes_what_is_meant_for_another() -> None:
 def test_every_message_has_a_handler() -> None:
     receivers = (
         Dispatcher,
+        Inspector,
         JobManager,
         JobMaster,
         JobRun,
+        ProcessQueries,
+        ProcessRequests,
         Standbys,
         TaskManager,
         standby_supervisor._Watch,
