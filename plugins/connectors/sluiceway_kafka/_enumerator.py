@@ -101,11 +101,6 @@ class KafkaEnumerator(DiscoveringEnumerator[Found]):
         self._readers: set[int] = set()
         self._missing_since: float | None = None
 
-    def start(self) -> None:
-        """Find the partitions, unless all are known and none can be added."""
-        if self._is_new or self._interval_ms is not None:
-            super().start()
-
     def add_reader(self, reader: int) -> None:
         """Give a reader its splits."""
         self._readers.add(reader)
@@ -145,7 +140,7 @@ class KafkaEnumerator(DiscoveringEnumerator[Found]):
                 raise PositionLostError(
                     f"topic {topic!r} was deleted and made anew, or is that of another cluster: offsets in "
                     "checkpoints are those of the earlier topic, and records would be skipped or read twice. To "
-                    "read the new one, give the source another uid"
+                    "read the new one, start without the checkpoint, or give the source another uid"
                 )
         gone = sorted(self._known - there)
         now = self._context.clock.monotonic()

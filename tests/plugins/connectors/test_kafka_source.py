@@ -375,6 +375,26 @@ def test_a_topic_that_is_deleted_before_the_source_stops_is_an_error(kafka_topic
             driver.run(3)
 
 
+def test_a_restored_source_that_stops_does_not_read_a_topic_made_anew(kafka_topics: Any) -> None:
+    """The new topic has as many records as the old one, so that its offsets alone say nothing."""
+    name = kafka_topics.make()
+    kafka_topics.write(name, ["a", "b"])
+    source = KafkaSource(kafka_topics.servers, name, stop="latest")
+    with SourceDriver(source, limit=1) as driver:
+        assert driver.run(1) == ["a"]
+        snapshot = driver.snapshot()
+    with SourceDriver(source, restored=snapshot) as driver:
+        assert driver.run() == ["b"]
+    kafka_topics.delete(name)
+    kafka_topics.make(name=name)
+    kafka_topics.write(name, ["c", "d"])
+    with (
+        pytest.raises(ConnectorError, match=f"topic '{name}' was deleted and made anew"),
+        SourceDriver(source, restored=snapshot) as driver,
+    ):
+        driver.run()
+
+
 @pytest.mark.parametrize("options", [{}, {"partitions": True}], ids=["topics", "partitions"])
 def test_so_is_one_without_discovery(
     kafka_topics: Any, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
