@@ -332,7 +332,8 @@ class JobManager(Handlers):
         """
         pool = self.resources.slots
         most = self._max_workers * self._slots_per_worker
-        others = pool.total - pool.available - run.master.slots.held
+        # One that waits goes on to wait for what others have taken.
+        others = 0 if run in self._waiting else pool.total - pool.available - run.master.slots.held
         short = run.master.slots.held + lacking - (most - others)
         if short > 0 and not self._slots_grow:
             taken = f", of which other jobs have taken {others}" if others else ""

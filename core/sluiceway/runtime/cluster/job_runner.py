@@ -68,7 +68,7 @@ class JobRun(Handlers):
         clock: the runtime's.
         resources: the workers.
         listener: told about state changes.
-        on_slots_wanted: told when something that is to begin anew finds no slots.
+        on_slots_wanted: told when something that is to begin anew finds no slots, and when others may find some.
         background: does what blocks.
         open_storage: opens the storage at a path or URL.
         open_backend: makes the state backend of a name.

@@ -87,7 +87,7 @@ class JobMaster(Handlers):
         epoch: of this leader of the job; what tasks say to another one is not for it.
         before_deploying: called with the name of each worker before that is sent deployments.
         kill: kills a worker, for a reason, that has not cancelled a task within the limit; None: none can be.
-        on_slots_wanted: told when something that is to begin anew finds no slots.
+        on_slots_wanted: told when something that is to begin anew finds no slots, and when others may find some.
         on_ended: told when the job has ended.
         make_room: has so many more slots be there, now or soon, or raises NoResourceAvailableError.
         on_resized: told the graph of the job at another parallelism, once it goes on with that.
@@ -676,6 +676,10 @@ class JobMaster(Handlers):
                 self.slots.release(vertex.job_vertex.id, vertex.subtask)
         self.checkpoints.coordinator.start()
         self.checkpoints.coordinator.look()
+
+    def slots_released(self) -> None:
+        """Let jobs that wait for slots look for them."""
+        self._on_slots_wanted()
 
     def _close_sources(self) -> BaseException | None:
         """Close all enumerators; returns the first error."""

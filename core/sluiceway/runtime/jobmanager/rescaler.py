@@ -95,6 +95,9 @@ class RescalableJob(Protocol):
     def go_on(self) -> None:
         """Release the slots of subtasks that have ended, and take checkpoints again."""
 
+    def slots_released(self) -> None:
+        """Others may take slots that this job has given back."""
+
     def fail(self, cause: BaseException) -> None:
         """End the job with a failure."""
 
@@ -354,6 +357,7 @@ class Rescaler:
         self._problem = None
         if switched and self._job.status is JobStatus.RUNNING:
             self._job.go_on()
+        self._job.slots_released()
         level = INFO if status == "completed" else WARNING
         log(
             level,
