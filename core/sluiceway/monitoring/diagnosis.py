@@ -19,6 +19,7 @@ from sluiceway.metrics import JobMetrics, SubtaskMetrics
 from sluiceway.monitoring.findings import Finding, age
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, SubtaskInfo, VertexInfo
 from sluiceway.monitoring.key_samples import KeySample, hottest_key
+from sluiceway.monitoring.micro_batches import is_load_known, why_slow_in_batches
 from sluiceway.monitoring.rates import SubtaskRates
 from sluiceway.monitoring.split_diagnosis import held_back_by_split, idle_splits
 from sluiceway.monitoring.stack_samples import StackSamples, hottest_function
@@ -91,6 +92,9 @@ def why_slow(
     """
     if (stopped := _not_running(metrics, description)) is not None:
         return Diagnosis([stopped])
+    if not is_load_known(metrics):
+        every_ms = description.checkpoint_interval_ms
+        return Diagnosis([why_slow_in_batches(description.micro_batches, metrics, every_ms)])
     tasks = _by_vertex(description, rates)
     found = _bottleneck(description, tasks, rates)
     now_ms = max((r.metrics.at_ms for r in rates), default=0)

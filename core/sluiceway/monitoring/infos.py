@@ -6,6 +6,7 @@ import msgspec
 
 from sluiceway.metrics import JobMetrics
 from sluiceway.monitoring.job_events import CheckpointInfo, FailureInfo, SubtaskInfo
+from sluiceway.monitoring.micro_batches import MicroBatchInfo
 
 __all__ = [
     "CheckpointInfo",
@@ -15,6 +16,7 @@ __all__ = [
     "FailureInfo",
     "JobDescription",
     "JobInfo",
+    "MicroBatchInfo",
     "OptionInfo",
     "RescaleInfo",
     "StandbyInfo",
@@ -144,6 +146,8 @@ class JobDescription(msgspec.Struct, frozen=True):
         checkpoint_interval_ms: time between two checkpoints; 0: none are taken.
         metrics: the last ones of a job that has ended; None while it runs.
         rescales: the last changes of its parallelism, oldest first.
+        micro_batches: the last ones, oldest first; empty on engines without any.
+        engine_url: address of the engine's own pages about the job; empty: it has none.
     """
 
     vertices: list[VertexInfo] = []
@@ -153,6 +157,8 @@ class JobDescription(msgspec.Struct, frozen=True):
     checkpoint_interval_ms: int = 0
     metrics: JobMetrics | None = None
     rescales: list[RescaleInfo] = []
+    micro_batches: list[MicroBatchInfo] = []
+    engine_url: str = ""
 
 
 class WorkerInfo(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from sluiceway.metrics import SplitTimes
+from sluiceway.monitoring.micro_batches import MicroBatchInfo
 from sluiceway.monitoring.processes import ProcessFigures
 from sluiceway.monitoring.stack_samples import FlameNode
 
@@ -44,6 +45,7 @@ __all__ = [
     "LogInfo",
     "LogList",
     "Metric",
+    "MicroBatches",
     "OperationStatus",
     "Overview",
     "ParallelismBounds",
@@ -647,3 +649,10 @@ class JarRun(msgspec.Struct):
 
     jobid: str
     job: str
+
+
+class MicroBatches(msgspec.Struct):
+    """Answer to ``GET /jobs/:job/micro-batches``, oldest first. ``url`` is that of the engine's own pages."""
+
+    micro_batches: list[MicroBatchInfo]
+    url: str

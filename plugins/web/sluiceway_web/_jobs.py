@@ -170,6 +170,12 @@ async def diagnosis(request: Request) -> a.DiagnosisAnswer:
     )
 
 
+async def micro_batches(request: Request) -> a.MicroBatches:
+    """Return the last micro-batches of a job on an engine that has any."""
+    asked = await job_request(request)
+    return a.MicroBatches(asked.description.micro_batches, asked.description.engine_url)
+
+
 routes: list[Route] = [
     *get("/jobs", job_ids),
     *get("/jobs/overview", jobs_overview),
@@ -182,4 +188,5 @@ routes: list[Route] = [
     *get("/jobs/{job}/exceptions", exceptions),
     *get("/jobs/{job}/metrics", job_metrics),
     *get("/jobs/{job}/diagnosis", diagnosis),
+    *get("/jobs/{job}/micro-batches", micro_batches),
 ]

@@ -15,6 +15,7 @@ from sluiceway.metrics import JobMetrics
 from sluiceway.monitoring.diagnosis import diagnose, why_late
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, JobInfo, RescaleInfo
 from sluiceway.monitoring.losses import losses, why_lost
+from sluiceway.monitoring.micro_batches import is_load_known
 from sluiceway.monitoring.rates import SubtaskRates
 from sluiceway.monitoring.split_diagnosis import source_splits
 from sluiceway_web._cluster_page import cluster_page
@@ -118,6 +119,9 @@ async def _job(sampler: Sampler, wanted: str) -> dict[str, Any]:
             for e in description.edges
         ],
         "options": [{"name": o.name, "value": o.value, "default": o.is_default} for o in description.options],
+        "is_load_known": is_load_known(metrics),
+        "micro_batches": msgspec.to_builtins(description.micro_batches),
+        "engine_url": description.engine_url,
         "checkpoint_interval_ms": description.checkpoint_interval_ms,
         "checkpoints": [_checkpoint(c) for c in reversed(checkpoints)],
         "rescales": [_rescale(r, names) for r in reversed(description.rescales)],

@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from sluiceway.metrics import SubtaskMetrics
 from sluiceway.monitoring.infos import ExecutionInfo
+from sluiceway.monitoring.micro_batches import is_load_known
 from sluiceway.monitoring.rates import SubtaskRates
 from sluiceway_web import _answers as a
 from sluiceway_web._context import VertexRequest, get, vertex_request
@@ -145,7 +146,7 @@ async def task_managers(request: Request) -> dict[str, Any]:
 async def backpressure(request: Request) -> a.Backpressure:
     """Return the shares of the time of each subtask."""
     asked = await vertex_request(request)
-    if not asked.rates:
+    if not asked.rates or not is_load_known(asked.metrics):
         return a.Backpressure("deprecated", None, None, [])
     levels = [level(r) for r in asked.rates]
     worst = next(word for word in ("high", "low", "ok") if word in levels)

@@ -49,6 +49,7 @@ ANSWERS: dict[str, Any] = {
     f"{JOB}/metrics": list[a.Metric],
     f"{JOB}/metrics?get=uptime": list[a.Metric],
     f"{JOB}/diagnosis": a.DiagnosisAnswer,
+    f"{JOB}/micro-batches": a.MicroBatches,
     f"{JOB}/flamegraph": a.FlameGraph,
     f"{JOB}/resource-requirements": dict[str, a.VertexRequirements],
     f"{JOB}/checkpoints": a.Checkpoints,

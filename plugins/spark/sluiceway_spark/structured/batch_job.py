@@ -103,6 +103,7 @@ class BatchJob(SparkJob):
         """Build the job, run it on Spark, and commit."""
         settings, services = self.settings, self.services
         session = self.session.session(least_cores=settings.parallelism)
+        self.note_pages(session)
         run.group = self._group = group = JobGroup(session, f"sluiceway: {self.name}")
         from pyspark.sql import DataFrame
 

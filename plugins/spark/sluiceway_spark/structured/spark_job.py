@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
+from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from sluiceway.config.settings import Settings
 from sluiceway.engine import Job, JobResult, JobStatus, Services
 from sluiceway.errors import JobCancelledError
+from sluiceway.monitoring.infos import ExecutionInfo, JobDescription
+from sluiceway.runtime.jobmanager.job_description import describe_job
 from sluiceway.runtime.jobmanager.job_metrics import Reporting
 from sluiceway.runtime.logging.engine_log import job_logging
 from sluiceway.runtime.loop.poller import SelectorPoller
@@ -52,6 +57,9 @@ class SparkJob(Job):
         # What cannot run is told before Spark is started.
         self.plan = SteppedPlan.of(graph, self.settings, services)
         check_shippable(self.plan.graph)
+        self._given = settings
+        self._ui = ""
+        self._began_ms = 0
         self._reporters = services.metrics_reporters(settings.metrics)
         self._status = JobStatus.CREATED
         self._loop: TaskletLoop | None = None
@@ -80,6 +88,7 @@ class SparkJob(Job):
     def _lead(self) -> JobResult:
         clock = self.services.clock
         self._began = clock.monotonic()
+        self._began_ms = clock.now_ms()
         poller = SelectorPoller()
         loop = self._loop = TaskletLoop(clock, poller)
         reporting = Reporting(
@@ -131,6 +140,30 @@ class SparkJob(Job):
         """Raise JobCancelledError if it was cancelled."""
         if self.cancelled.is_set():
             raise JobCancelledError(f"job {self.name!r} was cancelled")
+
+    def describe(self) -> JobDescription:
+        """Return the graph, the state of each subtask, and the address of Spark's own pages."""
+        described = describe_job(self.plan.graph, self._given, None)
+        return msgspec.structs.replace(
+            described,
+            executions=self._executions(),
+            engine_url="" if self._status.ended else self._ui,
+        )
+
+    def _executions(self) -> list[ExecutionInfo]:
+        told = {(m.vertex_id, m.subtask): m.state for m in self.metrics().subtasks}
+        usual = self._status.value if self._status.ended else "running" if told else "created"
+        found = []
+        for vertex in self.plan.graph.vertices:
+            for subtask in range(vertex.parallelism):
+                state = usual if self._status.ended else told.get((vertex.id, subtask), usual)
+                found.append(ExecutionInfo(vertex.id, subtask, 0, state, {state: self._began_ms}))
+        return found
+
+    def note_pages(self, session: Any) -> None:
+        """Note the address of Spark's own pages. A session of Spark Connect has none."""
+        with suppress(Exception):
+            self._ui = str(session.sparkContext.uiWebUrl or "")
 
     # ---- in the loop's thread -------------------------------------------------------------------------------
 

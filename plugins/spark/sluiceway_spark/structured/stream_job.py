@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
+import msgspec
+
 from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.config.settings import Settings
 from sluiceway.engine import JobFailure, JobResult, JobStatus, Services
@@ -22,6 +24,7 @@ from sluiceway.errors import (
     SuppressRestartsError,
 )
 from sluiceway.metrics import JobMetrics
+from sluiceway.monitoring.infos import JobDescription
 from sluiceway.runtime.jobmanager.job_requests import JobRequests, savepoint_place
 from sluiceway.runtime.jobmanager.repeated_failures import RepeatedFailures
 from sluiceway.runtime.microbatch.run_directory import Run, check_same, find_runs, new_run
@@ -31,6 +34,7 @@ from sluiceway_spark.session.configuration import SessionConf
 from sluiceway_spark.structured.job_group import users_error
 from sluiceway_spark.structured.microbatch.control_files import stop_sources
 from sluiceway_spark.structured.microbatch.metrics import StreamFigures
+from sluiceway_spark.structured.microbatch.progress import QueryProgress
 from sluiceway_spark.structured.spark_job import SparkJob, SparkRun
 from sluiceway_spark.structured.streaming_query import StreamQuery
 
@@ -64,6 +68,7 @@ class StreamJob(SparkJob):
         self._restarts = restart_strategy(settings.restart)
         self._repeated = RepeatedFailures()
         self._figures = StreamFigures(self.plan)
+        self._progress = QueryProgress()
         self._failures: deque[JobFailure] = deque(maxlen=_FAILURES)  # with their causes, which may be large
         self._restarted = 0
         self._stopping = False
@@ -104,6 +109,10 @@ class StreamJob(SparkJob):
         if self.status is not JobStatus.RUNNING or found.micro_batches:
             return found
         return replace(found, doing="starting Spark" if self._here is None else "the first micro-batch")
+
+    def describe(self) -> JobDescription:
+        """Return the description of the job, with its last micro-batches."""
+        return msgspec.structs.replace(super().describe(), micro_batches=self._progress.infos())
 
     def failures(self) -> tuple[JobFailure, ...]:
         """Return the failures after which the job restarted."""
@@ -177,6 +186,7 @@ class StreamJob(SparkJob):
                 "micro-batches need a session of Spark's own, and the active one is of Spark Connect: end it, or "
                 "run a pipeline whose sources end without checkpoints"
             ) from error
+        self.note_pages(session)
         slots = max(self.settings.parallelism, int(context.defaultParallelism))
         # With settings of its own; the program's keep theirs.
         session = session.newSession()
@@ -219,6 +229,7 @@ class StreamJob(SparkJob):
             slots=slots,
             interval_ms=self.settings.checkpoint_interval_ms,
             figures=self._figures,
+            progress=self._progress,
             cancelled=self.cancelled,
             pausing=self._pausing,
         )

@@ -15,6 +15,7 @@ from sluiceway.runtime.microbatch.run_directory import Run
 from sluiceway.runtime.stepped import SteppedPlan
 from sluiceway_spark.structured.microbatch.control_files import write_due
 from sluiceway_spark.structured.microbatch.metrics import StreamFigures
+from sluiceway_spark.structured.microbatch.progress import QueryProgress
 from sluiceway_spark.structured.stages.batch_tasks import ship
 from sluiceway_spark.structured.stages.driver_sinks import refuse_speculation
 from sluiceway_spark.structured.stages.sink_stage import SinkStage
@@ -45,6 +46,7 @@ class StreamQuery:
         slots: how many tasks run at a time.
         interval_ms: from the beginning of a micro-batch to that of the next; 0: as soon as possible.
         figures: told of each micro-batch.
+        progress: of the queries, for those who watch.
         cancelled: set when it is to stop at once.
         pausing: set when it is to stop behind a micro-batch.
     """
@@ -60,6 +62,7 @@ class StreamQuery:
         slots: int,
         interval_ms: int,
         figures: StreamFigures,
+        progress: QueryProgress,
         cancelled: threading.Event,
         pausing: threading.Event,
     ) -> None:
@@ -71,6 +74,7 @@ class StreamQuery:
         self._slots = slots
         self._interval_ms = interval_ms
         self._figures = figures
+        self._progress = progress
         self._cancelled = cancelled
         self._pausing = pausing
         self._shipped = ship(plan, services)
@@ -139,7 +143,9 @@ class StreamQuery:
             # This thread and that of the query in the JVM are one to Spark, so that its tasks know.
             self._session.sparkContext.setLocalProperty(NOW_MS, str(sinks.time_of(batch)))
             report = sinks.write(frame, batch)
+            before = self._figures.records_in
             self._figures.take(report, clock.monotonic() - began)
+            self._progress.wrote(batch, self._figures.records_in - before)
             self._note_due()
         except BaseException as error:
             self._problem = error
@@ -158,6 +164,7 @@ class StreamQuery:
 
     def _wait(self, query: Any, sinks: SinkStage) -> bool:
         while not self._is_over(query):
+            self._progress.look(query)
             if self._cancelled.is_set():
                 sinks.cancel()
                 query.stop()

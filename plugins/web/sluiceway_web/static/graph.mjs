@@ -43,7 +43,7 @@ function clipped(text, most) {
 function Box({ vertex, at, job, cause }) {
   let x = at.x + 10;
   const bars = ["busy", "blocked", "waiting", "idle"].map((name) => {
-    const width = BAR * vertex.shares[name];
+    const width = BAR * (vertex.shares[name] ?? 0);
     const bar = html`<rect class=${name + "bar"} x=${x} y=${at.y + 46} width=${width} height="8" />`;
     x += width;
     return bar;

@@ -2,6 +2,7 @@
 
 import { html, useState } from "./vendor/htm-preact.mjs";
 import { bytes, count, duration, percent, time } from "./format.mjs";
+import { Batches, EnginePages } from "./batches.mjs";
 import { Flame } from "./flame.mjs";
 import { Graph } from "./graph.mjs";
 import { Late } from "./late.mjs";
@@ -10,17 +11,18 @@ import { send } from "./live.mjs";
 import { Rescales, rescaled } from "./rescale.mjs";
 import { Findings, Shares, State, Table } from "./parts.mjs";
 
-const TABS = [["", "Graph"], ["late", "Event time"], ["lost", "Lost records"], ["tasks", "Tasks"], ["flame", "Flame graph"], ["checkpoints", "Checkpoints"],
+const TABS = [["", "Graph"], ["late", "Event time"], ["lost", "Lost records"], ["tasks", "Tasks"], ["flame", "Flame graph"], ["batches", "Micro-batches"], ["checkpoints", "Checkpoints"],
   ["failures", "Failures"], ["configuration", "Configuration"]];
 const ENDED = ["FINISHED", "CANCELED", "FAILED"];
 
 export function Job({ page, job, tab, argument, readOnly }) {
-  const View = { "": Overview, late: Late, lost: Lost, tasks: Tasks, task: Task, flame: Flame, checkpoints: Checkpoints, failures: Failures, configuration: Configuration }[tab] ?? Overview;
+  const View = { "": Overview, late: Late, lost: Lost, tasks: Tasks, task: Task, flame: Flame, batches: Batches, checkpoints: Checkpoints, failures: Failures, configuration: Configuration }[tab] ?? Overview;
   const { state, duration: age, restarts } = page.job;
   return html`<h1>${page.job.job} <${State} state=${state} /></h1>
     <p class="muted">${age >= 0 ? duration(age) : ""} · ${count(page.job["records-in"])} records in, ${count(page.job["records-out"])} out · ${restarts} restart${restarts === 1 ? "" : "s"}
+      ${page.engine_url && html` · <${EnginePages} url=${page.engine_url} />`}
       ${!readOnly && !ENDED.includes(state) && html`<${Operations} job=${job} parallelism=${Math.max(1, ...page.vertices.map((v) => v.parallelism))} />`}</p>
-    <nav class="tabs" aria-label="Pages of the job">${TABS.map(([name, title]) => html`<a href=${"#/job/" + job + (name ? "/" + name : "")}
+    <nav class="tabs" aria-label="Pages of the job">${TABS.filter(([name]) => name !== "batches" || page.micro_batches.length || page.engine_url).map(([name, title]) => html`<a href=${"#/job/" + job + (name ? "/" + name : "")}
       aria-current=${name === tab || (name === "tasks" && tab === "task") ? "page" : null}>${title}</a>`)}</nav>
     <${View} page=${page} job=${job} argument=${argument} changes=${!readOnly && !ENDED.includes(state)} />`;
 }

@@ -13,7 +13,7 @@ export function useLive(page, job) {
       if (closed) return;
       if (told.status === 503) set((s) => ({ ...s, lost: true }));
       else if (told.error) set((s) => ({ ...s, error: told.error, lost: false }));
-      else set({ data: told, error: null, lost: false });
+      else set({ data: told.is_load_known === false ? withoutLoad(told) : told, error: null, lost: false });
     };
     const poll = async () => {
       try {
@@ -39,6 +39,13 @@ export function useLive(page, job) {
     return () => { closed = true; clearTimeout(timer); source?.close(); };
   }, [page, job]);
   return state;
+}
+
+// On engines that drive the tasks themselves, nobody knows how these spend their time.
+function withoutLoad(page) {
+  const unknown = { busy: null, blocked: null, waiting: null, idle: null };
+  const vertices = page.vertices.map((v) => ({ ...v, ...unknown, shares: unknown, subtasks: v.subtasks.map((s) => ({ ...s, ...unknown })) }));
+  return { ...page, vertices, history: page.history.map((p) => [p[0], p[1], p[2], null, null, ...p.slice(5)]) };
 }
 
 export async function send(method, path, body) {

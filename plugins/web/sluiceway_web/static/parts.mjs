@@ -14,7 +14,7 @@ export function Findings({ findings }) {
 export function Shares({ of }) {
   const told = ["busy", "blocked", "waiting", "idle"].map((name) => `${name} ${percent(of[name])}`).join(", ");
   return html`<div class="shares" role="img" aria-label=${told} title=${told}>
-    ${["busy", "blocked", "waiting", "idle"].map((name) => html`<i class=${name} style=${{ width: 100 * of[name] + "%" }}></i>`)}
+    ${["busy", "blocked", "waiting", "idle"].map((name) => html`<i class=${name} style=${{ width: 100 * (of[name] ?? 0) + "%" }}></i>`)}
   </div>`;
 }
 

@@ -9,7 +9,7 @@ import { RescaleTask } from "./rescale.mjs";
 export function Task({ page, job, argument, changes }) {
   const vertex = page.vertices.find((v) => String(v.number) === argument);
   if (!vertex) return html`<p>There is no such task in this job.</p>`;
-  const points = (column) => page.history.filter((p) => p[1] === vertex.number).map((p) => [p[0], p[column]]);
+  const points = (column) => page.history.filter((p) => p[1] === vertex.number && p[column] != null).map((p) => [p[0], p[column]]);
   const own = [...new Set(vertex.subtasks.flatMap((s) => Object.keys(s.user)))].sort();
   return html`<h2>${vertex.name}</h2>
     <${Findings} findings=${page.findings.filter((f) => f.vertex === vertex.number)} />

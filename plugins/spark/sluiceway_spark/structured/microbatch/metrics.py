@@ -104,6 +104,13 @@ class StreamFigures:
                 self._by_target[did.target] = did
 
     @property
+    def records_in(self) -> int:
+        """Return the records that the sources have read."""
+        with self._lock:
+            found = list(self._by_target.items())
+        return sum(did.records_in for target, did in found if self._plan.who(target)[0] in self._plan.sources)
+
+    @property
     def due_ms(self) -> int | None:
         """When a subtask has something to do without any input, ms since the epoch; None: none has."""
         with self._lock:
