@@ -57,6 +57,7 @@ class Committable:
         ancestors: the attempts that it goes on from, each with the number of its last transaction that counts.
         group: the group that holds the marker.
         topic: the topic that the marker is an offset of.
+        parallelism: number of subtasks of that attempt; 0: not known, as in checkpoints of earlier versions.
     """
 
     transactional_id: str
@@ -67,6 +68,7 @@ class Committable:
     ancestors: Ancestors
     group: str
     topic: str
+    parallelism: int = 0
 
 
 @dataclass(slots=True)
@@ -275,16 +277,25 @@ class TransactionalWriter(CommittingSinkWriter[Any]):
         """Return the ids that this subtask clears up, those of earlier subtasks among them, with their states.
 
         An earlier prefix is known from its committables, of which every subtask has had one. They are distributed
-        by the same rule as the ids here: the subtask of before modulo the parallelism.
+        by the same rule as the ids here: the subtask of before modulo the parallelism. With fewer subtasks before
+        than now, some have none and do not know the prefix: the first one clears up in their place. No committable
+        names such ids: they are of an attempt with more subtasks that has not completed a checkpoint.
         """
         assert self._coordinator is not None
-        prefixes = {self._prefix, *(each.group.rpartition("-")[0] for each in committables)}
+        before = {
+            each.group.rpartition("-")[0]: getattr(each, "parallelism", 0) or self._context.parallelism
+            for each in committables
+        }
         own: dict[str, str] = {}
-        for prefix in prefixes:
+        for prefix in {self._prefix, *before}:
+            knowing = self._context.parallelism if prefix == self._prefix else before[prefix]
             form = re.compile(re.escape(prefix) + r"-(\d+)-\d+")
             for each in self._coordinator.list(f"{prefix}-"):
                 match = form.fullmatch(each.transactional_id)
-                if match and int(match[1]) % self._context.parallelism == self._context.subtask:
+                if match is None:
+                    continue
+                owner = int(match[1]) % self._context.parallelism
+                if (owner if owner < knowing else 0) == self._context.subtask:
                     own[each.transactional_id] = each.state
         return own
 
@@ -413,7 +424,15 @@ class TransactionalWriter(CommittingSinkWriter[Any]):
 
     def _committable(self, transactional_id: str, producer_id: int, epoch: int, topic: str) -> Committable:
         return Committable(
-            transactional_id, producer_id, epoch, self._number, self._attempt, self._ancestors, self._group, topic
+            transactional_id,
+            producer_id,
+            epoch,
+            self._number,
+            self._attempt,
+            self._ancestors,
+            self._group,
+            topic,
+            self._context.parallelism,
         )
 
 
