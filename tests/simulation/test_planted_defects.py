@@ -96,7 +96,11 @@ def test_a_buffer_that_is_given_back_too_early(plant: Plant, simulation: Simulat
 
 
 def test_splits_that_are_not_read_again(plant: Plant, simulation: SimulationRunner) -> None:
-    plant(SourceCoordinator, "reader_failed", lambda self, reader: self._readers.discard(reader))
+    def forgets_splits(self: SourceCoordinator, reader: int) -> None:
+        self._readers.discard(reader)
+        self.no_more.discard(reader)
+
+    plant(SourceCoordinator, "reader_failed", forgets_splits)
     found(simulation, AssertionError, "assert", faults=[Crash(60)], restart="fixed-delay:9:1s")
 
 
