@@ -72,10 +72,11 @@ def _monitor(history: str | None) -> Monitor:
                 f"there is no directory {history!r}: give that of 'sluiceway run --history', or a job store"
             )
         return HistoryMonitor(history)
+    from sluiceway.entrypoint.statereader import ProcessStateMonitor
     from sluiceway.runtime.cluster.client import job_store_directory
     from sluiceway.runtime.cluster.client_monitor import ClientMonitor
 
-    monitor = ClientMonitor()
+    monitor = ClientMonitor(state=ProcessStateMonitor())
     try:
         monitor.cluster()  # none is running: that is said at once
     except ConnectorError as error:

@@ -199,6 +199,10 @@ class Job(ABC):
         """Return the last checkpoints and savepoints, oldest first. From any thread."""
         return []
 
+    def checkpoint_directory(self) -> str:
+        """Return the path or URL of the directory of its checkpoints; empty: there is none. From any thread."""
+        return ""
+
     def stop(self) -> None:
         """Ask it to end its sources where they are, and to finish what was read. From any thread.
 

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from sluiceway.entrypoint.statereader import ProcessStateMonitor
 from sluiceway.errors import SluicewayError
 from sluiceway.monitoring.web_server import WebOptions, WebServer
 from sluiceway.plugins import PluginManager
@@ -74,7 +75,8 @@ def main() -> None:
         os._exit(0)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a library prints is for the terminal
-    monitor = ClientMonitor(None if config.known is None else Known(**config.known))
+    known = None if config.known is None else Known(**config.known)
+    monitor = ClientMonitor(known, ProcessStateMonitor(known))
     try:
         server = make_server(PluginManager())
         url = server.open(monitor, WebOptions(**config.options))

@@ -9,6 +9,7 @@ from sluiceway.monitoring.infos import CheckpointInfo, ClusterInfo, JobDescripti
 from sluiceway.monitoring.key_samples import KeySample
 from sluiceway.monitoring.processes import ProcessMonitor
 from sluiceway.monitoring.stack_samples import StackSamples
+from sluiceway.monitoring.state_view import StateMonitor
 
 __all__ = ["Monitor"]
 
@@ -91,6 +92,11 @@ class Monitor(ABC):
     def processes(self) -> ProcessMonitor:
         """Access to the processes; without any, that of records of ended jobs."""
         return ProcessMonitor()
+
+    @property
+    def state(self) -> StateMonitor:
+        """Access to state and dead letters; that of records of ended jobs refuses."""
+        return StateMonitor()
 
     def close(self) -> None:
         """Release connections. Harmless twice."""

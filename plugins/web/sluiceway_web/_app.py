@@ -30,6 +30,7 @@ from sluiceway_web import (
     _rescaling,
     _splits,
     _stacks,
+    _state,
     _vertices,
 )
 from sluiceway_web._context import Context
@@ -52,6 +53,7 @@ API: Final[list[Route]] = [
     *_vertices.routes,
     *_splits.routes,
     *_keys.routes,
+    *_state.routes,
     *_stacks.routes,
     *_checkpoints.routes,
     *_operations.routes,

@@ -64,6 +64,20 @@ def _operation(route: Route, path: str, schema: dict[str, Any]) -> dict[str, Any
             _query("offset", "First byte of the file. Default: the end of the file is returned."),
             _query("size", "Most bytes, up to 1 MiB. A Range header may be sent in place of the two."),
         ]
+    if path.endswith("/state/key"):
+        parameters += [
+            _query("uid", "Uid of the step."),
+            _query("state", "Name of the state."),
+            _query("key", "Key, as JSON or as text."),
+            _query(
+                "live", "`true`: ask the task that has the key. Default: the last completed checkpoint is read."
+            ),
+        ]
+    if path.endswith("/dead-letters"):
+        parameters += [
+            _query("step", "Name of a step. Default: all."),
+            _query("limit", "Largest number of letters, up to 200. Default: 100."),
+        ]
     if path.endswith("hot-keys"):
         parameters.append(_query("seconds", "Time to count, at most 10. Default: 2."))
     refused = {"description": "Refused; `errors` has the reason.", "content": {"application/json": {}}}

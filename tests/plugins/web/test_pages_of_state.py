@@ -1,4 +1,4 @@
-"""Pages about splits and keys, in headless Chromium, while a job runs."""
+"""Pages about splits, keys, state and dead letters, in headless Chromium, while a job runs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from plugins.web.conftest import Page
 from plugins.web.test_diagnosis_of_jobs import HEAD, SKEW
 from plugins.web.test_pages import Tab, chromium
 from plugins.web.test_splits import PROGRAM as SPLITS
+from plugins.web.test_state import KEPT
+from plugins.web.test_state import PROGRAM as VISITS
 
 __all__ = ["chromium"]
 
@@ -52,6 +54,32 @@ def test_hottest_keys_are_counted_with_the_keyboard(show: Callable[..., Page], t
     tab.page.keyboard.press("Enter")
     tab.page.get_by_role("row").filter(has=tab.page.locator("code", has_text="0")).first.wait_for()
     tab.page.get_by_role("button", name="Stop counting").wait_for()
+    assert tab.problems == []
+    assert fits(tab)
+    web.end()
+
+
+@pytest.mark.parametrize("tab", [("light", 1280), ("dark", 400)], indirect=True)
+def test_state_and_dead_letters(show: Callable[..., Page], tab: Tab) -> None:
+    web = show(VISITS, *KEPT)
+    web.until("/jobs/visits/dead-letters", lambda told: told["total"] == 10)
+    tab.page.goto(web.link)
+    tab.page.get_by_role("link", name="visits").click()
+    tab.page.get_by_role("link", name="State", exact=True).click()
+    tab.page.get_by_role("button", name="Measure").click()
+    tab.page.get_by_role("row").filter(has_text="seen").filter(has_text="crawler").wait_for()
+    tab.page.get_by_label("State").fill("seen")
+    tab.page.get_by_label("Key").fill("ann")
+    tab.page.keyboard.press("Enter")
+    tab.page.get_by_role("row").filter(has_text="/page/10").wait_for()
+    assert fits(tab)
+    tab.page.get_by_role("link", name="Lost records").click()
+    tab.page.get_by_text("10 in").wait_for()
+    letter = tab.page.locator("summary", has_text="ValueError: no page").first
+    letter.focus()
+    tab.page.keyboard.press("Enter")
+    tab.page.locator("pre", has_text="Traceback").or_(tab.page.locator("pre", has_text="no page")).first.wait_for()
+    tab.wait("sluiceway dlq replay")
     assert tab.problems == []
     assert fits(tab)
     web.end()

@@ -13,6 +13,7 @@ from sluiceway.monitoring.key_samples import KeySample
 from sluiceway.monitoring.monitor import Monitor
 from sluiceway.monitoring.processes import ProcessMonitor
 from sluiceway.monitoring.stack_samples import StackSamples
+from sluiceway.monitoring.state_view import StateMonitor
 from sluiceway.runtime.cluster.client import ClusterClient
 from sluiceway.runtime.cluster.client_keys import client_keys
 from sluiceway.runtime.cluster.client_processes import ClientProcesses
@@ -31,10 +32,12 @@ class ClientMonitor(Monitor):
     Args:
         known: address and secret of the job manager; None: those of this user's cluster, looked up each time that
             a connection is opened.
+        state: reads state and dead letters; None: they are not read.
     """
 
-    def __init__(self, known: Known | None = None) -> None:
+    def __init__(self, known: Known | None = None, state: StateMonitor | None = None) -> None:
         self._known = known
+        self._state = state or StateMonitor()
         self._client: ClusterClient | None = None
         self._lock = Lock()
 
@@ -104,6 +107,11 @@ class ClientMonitor(Monitor):
     def processes(self) -> ProcessMonitor:
         """Access to the processes, over connections of their own."""
         return ClientProcesses(self._known)
+
+    @property
+    def state(self) -> StateMonitor:
+        """Access to state and dead letters."""
+        return self._state
 
     def close(self) -> None:
         """Close the connection."""

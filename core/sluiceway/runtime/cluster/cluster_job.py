@@ -27,6 +27,7 @@ from sluiceway.runtime.cluster.job_runner import JobRun
 from sluiceway.runtime.cluster.os_platform import Platform
 from sluiceway.runtime.cluster.worker_host import HostedPlatform, WorkerHost
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, WorkerHandle, start_worker
+from sluiceway.runtime.jobmanager.checkpoint_store import directory_of
 from sluiceway.runtime.jobmanager.job_description import describe_job
 from sluiceway.runtime.jobmanager.job_master import JobMaster
 from sluiceway.runtime.jobmanager.job_metrics import Reporting
@@ -242,6 +243,10 @@ class ClusterJob(Job):
     def checkpoints(self) -> list[CheckpointInfo]:
         """Return the last checkpoints, oldest first. From any thread."""
         return [] if self._run is None else self._run.checkpoints()
+
+    def checkpoint_directory(self) -> str:
+        """Return the path or URL of the directory of its checkpoints. From any thread."""
+        return "" if self._run is None else directory_of(self._settings.checkpoints, self._run.checkpoint_path)
 
     def metrics(self) -> JobMetrics:
         """The figures that the workers have sent last."""

@@ -33,6 +33,7 @@ from sluiceway.runtime.cluster.job_store import JobStore, StoredJob
 from sluiceway.runtime.cluster.process_requests import ProcessRequests
 from sluiceway.runtime.cluster.rescale_answers import RescaleAnswer
 from sluiceway.runtime.cluster.standbys import Standbys
+from sluiceway.runtime.jobmanager.checkpoint_store import directory_of
 from sluiceway.runtime.jobmanager.job_description import told_error
 from sluiceway.runtime.jobmanager.job_metrics import Reporting
 from sluiceway.runtime.jobmanager.job_requests import savepoint_place
@@ -187,7 +188,14 @@ class Dispatcher(Handlers):
             # Of the job no more than that is kept: its program and its state may be large.
             info = self._info(job, run, self._clock.now_ms())
             description = msgspec.structs.replace(self._described(job, run), metrics=run.metrics())
-            self._records.remember(EndedJob(info, description, run.checkpoints(), _directory(run)))
+            self._records.remember(
+                EndedJob(
+                    info,
+                    description,
+                    run.checkpoints(),
+                    directory_of(run.settings.checkpoints, run.checkpoint_path),
+                )
+            )
             self._records.ended(info)
             self._close_reporting(job)
             for client, request, location in self._ending.pop(job, ()):
@@ -429,7 +437,11 @@ class Dispatcher(Handlers):
     def _tell_checkpoints(self, message: AskCheckpoints, client: Connection) -> None:
         run = self._manager.jobs.get(message.job)
         if run is not None:
-            client.send(Checkpoints(message.request, run.checkpoints(), _directory(run)))
+            client.send(
+                Checkpoints(
+                    message.request, run.checkpoints(), directory_of(run.settings.checkpoints, run.checkpoint_path)
+                )
+            )
         elif (ended := self._records.find_ended(message.job)) is not None:
             client.send(Checkpoints(message.request, ended.checkpoints, ended.directory))
         else:
@@ -579,11 +591,6 @@ class Dispatcher(Handlers):
             failures=self._records.failures(job, run),
             tasks=task_counts(metrics),
         )
-
-
-def _directory(run: JobRun) -> str:
-    place = run.settings.checkpoints
-    return f"{place.rstrip('/')}/{run.checkpoint_path}" if place and run.checkpoint_path else ""
 
 
 def _use_path(path: list[str]) -> None:

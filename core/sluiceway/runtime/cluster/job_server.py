@@ -206,7 +206,10 @@ class JobServer(Handlers):
 
     @handles(AskCheckpoints)
     def _tell_checkpoints(self, message: AskCheckpoints, client: Connection) -> None:
-        self._answer(message, client, lambda: Checkpoints(message.request, self._job.checkpoints()))
+        self._answer(message, client, lambda: self._checkpoints(message))
+
+    def _checkpoints(self, message: AskCheckpoints) -> Checkpoints:
+        return Checkpoints(message.request, self._job.checkpoints(), self._job.checkpoint_directory())
 
     @handles(SampleJob)
     def _sample_stacks(self, message: SampleJob, client: Connection) -> None:

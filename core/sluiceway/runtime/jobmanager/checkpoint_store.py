@@ -51,6 +51,7 @@ __all__ = [
     "StorageCheckpointStore",
     "TemporaryCheckpointStore",
     "checkpoint_store_of",
+    "directory_of",
 ]
 
 
@@ -437,3 +438,8 @@ def _vertex(vertex: JobVertex, subtasks: list[SubtaskEntry] | tuple[()]) -> Vert
 
 def _whatever(result: object, problem: BaseException | None) -> None:
     """What could not be deleted is found by the collection of orphans."""
+
+
+def directory_of(place: str | None, path: str) -> str:
+    """Return the path or URL of a job's checkpoints in a place; empty: they are in no files."""
+    return f"{place.rstrip('/')}/{path}" if place and path else ""

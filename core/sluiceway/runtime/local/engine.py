@@ -26,7 +26,11 @@ from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.network.partitioners import BUILT_IN
 from sluiceway.operators import own_copy
 from sluiceway.partitioner import Distribution
-from sluiceway.runtime.jobmanager.checkpoint_store import SavepointCheckpointStore, checkpoint_store_of
+from sluiceway.runtime.jobmanager.checkpoint_store import (
+    SavepointCheckpointStore,
+    checkpoint_store_of,
+    directory_of,
+)
 from sluiceway.runtime.jobmanager.job_description import checkpoint_infos, describe_job
 from sluiceway.runtime.jobmanager.job_master import JobMaster
 from sluiceway.runtime.jobmanager.job_metrics import JobFigures, Reporting, figures_of
@@ -175,6 +179,7 @@ class LocalJob(Job):
         self._poller: Poller | None = None
         self._worker: TaskletLoop | None = None
         self._master: JobMaster | None = None
+        self._checkpoint_path = ""
 
     # ---- the job's face -------------------------------------------------------------------------------------
 
@@ -272,6 +277,10 @@ class LocalJob(Job):
             return []
         return checkpoint_infos(self._graph, self._master.checkpoints.coordinator.history.copy())
 
+    def checkpoint_directory(self) -> str:
+        """Return the path or URL of the directory of its checkpoints. From any thread."""
+        return directory_of(self._settings.checkpoints, self._checkpoint_path)
+
     def sample_stacks(
         self, seconds: float, rate: float, done: Callable[[list[StackSamples], list[str]], None]
     ) -> None:
@@ -354,6 +363,7 @@ class LocalJob(Job):
         keeper = checkpoint_store_of(
             self._storage, self._graph, self._graph.job_name, clock, seed, background, None, temporary
         )
+        self._checkpoint_path = keeper.path
         self._master = JobMaster(
             self._graph,
             self._settings,

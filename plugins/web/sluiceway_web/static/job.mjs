@@ -6,17 +6,19 @@ import { Batches, EnginePages } from "./batches.mjs";
 import { Flame } from "./flame.mjs";
 import { Graph } from "./graph.mjs";
 import { Late } from "./late.mjs";
+import { Lost } from "./lost.mjs";
+import { State as KeyedState } from "./state.mjs";
 import { Task } from "./task.mjs";
 import { send } from "./live.mjs";
 import { Rescales, rescaled } from "./rescale.mjs";
 import { Findings, Shares, State, Table } from "./parts.mjs";
 
-const TABS = [["", "Graph"], ["late", "Event time"], ["lost", "Lost records"], ["tasks", "Tasks"], ["flame", "Flame graph"], ["batches", "Micro-batches"], ["checkpoints", "Checkpoints"],
+const TABS = [["", "Graph"], ["late", "Event time"], ["lost", "Lost records"], ["tasks", "Tasks"], ["flame", "Flame graph"], ["batches", "Micro-batches"], ["checkpoints", "Checkpoints"], ["state", "State"],
   ["failures", "Failures"], ["configuration", "Configuration"]];
 const ENDED = ["FINISHED", "CANCELED", "FAILED"];
 
 export function Job({ page, job, tab, argument, readOnly }) {
-  const View = { "": Overview, late: Late, lost: Lost, tasks: Tasks, task: Task, flame: Flame, batches: Batches, checkpoints: Checkpoints, failures: Failures, configuration: Configuration }[tab] ?? Overview;
+  const View = { "": Overview, late: Late, lost: Lost, tasks: Tasks, task: Task, flame: Flame, batches: Batches, checkpoints: Checkpoints, state: KeyedState, failures: Failures, configuration: Configuration }[tab] ?? Overview;
   const { state, duration: age, restarts } = page.job;
   return html`<h1>${page.job.job} <${State} state=${state} /></h1>
     <p class="muted">${age >= 0 ? duration(age) : ""} · ${count(page.job["records-in"])} records in, ${count(page.job["records-out"])} out · ${restarts} restart${restarts === 1 ? "" : "s"}
@@ -78,13 +80,6 @@ function TaskTable({ page, job }) {
       html`<a href=${`#/job/${job}/task/${v.number}`}>${v.name}</a>`, html`<${State} state=${v.status} />`, v.parallelism,
       count(v.in_per_s), count(v.out_per_s), count(v.records_in), percent(v.busy), percent(v.blocked), percent(v.waiting), html`<${Shares} of=${v.shares} />`,
     ])} />`;
-}
-
-function Lost({ page }) {
-  const names = new Map(page.vertices.map((v) => [v.number, v.name]));
-  return html`<${Findings} findings=${page.lost} />
-    <${Table} empty="Numbers count from the last start of each subtask." head=${["Step", "Task", "#Subtask", "Reason", "#Records"]}
-      rows=${page.losses.map((l) => [l.step, names.get(l.vertex) ?? "", l.subtask, l.reason, count(l.records)])} />`;
 }
 
 const PHASES = [["start_delay", "waiting for barriers"], ["alignment", "alignment"], ["flush", "flushing"], ["sync", "copying state"], ["async", "writing"]];
