@@ -25,19 +25,19 @@ _MOST_EXCEPTIONS = 100
 
 async def jobs_overview(request: Request) -> a.JobsOverview:
     """Return all jobs with the number of their tasks by state."""
-    reading = await context_of(request).sampler.reading()
+    reading = await context_of(request).sampler.listing()
     return a.JobsOverview([job_overview(reading, job) for job in reading.cluster.jobs])
 
 
 async def job_ids(request: Request) -> a.JobIds:
     """Return the ids and states of all jobs."""
-    cluster = (await context_of(request).sampler.reading()).cluster
+    cluster = (await context_of(request).sampler.listing()).cluster
     return a.JobIds([a.JobIdStatus(job_id(cluster.job_store, j.job), job_state(j), j.job) for j in cluster.jobs])
 
 
 async def applications(request: Request) -> a.Applications:
     """Return one application for each job."""
-    reading = await context_of(request).sampler.reading()
+    reading = await context_of(request).sampler.listing()
     found = []
     for job in (job_overview(reading, job) for job in reading.cluster.jobs):
         found.append(

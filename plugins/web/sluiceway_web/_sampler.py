@@ -86,6 +86,8 @@ class Sampler:
         self._meter = RateMeter()
         self._reading: Reading | None = None
         self._asking: asyncio.Task[Reading] | None = None
+        self._listing: Reading | None = None
+        self._asking_list: asyncio.Task[Reading] | None = None
         self._watched = float("-inf")
         self._cached: dict[tuple[str, str], tuple[float, Any]] = {}
         self._history: dict[str, deque[Point]] = {}
@@ -108,6 +110,23 @@ class Sampler:
         """Return a reading that is no older than a period. Raises RequestError."""
         self._watched = time.monotonic()
         return await self._read(PERIOD_S)
+
+    async def listing(self) -> Reading:
+        """Return a reading that may lack figures and rates, no older than a period. Raises RequestError.
+
+        Lists of jobs need none: those of a hundred jobs are megabytes.
+        """
+        for known in (self._reading, self._listing):
+            if known is not None and time.monotonic() - known.at < PERIOD_S:
+                return known
+        if self._asking_list is None or self._asking_list.done():
+            self._asking_list = asyncio.create_task(self._list())
+        return await asyncio.shield(self._asking_list)
+
+    async def _list(self) -> Reading:
+        cluster = await self.ask(self.monitor.cluster)
+        self._listing = Reading(time.monotonic(), cluster, {})
+        return self._listing
 
     async def fresh(self) -> Reading:
         """Return a reading that is taken now, after a change. Raises RequestError."""

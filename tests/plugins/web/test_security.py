@@ -19,6 +19,7 @@ from patience import PATIENT_S
 
 from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway.monitoring.infos import CheckpointInfo, ClusterInfo, JobDescription, JobInfo, RescaleInfo
+from sluiceway.monitoring.key_samples import KeySample
 from sluiceway.monitoring.monitor import Monitor
 from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.monitoring.web_server import WebOptions
@@ -48,6 +49,9 @@ class Fixed(Monitor):
         return []
 
     def sample_stacks(self, job: str, seconds: float, rate: float) -> list[StackSamples]:
+        return []
+
+    def sample_keys(self, job: str, vertices: list[int], seconds: float) -> list[KeySample]:
         return []
 
     def cancel(self, job: str) -> None:
