@@ -28,7 +28,8 @@ def enrich(value):
     return value
 
 flow = sw.Pipeline("words")
-flow.source(GeneratorSource(lambda n: n)).rebalance().map(enrich).rebalance().sink(DiscardSink())
+enriched = flow.source(GeneratorSource(lambda n: n)).rebalance().map(enrich)
+enriched.key_by(lambda n: "hot" if n % 4 else n).count().sink(DiscardSink())
 """
 
 
@@ -52,6 +53,16 @@ def test_a_cluster(cluster: Any, place: Path, start: Callable[..., Any]) -> None
     assert json.loads(cluster(*asked, "--format", "json").stdout)["name"] == "root"
     unknown = cluster("flamegraph", "words-1", "--task", "other")
     assert (unknown.returncode, "there is no task 'other'" in unknown.stderr) == (2, True)
+    [counted] = cluster.until(
+        lambda: (t := cluster.json("hot-keys", "words", "--seconds", "0.5"))[0]["keys"] and t
+    )
+    assert counted["keys"][0]["key"] == "'hot'"
+    shown = cluster("hot-keys", "words-1", "--step", "count", "--seconds", "0.5", "--limit", "1").stdout
+    assert re.match(
+        r"count: [\d,]+ records in 0\.5\d* s, 1 subtask, skew 0 %\nKEY +SUBTASK +RECORDS +SHARE\n'hot' ", shown
+    )
+    unknown = cluster("hot-keys", "words-1", "--step", "other")
+    assert (unknown.returncode, "there is no step 'other'" in unknown.stderr) == (2, True)
     assert cluster("why-lost", "words").stdout.startswith("No record was dropped")
     assert [f["kind"] for f in cluster.json("why-lost", "words-1")["findings"]] == ["no-losses"]
     wrong = cluster("why-slow", "other")
