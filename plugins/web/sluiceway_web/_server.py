@@ -14,6 +14,7 @@ import uvicorn
 from sluiceway.errors import ConfigurationError
 from sluiceway.monitoring.monitor import Monitor
 from sluiceway.monitoring.web_server import WebOptions, WebServer
+from sluiceway.util.install_hints import install_command
 from sluiceway_web._app import make_app
 from sluiceway_web._security import Guard, is_loopback
 
@@ -102,7 +103,7 @@ def _check(options: WebOptions) -> None:
         if not os.path.isfile(path):
             raise ConfigurationError(f"there is no file {path!r} with a TLS certificate or key")
     if options.submit and find_spec("python_multipart") is None:
-        raise ConfigurationError('--web-submit needs python-multipart: pip install "sluiceway[web]"')
+        raise ConfigurationError(f"--web-submit needs python-multipart: {install_command('sluiceway[web]')}")
     if not options.token:
         raise ConfigurationError("the web interface needs a token")
     if is_loopback(options.host) or options.certificate or options.behind_proxy:

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from patience import PATIENT_S
+from patience import PATIENT_S, until
 from plugins.web.conftest import Page
 from plugins.web.test_security import OPTIONS, TOKEN, serving
 
@@ -76,13 +76,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     link = re.search(r"http://\S+", process.stderr.readline())
     assert link is not None
     found = Cluster(link[0], process)
-    while found.request("GET", "/overview")[0] != 200:
-        pass  # the job manager is being started
+    until(lambda: found.request("GET", "/overview")[0] == 200)  # the job manager is being started
     yield found
     process.terminate()
     process.communicate(timeout=PATIENT_S)
-    while list(temporary.glob("sluiceway-programs-*")):
-        pass  # the web server ends with the cluster, and removes what it has kept
+    # The web server ends with the cluster, and removes what it has kept.
+    until(lambda: not list(temporary.glob("sluiceway-programs-*")))
 
 
 def test_a_program(cluster: Cluster) -> None:
