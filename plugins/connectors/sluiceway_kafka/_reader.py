@@ -37,8 +37,11 @@ _log: Final = logging.getLogger("sluiceway_kafka")
 _BLOCK_S: Final = 0.1
 """For how long the waiting thread is inside the client at a time: so long a close may take."""
 
-_PREFETCHED: Final = 10_000
-"""Records of a partition that the client keeps ready; with as many it fetches no more."""
+_PREFETCHED: Final = 30_000
+"""Records of a partition that the client keeps ready; with as many it fetches no more.
+
+With 10,000, a source was 20 % slower than with 30,000 or 100,000.
+"""
 
 _STATISTICS_MS: Final = 2000
 """Time between statistics of the client, from which lags are."""
