@@ -115,7 +115,7 @@ class CheckedCounts:
 
     @property
     def lost(self) -> int:
-        """How many records have no result."""
+        """Return the number of records without a result."""
         return sum(
             (key, number) not in self._seen for key, total in self.expected.items() for number in range(total)
         )
@@ -154,7 +154,7 @@ class CheckedWindows:
 
     @property
     def lost(self) -> int:
-        """How many windows have no result."""
+        """Return the number of windows without a result."""
         return len(self.expected.keys() - self._found.keys())
 
 
@@ -248,7 +248,7 @@ class KafkaSoak(ClusterKills):
             self._brokers.wait()
 
     def _all_in_sync(self) -> bool:
-        """Whether another broker may die: with two replicas left, acknowledged records stay."""
+        """Return whether another broker may die: with two replicas left, acknowledged records stay."""
         topics = self._admin.list_topics(timeout=30).topics
         return all(len(p.isrs) == BROKERS for topic in topics.values() for p in topic.partitions.values())
 

@@ -296,7 +296,7 @@ def _panel(
 
 
 def text() -> str:
-    """What the file has to hold."""
+    """Return the text of the dashboard file."""
     return json.dumps(dashboard(), indent=2) + "\n"
 
 

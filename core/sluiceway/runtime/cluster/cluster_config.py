@@ -9,7 +9,7 @@ __all__ = ["ClusterConfig"]
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """What a cluster is started with.
+    """Settings with which a cluster is started.
 
     Attributes:
         directory: its own; made by whoever starts it.

@@ -117,7 +117,7 @@ class HeartbeatThread:
         return False
 
     def _is_alone(self, wait_s: float) -> bool:
-        """Whether the line has ended, or does within that time; a call ends the wait."""
+        """Return whether the line has ended, or does within that time; a call ends the wait."""
         poll = select.poll()
         poll.register(self._line, select.POLLIN)
         ended = bool(poll.poll(wait_s * 1000)) and not self._has_called()

@@ -417,7 +417,7 @@ class JobMaster(Handlers):
 
     @property
     def waits_for_slots(self) -> bool:
-        """Whether something that is to begin anew has found no slots, or a rescale has to wait for them."""
+        """Return whether a restart or a rescale is waiting for slots."""
         return bool(self._waiting_for_slots) or self._rescaler.waits_for_slots
 
     def slots_came(self) -> None:

@@ -27,7 +27,7 @@ KEPT: Final = 16
 """Rescales that are remembered, the last ones."""
 
 _SLOTS_S: Final = 60.0
-"""How long workers that are being started may take to offer the slots that are missing."""
+"""Seconds that workers being started may take to offer the missing slots."""
 
 _READ_AGAIN_S: Final = 1.0
 _MOST_READS: Final = 60
