@@ -66,7 +66,9 @@ class Preforked:
             keeper.wait()
         self._servers.clear()
 
-    def __call__(self, *arguments: str) -> Any:
+    def __call__(self, *arguments: str, path: Any = None) -> Any:
+        if path is not None:
+            return self.start(*arguments, path=path)
         if self._settings() != self._like:
             return self.start(*arguments)  # what has changed is inherited only by a process that is started
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -8,6 +8,7 @@ changed what its children inherit, such as the environment or the working direct
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import signal
@@ -15,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -27,6 +28,12 @@ AHEAD: Final = "ahead"
 """Argument of an interpreter that is started ahead."""
 WAITS_S: Final = 60.0
 """How long it waits for its configuration before it ends: whoever started it wants no worker after all."""
+
+# The path travels as an argument, not in PYTHONPATH, which programs started by users' functions would inherit.
+_BY_PATH: Final = (
+    "import json, runpy, sys; sys.path[:] = json.loads(sys.argv.pop()); "
+    f"runpy.run_module({MODULE!r}, run_name='__main__', alter_sys=True)"
+)
 
 # Well before it ends: it must not do so while its configuration is on the way.
 _STALE_S: Final = WAITS_S / 2
@@ -55,11 +62,16 @@ class Launched:
         self.line.close()
 
 
-def launch() -> Launched:
+def launch(path: Sequence[str] | None = None) -> Launched:
     """Return an interpreter that was started ahead, or else start one.
 
     It is in a process group of its own: Ctrl-C is for whoever started it.
+
+    Args:
+        path: ``sys.path`` to import Sluiceway itself from; None: the interpreter's own.
     """
+    if path is not None:
+        return _start(path=path)
     while _waiting:
         launched, since, inherited = _waiting.pop()
         stale = time.monotonic() - since > _STALE_S or launched.process.poll() is not None
@@ -86,7 +98,8 @@ def ahead(workers: int) -> Iterator[None]:
             _waiting.pop()[0].discard()
 
 
-def _start(*arguments: str) -> Launched:
+def _start(*arguments: str, path: Sequence[str] | None = None) -> Launched:
+    program = ["-m", MODULE, *arguments] if path is None else ["-c", _BY_PATH, json.dumps(list(path))]
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     stderr = -1
     with suppress(OSError):  # a process without standard error
@@ -94,7 +107,7 @@ def _start(*arguments: str) -> Launched:
     try:
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-m", MODULE, *arguments],
+                [sys.executable, *program],
                 stdin=theirs.fileno(),
                 stderr=theirs.fileno(),
                 pass_fds=() if stderr < 0 else (stderr,),

@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Final
@@ -325,12 +326,16 @@ def is_at_work(pid: int, before: str | None) -> tuple[bool, str | None]:
     return fields[0] not in (b"T", b"t", b"Z") and used != before, used
 
 
-def start_worker(config: WorkerConfig) -> WorkerHandle:
+def start_worker(config: WorkerConfig, path: Sequence[str] | None = None) -> WorkerHandle:
     """Start a worker in a new interpreter. Once it is up, what it prints goes where this process prints.
 
     It is in a process group of its own: Ctrl-C is for whoever started it.
+
+    Args:
+        config: what the worker is told.
+        path: ``sys.path`` to import Sluiceway itself from, before that; None: the interpreter's own.
     """
-    launched = launch()
+    launched = launch(path)
     line = launched.line
     handle = _ChildProcess(launched.process, line)
     told = json.dumps(asdict(replace(config, parent=os.getpid(), stderr=launched.stderr))).encode() + b"\n"

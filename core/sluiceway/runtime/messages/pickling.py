@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import platform
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -101,8 +102,18 @@ def load(data: bytes, handle: Callable[[int], object] | None = None) -> Any:
     Args:
         data: what :func:`dump` made.
         handle: from the number of a handle of the program that runs the job to what takes its place.
+
+    Raises:
+        ImportError: a module is missing here; a note names the interpreter.
     """
-    return _Unpickler(data, handle or _no_handle).load()
+    try:
+        return _Unpickler(data, handle or _no_handle).load()
+    except ImportError as error:
+        error.add_note(
+            f"it was to be imported by {sys.executable}, Python {platform.python_version()}, on "
+            f"{platform.node()}: install what is missing there, or ship it with the program"
+        )
+        raise
 
 
 def check_shippable(graph: JobGraph) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import re
 import sys
 import threading
 import uuid
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -15,8 +14,9 @@ from sluiceway.runtime.cluster.worker_host import WorkerHost
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, WorkerHandle
 from sluiceway_spark.hosted.shared_storage import SharedPlaces
 from sluiceway_spark.hosted.task_slots import check_session, wait_for_slots
-from sluiceway_spark.hosted.worker_supervisor import ENDED, Told, task_of
-from sluiceway_spark.session.configuration import SessionConf, said
+from sluiceway_spark.hosted.worker_end import ends_in
+from sluiceway_spark.hosted.worker_supervisor import Told, task_of
+from sluiceway_spark.session.configuration import SessionConf, full_text, said
 
 __all__ = ["SparkHost"]
 
@@ -90,7 +90,9 @@ class SparkHost(WorkerHost):
         """End the stages that are left."""
         with self._lock:
             stages, self._stages = self._stages, []
-            self._gathered = []
+            workers, self._gathered = self._gathered, []
+        for worker in workers:
+            worker.end("was not started, as the job has ended", "", killed=True)
         for stage in stages:
             stage.cancel()
         for stage in stages:
@@ -107,7 +109,12 @@ class SparkHost(WorkerHost):
             self._first = False
             # Those that are over have nothing left to end: a job that is restarted for ever must not keep them.
             self._stages = [stage for stage in self._stages if not stage.over] + [stage]
-        stage.start()
+        try:
+            stage.start()
+        except RuntimeError as error:  # this process may not have another thread
+            stage.over = True
+            for worker in workers:
+                worker.end(f"could not be started: {error}", "", killed=False)
 
 
 class _Stage(threading.Thread):
@@ -137,10 +144,17 @@ class _Stage(threading.Thread):
             worker.stage = self
 
     def run(self) -> None:
-        """Have Spark run the workers until all have ended."""
+        """Have Spark run the workers until all have ended, and note the end of each."""
+        problem = "the thread of their stage ended without a word of Spark's"
         try:
             self._run()
+        except BaseException as error:
+            problem = f"the thread of their stage failed: {said(error)}"
         finally:
+            # Whatever happened above, nobody may wait for a worker that nobody watches any more.
+            for worker in self._members:
+                if not worker.ended():
+                    worker.end("was lost by Spark", problem, killed=False)
             self.over = True
 
     def _run(self) -> None:
@@ -161,18 +175,18 @@ class _Stage(threading.Thread):
                 worker.end(f"found no place: {error}", "", killed=False, hopeless=self._first)
             return
         except Exception as error:
-            how = str(error)
-        told = {one["worker"]: one for one in map(json.loads, re.findall(ENDED, how))}
+            how = full_text(error)
+        told = ends_in(how)
         for worker in self._members:
             mine = told.get(worker.config.name)
             if mine is not None:
-                worker.end(mine["how"], mine["said"], mine["killed"], mine["hopeless"])
+                worker.end(mine.how, mine.said, mine.killed, mine.hopeless)
             elif told:
                 first = next(iter(told.values()))
-                lost = f"was ended by Spark, as {first['worker']} of the same stage {first['how']}"
-                if first["hopeless"]:
-                    lost = first["how"]
-                worker.end(lost, "", killed=True, hopeless=first["hopeless"])
+                lost = f"was ended by Spark, as {first.worker} of the same stage {first.how}"
+                if first.hopeless:
+                    lost = first.how
+                worker.end(lost, "", killed=True, hopeless=first.hopeless)
             elif how:
                 by_us = "PythonException" in how  # and not by somebody who kills executors
                 worker.end("was lost by Spark", said(ConnectorError(how)), killed=not by_us)
@@ -183,7 +197,8 @@ class _Stage(threading.Thread):
         """Cancel the stage."""
         self._given_up.set()
         if self.is_alive():
-            self._session.interruptTag(self._tag)
+            with suppress(Exception):  # Spark is gone, and its tasks with it
+                self._session.interruptTag(self._tag)
 
 
 class _PlacedWorker(WorkerHandle):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
+import platform
+import re
 import shutil
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,20 +16,19 @@ from typing import Any, Final, TypeAlias
 
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, start_worker
 from sluiceway_spark.hosted.shared_storage import unseen
+from sluiceway_spark.hosted.worker_end import MARK, WorkerEnd
 
-__all__ = ["ENDED", "Told", "WorkerEndedError", "supervise", "task_of"]
-
-ENDED: Final = r'sluiceway-worker-ended (\{"worker".*?\})\s'
-"""Finds in what Spark says what :class:`WorkerEndedError` said."""
+__all__ = ["Told", "WorkerEndedError", "supervise", "task_of"]
 
 _LOOK_S: Final = 0.2
+_MISSING: Final = re.compile(r"No module named (\S+)")
 
 Told: TypeAlias = tuple[dict[str, Any], list[str], float]
 """A worker's configuration, the places that it must see, and for how long it may be silent, in s."""
 
 
 class WorkerEndedError(RuntimeError):
-    """A worker was killed or failed to start. The driver parses the message."""
+    """A worker was killed or failed to start. The message holds a :class:`WorkerEnd`, which the driver decodes."""
 
 
 def task_of(path: list[str]) -> Callable[[Iterable[Told]], Iterator[str]]:
@@ -38,6 +39,7 @@ def task_of(path: list[str]) -> Callable[[Iterable[Told]], Iterator[str]]:
     """
 
     def task(told: Iterable[tuple[Any, ...]]) -> Iterator[str]:
+        import base64
         import json
         import platform
         import sys
@@ -52,8 +54,8 @@ def task_of(path: list[str]) -> Callable[[Iterable[Told]], Iterator[str]]:
                     f"{platform.node()}, cannot import what it needs ({error}): install Sluiceway there, and have "
                     "PYSPARK_PYTHON name that Python"
                 )
-                what = {"worker": config["name"], "how": how, "said": "", "killed": False, "hopeless": True}
-                raise RuntimeError(f"sluiceway-worker-ended {json.dumps(what)} ") from None
+                what = {"worker": config["name"], "how": how, "hopeless": True}
+                raise RuntimeError(f"{MARK} {base64.b64encode(json.dumps(what).encode()).decode()}.") from None
             supervise(config, places, silent_s)
             yield config["name"]
 
@@ -63,7 +65,8 @@ def task_of(path: list[str]) -> Callable[[Iterable[Told]], Iterator[str]]:
 def supervise(told: dict[str, Any], places: Sequence[str], may_be_silent_s: float) -> None:
     """Run a worker until it ends.
 
-    If Spark ends the task, this process goes, and the worker with it.
+    If Spark ends the task, this process goes, and the worker with it. The worker imports from where this process
+    does: Spark's ``--py-files`` and the driver's ``sys.path`` included.
 
     Args:
         told: the worker's configuration.
@@ -84,9 +87,10 @@ def supervise(told: dict[str, Any], places: Sequence[str], may_be_silent_s: floa
         )
     directory = tempfile.mkdtemp(prefix="sluiceway-worker-")
     os.environ["SLUICEWAY_ZMQ_BIND"] = f"tcp://{_own_address(told['manager'])}:*"
-    config = replace(WorkerConfig(**told), directory=directory)
+    path = [os.path.abspath(entry) for entry in sys.path]  # '' is the working directory
+    config = replace(WorkerConfig(**told), directory=directory, path=path)
     try:
-        worker = start_worker(config)
+        worker = start_worker(config, path)  # Sluiceway itself may have been shipped, too
         silent_since = time.monotonic()
         stuck = False
         while not worker.ended(_LOOK_S):
@@ -95,11 +99,19 @@ def supervise(told: dict[str, Any], places: Sequence[str], may_be_silent_s: floa
             elif time.monotonic() - silent_since > may_be_silent_s:
                 stuck = True
                 worker.kill()
-        how = worker.how_it_ended()
+        how, said = worker.how_it_ended(), worker.what_it_said()
         if stuck:
             how = f"gave no sign of life for {may_be_silent_s:g} s and was killed"
-        if stuck or worker.was_killed() or "exit code 0" not in how:
-            raise _ended(config.name, how, worker.what_it_said(), killed=stuck or worker.was_killed())
+        killed = stuck or worker.was_killed()
+        if not killed and (missing_module := _MISSING.search(said)):
+            how = (
+                f"cannot start: {sys.executable}, the Python {platform.python_version()} of the executor on "
+                f"{socket.gethostname()}, has no module {missing_module[1]}: install it there, or ship it with "
+                "--py-files"
+            )
+            raise _ended(config.name, how, hopeless=True)
+        if killed or "exit code 0" not in how:
+            raise _ended(config.name, how, said, killed=killed)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -107,8 +119,7 @@ def supervise(told: dict[str, Any], places: Sequence[str], may_be_silent_s: floa
 def _ended(
     worker: str, how: str, said: str = "", *, killed: bool = False, hopeless: bool = False
 ) -> WorkerEndedError:
-    what = {"worker": worker, "how": how, "said": said, "killed": killed, "hopeless": hopeless}
-    return WorkerEndedError(f"sluiceway-worker-ended {json.dumps(what)} ")
+    return WorkerEndedError(WorkerEnd(worker, how, said, killed, hopeless).encoded())
 
 
 def _own_address(manager: str) -> str:

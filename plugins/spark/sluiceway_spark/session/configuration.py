@@ -22,7 +22,7 @@ from sluiceway.util.install_hints import install_command
 from sluiceway_spark.session.connect import need_connect
 from sluiceway_spark.session.java_home import find_java
 
-__all__ = ["SessionConf", "need_spark", "said"]
+__all__ = ["SessionConf", "full_text", "need_spark", "said"]
 
 _LOOPBACK: Final = {
     "spark.driver.host": "127.0.0.1",
@@ -165,9 +165,17 @@ def _environment(*, is_local: bool) -> Iterator[None]:
             os.environ.pop(name, None)
 
 
+def full_text(error: BaseException) -> str:
+    """Return the text of an error of Spark, with its stack. Never raises: py4j asks the JVM, which may be gone."""
+    try:
+        return str(error)
+    except Exception as second:
+        return f"{type(error).__name__}, and Spark's JVM does not say more ({type(second).__name__})"
+
+
 def said(error: BaseException) -> str:
     """Return the first lines of an error of Spark, without its stack."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
+    lines = [line for line in full_text(error).splitlines() if line.strip()]
     kept = []
     for line in lines:
         if line.lstrip().startswith(("at ", "JVM stacktrace", "Driver stacktrace", "...")):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import re
 import uuid
+from contextlib import suppress
 from typing import Any, Final
 
 from sluiceway.errors import ConnectorError
 from sluiceway.runtime.messages.pickling import load_error
-from sluiceway_spark.session.configuration import said
+from sluiceway_spark.session.configuration import full_text, said
 from sluiceway_spark.structured.stages.batch_tasks import FAILED
 
 __all__ = ["JobGroup", "users_error"]
@@ -86,12 +87,14 @@ def users_error(error: BaseException) -> BaseException:
     """Return the exception of a subtask from an error of Spark; else a short ConnectorError."""
     if not type(error).__module__.startswith(("pyspark", "py4j")):
         return error
-    found = re.search(FAILED, str(error))
+    text = full_text(error)
+    found = re.search(FAILED, text)
     if found is not None:
-        return load_error(base64.b64decode(found[1]))
+        with suppress(Exception):  # cut off on its way: what Spark says is all there is
+            return load_error(base64.b64decode(found[1], validate=True))
     told = said(error)
     if _ONLY_WAITED in told:
-        causes = re.findall(r"^Caused by: [\w.]+: (.+)$", str(error), re.MULTILINE)
+        causes = re.findall(r"^Caused by: [\w.]+: (.+)$", text, re.MULTILINE)
         told = next((cause for cause in causes if _ONLY_WAITED not in cause), told)
     problem = ConnectorError(f"Spark: {told[:1000]}")
     problem.__cause__ = error

@@ -231,8 +231,11 @@ class SparkRun(threading.Thread):
         try:
             self._job.work(self)
         except BaseException as error:
-            failure = users_error(error)
-        self._mail(lambda: self._ended(failure))
+            failure = error  # should what follows fail, too: the loop waits for this thread
+            with suppress(Exception):
+                failure = users_error(error)
+        finally:
+            self._mail(lambda: self._ended(failure))
 
     def interrupt(self) -> None:
         """Have Spark stop what it does. From another thread."""

@@ -44,7 +44,7 @@ _ENGINE: Final = "spark"
 _FAILURES: Final = 16
 """Failures that are remembered, the last ones."""
 
-HOPELESS: Final = (SuppressRestartsError, ConfigurationError, GraphError, PluginError)
+HOPELESS: Final = (SuppressRestartsError, ConfigurationError, GraphError, PluginError, ImportError)
 """What no restart helps."""
 
 

@@ -8,7 +8,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -171,6 +173,37 @@ def test_the_example_gives_the_same_totals_by_the_command_line(tmp_path: Path) -
         totals.append(sorted(line for file in files for line in file.read_text().splitlines()))
     assert totals[0] == totals[1] == totals[2]
     assert "be 300" in totals[0]
+
+
+@pytest.mark.timeout(600)
+def test_executors_whose_python_has_nothing_installed_are_shipped_the_drivers_path(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    (tmp_path / "words.txt").write_text("to be or not to be\n" * 100)
+    command = [sys.executable, "-m", "sluiceway", "run", "--engine", "spark", "--hosted", "--workers", "2"]
+    done = subprocess.run(
+        [*command, str(EXAMPLE), "totals", "words.txt"],
+        cwd=tmp_path,
+        env={**os.environ, "PYSPARK_PYTHON": str(tmp_path / "bare" / "bin" / "python")},
+        capture_output=True,
+        text=True,
+        timeout=PATIENT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "be 200" in "".join(file.read_text() for file in (tmp_path / "totals").iterdir())
+
+
+def test_a_module_that_executors_lack_ends_the_job_whatever_the_restart_strategy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    module = ModuleType("nowhere_else")
+    module.__spec__ = ModuleSpec("nowhere_else", None)
+    exec("def absent(value):\n    return value\n", vars(module))
+    monkeypatch.setitem(sys.modules, "nowhere_else", module)
+    flow = sw.Pipeline("absent", parallelism=2)
+    flow.from_sequence(0, 9).map(vars(module)["absent"]).collect()
+    with pytest.raises(ModuleNotFoundError, match="No module named 'nowhere_else'") as caught:
+        flow.run(**HOSTED, restart="fixed-delay:9:10ms", checkpoint_interval="1s", checkpoints=tmp_path / "kept")
+    assert f"imported by {sys.executable}, Python 3." in "\n".join(caught.value.__notes__)
 
 
 def test_more_workers_than_tasks_can_run_are_refused() -> None:

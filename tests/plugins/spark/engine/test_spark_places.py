@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import signal
 import sys
+from dataclasses import asdict
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from patience import PATIENT_S
 
 from sluiceway.errors import ConfigurationError, NoResourceAvailableError
-from sluiceway_spark.hosted import task_slots
+from sluiceway.runtime.cluster.worker_launcher import WorkerConfig
+from sluiceway_spark.hosted import task_slots, worker_supervisor
 from sluiceway_spark.hosted.shared_storage import SharedPlaces, unseen
 from sluiceway_spark.hosted.task_slots import check_session, wait_for_slots
-from sluiceway_spark.hosted.worker_supervisor import ENDED, WorkerEndedError, supervise, task_of
+from sluiceway_spark.hosted.worker_end import WorkerEnd, ends_in
+from sluiceway_spark.hosted.worker_host import SparkHost
+from sluiceway_spark.hosted.worker_supervisor import WorkerEndedError, supervise, task_of
 from sluiceway_spark.session import configuration
-from sluiceway_spark.session.configuration import configured_master
+from sluiceway_spark.session.configuration import SessionConf, configured_master
 
 # ---- shared directories ------------------------------------------------------------------------------------
 
@@ -64,17 +67,18 @@ def test_marks_of_drivers_that_were_killed_go(tmp_path: Path) -> None:
     assert other.exists()
 
 
-def told(error: BaseException) -> Any:
-    return json.loads(re.findall(ENDED, str(error))[0])
+def told(error: BaseException) -> WorkerEnd:
+    [end] = ends_in(str(error)).values()
+    return end
 
 
 def test_a_worker_that_does_not_see_the_checkpoints_does_not_start(tmp_path: Path) -> None:
     with pytest.raises(WorkerEndedError) as caught:
         supervise({"name": "worker-1"}, [str(tmp_path / "kept" / ".sluiceway-seen-1")], 1.0)
     said = told(caught.value)
-    assert said["hopeless"] is True
-    assert f"{tmp_path}/kept is not there what it is for the job manager" in said["how"]
-    assert "shared storage, or a URL as of S3 or HDFS" in said["how"]
+    assert said.hopeless
+    assert f"{tmp_path}/kept is not there what it is for the job manager" in said.how
+    assert "shared storage, or a URL as of S3 or HDFS" in said.how
 
 
 def test_a_python_without_sluiceway_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,9 +87,82 @@ def test_a_python_without_sluiceway_is_told_of(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(RuntimeError) as caught:
         list(task([({"name": "worker-1"}, [], 1.0)]))
     said = told(caught.value)
-    assert said["hopeless"] is True
-    assert f"cannot start: {sys.executable}, the Python" in said["how"]
-    assert "install Sluiceway there, and have PYSPARK_PYTHON name that Python" in said["how"]
+    assert said.hopeless
+    assert f"cannot start: {sys.executable}, the Python" in said.how
+    assert "install Sluiceway there, and have PYSPARK_PYTHON name that Python" in said.how
+
+
+@pytest.mark.parametrize("said", ["", 'Traceback } \n {"worker": "x"} ', "a" * 16_384, "\0 ä \\ '"])
+def test_the_end_of_a_worker_arrives_whatever_it_said(said: str) -> None:
+    ends = [WorkerEnd(f"worker-{n}", "ended with exit code 1 } ", said, killed=n == 1) for n in (1, 2)]
+    text = "\n".join(f"Caused by: RuntimeError: {end.encoded()}\n\tat java {{}}." for end in ends)
+    assert ends_in(text) == {end.worker: end for end in ends}
+
+
+def test_what_is_no_end_of_a_worker_is_passed_over() -> None:
+    whole = WorkerEnd("worker-1", "was killed").encoded()
+    assert ends_in(f"{whole[:40]}. sluiceway-worker-ended eyJhIjogMX0=. sluiceway-worker-ended QQ. {whole}") == {
+        "worker-1": WorkerEnd("worker-1", "was killed")
+    }
+
+
+class _JvmIsGoneError(Exception):
+    """As py4j's, which asks the JVM for its text."""
+
+    def __str__(self) -> str:
+        raise ConnectionRefusedError
+
+
+@pytest.mark.parametrize(
+    ("fails_with", "says"),
+    [(_JvmIsGoneError(), "Spark's JVM does not say more"), (ValueError("odd"), "odd"), (SystemExit("3"), "3")],
+)
+def test_workers_of_a_stage_whose_thread_fails_are_told_of(fails_with: BaseException, says: str) -> None:
+    class Session:
+        @property
+        def sparkContext(self) -> Any:
+            raise fails_with
+
+    host = SparkHost(SessionConf(), 2, SharedPlaces(None, None), 1.0)
+    host._session = Session()
+    workers = [host.start(config(f"worker-{n}")) for n in (1, 2)]
+    assert all(worker.ended(PATIENT_S) for worker in workers)
+    assert {worker.how_it_ended() for worker in workers} == {"was lost by Spark"}
+    assert says in workers[0].what_it_said()
+    host.close()
+
+
+def config(name: str) -> WorkerConfig:
+    return WorkerConfig(name, "tcp://127.0.0.1:1", "", "00", 1, "zmq", 1, 1, [])
+
+
+def test_a_worker_imports_from_where_its_executor_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    started: list[tuple[WorkerConfig, Any]] = []
+
+    def start(config: WorkerConfig, path: Any) -> Any:
+        started.append((config, path))
+        raise ConnectionAbortedError
+
+    monkeypatch.setattr(worker_supervisor, "start_worker", start)
+    monkeypatch.setattr(sys, "path", ["", "/userFiles/shipped.zip", *sys.path])  # as of --py-files
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConnectionAbortedError):
+        supervise(asdict(config("worker-1")), [], 1.0)
+    [(told_worker, path)] = started
+    assert told_worker.path == path
+    assert path[:2] == [str(tmp_path), "/userFiles/shipped.zip"]
+    assert "" not in path
+
+
+def test_a_module_that_is_missing_where_a_worker_starts_is_final(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if "site-packages" not in entry])
+    with pytest.raises(WorkerEndedError) as caught:
+        supervise(asdict(config("worker-1")), [], 60.0)
+    said = told(caught.value)
+    assert said.hopeless
+    assert f"cannot start: {sys.executable}, the Python 3." in said.how
+    assert "has no module '" in said.how
+    assert "install it there, or ship it with --py-files" in said.how
 
 
 # ---- slots -------------------------------------------------------------------------------------------------
