@@ -406,7 +406,8 @@ class KafkaReader(Reader[Any]):
         if partition is None or partition.ended:
             return  # the client had more of it than the source is to read
         stop = partition.split.stop
-        if stop is not None and messages[-1].offset() >= stop:
+        # Not at the client's event, which follows: the topic may be deleted meanwhile.
+        if stop is not None and messages[-1].offset() >= stop - 1:
             self._end(partition, [message for message in messages if message.offset() < stop])
         else:
             partition.queued += 1

@@ -359,6 +359,15 @@ def test_a_topic_that_is_made_anew_is_an_error(kafka_topics: Any, pattern: bool)
         driver.run(3)
 
 
+def test_a_partition_is_finished_with_its_last_record(kafka_topics: Any) -> None:
+    """A topic that is deleted right after that does not matter."""
+    name = kafka_topics.make()
+    kafka_topics.write(name, ["only"])
+    with SourceDriver(KafkaSource(kafka_topics.servers, name, stop="latest")) as driver:
+        assert driver.run(1) == ["only"]
+        assert driver.finished == {f"{name}-0"}
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(PATIENT_S)
 def test_a_topic_that_is_deleted_before_the_source_stops_is_an_error(kafka_topics: Any) -> None:
