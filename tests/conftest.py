@@ -66,6 +66,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, lambda number, frame: None)
+    # Without cached bytecode each of the hundreds of interpreters that tests start compiles what it imports.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     # Messages say "pip" where a shell finds that of this Python.
     os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")])
     if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_PLACE:
