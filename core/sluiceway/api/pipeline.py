@@ -343,6 +343,7 @@ class Pipeline(Program, metaclass=HintingType):
         from sluiceway.api.submission import find_refusal
         from sluiceway.graph.check.pipeline import check
         from sluiceway.plugins import default_manager
+        from sluiceway.util.machine import usable_cpus
 
         manager = default_manager()
         manager.register_serializers()
@@ -354,6 +355,7 @@ class Pipeline(Program, metaclass=HintingType):
             job_name=self._name,
             max_parallelism=self._max_parallelism,
             capabilities=lambda bounded: engine.capabilities(settings, bounded=bounded),
+            cpus=usable_cpus(),
         )
         if not any(finding.level is Level.ERROR for finding in findings):
             findings += find_refusal(engine, self.graph(settings), settings, manager.services())

@@ -27,6 +27,7 @@ from sluiceway.cli.web_options import options_of, refuse_without_web, web_option
 from sluiceway.errors import JobCancelledError
 
 if TYPE_CHECKING:
+    from sluiceway.api import Pipeline
     from sluiceway.api.program import Program
     from sluiceway.api.results import CloseableIterator
     from sluiceway.config.settings import Settings
@@ -132,6 +133,7 @@ def _run(
             job = target.prepare(settings, plugins.services())
             if not (quiet or as_json):
                 tell_of_checkpoint(settings, target.name)
+                _tell_of_one_process(target, settings)
             go: Callable[[], object] = job.run
         elif settings.resume:
             raise click.UsageError(
@@ -151,6 +153,17 @@ def _run(
         tell_where_to_go_on(settings, target.name)
     if job.status is JobStatus.CANCELED and (take is None or code is not None):
         click.get_current_context().exit(code or exitcodes.CANCELLED)
+
+
+def _tell_of_one_process(pipeline: Pipeline, settings: Settings) -> None:
+    """Print a warning on stderr where subtasks that exchange records by key share one core."""
+    if settings.workers or settings.engine != "local":
+        return
+    from sluiceway.graph.check.pipeline import find_one_process
+    from sluiceway.util.machine import usable_cpus
+
+    for finding in find_one_process(pipeline.graph(settings), settings, usable_cpus()):
+        print(finding, file=sys.stderr)
 
 
 def _check_savepoint(engine: Engine, program: Program, settings: Settings) -> None:

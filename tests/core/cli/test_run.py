@@ -46,6 +46,15 @@ def test_a_file_is_run_and_only_the_results_are_on_standard_output(write: Any, s
     assert ", 6 out\n" in result.stderr
 
 
+def test_subtasks_that_share_a_core_are_warned_of_once(write: Any, sluiceway: Any) -> None:
+    write("count.py", COUNT)
+    said = sluiceway("run", "count.py", "--parallelism", "2").stderr
+    assert said.count("[one-process]") == said.count("warning") == 1
+    assert "'count' (count.py:" in said
+    for flags in ([], ["--parallelism", "2", "--quiet"], ["--parallelism", "2", "--json"]):
+        assert "warning" not in sluiceway("run", "count.py", *flags).stderr
+
+
 @pytest.mark.parametrize(
     "target", ["jobs/three.py:second", "jobs.three:second", "jobs.three:Box.inner", "./jobs/three.py:make"]
 )

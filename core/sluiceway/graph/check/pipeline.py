@@ -39,7 +39,7 @@ from sluiceway.types import is_assignable, members, parameter_type, type_name
 if TYPE_CHECKING:
     from sluiceway.graph.job_graph import JobGraph
 
-__all__ = ["check", "find_unshippable", "refuse"]
+__all__ = ["check", "find_one_process", "find_unshippable", "refuse"]
 
 
 def check(
@@ -49,6 +49,7 @@ def check(
     job_name: str = "pipeline",
     max_parallelism: int | None = None,
     capabilities: Callable[[bool], Capabilities] | None = None,
+    cpus: int | None = None,
 ) -> list[Finding]:
     """Return all problems, and possible ones, of a program, without running any of it.
 
@@ -61,6 +62,7 @@ def check(
         capabilities: returns the engine's capabilities, for whether all sources are bounded; None: all. What
             cannot be sent to a worker is an error, but a warning where the engine works inside
             this process.
+        cpus: CPUs that workers could use; None: it is not known.
 
     Returns:
         all findings: first those about the shape of the program, then those about each step in order, then those
@@ -76,7 +78,7 @@ def check(
         sends = has is None or Feature.PROCESS_OBJECTS in has.lacks
         findings += _check_graph(assembly.graph, Level.ERROR if sends else Level.WARNING)
         findings += _check_object_reuse(assembly.graph, settings)
-        findings += _check_one_process(assembly.graph, settings)
+        findings += find_one_process(assembly.graph, settings, cpus)
         findings += _check_sinks(assembly.graph, settings)
         if has is not None:
             findings += check_engine(assembly.graph, settings, has)
@@ -106,6 +108,28 @@ def refuse(graph: StreamGraph, settings: Settings, capabilities: Capabilities) -
         raise graph_error(graph.job_name, wrong)
     if wrong:
         raise ConfigurationError(str(graph_error(graph.job_name, wrong)))
+
+
+def find_one_process(graph: StreamGraph, settings: Settings, cpus: int | None = None) -> list[Finding]:
+    """Return a warning about the first step whose subtasks exchange records by key but share one core.
+
+    Args:
+        graph: the job.
+        settings: the options of the run.
+        cpus: CPUs that workers could use; None: it is not known.
+    """
+    if settings.engine != "local" or settings.workers:
+        return []
+    for node in graph.nodes:
+        if node.parallelism > 1 and any(edge.partitioner.name == "hash" for edge in _into(graph, node)):
+            workers = node.parallelism if cpus is None else min(node.parallelism, cpus)
+            instead = f"with workers, which use a core each (--workers {workers}), or " if workers > 1 else ""
+            message = (
+                f"{_label(node)} has {node.parallelism} subtasks, which take turns in one process and are sent "
+                f"records by key, which takes longer than one subtask: run it {instead}with parallelism 1"
+            )
+            return [_finding(Level.WARNING, "one-process", node, message)]
+    return []
 
 
 def find_unshippable(graph: JobGraph) -> list[Finding]:
@@ -174,23 +198,6 @@ def _check_object_reuse(graph: StreamGraph, settings: Settings) -> Iterator[Find
             "its results that cannot be changed, or run without object-reuse. every_way(..., object_reuse=True) "
             "tries whether results depend on it",
         )
-
-
-def _check_one_process(graph: StreamGraph, settings: Settings) -> Iterator[Finding]:
-    """Yield the first step whose subtasks exchange records by key but share one core."""
-    if settings.engine != "local" or settings.workers:
-        return
-    for node in graph.nodes:
-        if node.parallelism > 1 and any(edge.partitioner.name == "hash" for edge in _into(graph, node)):
-            yield _finding(
-                Level.WARNING,
-                "one-process",
-                node,
-                f"{_label(node)} has {node.parallelism} subtasks, which take turns in one process and are sent "
-                "records by key: that takes longer than one subtask. Run it with workers, which use a core each "
-                f"(--workers {node.parallelism}), or with parallelism 1",
-            )
-            return
 
 
 def _check_sinks(graph: StreamGraph, settings: Settings) -> Iterator[Finding]:

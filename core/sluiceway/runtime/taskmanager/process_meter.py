@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from sluiceway.clock import Clock
 from sluiceway.monitoring.processes import ProcessFigures
+from sluiceway.util.machine import usable_cpus
 
 __all__ = ["ProcessMeter", "figures_of_other"]
 
@@ -57,7 +58,7 @@ class ProcessMeter:
             at_ms=self._clock.now_ms(),
             cpu_s=used_s,
             cpu_share=share,
-            cpus=_cpus(),
+            cpus=usable_cpus(),
             rss=status.get("VmRSS"),
             peak_rss=status.get("VmHWM", _peak_rss()),
             memory=_memory(),
@@ -117,7 +118,7 @@ def figures_of_other(process: str, pid: int, at_ms: int, problem: str) -> Proces
         pid=pid,
         at_ms=at_ms,
         cpu_s=_used_s(pid),
-        cpus=_cpus(),
+        cpus=usable_cpus(),
         rss=status.get("VmRSS"),
         peak_rss=status.get("VmHWM"),
         memory=_memory(),
@@ -175,13 +176,6 @@ def _peak_rss() -> int | None:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * _KIB
-
-
-def _cpus() -> int | None:
-    try:
-        return len(os.sched_getaffinity(0))
-    except (AttributeError, OSError):
-        return os.cpu_count()
 
 
 def _memory() -> int | None:

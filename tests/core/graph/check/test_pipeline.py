@@ -137,6 +137,10 @@ class TestAltogether:
         assert (finding.level, finding.code) == (Level.WARNING, "one-process")
         assert "3 subtasks, which take turns in one process" in finding.message
         assert "--workers 3" in finding.message
+        (finding,) = check(program.steps, Settings(parallelism=3), cpus=2)
+        assert "(--workers 2), or with parallelism 1" in finding.message
+        (finding,) = check(program.steps, Settings(parallelism=3), cpus=1)
+        assert finding.message.endswith("longer than one subtask: run it with parallelism 1")
         assert check(program.steps, Settings(parallelism=3, workers=3)) == []
         assert check(program.steps, Settings(parallelism=3, engine="other")) == []
 
