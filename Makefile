@@ -10,11 +10,13 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 	"$$p" -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
 PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 ARGS ?=
+# The lowest that is supported; the extra installs the highest.
+PYSPARK ?= 4.0.0
 # One process of pytest per core. A file's tests stay together, so that what they share is made once.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto
 ELSEWHERE := not slow and not soak and not kafka and not spark
 
-.PHONY: help demo demo-spark kafka test test-docs test-kafka test-all lint format bench bench-readme screenshot docs clean
+.PHONY: help demo demo-spark kafka test test-docs test-kafka test-pyspark test-all lint format bench bench-readme screenshot docs clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +38,11 @@ test-docs: $(VENV)/.dev ## run what the documents say, the demo, the wheel, the 
 
 test-kafka: $(VENV)/.dev ## run the tests against a broker of Apache Kafka, which needs Java and Maven
 	$(PYTEST) --dist loadfile -m "kafka and not slow and not soak and not spark" $(ARGS)
+
+# PySpark before 4.1 leaves sockets of its own to the garbage collector.
+test-pyspark: $(VENV)-pyspark-$(PYSPARK)/.done ## run some tests of Spark with another PySpark, as make test-pyspark PYSPARK=4.0.0
+	$(VENV)-pyspark-$(PYSPARK)/bin/python -m pytest -m pysparks -W ignore::ResourceWarning \
+		-W ignore::pytest.PytestUnraisableExceptionWarning tests/plugins/spark $(ARGS)
 
 test-all: $(VENV)/.dev ## run all tests; those whose broker or engine is not installed are skipped with the reason
 	$(PYTEST) --dist loadfile --hypothesis-profile explore $(ARGS)
@@ -73,6 +80,12 @@ $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer with venv is needed and was not found." \
 		"Name it: make PYTHON=/path/to/python3 (on Debian and Ubuntu, venv is in the package python3-venv)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+
+$(VENV)-pyspark-$(PYSPARK)/.done: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m venv $(VENV)-pyspark-$(PYSPARK)
+	$(VENV)-pyspark-$(PYSPARK)/bin/python -m pip --disable-pip-version-check install --quiet \
+		--editable '.[zmq,spark]' pyspark==$(PYSPARK) hypothesis pytest pytest-timeout pytest-xdist
+	@touch $@
 
 # About 500 MB, so nothing else waits for it. Without a Java on the machine, the one of the extra is taken.
 $(VENV)/.spark: pyproject.toml | $(BIN)/python

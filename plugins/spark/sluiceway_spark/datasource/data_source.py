@@ -6,12 +6,12 @@ import os
 import sys
 from typing import Any
 
-import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 
 from sluiceway.errors import ConfigurationError
 from sluiceway_spark.datasource.read_options import SourceTold
 from sluiceway_spark.datasource.records_to_rows import arrow_schema_of
+from sluiceway_spark.session.pyspark_version import FORMAT, MICRO_BATCHES, too_old
 
 __all__ = ["SluicewayDataSource", "register"]
 
@@ -51,19 +51,14 @@ class SluicewayDataSource(DataSource):  # type: ignore[misc]
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """For ``spark.readStream``."""
-        try:
-            from sluiceway_spark.datasource.stream_reader import SourceStreamReader
-        except ImportError as error:
-            if not str(error.name).startswith("pyspark"):
-                raise
-            raise ConfigurationError(
-                f"format 'sluiceway' reads streams with PySpark 4.2 or later, and this is {pyspark.__version__}"
-            ) from error
+        _need(MICRO_BATCHES, "to read streams")
+        from sluiceway_spark.datasource.stream_reader import SourceStreamReader
 
         return SourceStreamReader(self._source(), schema, self.search_path)
 
     def writer(self, schema: Any, overwrite: bool) -> Any:
         """For ``df.write``. Raises ConfigurationError."""
+        _need(FORMAT)
         from sluiceway_spark.datasource.writers import sink_writer
 
         self._find_modules()
@@ -71,12 +66,14 @@ class SluicewayDataSource(DataSource):  # type: ignore[misc]
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
         """For ``df.writeStream``. Raises ConfigurationError."""
+        _need(FORMAT)
         from sluiceway_spark.datasource.writers import stream_sink_writer
 
         self._find_modules()
         return stream_sink_writer(self.options, schema, overwrite, self.search_path)
 
     def _source(self) -> SourceTold:
+        _need(FORMAT)
         self._find_modules()
         return SourceTold.of(self.options, self.parallelism)
 
@@ -96,16 +93,23 @@ def register(spark: Any) -> None:
         spark: the session.
 
     Raises:
-        ConfigurationError: it is none.
+        ConfigurationError: it is none, or PySpark is too old.
     """
     if not hasattr(spark, "dataSource"):
         raise ConfigurationError(f"register() takes a SparkSession, not {spark!r:.60}")
+
+    _need(FORMAT)
 
     class Registered(SluicewayDataSource):  # a class of a function goes to other processes with what it holds
         search_path = tuple(os.path.abspath(entry or ".") for entry in sys.path)
         parallelism = _at_a_time(spark)
 
     spark.dataSource.register(Registered)
+
+
+def _need(version: tuple[int, int], what: str = "") -> None:
+    if (older := too_old(version)) is not None:
+        raise ConfigurationError(f"format 'sluiceway'{what and f' {what}'}: {older}")
 
 
 def _at_a_time(spark: Any) -> int:

@@ -6,6 +6,7 @@ from typing import Final
 
 from sluiceway.config.settings import Settings
 from sluiceway.engine.capabilities import ONE_PROCESS, Capabilities, Feature, Unsupported
+from sluiceway_spark.session.pyspark_version import MICRO_BATCHES, too_old
 
 __all__ = ["batch", "hosted", "stream"]
 
@@ -80,7 +81,7 @@ _A_MICRO_BATCH: Final = Unsupported("each micro-batch is a checkpoint", "leave i
 
 
 def stream(settings: Settings) -> Capabilities:
-    """Return the capabilities of a query of Structured Streaming."""
+    """Return the capabilities of a query of Structured Streaming, by the PySpark that is installed."""
     fire = "Fire with the next micro-batch."
     lacks = {
         Feature.PROGRAM_SOURCES: Unsupported(
@@ -107,6 +108,10 @@ def stream(settings: Settings) -> Capabilities:
         Feature.LATENCY_MARKERS: Unsupported("records wait for their micro-batch", "leave latency-interval out"),
         Feature.STAYING_CLUSTER: _NO_CLUSTER,
     }
+    if (older := too_old(MICRO_BATCHES)) is not None:
+        # One of these is what makes a job one of micro-batches.
+        for feature in (Feature.UNBOUNDED_SOURCES, Feature.CHECKPOINTS, Feature.BEGINNING_FROM):
+            lacks[feature] = Unsupported(older, "install a later one, or run it with --hosted")
     otherwise = {
         Feature.CHECKPOINTS: "Each micro-batch is one; checkpoint-interval is the time from one to the next.",
         Feature.SAVEPOINTS: "To end with alone, and in the place of the run, that of --checkpoints or --from.",

@@ -21,6 +21,7 @@ from sluiceway.errors import ConfigurationError, ConnectorError, MissingExtraErr
 from sluiceway.util.install_hints import install_command
 from sluiceway_spark.session.connect import need_connect
 from sluiceway_spark.session.java_home import find_java
+from sluiceway_spark.session.pyspark_version import LOWEST, too_old
 
 __all__ = ["SessionConf", "full_text", "need_spark", "said"]
 
@@ -33,10 +34,12 @@ _ALWAYS: Final = {"spark.ui.showConsoleProgress": "false"}
 
 
 def need_spark() -> None:
-    """Raise MissingExtraError where PySpark or what it needs is missing."""
+    """Raise MissingExtraError where PySpark or what it needs is missing, or PySpark is too old."""
     for module in ("pyspark", "pyarrow"):
         if find_spec(module) is None:
             raise MissingExtraError(f"Spark needs {module}: {install_command('sluiceway[spark]')}")
+    if (older := too_old(LOWEST)) is not None:
+        raise MissingExtraError(f"{older}: {install_command('sluiceway[spark]')}")
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,15 @@ from typing import Any
 import pytest
 from patience import PATIENT_S
 
+from sluiceway_spark.session.pyspark_version import FORMAT, too_old
+
 pyspark = pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(too_old(FORMAT) is not None, reason=f"format 'sluiceway': {too_old(FORMAT)}"),
+]
 
 MODULE = '''
 import os
@@ -145,6 +151,7 @@ def forget_last(place: Path) -> None:
 # -- tables ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.pysparks
 def test_a_source_that_ends_is_a_table(spark: Any) -> None:
     frame = spark.read.format("sluiceway").options(**options("words", source__count=100, timestamp="at")).load()
     assert frame.schema.simpleString() == "struct<word:string,length:bigint,at:timestamp>"

@@ -11,9 +11,15 @@ from typing import Any
 
 import pytest
 
+from sluiceway_spark.session.pyspark_version import FORMAT, too_old
+
 pyspark = pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(too_old(FORMAT) is not None, reason=f"format 'sluiceway': {too_old(FORMAT)}"),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -73,6 +79,7 @@ def said(error: pytest.ExceptionInfo[Exception]) -> str:
 # ---- DataFrames ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.pysparks
 def test_a_dataframe_becomes_parquet_files_beside_those_that_are_there(spark: Any, tmp_path: Path) -> None:
     out = tmp_path / "out"
     rows = spark.range(0, 50, 1, 3).selectExpr("id", "concat('w', id) AS word")

@@ -67,6 +67,7 @@ def test_spark_reads_rows_of_all_kinds(spark: Any, tmp_path: Path, form: str, co
     assert ann.at.astimezone(dt.UTC) == at
 
 
+@pytest.mark.pysparks
 def test_spark_finds_partitions_and_their_columns(spark: Any, tmp_path: Path) -> None:
     records = [(1, "a/b=c"), (2, "ü [x] 100%"), (3, None), (4, "a/b=c"), (5, "")]
     drive_sink(SparkSink.path(tmp_path / "out", schema=SCHEMA, partition_by="word"), records)

@@ -45,6 +45,7 @@ KINDS = """
 """
 
 
+@pytest.mark.pysparks
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
 def test_what_the_jvm_makes_is_what_map_in_arrow_gives(spark: Any, zone: str, tmp_path: Path) -> None:
     spark.conf.set("spark.sql.session.timeZone", zone)

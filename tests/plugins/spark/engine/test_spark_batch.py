@@ -57,10 +57,12 @@ def both(build: Any, parallelism: int = 2) -> list[Any]:
     return results[1]
 
 
+@pytest.mark.pysparks
 def test_counts_words() -> None:
     assert len(both(lambda flow: flow.from_collection(WORDS).key_by(lambda word: word).count())) == len(WORDS)
 
 
+@pytest.mark.pysparks
 def test_windows_go_by_event_time() -> None:
     def build(flow: sw.Pipeline) -> Any:
         events = flow.from_collection(EVENTS, watermark_strategy=STAMPED)
@@ -134,6 +136,7 @@ def test_records_come_while_it_runs_and_it_is_cancelled_when_there_are_enough() 
     assert records.job.status in (JobStatus.CANCELED, JobStatus.FINISHED)
 
 
+@pytest.mark.pysparks
 def test_a_users_exception_comes_with_its_step_and_record() -> None:
     flow = sw.Pipeline("fails", parallelism=2)
     flow.from_sequence(-5, 5).map(lambda n: 1 // n).name("divide").collect()

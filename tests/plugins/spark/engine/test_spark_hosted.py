@@ -46,6 +46,7 @@ def counts(**options: Any) -> list[Any]:
         return sorted(rows)
 
 
+@pytest.mark.pysparks
 def test_results_are_those_of_one_process() -> None:
     assert counts(**HOSTED) == counts()
 
@@ -62,6 +63,7 @@ def test_there_are_as_many_workers_as_the_parallelism_where_nobody_says() -> Non
     assert os.getpid() not in found
 
 
+@pytest.mark.pysparks
 def test_a_users_exception_comes_with_its_step_and_record() -> None:
     flow = sw.Pipeline("fails", parallelism=2)
     flow.from_sequence(-5, 5).map(lambda n: 1 // n).name("divide").collect()
@@ -141,6 +143,7 @@ def test_a_worker_that_is_killed_loses_and_doubles_nothing(tmp_path: Path) -> No
     assert (report.received, report.lost, report.duplicates) == (6000, 0, 0), report
 
 
+@pytest.mark.pysparks
 def test_a_worker_that_is_killed_is_told_of(tmp_path: Path) -> None:
     flow = sw.Pipeline("killed", parallelism=2)
     flow.from_sequence(0, 99).map(DiesOnce(tmp_path / "killed", 70)).collect()

@@ -16,10 +16,16 @@ from sluiceway.engine import JobStatus
 from sluiceway.errors import CheckpointError, StateError
 from sluiceway.windows import TumblingEventTimeWindows
 from sluiceway_files import FilesSink
+from sluiceway_spark.session.pyspark_version import MICRO_BATCHES, too_old
 
 pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark"), pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.usefixtures("spark"),
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(too_old(MICRO_BATCHES) is not None, reason=f"micro-batches: {too_old(MICRO_BATCHES)}"),
+]
 
 TEXT = [f"{'abcdefgh'[i * 7 % 8]} {'xyz'[i % 3]}" for i in range(600)]
 STAMPED: Any = sw.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda pair: pair[1])
@@ -65,6 +71,7 @@ def timers(flow: sw.Pipeline) -> Any:
     return counts.key_by(lambda c: c[0]).process(SoFar())
 
 
+@pytest.mark.pysparks
 @pytest.mark.parametrize("build", [words, timers])
 def test_gives_what_one_process_gives(build: Any, tmp_path: Path) -> None:
     flow = sw.Pipeline("local", parallelism=2)
@@ -123,6 +130,7 @@ def test_goes_on_after_a_failure_in_the_same_run(tmp_path: Path) -> None:
     assert read(tmp_path / "out") == EXPECTED
 
 
+@pytest.mark.pysparks
 def test_goes_on_in_a_later_run_with_what_spark_has(tmp_path: Path) -> None:
     """All subtasks are brought back from Spark's state, and what was written stays as it is."""
     runs = tmp_path / "runs"
