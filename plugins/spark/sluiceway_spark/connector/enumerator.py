@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from sluiceway.connector import Enumerator, EnumeratorContext
-from sluiceway.errors import ConnectorError
+from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway_spark.connector.dataframes import Frame, fingerprint_of, is_repeatable
 from sluiceway_spark.connector.staging_files import parts_of, staged_partitions
 from sluiceway_spark.connector.staging_job import StagingJob
+from sluiceway_spark.conversion.readable_types import check_readable
 from sluiceway_spark.persisted import StagedFile, StagingProgress
 from sluiceway_spark.session.configuration import said
 
@@ -39,11 +40,19 @@ class StagingEnumerator(Enumerator):
         frame: what to read.
         root: directory for the files; None: a temporary one, which goes when this is closed.
         restored: where an earlier one stood.
+        as_arrow: whether records are Arrow batches, which have types that no other record has.
     """
 
     def __init__(
-        self, context: EnumeratorContext, frame: Frame, root: str | None, restored: StagingProgress | None
+        self,
+        context: EnumeratorContext,
+        frame: Frame,
+        root: str | None,
+        restored: StagingProgress | None,
+        *,
+        as_arrow: bool = False,
     ) -> None:
+        self._as_arrow = as_arrow
         self._context = context
         self._frame = frame
         self._root = root
@@ -130,6 +139,7 @@ class StagingEnumerator(Enumerator):
     def _stage(self) -> None:
         try:
             frame = self._frame.open()
+            check_readable(frame.schema, self._frame.what, as_arrow=self._as_arrow)
             job = StagingJob(frame)
             self._cancel = job.cancel
             fingerprint = fingerprint_of(frame) if is_repeatable(frame) else ""
@@ -142,7 +152,7 @@ class StagingEnumerator(Enumerator):
             self._early = bool(fingerprint)
             if not self._closed:
                 job.run(self._directory)
-        except ConnectorError as error:
+        except (ConnectorError, ConfigurationError) as error:
             self._failure = error
         except BaseException as error:
             self._failure = ConnectorError(f"Spark cannot compute {self._frame.what}: {said(error)}")

@@ -12,7 +12,7 @@ from sluiceway.errors import ConfigurationError
 from sluiceway_spark.connector.dataframes import Frame, GivenFrame, MadeFrame
 from sluiceway_spark.connector.enumerator import StagingEnumerator
 from sluiceway_spark.connector.reader import PartReader
-from sluiceway_spark.conversion.arrow_to_records import record_type
+from sluiceway_spark.conversion.arrow_to_records import ARROW, record_type
 from sluiceway_spark.persisted import StagingProgress
 from sluiceway_spark.session.configuration import SessionConf, need_spark
 
@@ -38,7 +38,8 @@ class SparkSource(Source[Any]):
 
     Args of all class methods:
         records: what a row becomes: ``dict``, ``tuple``, or a dataclass, NamedTuple or msgspec.Struct with the
-            columns' names, which is checked; or ``"arrow"``: each record is a ``pyarrow.RecordBatch`` as Spark
+            columns' names, which is checked. Maps are dicts, and their keys tuples where Spark's are arrays or
+            structs; a VARIANT is what it holds. Or ``"arrow"``: each record is a ``pyarrow.RecordBatch`` as Spark
             made it, of up to 10,000 rows (``spark.sql.execution.arrow.maxRecordsPerBatch``).
         staging: the directory to share; each run has one of its own in it, which stays. None: a temporary one,
             which goes with the job, so that another run cannot go on from a checkpoint of this one.
@@ -168,7 +169,7 @@ class SparkSource(Source[Any]):
 
     def create_enumerator(self, context: EnumeratorContext, restored: StagingProgress | None = None) -> Enumerator:
         """Make what runs Spark's job."""
-        return StagingEnumerator(context, self._frame, self._staging, restored)
+        return StagingEnumerator(context, self._frame, self._staging, restored, as_arrow=self._records == ARROW)
 
     def create_reader(self, context: ReaderContext) -> Reader[Any]:
         """Make the reader of one subtask."""

@@ -163,7 +163,63 @@ def _values(column: Any) -> list[Any]:
         return values
     if pa.types.is_timestamp(kind) and kind.unit == "us":
         return _times(column, kind)
-    return list(column.to_pylist())
+    plain = list(column.to_pylist())
+    if not pa.types.is_nested(kind) or (made := _maker(kind)) is None:
+        return plain
+    return [None if value is None else made(value) for value in plain]
+
+
+def _maker(kind: Any) -> Callable[[Any], Any] | None:
+    """Return a function from a value of pyarrow's of a nested type to that of a record; None: they are the same.
+
+    pyarrow gives maps as lists of pairs, and Spark's VARIANT as the bytes that it is encoded in.
+    """
+    import pyarrow as pa
+
+    if pa.types.is_map(kind):
+        key, item = _of_part(kind.key_type), _of_part(kind.item_type)
+        return lambda pairs: {_hashable(key(k)): item(v) for k, v in pairs}
+    if pa.types.is_struct(kind):
+        if _is_variant(kind):
+            return _variant
+        makers = {field.name: made for field in kind if (made := _maker(field.type)) is not None}
+        return _of_fields(makers) if makers else None
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        made = _maker(kind.value_type)
+        return None if made is None else lambda values: [None if v is None else made(v) for v in values]
+    return None
+
+
+def _of_part(kind: Any) -> Callable[[Any], Any]:
+    made = _maker(kind)
+    return (lambda value: value) if made is None else lambda value: None if value is None else made(value)
+
+
+def _of_fields(makers: dict[str, Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    def made(value: dict[str, Any]) -> dict[str, Any]:
+        return value | {name: make(value[name]) for name, make in makers.items() if value[name] is not None}
+
+    return made
+
+
+def _hashable(key: Any) -> Any:
+    """Return a key of a map as a key of a dict: arrays and structs as tuples."""
+    if isinstance(key, dict):
+        return tuple(map(_hashable, key.values()))
+    return tuple(map(_hashable, key)) if isinstance(key, list) else key
+
+
+def _is_variant(kind: Any) -> bool:
+    """Return whether Spark has marked a struct as the encoding of a VARIANT."""
+    return {field.name for field in kind} == {"value", "metadata"} and any(
+        (field.metadata or {}).get(b"variant") == b"true" for field in kind
+    )
+
+
+def _variant(value: dict[str, Any]) -> Any:
+    from pyspark.sql.types import VariantVal
+
+    return VariantVal(value["value"], value["metadata"]).toPython()
 
 
 def _times(column: Any, kind: Any) -> list[Any]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import re
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
 
 import cloudpickle
 import msgspec
@@ -102,26 +106,101 @@ def test_rows_become_what_was_asked_for(spark: Any) -> None:
     assert (len(halves), {h.number for h in halves}) == (100, {7})
 
 
-def test_values_of_all_kinds_and_none_come_as_python_has_them(spark: Any) -> None:
-    def make(session: Any) -> Any:
-        return session.sql(
-            "SELECT 1 AS a, CAST(NULL AS INT) AS b, 1.5D AS c, true AS d, X'00ff' AS e, DATE'2026-01-02' AS f, "
-            "array(1, 2) AS g, named_struct('x', 1) AS h, map('k', 2) AS i, CAST(2.50 AS DECIMAL(5, 2)) AS j"
-        )
+UTC = dt.UTC
+BERLIN = ZoneInfo("Europe/Berlin")
+# By the type's name in SQL: an expression, and what it is in a record of a session in Berlin.
+VALUES: dict[str, tuple[str, Any]] = {
+    "BOOLEAN": ("true", True),
+    "TINYINT": ("-7Y", -7),
+    "SMALLINT": ("-7S", -7),
+    "INT": ("-7", -7),
+    "BIGINT": ("9007199254740993", 9007199254740993),
+    "FLOAT": ("1.5F", 1.5),
+    "DOUBLE": ("1.5D", 1.5),
+    "DECIMAL": ("CAST(2.50 AS DECIMAL(38, 18))", Decimal("2.5")),
+    "STRING": ("'ä'", "ä"),
+    "BINARY": ("X'00ff'", b"\x00\xff"),
+    "DATE": ("DATE'0001-01-02'", dt.date(1, 1, 2)),
+    "TIMESTAMP": (
+        "TIMESTAMP'2026-07-01 10:00:00.000001Z'",
+        dt.datetime(2026, 7, 1, 12, 0, 0, 1, BERLIN),
+    ),
+    "TIMESTAMP_NTZ": ("TIMESTAMP_NTZ'2026-07-01 10:00:00'", dt.datetime(2026, 7, 1, 10)),
+    "INTERVAL DAY TO SECOND": (
+        "INTERVAL '1 02:03:04.5' DAY TO SECOND",
+        dt.timedelta(days=1, hours=2, minutes=3, seconds=4.5),
+    ),
+    "ARRAY": ("array(1, NULL)", [1, None]),
+    "STRUCT": ("named_struct('x', 1, 'y', NULL)", {"x": 1, "y": None}),
+    "MAP": ("map('k', map(1, NULL, 2, array(3)), 'none', NULL)", {"k": {1: None, 2: [3]}, "none": None}),
+    "VARIANT": (
+        """parse_json('{"a": [1, 2.5, null, true], "b": {"c": "x"}}')""",
+        {"a": [1, Decimal("2.5"), None, True], "b": {"c": "x"}},
+    ),
+    "VOID": ("NULL", None),
+}
 
-    [row] = drive_source(of_session(make))
-    assert {name: str(value) for name, value in row.items()} == {
-        "a": "1",
-        "b": "None",
-        "c": "1.5",
-        "d": "True",
-        "e": str(b"\x00\xff"),
-        "f": "2026-01-02",
-        "g": "[1, 2]",
-        "h": "{'x': 1}",
-        "i": "[('k', 2)]",
-        "j": "2.50",
-    }
+
+@pytest.mark.pysparks
+def test_each_type_of_spark_has_its_value(spark: Any) -> None:
+    """The value, nothing, and both in an array in a struct in a map."""
+    columns = [
+        f"IF(id = 0, {value}, NULL) AS `{name}`, map('m', named_struct('s', array({value}, NULL))) AS `in {name}`"
+        for name, (value, _) in VALUES.items()
+    ]
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        found = drive_source(SparkSource.sql(f"SELECT id, {', '.join(columns)} FROM range(2)"))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+    row, nothing = sorted_rows(found)
+    for name, (_, expected) in VALUES.items():
+        assert (name, row[name], type(row[name])) == (name, expected, type(expected))
+        assert (name, nothing[name]) == (name, None)
+        assert (name, row[f"in {name}"]) == (name, {"m": {"s": [expected, None]}})
+    assert row["TIMESTAMP"].tzinfo == row["in TIMESTAMP"]["m"]["s"][0].tzinfo == BERLIN
+    assert row["TIMESTAMP_NTZ"].tzinfo is None
+
+
+def test_the_documents_name_each_type() -> None:
+    page = Path(__file__).parents[4] / "docs" / "howto" / "connectors.md"
+    named = re.findall(r"^\| ((?:`[^`|]+`(?:, )?)+) \|", page.read_text(), re.MULTILINE)
+    types = {name for cell in named for name in re.findall(r"`([^`]+)`", cell)}
+    assert types >= {*VALUES, "TIME", "INTERVAL YEAR TO MONTH", "INTERVAL", "GEOMETRY", "GEOGRAPHY"}
+
+
+@dataclass
+class Counted:
+    id: int
+    counts: dict[str, int | None]
+
+
+def test_maps_are_dicts_in_fields_of_a_type_and_their_keys_can_be_looked_up(spark: Any) -> None:
+    def make(session: Any) -> Any:
+        return session.sql("SELECT 1L AS id, map('a', 1, 'b', NULL) AS counts")
+
+    assert drive_source(of_session(make, records=Counted)) == [Counted(1, {"a": 1, "b": None})]
+    keys = "map(named_struct('x', 1, 'y', array(2)), 'a') AS s, map(array(1, 2), 'b') AS l"
+    [row] = drive_source(of_session(lambda session: session.sql(f"SELECT {keys}")))
+    assert row == {"s": {(1, (2,)): "a"}, "l": {(1, 2): "b"}}
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ("1 AS x, 2 AS x", "two columns are called 'x', and a record would have one of them: rename or drop one"),
+        ("array(named_struct('x', 1, 'x', 2)) AS a", r"two columns are called 'a\[\].x'"),
+        (
+            "map('k', INTERVAL '1-2' YEAR TO MONTH) AS m",
+            "column 'm.value' is interval year to month, which has no",
+        ),
+        ("make_interval(1) AS i", "column 'i' is interval, which has no value in a record: cast it in the query"),
+    ],
+)
+def test_columns_that_no_record_can_have_are_refused(spark: Any, columns: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"cannot read the query .*: {message}"):
+        drive_source(SparkSource.sql(f"SELECT {columns}"))
 
 
 def test_dataframes_tables_statements_and_paths_are_read(spark: Any, tmp_path: Path) -> None:
@@ -140,6 +219,7 @@ def test_dataframes_tables_statements_and_paths_are_read(spark: Any, tmp_path: P
     assert sorted(from_csv, key=lambda r: int(r["id"]))[11] == {"id": "11", "word": "w1"}
 
 
+@pytest.mark.pysparks
 def test_a_pipeline_counts_what_spark_has_made(spark: Any) -> None:
     flow = sw.Pipeline("counts")
     counts = flow.source(of_session(words, records=Word)).key_by(lambda w: w.word).count()
