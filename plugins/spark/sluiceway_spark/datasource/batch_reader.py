@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from inspect import signature
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -62,5 +63,7 @@ def tables_of(told: SourceTold, schema: Any) -> Tables:
     """Return a converter of the source's records to batches with Spark's schema. Raises ConfigurationError."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    arrow = to_arrow_schema(schema, timezone="UTC")
+    # Before 4.2 it has no such argument, and times are in UTC.
+    zone = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+    arrow = to_arrow_schema(schema, **zone)
     return Tables(arrow, told.source.output_type, told.timestamp, f"source {told.source.name}")
