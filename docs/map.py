@@ -23,6 +23,7 @@ START = {
     "api": "pipeline.py:Pipeline",
     "checkpoint": "directory.py:CheckpointDirectory",
     "cli": "app.py:app",
+    "columns": "transforms.py:Transform",
     "config": "settings.py:Settings",
     "connector": "base.py:Source",
     "engine": "base.py:Engine",

@@ -5,16 +5,23 @@ A control element never stands inside a batch, so no loop over records checks a 
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar, overload
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = [
     "MAX_WATERMARK",
     "MIN_WATERMARK",
+    "ROWS_PER_RECORD",
     "BarrierAnnouncement",
     "Batch",
     "CancelCheckpointMarker",
     "CheckpointBarrier",
+    "Columns",
     "Element",
     "EndOfData",
     "EndOfPartition",
@@ -31,14 +38,69 @@ MIN_WATERMARK: Final = -(2**63)
 MAX_WATERMARK: Final = 2**63 - 1
 
 
+ROWS_PER_RECORD: Final = 32
+"""Rows of columns that count as one record where the option ``batch-size`` sizes batches.
+
+A call of an Arrow kernel costs as much as some ten thousand rows do.
+"""
+
+
+class Columns(Sequence[dict[str, Any]]):
+    """Rows of a batch, held as columns in an Arrow record batch.
+
+    As a sequence it has the rows as dicts, so that code for records works on it. Each iteration makes new dicts:
+    one may be changed without an effect on another consumer. A slice without a step shares the memory.
+
+    Attributes:
+        data: the rows, as a ``pyarrow.RecordBatch``. Arrow's data cannot be changed.
+    """
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: pa.RecordBatch) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        rows: int = self.data.num_rows
+        return rows
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Columns: ...
+    def __getitem__(self, index: int | slice) -> dict[str, Any] | Columns:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            if step == 1:
+                return Columns(self.data.slice(start, max(0, stop - start)))
+            return Columns(self.data.take(list(range(start, stop, step))))
+        at = range(len(self))[index]
+        rows: list[dict[str, Any]] = self.data.slice(at, 1).to_pylist()
+        return rows[0]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.data.to_pylist())
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Columns):
+            return bool(self.data.equals(other.data))
+        return list(self) == other if isinstance(other, list) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Columns({len(self)} rows of {', '.join(self.data.schema.names)})"
+
+
 class Batch(Generic[T]):
     """Records that travel together.
 
     The lists are shared by reference between steps and must not be changed once the batch was emitted.
 
     Attributes:
-        values: the records.
-        timestamps: event times in ms, one per record, or None where the job uses none.
+        values: the records, a list; or :class:`Columns`, on the edges between steps of a ``TableStream``.
+        timestamps: event times in ms, one per record, or None where the job uses none. A list; with
+            :class:`Columns` an ``array("q")`` or a list.
         keys: the records' keys, one per record, where the sender has computed them already, or None.
     """
 
@@ -52,15 +114,46 @@ class Batch(Generic[T]):
         self.keys = keys
         self._span: tuple[int, int] | None = None
 
+    @classmethod
+    def of_columns(cls, data: pa.RecordBatch, timestamps: Sequence[int] | None = None) -> Batch[dict[str, Any]]:
+        """Return a batch of rows in columns.
+
+        Args:
+            data: the rows.
+            timestamps: event time of each in ms, preferably as an ``array("q")``.
+        """
+        values: Any = Columns(data)
+        stamps: Any = timestamps
+        return Batch(values, stamps)
+
     def __len__(self) -> int:
         return len(self.values)
+
+    @property
+    def columns(self) -> pa.RecordBatch | None:
+        """Rows in columns; None if the batch has records."""
+        values: Any = self.values
+        return values.data if type(values) is Columns else None
+
+    def part(self, start: int, end: int | None) -> Batch[T]:
+        """Return the records from ``start`` up to ``end``, with their timestamps and keys."""
+        of = slice(start, end)
+        stamps, keys = self.timestamps, self.keys
+        return Batch(self.values[of], None if stamps is None else stamps[of], None if keys is None else keys[of])
 
     def span(self) -> tuple[int, int]:
         """The lowest and the highest timestamp, which are looked for once. Only where there are timestamps."""
         span = self._span
         if span is None:
             assert self.timestamps
-            span = self._span = (min(self.timestamps), max(self.timestamps))
+            stamps: Any = self.timestamps
+            if type(stamps) is array:
+                import numpy as np  # a dependency of columns alone
+
+                of_columns = np.frombuffer(stamps, np.int64)
+                span = self._span = (int(of_columns.min()), int(of_columns.max()))
+            else:
+                span = self._span = (min(self.timestamps), max(self.timestamps))
         return span
 
     def __eq__(self, other: object) -> bool:

@@ -17,6 +17,7 @@ from sluiceway.util.instants import Instant
 
 __all__ = [
     "BoundedOutOfOrderness",
+    "ColumnTimestamps",
     "NoWatermarks",
     "TimestampAssigner",
     "WatermarkAlignment",
@@ -133,6 +134,35 @@ class TimestampAssigner(ABC, Generic[T_contra]):
         """
 
 
+class ColumnTimestamps(TimestampAssigner[Any]):
+    """Assigner that takes the event time of a row from a column.
+
+    Args:
+        name: the column: timestamps, or int64 milliseconds since the epoch.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> Instant:
+        """Return the value of the column in one row."""
+        time: Instant = value[self.name]
+        return time
+
+    def of_columns(self, data: Any, step: str) -> Sequence[int]:
+        """Return the event times (ms) of the rows of a ``pyarrow.RecordBatch``.
+
+        Raises:
+            FunctionContractError: a row has none.
+        """
+        from sluiceway.columns.times import event_times  # where pyarrow is installed
+
+        return event_times(data.column(self.name), self.name, step)
+
+    def __repr__(self) -> str:
+        return f"column {self.name!r}"
+
+
 def takes_record_timestamp(assigner: object) -> bool:
     """Whether a plain callable is to be called as Flink's assigner is, with (record, timestamp so far)."""
     try:
@@ -225,6 +255,20 @@ class WatermarkStrategy(Generic[T]):
                 f"TimestampAssigner, not {assigner!r:.60}"
             )
         return replace(self, assigner=assigner)
+
+    def with_timestamp_column(self, name: str) -> WatermarkStrategy[T]:
+        """Take the timestamp from a column of a :class:`~sluiceway.table.TableStream`.
+
+        Args:
+            name: the column: timestamps (one without a zone is in UTC), or int64 milliseconds since the epoch.
+                A row in which it is null fails the job.
+
+        Raises:
+            TypeError: not a str.
+        """
+        if not isinstance(name, str):
+            raise TypeError(f"with_timestamp_column takes the name of a column, not {name!r:.60}")
+        return replace(self, assigner=ColumnTimestamps(name))
 
     def with_idleness(self, timeout: timedelta | int | str) -> WatermarkStrategy[T]:
         """Stop waiting for a split that had no record for ``timeout``. One that is back-pressured is not idle."""

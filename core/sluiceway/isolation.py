@@ -26,6 +26,7 @@ from gc import get_referents
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
+from sluiceway.elements import Columns
 from sluiceway.errors import FunctionContractError
 
 __all__ = [
@@ -135,7 +136,12 @@ def unchangeable(value: Any) -> bool:
 
 
 def all_unchangeable(values: Sequence[Any]) -> bool:
-    """Return whether :func:`unchangeable` holds for all of them; cheap where they are frozen and hold atoms."""
+    """Return whether :func:`unchangeable` holds for all of them; cheap where they are frozen and hold atoms.
+
+    True for :class:`~sluiceway.elements.Columns`, of which each consumer makes rows of its own.
+    """
+    if type(values) is Columns:
+        return True
     kinds = set(map(type, values))
     others = kinds.difference(ATOMS)
     if not others:
@@ -329,9 +335,9 @@ def isolated_all(values: list[Any]) -> list[Any]:
     return values if all_unchangeable(values) else list(map(copied, values))
 
 
-def look_unchangeable(values: list[Any]) -> bool:
+def look_unchangeable(values: Sequence[Any]) -> bool:
     """Return whether the first and the last record, at least, cannot be changed."""
-    return not values or (unchangeable(values[0]) and unchangeable(values[-1]))
+    return not values or isinstance(values, Columns) or (unchangeable(values[0]) and unchangeable(values[-1]))
 
 
 def separated(values: list[Any]) -> list[Any]:

@@ -108,7 +108,16 @@ def test_what_is_not_there_says_what_to_use(entry: Entry) -> None:
 
 
 def test_every_method_of_a_stream_is_mentioned_or_is_our_own() -> None:
-    own = {"async_map", "for_each", "returns", "set_buffer_timeout", "on_error", "dead_letters"}
+    own = {
+        "async_map",
+        "for_each",
+        "returns",
+        "set_buffer_timeout",
+        "on_error",
+        "dead_letters",
+        "to_columns",
+        "with_timestamp_column",
+    }
     page = PAGE.read_text()
     for owner in (sw.DataStream, sw.KeyedStream, sw.WindowedStream, sw.WatermarkStrategy):
         for name, value in vars(owner).items():

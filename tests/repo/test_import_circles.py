@@ -15,10 +15,11 @@ SOURCES = [ROOT / "core", *(d for d in sorted((ROOT / "plugins").iterdir()) if d
 
 # A method of one of these returns another one: DataStream.key_by() a KeyedStream, whose map() a DataStream. Types
 # that name each other cannot be in modules of which only one knows the other; so the back edges are imported late.
+# DataStream.to_columns() returns a TableStream, whose to_records() returns a DataStream.
 STREAMS = {
     f"sluiceway.api.{name}"
     for name in ("broadcast", "connected", "iteration", "joins", "keyed", "stream", "window_joins", "windowed")
-}
+} | {f"sluiceway.api.table.{name}" for name in ("conversion", "stream")}
 
 
 class When(Enum):

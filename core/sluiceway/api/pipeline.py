@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from threading import Event
 
     from sluiceway.api.handle import JobHandle
+    from sluiceway.api.table.stream import TableStream
 
 __all__ = ["Pipeline"]
 
@@ -221,6 +222,30 @@ class Pipeline(Program, metaclass=HintingType):
         if function is not None:
             check_function("generate", function, (), 1)
         return self._read(GeneratorSource(function, count, rate=rate, timestamp=timestamp), watermark_strategy)
+
+    def table(self, rows: Any, /, *, watermark_strategy: WatermarkStrategy[Any] | None = None) -> TableStream:
+        """Read rows as a stream in columns, which needs the extra ``columns``.
+
+        Args:
+            rows: a ``pyarrow.Table`` or ``RecordBatch``; a frame of pandas, Polars or Narwhals; any object with
+                ``__arrow_c_stream__()``, as a query of DuckDB; or a source in columns.
+            watermark_strategy: as for :meth:`source`; ``with_timestamp_column(name)`` takes the event time from a
+                column.
+
+        Raises:
+            TypeError: it is none of these.
+            GraphError: no such column of event times.
+            MissingExtraError: the extra is not installed.
+        """
+        from sluiceway.api.table.sources import source_of
+        from sluiceway.api.table.stream import TableStream, check_time_column
+
+        source, schema = source_of(rows)
+        if watermark_strategy is not None:
+            check_strategy("watermark_strategy=", watermark_strategy, at_source=True)
+            check_time_column("table", watermark_strategy, schema)
+        step = SourceStep(source, watermark_strategy)
+        return TableStream(self, (InputRef(self._add(step, ())),), schema, "table()")
 
     # ---- running ------------------------------------------------------------------------------------------
 

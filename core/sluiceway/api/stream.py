@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from sluiceway.api.results import CloseableIterator
     from sluiceway.api.run_options import RunOptions
     from sluiceway.api.sink import DataStreamSink
+    from sluiceway.api.table.stream import TableStream
     from sluiceway.api.window_joins import CoGroupedStreams, JoinedStreams
     from sluiceway.api.windowed import AllWindowedStream
     from sluiceway.windows.base import WindowAssigner
@@ -426,6 +427,24 @@ class DataStream(StepSettings, Generic[T]):
                 )
             spec = PartitionerSpec("custom", key=key, select=partitioner)
         return DataStream(self._pipeline, self._by(spec), "partition_custom()")
+
+    # ---- columns ------------------------------------------------------------------------------------------
+
+    def to_columns(self, of: Any = None) -> TableStream:
+        """Put the records into Arrow columns, for steps of expressions. Needs the extra ``columns``.
+
+        Args:
+            of: class with named and typed fields (a dataclass, named tuple, Struct, TypedDict or model), or a
+                ``pyarrow.Schema``; records are objects of the class, or mappings. None: the type of the records as
+                hints say. A stream of ``pyarrow.RecordBatch`` needs the schema; the rows of each come out.
+
+        Raises:
+            GraphError: the type of the records is not known, or a field has no Arrow type.
+            MissingExtraError: the extra is not installed.
+        """
+        from sluiceway.api.table.conversion import columns_of
+
+        return columns_of(self, of)
 
     # ---- ends ---------------------------------------------------------------------------------------------
 

@@ -45,6 +45,7 @@ class Feature(Enum):
 
     STATELESS = _STEPS, "map, flat_map, filter, process"
     BATCHES = _STEPS, "process functions of batches"
+    COLUMNS = _STEPS, "streams in columns (TableStream)"
     REDUCTIONS = _STEPS, "running reductions, aggregates and counts"
     KEYED_FUNCTIONS = _STEPS, "functions with state per key"
     EVENT_TIMERS = _STEPS, "timers in event time"

@@ -8,6 +8,8 @@ tag    body
 1      batch: its values, in the edge's serializer
 2      batch with timestamps: their number (4 bytes), 8 bytes for each, then the values
 3..11  control elements: a msgpack array of their fields
+12     batch of columns: an Arrow IPC stream of one record batch
+13     the same with timestamps: their number (4 bytes), 8 bytes for each, then the stream
 =====  ==========================================================================================
 """
 
@@ -41,6 +43,8 @@ __all__ = ["decode_element", "edge_serializer", "encode_batch", "encode_control"
 
 _BATCH: Final = 1
 _STAMPED: Final = 2
+_COLUMNS: Final = 12
+_STAMPED_COLUMNS: Final = 13
 _COUNT: Final = struct.Struct("<I")
 
 _CONTROLS: Final[dict[int, tuple[type[Any], tuple[Any, ...]]]] = {
@@ -64,13 +68,19 @@ _pack: Final = msgspec.msgpack.Encoder().encode
 
 def encode_batch(batch: Batch[Any], serializer: Serializer) -> list[bytes | memoryview]:
     """Return the parts of a batch's frame, to be written one after the other. Raises SerializationError."""
-    body = serializer.dumps(batch.values)
+    body: bytes | memoryview
+    if (data := batch.columns) is not None:
+        from sluiceway.columns.ipc import encode  # where columns are used, and pyarrow is installed
+
+        plain, stamped, body = b"\x0c", b"\x0d", encode(data)
+    else:
+        plain, stamped, body = b"\x01", b"\x02", serializer.dumps(batch.values)
     if batch.timestamps is None:
-        return [b"\x01", body]
+        return [plain, body]
     stamps = array("q", batch.timestamps)
     if sys.byteorder != "little":
         stamps.byteswap()
-    return [b"\x02" + _COUNT.pack(len(stamps)), memoryview(stamps).cast("B"), body]
+    return [stamped + _COUNT.pack(len(stamps)), memoryview(stamps).cast("B"), body]
 
 
 def encode_control(element: Element) -> bytes:
@@ -82,7 +92,7 @@ def encode_control(element: Element) -> bytes:
 
 def is_batch(frame: memoryview) -> bool:
     """Return whether a frame holds a batch."""
-    return len(frame) > 0 and frame[0] <= _STAMPED
+    return len(frame) > 0 and (frame[0] <= _STAMPED or frame[0] >= _COLUMNS)
 
 
 def decode_element(frame: memoryview, serializer: Serializer, where: object) -> Element:
@@ -104,6 +114,11 @@ def decode_element(frame: memoryview, serializer: Serializer, where: object) -> 
             return Batch(_values(frame[1:], serializer))
         if tag == _STAMPED:
             return _stamped(frame[1:], serializer)
+        if tag == _COLUMNS:
+            return Batch.of_columns(_columns(frame[1:]))
+        if tag == _STAMPED_COLUMNS:
+            stamps, rest = _timestamps(frame[1:])
+            return Batch.of_columns(_of_equal_length(_columns(rest), stamps), stamps)
         if tag in _CONTROLS:
             element: Element = _CONTROLS[tag][0](*_FIELDS[tag].decode(frame[1:]))
             return element
@@ -121,7 +136,18 @@ def _values(body: memoryview, serializer: Serializer) -> list[Any]:
     return values
 
 
+def _columns(body: memoryview) -> Any:
+    from sluiceway.columns.ipc import decode
+
+    return decode(body)
+
+
 def _stamped(rest: memoryview, serializer: Serializer) -> Batch[Any]:
+    stamps, body = _timestamps(rest)
+    return Batch(_of_equal_length(_values(body, serializer), stamps), stamps.tolist())
+
+
+def _timestamps(rest: memoryview) -> tuple[array[int], memoryview]:
     (count,) = _COUNT.unpack_from(rest)
     until = _COUNT.size + 8 * count
     if len(rest) < until:
@@ -130,7 +156,11 @@ def _stamped(rest: memoryview, serializer: Serializer) -> Batch[Any]:
     stamps.frombytes(rest[_COUNT.size : until])
     if sys.byteorder != "little":
         stamps.byteswap()
-    values = _values(rest[until:], serializer)
-    if len(values) != count:
-        raise ValueError(f"it has {count} timestamps for {len(values)} records")
-    return Batch(values, stamps.tolist())
+    return stamps, rest[until:]
+
+
+def _of_equal_length(values: Any, stamps: array[int]) -> Any:
+    count = len(values) if type(values) is list else values.num_rows
+    if count != len(stamps):
+        raise ValueError(f"it has {len(stamps)} timestamps for {count} records")
+    return values

@@ -42,12 +42,22 @@ class RebalancePartitioner(Partitioner):
         n = self.consumers
         if n == 1:
             return ((0, batch),)
+        if batch.columns is not None:
+            return self._in_runs(batch)
         values, stamps, first = batch.values, batch.timestamps, self._next
         self._next = (first + len(values)) % n
         return [
             ((first + i) % n, Batch(values[i::n], None if stamps is None else stamps[i::n]))
             for i in range(min(n, len(values)))
         ]
+
+    def _in_runs(self, batch: Batch[Any]) -> Sequence[tuple[int, Batch[Any]]]:
+        """Send a run of rows to each consumer: a slice, where every n-th row would have to be copied."""
+        n, size, first = self.consumers, len(batch), self._next
+        runs = min(n, size)
+        self._next = (first + runs) % n
+        bounds = [size * i // runs for i in range(runs + 1)]
+        return [((first + i) % n, batch.part(bounds[i], bounds[i + 1])) for i in range(runs)]
 
 
 class RescalePartitioner(RebalancePartitioner):
@@ -61,6 +71,10 @@ class _RoutingPartitioner(Partitioner):
     """Base of partitioners that choose a consumer for each record."""
 
     def _scatter(self, batch: Batch[Any], routes: Sequence[int]) -> list[tuple[int, Batch[Any]]]:
+        if batch.columns is not None:
+            from sluiceway.columns.routing import scattered
+
+            return scattered(batch.columns, batch.timestamps, routes, self.consumers)
         parts: list[list[Any]] = [[] for _ in range(self.consumers)]
         _deal(batch.values, routes, parts)
         return self._batches(parts, batch.timestamps, routes, None)
@@ -171,6 +185,11 @@ class HashPartitioner(_RoutingPartitioner):
         """Route each record by its key."""
         if self.consumers == 1:
             return ((0, batch),)
+        if batch.columns is not None:
+            from sluiceway.columns.routing import routes_by_key
+
+            routes: Any = routes_by_key(batch.columns, self._key, self._known)
+            return self._scatter(batch, routes)
         parts: list[list[Any]] = [[] for _ in range(self.consumers)]
         if not self._with_keys:
             if batch.timestamps is None:
@@ -184,7 +203,6 @@ class HashPartitioner(_RoutingPartitioner):
         return self._batches(parts, batch.timestamps, routes, keys)
 
     # One pass each, touching every record as little as possible: memory access dominates the cost here.
-    # One pass each, with as few looks at a record as can be: it is memory that takes the time here.
 
     @record_loop
     def _split(self, values: list[Any], parts: list[list[Any]]) -> None:

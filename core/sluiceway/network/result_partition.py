@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sluiceway.elements import BarrierAnnouncement, Batch, CheckpointBarrier, Element
+from sluiceway.elements import ROWS_PER_RECORD, BarrierAnnouncement, Batch, CheckpointBarrier, Element
 from sluiceway.isolation import isolated_all
 from sluiceway.network.partitioners import BroadcastPartitioner, HashPartitioner
 from sluiceway.partitioner import Partitioner
@@ -114,6 +114,8 @@ class ResultPartition:
         for index, part in ((0, batch),) if self._to_all else self._partition(batch):
             held = pieces[index]
             size = len(part.values)
+            if part.columns is not None:
+                size = -(-size // ROWS_PER_RECORD)
             if not held:
                 if size >= enough:
                     self._give(index, part)
@@ -221,6 +223,10 @@ def _alike(one: Batch[Any], other: Batch[Any]) -> bool:
 
 
 def _joined(pieces: list[Batch[Any]]) -> Batch[Any]:
+    if pieces[0].columns is not None:
+        from sluiceway.columns.joining import joined
+
+        return joined(pieces)
     values: list[Any] = []
     for piece in pieces:
         values += piece.values

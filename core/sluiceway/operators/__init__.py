@@ -8,7 +8,7 @@ from sluiceway.operators.feedback import IterationHeadOperator
 from sluiceway.operators.sink import SinkOperator
 from sluiceway.operators.snapshot import OperatorSnapshot
 from sluiceway.operators.timestamps import TimestampsOperator
-from sluiceway.operators.watermarking import GeneratorWatch, Stamper, cut_batch
+from sluiceway.operators.watermarking import GeneratorWatch, Stamper
 
 __all__ = [
     "Call",
@@ -26,6 +26,5 @@ __all__ = [
     "TimedOperator",
     "TimestampsOperator",
     "build_operators",
-    "cut_batch",
     "own_copy",
 ]

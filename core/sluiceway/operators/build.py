@@ -25,6 +25,7 @@ from sluiceway.steps import (
     BatchProcessStep,
     BroadcastProcessStep,
     CoFlatMapStep,
+    ColumnTransformStep,
     CoMapStep,
     CoProcessStep,
     FlatMapStep,
@@ -43,6 +44,8 @@ from sluiceway.steps import (
     SourceStep,
     Step,
     TimestampsStep,
+    ToColumnsStep,
+    ToRecordsStep,
     WindowStep,
 )
 from sluiceway.streamgraph import StreamEdge, StreamNode
@@ -72,6 +75,9 @@ _OPERATORS: dict[type[Step], str] = {
     SinkStep: "sink:SinkOperator",
     SourceStep: "source:SourceOperator",
     TimestampsStep: "timestamps:TimestampsOperator",
+    ToColumnsStep: "columns.conversion:ToColumnsOperator",
+    ToRecordsStep: "columns.conversion:ToRecordsOperator",
+    ColumnTransformStep: "columns.transform:ColumnTransformOperator",
     WindowStep: "windows.making:make_window_operator",
 }
 

@@ -18,7 +18,7 @@ from sluiceway.elements import (
 from sluiceway.operators.base import TimedOperator
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.dead_letters import DeadLetters
-from sluiceway.operators.watermarking import GeneratorWatch, Stamper, cut_batch
+from sluiceway.operators.watermarking import GeneratorWatch, Stamper
 from sluiceway.steps import TimestampsStep
 
 __all__ = ["TimestampsOperator"]
@@ -175,15 +175,15 @@ class TimestampsOperator(TimedOperator):
 
     def _cut(self, batch: Batch[Any], rises: Sequence[tuple[int, int]]) -> None:
         first, mark = rises[0]
-        self._emit(cut_batch(batch, 0, first))
+        self._emit(batch.part(0, first))
         self._rise(mark)
         start = first
         for end, mark in rises[1:]:
-            self._rest += (cut_batch(batch, start, end), Watermark(mark))
+            self._rest += (batch.part(start, end), Watermark(mark))
             self.current_watermark = mark
             start = end
         if start < len(batch.values):
-            self._rest.append(cut_batch(batch, start, None))
+            self._rest.append(batch.part(start, None))
         self.has_work = bool(self._rest)
 
     def _rise(self, mark: int) -> None:

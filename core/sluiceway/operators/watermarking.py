@@ -11,6 +11,7 @@ from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch
 from sluiceway.errors import FunctionContractError, TimestampUnitWarning
 from sluiceway.eventtime import (
     BoundedOutOfOrderness,
+    ColumnTimestamps,
     NoWatermarks,
     TimestampAssigner,
     WatermarkGenerator,
@@ -22,7 +23,7 @@ from sluiceway.operators.dead_letters import without
 from sluiceway.record_errors import MISSING, record_loop, shown
 from sluiceway.util.instants import WANTED, Instant, instant_ms, look_like_seconds
 
-__all__ = ["GeneratorWatch", "Stamper", "cut_batch"]
+__all__ = ["GeneratorWatch", "Stamper"]
 
 _ONLY_INTS: Final = {int}
 # These have nothing new to say between two records.
@@ -63,6 +64,7 @@ class Stamper:
         self._assign: Callable[[Any], Any] | None = None
         self._extract: Callable[[Any, int], Any] | None = None
         self._looked = False
+        self._column = assigner if isinstance(assigner, ColumnTimestamps) else None
         if isinstance(assigner, TimestampAssigner):
             self._extract = assigner.extract_timestamp
         elif assigner is not None and takes_record_timestamp(assigner):
@@ -79,6 +81,13 @@ class Stamper:
             FunctionContractError: the assigner returned no point in time, or one beyond 64 bits.
         """
         if self._assign is None and self._extract is None:
+            return batch
+        if self._column is not None and batch.columns is not None:
+            batch = Batch.of_columns(batch.columns, self._column.of_columns(batch.columns, self.step_name))
+            if not self._looked and len(batch):
+                self._looked = True
+                if look_like_seconds(batch.timestamps[0]):  # type: ignore[index]
+                    warn_of_seconds(f"column {self._column.name!r} of step {self.step_name!r} has")
             return batch
         if self._dead is not None:
             batch = self._carefully(batch, self._dead)
@@ -314,13 +323,3 @@ class GeneratorWatch:
     def ask(self) -> None:
         """Let the generator say what it says now and then."""
         self._generator.on_periodic_emit(self._said)
-
-
-def cut_batch(batch: Batch[Any], start: int, end: int | None) -> Batch[Any]:
-    """Return the records from ``start`` up to ``end``."""
-    part = slice(start, end)
-    return Batch(
-        batch.values[part],
-        None if batch.timestamps is None else batch.timestamps[part],
-        None if batch.keys is None else batch.keys[part],
-    )

@@ -11,6 +11,7 @@ from sluiceway.steps.base import Step
 from sluiceway.steps.batches import BatchProcessStep, KeyedBatchProcessStep
 from sluiceway.steps.broadcast import BroadcastProcessStep
 from sluiceway.steps.co import CoFlatMapStep, CoMapStep, ConnectedStep, CoProcessStep, PerInput
+from sluiceway.steps.columns import ColumnStep, ColumnTransformStep, ToColumnsStep, ToRecordsStep
 from sluiceway.steps.ends import IterationHeadStep, SinkStep, SourceStep
 from sluiceway.steps.joins import AsOfJoinStep, IntervalJoinStep, TagStep
 from sluiceway.steps.keyed import (
@@ -35,6 +36,8 @@ __all__ = [
     "CoFlatMapStep",
     "CoMapStep",
     "CoProcessStep",
+    "ColumnStep",
+    "ColumnTransformStep",
     "ConnectedStep",
     "FilterStep",
     "FlatMapStep",
@@ -56,6 +59,8 @@ __all__ = [
     "Step",
     "TagStep",
     "TimestampsStep",
+    "ToColumnsStep",
+    "ToRecordsStep",
     "WindowContents",
     "WindowStep",
     "key_type",

@@ -19,6 +19,7 @@ from sluiceway.connector import (
 )
 from sluiceway.connector.lib.static_enumerator import StaticSplitEnumerator
 from sluiceway.connector.lib.timestamps import stamped
+from sluiceway.elements import ROWS_PER_RECORD, Batch, Columns
 from sluiceway.errors import ConfigurationError
 from sluiceway.isolation import ATOMS, all_unchangeable, copied
 from sluiceway.persisted import persisted
@@ -76,7 +77,7 @@ class CollectionSource(Source[T]):
                 f"{type(values).__name__}. list(...) makes one; for records that are produced while the job runs, "
                 f"use FunctionSource(fn), where fn() returns the iterable"
             )
-        self._values: Sequence[T] = values if type(values) in (tuple, range) else list(values)
+        self._values: Sequence[T] = values if type(values) in (tuple, range, Columns) else list(values)
         self._timestamp = timestamp
         self._type = output_type
         self._found_types: frozenset[type] | None = None
@@ -101,12 +102,13 @@ class CollectionSource(Source[T]):
 
     def _types(self) -> frozenset[type]:
         if self._found_types is None:
-            self._found_types = frozenset(map(type, self._values))
+            of_rows = type(self._values) is Columns
+            self._found_types = frozenset({Columns} if of_rows else map(type, self._values))
         return self._found_types
 
     def _changeable(self) -> bool:
         """Return whether elements may be mutable, by all their types and by a sample of them."""
-        if isinstance(self._values, range) or self._types() <= ATOMS:
+        if isinstance(self._values, (range, Columns)) or self._types() <= ATOMS:
             return False
         return not all_unchangeable(self._values[:: max(1, len(self._values) // _LOOKED_INTO)])
 
@@ -149,12 +151,17 @@ class _CollectionReader(SimpleReader[T]):
 
     def read(self, limit: int) -> Poll[T]:
         split = self._split
-        end = min(split.start + limit, split.stop)
+        of_rows = type(self._values) is Columns
+        end = min(split.start + (limit * ROWS_PER_RECORD if of_rows else limit), split.stop)
         if split.start == end:
             return END_OF_INPUT
         part = self._values[split.start : end]
-        values = list(map(copied, part)) if self._copies else part if type(part) is list else list(part)
-        result = stamped(values, self._timestamp)
+        result: Poll[T]
+        if of_rows:
+            result = Batch(part)  # type: ignore[arg-type]
+        else:
+            values = list(map(copied, part)) if self._copies else part if type(part) is list else list(part)
+            result = stamped(values, self._timestamp)
         self._split = _Slice(split.index, end, split.stop)  # replace() takes longer than all else here
         return result
 

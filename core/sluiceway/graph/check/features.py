@@ -22,6 +22,7 @@ from sluiceway.steps import (
     AsyncStep,
     BatchProcessStep,
     BroadcastProcessStep,
+    ColumnStep,
     ConnectedStep,
     IntervalJoinStep,
     IterationHeadStep,
@@ -32,6 +33,7 @@ from sluiceway.steps import (
     SourceStep,
     TagStep,
     TimestampsStep,
+    ToRecordsStep,
     WindowStep,
 )
 from sluiceway.streamgraph import ChainingStrategy, StreamGraph, StreamNode
@@ -200,6 +202,8 @@ def _of_step(step: Any, among: Container[Feature]) -> Iterator[Feature]:
             yield from _of_window(step)
         case KeyedReduceStep() | KeyedAggregateStep():
             yield Feature.REDUCTIONS
+        case ColumnStep() | ToRecordsStep():
+            yield Feature.COLUMNS
         case BatchProcessStep():
             yield Feature.BATCHES
         case KeyedBatchProcessStep():

@@ -10,7 +10,7 @@ from sluiceway.config.settings import Settings
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Element, Rejected, Watermark, WatermarkStatus
 from sluiceway.eventtime import WatermarkStrategy
 from sluiceway.metrics import SplitTimes
-from sluiceway.operators import GeneratorWatch, Stamper, cut_batch
+from sluiceway.operators import GeneratorWatch, Stamper
 from sluiceway.runtime.task.split_times import split_times
 
 __all__ = ["SourceTime"]
@@ -300,11 +300,11 @@ class SourceTime:
         start = 0
         for end, mark in rises:
             if min(mark, others) > self.watermark:
-                out.append(cut_batch(batch, start, end))
+                out.append(batch.part(start, end))
                 self._rise(min(mark, others), out)
                 start = end
         if start < len(batch.values):
-            out.append(cut_batch(batch, start, None))
+            out.append(batch.part(start, None))
 
     def _ask_soon(self) -> None:
         if self._ask_at is None and self._interval_ms:

@@ -12,6 +12,7 @@ from sluiceway.clock import Clock
 from sluiceway.connector import Reader, Wait
 from sluiceway.elements import (
     MAX_WATERMARK,
+    ROWS_PER_RECORD,
     Batch,
     CancelCheckpointMarker,
     CheckpointBarrier,
@@ -23,7 +24,7 @@ from sluiceway.engine import Services
 from sluiceway.graph import ExecutionState
 from sluiceway.metrics import Histogram, MetricGroup, SubtaskMetrics
 from sluiceway.network.input_gate import InputGate
-from sluiceway.operators import IterationHeadOperator, Operator, OperatorContext, OperatorSnapshot, cut_batch
+from sluiceway.operators import IterationHeadOperator, Operator, OperatorContext, OperatorSnapshot
 from sluiceway.runtime.failures.explanation import stand_in
 from sluiceway.runtime.logging.context import TaskFields
 from sluiceway.runtime.loop.async_calls import EventLoop
@@ -111,6 +112,7 @@ class Task(Tasklet):
         self._chain = OperatorChain(vertex.name, vertex.nodes, vertex.inner_edges, deployment.subtask)
         self._parked = False
         self._slicer = InputSlicer(deployment.settings.batch_size)
+        self._row_slicer = InputSlicer(deployment.settings.batch_size * ROWS_PER_RECORD)
         self._remainder: Batch[Any] | None = None
         """Part of the last batch that the chain has not processed."""
         self.input = self._make_input(make_reader)
@@ -507,12 +509,13 @@ class Task(Tasklet):
 
     def _process(self, batch: Batch[Any]) -> None:
         """Pass a batch down the chain; where the chain makes many records of one, a part at a time."""
-        size, slicer = len(batch.values), self._slicer
+        size = len(batch.values)
+        slicer = self._slicer if batch.columns is None else self._row_slicer
         if size > slicer.size:
             # Equal parts: a small one at the end costs as many calls as a full one.
             size = -(-size // -(-size // slicer.size))
-            self._remainder = cut_batch(batch, size, None)
-            batch = cut_batch(batch, 0, size)
+            self._remainder = batch.part(size, None)
+            batch = batch.part(0, size)
         else:
             self._remainder = None
         before = self.records_out

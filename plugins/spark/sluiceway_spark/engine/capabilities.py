@@ -28,6 +28,7 @@ def hosted(settings: Settings) -> Capabilities:
 
 _ONE_WAY: Final = "records go through Spark in one direction"
 _HOSTED_INSTEAD: Final = "run it with --hosted, or on engine 'local'"
+_COLUMNS: Final = Unsupported("its stages pass records", "call to_records() first, or run it with --hosted")
 _AGAIN: Final = Unsupported("a batch job of Spark's takes none", "leave it out, or run it with --hosted")
 
 _LOGS: Final = (
@@ -43,6 +44,7 @@ def batch(settings: Settings) -> Capabilities:
     lacks = {
         Feature.UNBOUNDED_SOURCES: Unsupported("a batch job ends", _HOSTED_INSTEAD),
         Feature.ITERATIONS: Unsupported(_ONE_WAY, _HOSTED_INSTEAD),
+        Feature.COLUMNS: _COLUMNS,
         Feature.PROCESS_OBJECTS: ONE_PROCESS,
         Feature.CHECKPOINTS: _AGAIN,
         Feature.CHECKPOINT_TIMING: _AGAIN,
@@ -90,6 +92,7 @@ def stream(settings: Settings) -> Capabilities:
         ),
         Feature.ALIGNMENT: Unsupported("a micro-batch reads each source as far as that has come", _HOSTED_INSTEAD),
         Feature.ITERATIONS: Unsupported(_ONE_WAY, _HOSTED_INSTEAD),
+        Feature.COLUMNS: _COLUMNS,
         Feature.PROCESS_OBJECTS: ONE_PROCESS,
         Feature.STATE_BACKENDS: Unsupported(
             "Spark keeps the state", "leave state-backend out, or run it with --hosted"

@@ -1,0 +1,126 @@
+"""Checks of columns and expressions where they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import narwhals as nw
+import pyarrow as pa
+
+from sluiceway.api.arguments import describe
+from sluiceway.api.location import caller_location
+from sluiceway.columns.schemas import shown
+from sluiceway.columns.transforms import Transform, problem_of
+from sluiceway.errors import GraphError, SluicewayError
+
+__all__ = ["check_expressions", "check_names", "result_schema"]
+
+
+def check_names(method: str, names: Iterable[object], schema: pa.Schema) -> tuple[str, ...]:
+    """Return names of columns, after a look that they exist.
+
+    Raises:
+        TypeError: a name is no str, or there is none.
+        GraphError: there is no such column.
+    """
+    checked: list[str] = []
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"{method}() at {caller_location()} takes names of columns, not {describe(name)}")
+        if name not in schema.names:
+            raise GraphError(f"{method}() at {caller_location()}: {_no_column(name, schema)}")
+        checked.append(name)
+    if not checked:
+        raise TypeError(f"{method}() at {caller_location()} takes at least one column")
+    return tuple(checked)
+
+
+def check_expressions(
+    method: str, given: Sequence[Any], named: dict[str, Any], schema: pa.Schema
+) -> tuple[nw.Expr, ...]:
+    """Return expressions, of which each looks at one row at a time.
+
+    Args:
+        method: name of the method, for messages.
+        given: expressions and names of columns.
+        named: expressions, names of columns or plain values, by the names of their results.
+        schema: the columns that come in.
+
+    Raises:
+        TypeError: something is no expression.
+        GraphError: no such column, or an expression whose results would depend on batches.
+    """
+    checked = [_expression(method, one, schema) for one in given]
+    checked += [_expression(method, one, schema, named=True).alias(name) for name, one in named.items()]
+    if not checked:
+        raise TypeError(f"{method}() at {caller_location()} takes at least one expression")
+    return tuple(checked)
+
+
+def _expression(method: str, given: Any, schema: pa.Schema, *, named: bool = False) -> nw.Expr:
+    if isinstance(given, str):
+        check_names(method, (given,), schema)
+        return nw.col(given)
+    if not isinstance(given, nw.Expr):
+        if named and (given is None or isinstance(given, (bool, int, float))):
+            return nw.lit(given)
+        if callable(given):
+            raise TypeError(
+                f"{method}() at {caller_location()} takes expressions of columns, not a function of a record: "
+                f'col("price") * 2 from sluiceway.table. For a function of a record, call to_records() before'
+            )
+        raise TypeError(f"{method}() at {caller_location()} takes expressions of columns, not {describe(given)}")
+    problem = problem_of(given)
+    if problem is not None:
+        raise GraphError(
+            f"{method}() at {caller_location()}: {problem}, so that the result would depend on how rows come in "
+            "batches. For values over many rows use windows and aggregates"
+        )
+    return given
+
+
+def result_schema(method: str, transform: Transform, schema: pa.Schema) -> pa.Schema:
+    """Return the columns that a transform makes, found by a run on no rows.
+
+    Raises:
+        GraphError: an expression names a column that does not exist, or does not work on its type.
+    """
+    nothing = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+    try:
+        made, _ = transform.apply(nothing, None)
+    except SluicewayError:
+        raise
+    except Exception as error:
+        unknown = _unknown_column(error, schema)
+        why = unknown or f"{_first_line(error)}; the columns are {shown(schema)}"
+        raise GraphError(f"{method}() at {caller_location()}: {why}") from None
+    if made.num_rows:
+        raise GraphError(
+            f"{method}() at {caller_location()}: only constants are selected, so that nothing says how many rows "
+            "there are: add a column, or use with_columns()"
+        )
+    double = sorted({name for name in made.schema.names if made.schema.names.count(name) > 1})
+    if double:
+        raise GraphError(f"{method}() at {caller_location()}: two columns would have the name {double[0]!r}")
+    return made.schema
+
+
+def _unknown_column(error: Exception, schema: pa.Schema) -> str | None:
+    if type(error).__name__ != "ColumnNotFoundError":
+        return None
+    text = str(error)
+    quoted = [part for part in text.replace('"', "'").split("'")[1::2] if part not in schema.names]
+    return _no_column(quoted[0], schema) if quoted else f"{_first_line(error)}; the columns are {shown(schema)}"
+
+
+def _no_column(name: str, schema: pa.Schema) -> str:
+    near = get_close_matches(name, schema.names, 1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"there is no column {name!r}; {hint}The columns are {shown(schema)}"
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,52 @@
+"""Conversion of a stream of records into one in columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from sluiceway.api.location import caller_location
+from sluiceway.api.stream import DataStream
+from sluiceway.api.table.stream import TableStream
+from sluiceway.columns.schemas import schema_of
+from sluiceway.config.settings import Settings
+from sluiceway.errors import GraphError, SluicewayError
+from sluiceway.graph import InputRef
+from sluiceway.steps import ToColumnsStep
+from sluiceway.types import type_name
+
+__all__ = ["columns_of"]
+
+
+def columns_of(stream: DataStream[Any], of: Any) -> TableStream:
+    """Return a stream of the records in columns: see :meth:`DataStream.to_columns`."""
+    known = _record_type(stream)
+    if of is None:
+        of = known
+    if of is None or of is pa.RecordBatch:
+        has = "are record batches" if of is pa.RecordBatch else "have no type that is known"
+        raise GraphError(
+            f"to_columns() at {caller_location()}: the records {has}: give a pyarrow.Schema"
+            + ("" if of is pa.RecordBatch else ", or a class with the fields, as in to_columns(Order)")
+        )
+    try:
+        schema = schema_of(of)
+    except SluicewayError as error:
+        raise GraphError(f"to_columns({type_name(of)}) at {caller_location()}: {error}") from None
+    step = ToColumnsStep(schema, batches=known is pa.RecordBatch)
+    t = stream._pipeline._add(step, stream._inputs)
+    return TableStream(stream._pipeline, (InputRef(t),), schema, "to_columns()")
+
+
+def _record_type(stream: DataStream[Any]) -> Any:
+    """Return the type of a stream's records as far as hints say."""
+    graph = stream._pipeline._unfinished_graph(Settings())
+    types = set()
+    for ref in stream._inputs:
+        if ref.tag is not None:
+            types.add(ref.tag.type)
+        else:
+            here = [node.output_type for node in graph.nodes if node.step is ref.upstream.step]
+            types.update(here)
+    return types.pop() if len(types) == 1 else None

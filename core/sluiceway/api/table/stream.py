@@ -1,0 +1,329 @@
+"""Stream in columns, and the methods that add steps to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar, Unpack, overload
+
+import narwhals as nw
+import pyarrow as pa
+from narwhals import col, lit, when
+
+from sluiceway.api.arguments import check_function, describe
+from sluiceway.api.location import caller_location
+from sluiceway.api.resolution import resolve_sink
+from sluiceway.api.step_options import StepSettings
+from sluiceway.api.stream import DataStream
+from sluiceway.api.table.arguments import check_expressions, check_names, result_schema
+from sluiceway.api.timestamps import check_strategy
+from sluiceway.api.unknown_names import answer
+from sluiceway.columns.rows import decoder
+from sluiceway.columns.schemas import is_record_type, schema_of, shown
+from sluiceway.columns.times import problem_of_time_column
+from sluiceway.columns.transforms import (
+    Drop,
+    Explode,
+    Filter,
+    MapBatches,
+    Rename,
+    Select,
+    Transform,
+    Unnest,
+    WithColumns,
+)
+from sluiceway.connector import Sink
+from sluiceway.connector.lib import Collected
+from sluiceway.errors import GraphError, SluicewayError
+from sluiceway.eventtime import ColumnTimestamps, WatermarkStrategy
+from sluiceway.functions import FlatMapFunction, MapFunction
+from sluiceway.graph import InputRef, Transformation
+from sluiceway.steps import ColumnTransformStep, SinkStep, Step, TimestampsStep, ToRecordsStep
+from sluiceway.streamgraph import PartitionerSpec
+from sluiceway.types import parameter_type
+
+if TYPE_CHECKING:
+    from sluiceway.api.program import Program
+    from sluiceway.api.run_options import RunOptions
+    from sluiceway.api.sink import DataStreamSink
+
+__all__ = ["Expression", "TableStream", "col", "lit", "when"]
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+Expression: TypeAlias = nw.Expr | str
+"""Expression of Narwhals, or the name of a column."""
+
+_FRAMES = {
+    ("pyarrow", "RecordBatch"): "arrow",
+    ("pyarrow", "Table"): "table",
+    ("pandas", "DataFrame"): "pandas",
+    ("polars", "DataFrame"): "polars",
+    ("narwhals", "DataFrame"): "narwhals",
+}
+
+
+class TableStream(StepSettings):
+    """Stream of rows with a schema, in Arrow columns, between two steps.
+
+    Made by :meth:`sluiceway.Pipeline.table`, by :meth:`sluiceway.DataStream.to_columns` and by the methods here; a
+    method adds a step and returns what comes out of it. A stream may be used more than once. Columns and types are
+    checked where a method is called: GraphError says which column, and has its type.
+
+    Rows keep their event times. Results do not depend on how rows come in batches.
+    """
+
+    def __init__(self, pipeline: Program, inputs: tuple[InputRef, ...], schema: pa.Schema, made_by: str) -> None:
+        self._pipeline = pipeline
+        self._inputs = inputs
+        self._schema = schema
+        self._made_by = made_by
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns and their types."""
+        return self._schema
+
+    # ---- columns ------------------------------------------------------------------------------------------
+
+    def select(self, *expressions: Expression, **named: Any) -> TableStream:
+        """Compute columns in place of those that come in: ``select("user", total=col("price") * col("count"))``.
+
+        Args:
+            expressions: names of columns, or expressions of Narwhals that look at one row at a time.
+            named: the same, or plain numbers, by the names of their results.
+
+        Raises:
+            GraphError: no such column; an operation that its type does not have; or an expression that looks at
+                other rows.
+        """
+        return self._transformed(Select(check_expressions("select", expressions, named, self._schema)))
+
+    def with_columns(self, *expressions: Expression, **named: Any) -> TableStream:
+        """Compute columns beside those that come in, or in place of those of the same name. As :meth:`select`."""
+        return self._transformed(WithColumns(check_expressions("with_columns", expressions, named, self._schema)))
+
+    def filter(self, *predicates: Expression) -> TableStream:
+        """Keep the rows for which all predicates are true, neither false nor null. Errors as :meth:`select`."""
+        transform = Filter(check_expressions("filter", predicates, {}, self._schema))
+        result_schema("filter", transform, self._schema)
+        return self._transformed(transform)
+
+    def drop(self, *names: str) -> TableStream:
+        """Leave out columns. Raises GraphError: no such column, or none would be left."""
+        checked = check_names("drop", names, self._schema)
+        if not set(self._schema.names).difference(checked):
+            raise GraphError(f"drop() at {caller_location()}: no column would be left")
+        return self._transformed(Drop(checked))
+
+    def rename(self, names: dict[str, str]) -> TableStream:
+        """Rename columns: ``rename({"old": "new"})``. Raises GraphError: no such column, or a name twice."""
+        if not isinstance(names, dict):
+            raise TypeError(f"rename() at {caller_location()} takes a dict of old and new names")
+        check_names("rename", names, self._schema)
+        return self._transformed(Rename(tuple(names.items())))
+
+    def explode(self, name: str) -> TableStream:
+        """Make a row of each element of a list column. A row whose list is empty or null gives none.
+
+        Raises:
+            GraphError: no such column, or it has no lists.
+        """
+        check_names("explode", (name,), self._schema)
+        kind = self._schema.field(name).type
+        if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+            raise GraphError(f"explode() at {caller_location()}: column {name!r} has {kind}, and no lists")
+        return self._transformed(Explode(name))
+
+    def unnest(self, name: str) -> TableStream:
+        """Put the fields of a struct column in its place. Raises GraphError: no such column, or no structs."""
+        check_names("unnest", (name,), self._schema)
+        kind = self._schema.field(name).type
+        if not pa.types.is_struct(kind):
+            raise GraphError(f"unnest() at {caller_location()}: column {name!r} has {kind}, and no structs")
+        return self._transformed(Unnest(name))
+
+    def map_batches(self, fn: Callable[[Any], Any], schema: Any = None) -> TableStream:
+        """Call ``fn(rows)`` for each batch of rows, and emit the rows that it returns.
+
+        The number of rows in a batch depends on the load, so a result must not depend on where a batch ends. Where
+        rows have event times, as many must be returned, in their order.
+
+        Args:
+            fn: function of a ``pyarrow.RecordBatch``; or, by its annotation, of a ``pyarrow.Table`` or of a frame
+                of pandas, Polars or Narwhals. It returns any of these.
+            schema: the columns that it returns, as a ``pyarrow.Schema`` or a class; None: found by a call without
+                rows.
+
+        Raises:
+            GraphError: the function fails without rows, so that its columns are not known.
+            TypeError: ``fn`` cannot be called with one argument.
+        """
+        check_function("map_batches", fn, (), 1)
+        hint: Any = parameter_type(fn)
+        hint = getattr(hint, "__origin__", hint)
+        module = str(getattr(hint, "__module__", "")).partition(".")[0]
+        given = _FRAMES.get((module, getattr(hint, "__name__", "")), "arrow")
+        transform = MapBatches(fn, given, getattr(fn, "__name__", "map_batches"))
+        return self._transformed(transform, None if schema is None else schema_of(schema))
+
+    def union(self, *tables: TableStream) -> TableStream:
+        """Merge with other streams of the same columns; the order of rows of different streams is undefined.
+
+        Raises:
+            GraphError: other columns or types, or a stream of another pipeline.
+            TypeError: something is no TableStream.
+        """
+        inputs = self._inputs
+        for other in tables:
+            if not isinstance(other, TableStream):
+                raise TypeError(f"union() at {caller_location()} takes a TableStream, not {describe(other)}")
+            if other._pipeline is not self._pipeline:
+                raise GraphError(f"union() at {caller_location()}: the streams belong to different pipelines")
+            if not other._schema.equals(self._schema):
+                raise GraphError(
+                    f"union() at {caller_location()}: one stream has {shown(self._schema)}, the other "
+                    f"{shown(other._schema)}; select() and rename() make them equal"
+                )
+            inputs += other._inputs
+        return TableStream(self._pipeline, inputs, self._schema, "union()")
+
+    # ---- event time ---------------------------------------------------------------------------------------
+
+    def assign_timestamps_and_watermarks(self, strategy: WatermarkStrategy[Any]) -> TableStream:
+        """Assign event times, from a column by ``strategy.with_timestamp_column(name)``, and generate watermarks.
+
+        Raises:
+            TypeError: not a WatermarkStrategy.
+            GraphError: no such column, or it has no times.
+        """
+        checked = check_strategy("assign_timestamps_and_watermarks()", strategy, at_source=False)
+        check_time_column("assign_timestamps_and_watermarks", checked, self._schema)
+        return self._then(TimestampsStep(checked), self._schema, "assign_timestamps_and_watermarks")
+
+    # ---- ways between steps -------------------------------------------------------------------------------
+
+    def rebalance(self) -> TableStream:
+        """Deal the rows of each batch to all subtasks of the next step."""
+        inputs = tuple(replace(ref, partitioner=PartitionerSpec("rebalance")) for ref in self._inputs)
+        return TableStream(self._pipeline, inputs, self._schema, "rebalance()")
+
+    # ---- records ------------------------------------------------------------------------------------------
+
+    @overload
+    def to_records(self) -> DataStream[dict[str, Any]]: ...
+    @overload
+    def to_records(self, record_type: type[R]) -> DataStream[R]: ...
+    def to_records(self, record_type: Any = None) -> DataStream[Any]:
+        """Make a record of each row, for functions of records.
+
+        Args:
+            record_type: class with a field per column, by name: a dataclass, named tuple, Struct, TypedDict or
+                model; columns without a field are left out. None: dicts. ``pyarrow.RecordBatch``: a record of each
+                batch, with the event time of its last row.
+
+        Raises:
+            GraphError: a field without a column.
+        """
+        if record_type is not None and record_type is not pa.RecordBatch:
+            try:
+                decoder(record_type, self._schema, "to_records")
+            except SluicewayError as error:
+                raise GraphError(f"to_records() at {caller_location()}: {error}") from None
+        step = ToRecordsStep(self._schema, record_type)
+        t = self._pipeline._add(step, self._inputs)
+        return DataStream(self._pipeline, (InputRef(t),), "to_records()")
+
+    def map(self, fn: Callable[[Any], R] | MapFunction[Any, R]) -> DataStream[R]:
+        """Emit ``fn(row)`` for each row: a dict, or an object of the class that ``fn`` is annotated with."""
+        return self._records_for(fn).map(fn)
+
+    def flat_map(self, fn: Callable[[Any], Iterable[R]] | FlatMapFunction[Any, R]) -> DataStream[R]:
+        """Emit the elements of ``fn(row)`` for each row, which is as for :meth:`map`."""
+        return self._records_for(fn).flat_map(fn)
+
+    def _records_for(self, fn: Any) -> DataStream[Any]:
+        method = "map" if isinstance(fn, MapFunction) else "flat_map" if isinstance(fn, FlatMapFunction) else None
+        wanted = parameter_type(fn, 0, method)
+        return self.to_records(wanted) if is_record_type(wanted) else self.to_records()
+
+    # ---- ends ---------------------------------------------------------------------------------------------
+
+    def sink(self, sink: Sink[Any] | str, /, **options: Any) -> DataStreamSink:
+        """Write the rows to a sink. One that takes columns gets them; any other gets rows as dicts.
+
+        Arguments and errors are those of :meth:`DataStream.sink`.
+        """
+        from sluiceway.api.sink import DataStreamSink
+
+        return DataStreamSink(self._pipeline._add(SinkStep(resolve_sink(sink, options)), self._inputs), type(self))
+
+    def print(self, label: str = "") -> DataStreamSink:
+        """Print every row as a dict on a line of its own, after ``label> `` if there is a label."""
+        return self.to_records().print(label)
+
+    def collect(self) -> Collected[dict[str, Any]]:
+        """Keep all rows in memory as dicts, as :meth:`DataStream.collect`. :meth:`to_arrow` keeps columns."""
+        return self.to_records().collect()
+
+    def to_arrow(self, **options: Unpack[RunOptions]) -> pa.Table:
+        """Run what this stream is made of, to its end, and return its rows.
+
+        Args:
+            options: as for :meth:`Pipeline.run`.
+
+        Raises:
+            ConfigurationError, GraphError: as :meth:`Pipeline.run`.
+            BaseException: what the job failed with.
+        """
+        with self.to_records(pa.RecordBatch).execute_and_collect(**options) as batches:
+            return pa.Table.from_batches(list(batches), self._schema)
+
+    # ---- inside -------------------------------------------------------------------------------------------
+
+    def _transformed(self, transform: Transform, schema: pa.Schema | None = None) -> TableStream:
+        if schema is None:
+            schema = result_schema(transform.word, transform, self._schema)
+        return self._then(ColumnTransformStep(schema, transform), schema, transform.word, transform.word)
+
+    def _then(self, step: Step, schema: pa.Schema, made_by: str, name: str | None = None) -> TableStream:
+        t = self._pipeline._add(step, self._inputs, name)
+        return TableStream(self._pipeline, (InputRef(t),), schema, f"{made_by}()")
+
+    def _settable(self, setting: str) -> Transformation:
+        ref = self._inputs[0]
+        if len(self._inputs) > 1 or ref.tag is not None or ref.partitioner is not None:
+            raise GraphError(
+                f"{setting}() at {caller_location()}: {self._made_by} is no step of its own; call {setting}() on "
+                "the step before or after it"
+            )
+        return ref.upstream
+
+    def __repr__(self) -> str:
+        return f"<TableStream of {self._made_by} with {shown(self._schema)}>"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if not name.startswith("_") and name in dir(DataStream):
+                raise AttributeError(
+                    f"TableStream has no {name}(): it works on records, so call to_records() first, as in "
+                    f"to_records().{name}(...)"
+                )
+            answer(self, name)
+
+
+def check_time_column(method: str, strategy: WatermarkStrategy[Any], schema: pa.Schema) -> None:
+    """Check that the column of event times exists and has times.
+
+    Raises:
+        GraphError: no such column, or of another type.
+    """
+    assigner = strategy.assigner
+    if not isinstance(assigner, ColumnTimestamps):
+        return
+    check_names(method, (assigner.name,), schema)
+    kind = schema.field(assigner.name).type
+    if problem := problem_of_time_column(kind):
+        raise GraphError(f"{method}() at {caller_location()}: column {assigner.name!r} has {kind}: {problem}")

@@ -1,0 +1,127 @@
+"""Arrow schemas of record types."""
+
+from __future__ import annotations
+
+import datetime as dt
+import typing
+from collections.abc import Mapping, Sequence
+from types import NoneType
+from typing import Any, Final
+
+import pyarrow as pa
+
+from sluiceway.errors import SerializationError
+from sluiceway.types import members, type_name
+
+__all__ = ["fields_of", "is_record_type", "schema_of", "shown"]
+
+_PLAIN: Final[dict[Any, pa.DataType]] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    bytes: pa.binary(),
+    dt.date: pa.date32(),
+    dt.datetime: pa.timestamp("us", "UTC"),
+    dt.time: pa.time64("us"),
+    dt.timedelta: pa.duration("us"),
+}
+_SEQUENCES: Final = (list, Sequence)
+_MAPPINGS: Final = (dict, Mapping)
+_PAIR: Final = 2
+
+
+def is_record_type(cls: Any) -> bool:
+    """Return whether a class has named and typed fields: a dataclass, named tuple, Struct, TypedDict or model."""
+    return isinstance(cls, type) and (
+        hasattr(cls, "__dataclass_fields__")
+        or hasattr(cls, "__struct_fields__")
+        or hasattr(cls, "model_fields")
+        or hasattr(cls, "__total__")
+        or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
+    )
+
+
+def fields_of(cls: Any) -> dict[str, Any]:
+    """Return the fields of a record type and their type hints, in the order of its constructor.
+
+    Raises:
+        SerializationError: it has no named and typed fields.
+    """
+    if not is_record_type(cls):
+        raise SerializationError(
+            f"{type_name(cls)} has no named and typed fields that could be columns: use a dataclass, a "
+            "NamedTuple, a msgspec Struct, a TypedDict or a pydantic model, or give a pyarrow.Schema"
+        )
+    hints = typing.get_type_hints(cls)
+    names: Any = (
+        getattr(cls, "__dataclass_fields__", None)
+        or getattr(cls, "__struct_fields__", None)
+        or getattr(cls, "model_fields", None)
+        or getattr(cls, "_fields", None)
+        or hints
+    )
+    return {name: hints.get(name) for name in names}
+
+
+def schema_of(given: Any) -> pa.Schema:
+    """Return the schema of a record type; a schema is returned as it is.
+
+    Args:
+        given: a ``pyarrow.Schema``, or a class with named and typed fields. An optional field is nullable. A
+            datetime is a timestamp of microseconds in UTC.
+
+    Raises:
+        SerializationError: a field's type has no Arrow type that holds each of its values; a schema says which.
+    """
+    if isinstance(given, pa.Schema):
+        if len(set(given.names)) < len(given.names):
+            double = sorted({name for name in given.names if given.names.count(name) > 1})
+            raise SerializationError(f"columns must have different names; twice: {', '.join(double)}")
+        return given
+    where = type_name(given)
+    return pa.schema([_field(name, hint, f"{where}.{name}") for name, hint in fields_of(given).items()])
+
+
+def _field(name: str, hint: Any, where: str) -> Any:
+    alternatives = [one for one in members(hint) if one is not NoneType]
+    nullable = len(alternatives) < len(members(hint))
+    if len(alternatives) != 1:
+        raise _no_type(where, hint)
+    return pa.field(name, _arrow_type(alternatives[0], where), nullable)
+
+
+def _arrow_type(hint: Any, where: str) -> pa.DataType:
+    if isinstance(hint, pa.DataType):
+        return hint
+    if (plain := _PLAIN.get(hint)) is not None:
+        return plain
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        # Annotated[Decimal, pyarrow.decimal128(12, 2)] names the Arrow type.
+        named = [arg for arg in args[1:] if isinstance(arg, pa.DataType)]
+        return named[0] if named else _arrow_type(args[0], where)
+    if origin is typing.Literal and len(kinds := set(map(type, args))) == 1:
+        return _arrow_type(kinds.pop(), where)
+    if origin in _SEQUENCES and len(args) == 1:
+        return pa.list_(_field("item", args[0], where))
+    if origin is tuple and len(args) == _PAIR and args[1] is Ellipsis:
+        return pa.list_(_field("item", args[0], where))
+    if origin in _MAPPINGS and len(args) == _PAIR:
+        of_map: pa.DataType = pa.map_(_arrow_type(args[0], where), _field("value", args[1], where))
+        return of_map
+    if is_record_type(hint):
+        return pa.struct([_field(name, of, f"{where}.{name}") for name, of in fields_of(hint).items()])
+    raise _no_type(where, hint)
+
+
+def _no_type(where: str, hint: Any) -> SerializationError:
+    return SerializationError(
+        f"{where}: {type_name(hint)} has no one Arrow type. Give a pyarrow.Schema in place of the class, or "
+        "annotate the field, as in Annotated[Decimal, pyarrow.decimal128(12, 2)]"
+    )
+
+
+def shown(schema: pa.Schema) -> str:
+    """Return a schema for messages and plans: ``user: string, price: double``."""
+    return ", ".join(f"{field.name}: {field.type}" for field in schema)

@@ -1,0 +1,81 @@
+"""Event times of rows: between timestamps of a batch, numpy arrays and columns."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sluiceway.errors import FunctionContractError
+
+__all__ = ["as_array", "as_column", "as_numpy", "event_times", "from_column", "problem_of_time_column"]
+
+_UNITS: Final = {"s": 1000, "ms": 1, "us": -1000, "ns": -1_000_000}
+"""Milliseconds in a unit; a negative number: units in a millisecond."""
+
+
+def as_numpy(stamps: Sequence[int]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return a batch's timestamps as an int64 array, which shares the memory of an ``array("q")``."""
+    if type(stamps) is array:
+        return np.frombuffer(stamps, np.int64)
+    return np.array(stamps, np.int64)
+
+
+def as_array(stamps: np.ndarray[Any, Any]) -> array[int]:
+    """Return an int64 array as timestamps of a batch."""
+    out = array("q")
+    out.frombytes(np.ascontiguousarray(stamps, np.int64).tobytes())
+    return out
+
+
+def as_column(stamps: Sequence[int]) -> pa.Array[Any]:
+    """Return a batch's timestamps as a column of int64."""
+    column: pa.Array[Any] = pa.array(as_numpy(stamps))
+    return column
+
+
+def from_column(column: Any) -> array[int]:
+    """Return a column of int64 without nulls as timestamps of a batch."""
+    return as_array(column.to_numpy())
+
+
+def problem_of_time_column(kind: pa.DataType) -> str | None:
+    """Return the reason why a column of this type cannot give event times; None: it can."""
+    if pa.types.is_timestamp(kind) or pa.types.is_int64(kind):
+        return None
+    return "event time is a timestamp, or an int64 of milliseconds since the epoch"
+
+
+def event_times(column: pa.Array[Any], name: str, step: str) -> array[int]:
+    """Return the event times of rows in ms since the epoch, rounded down.
+
+    A timestamp without a zone is taken as UTC, as Arrow does.
+
+    Args:
+        column: of timestamps of any unit, or of int64 milliseconds.
+        name: name of the column, for messages.
+        step: name of the step, for messages.
+
+    Raises:
+        FunctionContractError: a row has no event time.
+    """
+    if column.null_count:
+        row = column.is_null().index(True).as_py()
+        raise FunctionContractError(
+            f"step {step!r}: column {name!r} gives the event time and is null in {column.null_count} of "
+            f"{len(column)} rows of a batch, first in row {row}: filter such rows out before"
+        )
+    if pa.types.is_timestamp(column.type):
+        factor = _UNITS[column.type.unit]
+        numbers = as_numbers(column)
+        return as_array(numbers * factor if factor > 0 else np.floor_divide(numbers, -factor))
+    return as_array(as_numbers(column))
+
+
+def as_numbers(column: pa.Array[Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return a column of 64-bit timestamps or numbers, without nulls, as an int64 array."""
+    return np.asarray(pc.cast(column, pa.int64()).to_numpy(zero_copy_only=False))

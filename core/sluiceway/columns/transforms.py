@@ -1,0 +1,260 @@
+"""Transforms of columns that keep no state: from a record batch and its timestamps to another.
+
+Expressions are Narwhals'. A transform looks at each row by itself, so that its results do not depend on batches;
+an expression that looks at other rows, such as a sum, is refused where it is given.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+import narwhals as nw
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sluiceway.columns.joining import as_one
+from sluiceway.columns.times import as_array, as_numpy
+from sluiceway.errors import FunctionContractError
+
+__all__ = [
+    "Drop",
+    "Explode",
+    "Filter",
+    "MapBatches",
+    "Rename",
+    "Select",
+    "Stamps",
+    "Transform",
+    "Unnest",
+    "WithColumns",
+    "problem_of",
+]
+
+Stamps = Sequence[int] | None
+"""Timestamps of a batch."""
+
+_WORDS: Final = {
+    "AGGREGATION": "combines many rows into one",
+    "ORDERABLE_AGGREGATION": "combines many rows into one",
+    "WINDOW": "looks at other rows",
+    "ORDERABLE_WINDOW": "looks at other rows",
+    "OVER": "looks at other rows",
+    "FILTRATION": "changes the number of rows",
+    "ORDERABLE_FILTRATION": "changes the number of rows",
+    "SERIES": "has data of its own",
+}
+
+
+def problem_of(expression: nw.Expr) -> str | None:
+    """Return the reason why an expression would give results that depend on batches; None: it would not.
+
+    Narwhals says so of each node of an expression, in attributes that are not public: an error, and never a wrong
+    result, if they have been renamed.
+
+    Raises:
+        FunctionContractError: this version of Narwhals does not say.
+    """
+    try:
+        for node in expression._nodes:
+            if node.kind.name == "SERIES" or not node.is_elementwise():
+                return f"{node.name}() {_WORDS.get(node.kind.name, 'looks at other rows')}"
+    except AttributeError as error:
+        raise FunctionContractError(
+            f"Narwhals {nw.__version__} does not say whether an expression looks at one row at a time ({error}): "
+            "install a version that this release of Sluiceway was made for, narwhals>=2.15,<3"
+        ) from error
+    return None
+
+
+class Transform(ABC):
+    """Function of a record batch and its timestamps.
+
+    Attributes:
+        word: name of the method that makes it.
+    """
+
+    word: ClassVar[str]
+
+    @abstractmethod
+    def apply(self, data: pa.RecordBatch, stamps: Stamps) -> tuple[pa.RecordBatch, Stamps]:
+        """Return the rows that come out, and their timestamps."""
+
+
+def _frame(data: pa.RecordBatch) -> nw.DataFrame[pa.Table]:
+    return nw.from_native(pa.Table.from_batches([data]), eager_only=True)
+
+
+def _batch(frame: nw.DataFrame[pa.Table]) -> pa.RecordBatch:
+    return as_one(frame.to_native())
+
+
+@dataclass(frozen=True)
+class Select(Transform):
+    """Columns computed by expressions, in place of all others."""
+
+    expressions: tuple[nw.Expr, ...]
+    word: ClassVar[str] = "select"
+
+    def apply(self, data: pa.RecordBatch, stamps: Stamps) -> tuple[pa.RecordBatch, Stamps]:
+        """Return the computed columns alone."""
+        return _batch(_frame(data).select(*self.expressions)), stamps
+
+
+@dataclass(frozen=True)
+class WithColumns(Transform):
+    """Columns computed by expressions, beside the others or in place of those of their names."""
+
+    expressions: tuple[nw.Expr, ...]
+    word: ClassVar[str] = "with_columns"
+
+    def apply(self, data: pa.RecordBatch, stamps: Stamps) -> tuple[pa.RecordBatch, Stamps]:
+        """Return the rows with the computed columns."""
+        return _batch(_frame(data).with_columns(*self.expressions)), stamps
+
+
+@dataclass(frozen=True)
+class Filter(Transform):
+    """Rows for which all predicates are true; one that is null drops the row."""
+
+    predicates: tuple[nw.Expr, ...]
+    word: ClassVar[str] = "filter"
+
+    def apply(self, data: pa.RecordBatch, stamps: Stamps) -> tuple[pa.RecordBatch, Stamps]:
+        """Return the rows for which the predicates are true."""
+        chosen = _batch(_frame(data).select(nw.all_horizontal(*self.predicates, ignore_nulls=False)))
+        chosen_or_null: Any = chosen.column(0)
+        mask = chosen_or_null.fill_null(False)
+        kept = data.filter(mask)
+        if stamps is None or kept.num_rows == data.num_rows:
+            return kept, stamps
+        return kept, as_array(as_numpy(stamps)[mask.to_numpy(zero_copy_only=False)])
+
+
+@dataclass(frozen=True)
+class Drop(Transform):
+    """All columns but some."""
+
+    names: tuple[str, ...]
+    word: ClassVar[str] = "drop"
+
+    def apply(self, data: pa.RecordBatch, stamps: Stamps) -> tuple[pa.RecordBatch, Stamps]:
+        """Return the other columns."""
+        return data.select([name for name in data.schema.names if name not in self.names]), stamps
+
+
+@dataclass(frozen=True)
+class Rename(Transform):
+    """The same columns under other names."""
+
+    names: tuple[tuple[str, str], ...]
+    word: ClassVar[str] = "rename"
+
+    def apply(self, data: pa.RecordBatch, stamps: Stamps) -> tuple[pa.RecordBatch, Stamps]:
+        """Return the columns under their new names."""
+        new = dict(self.names)
+        return data.rename_columns([new.get(name, name) for name in data.schema.names]), stamps
+
+
+@dataclass(frozen=True)
+class Explode(Transform):
+    """A row for each element of a list column. A row whose list is empty or null gives none, as in Spark."""
+
+    name: str
+    word: ClassVar[str] = "explode"
+
+    def apply(self, data: pa.RecordBatch, stamps: Stamps) -> tuple[pa.RecordBatch, Stamps]:
+        """Return a row for each element."""
+        lists = data.column(self.name)
+        parents = pc.list_parent_indices(lists)
+        at = data.schema.get_field_index(self.name)
+        rows = data.remove_column(at).take(parents) if data.num_columns > 1 else None
+        arrays = [] if rows is None else list(rows.columns)
+        arrays.insert(at, pc.list_flatten(lists))
+        names = data.schema.names
+        out = pa.RecordBatch.from_arrays(arrays, names=names)
+        if stamps is None:
+            return out, None
+        return out, as_array(as_numpy(stamps)[np.asarray(parents.to_numpy())])
+
+
+@dataclass(frozen=True)
+class Unnest(Transform):
+    """The fields of a struct column as columns, in its place."""
+
+    name: str
+    word: ClassVar[str] = "unnest"
+
+    def apply(self, data: pa.RecordBatch, stamps: Stamps) -> tuple[pa.RecordBatch, Stamps]:
+        """Return the fields in the place of the struct."""
+        arrays, names = [], []
+        for name, column in zip(data.schema.names, data.columns, strict=True):
+            if name == self.name:
+                struct: Any = column
+                arrays += struct.flatten()
+                names += [struct.type.field(i).name for i in range(struct.type.num_fields)]
+            else:
+                arrays.append(column)
+                names.append(name)
+        return pa.RecordBatch.from_arrays(arrays, names=names), stamps
+
+
+@dataclass(frozen=True)
+class MapBatches(Transform):
+    """Rows that a user's function makes of a batch of rows.
+
+    Attributes:
+        fn: the function, of what ``given`` says.
+        given: ``arrow``, ``table``, ``pandas``, ``polars`` or ``narwhals``.
+        step: name of the step, for messages.
+    """
+
+    fn: Callable[[Any], Any]
+    given: str
+    step: str
+    word: ClassVar[str] = "map_batches"
+
+    def apply(self, data: pa.RecordBatch, stamps: Stamps) -> tuple[pa.RecordBatch, Stamps]:
+        """Return the rows that the function makes. Raises FunctionContractError: no rows, or not as many."""
+        made = _as_batch(self.fn(_GIVEN[self.given](data)), self.step)
+        if stamps is not None and made.num_rows != data.num_rows:
+            raise FunctionContractError(
+                f"the function of step {self.step!r} returned {made.num_rows} rows for {data.num_rows}, so that "
+                "it cannot be told which event times they have: return as many, or assign event time after it"
+            )
+        return made, stamps
+
+
+def _polars(data: pa.RecordBatch) -> Any:
+    import polars as pl
+
+    return pl.from_arrow(data)
+
+
+_GIVEN: Final[dict[str, Callable[[pa.RecordBatch], Any]]] = {
+    "arrow": lambda data: data,
+    "table": lambda data: pa.Table.from_batches([data]),
+    "pandas": lambda data: data.to_pandas(),
+    "polars": _polars,
+    "narwhals": _frame,
+}
+
+
+def _as_batch(made: Any, step: str) -> pa.RecordBatch:
+    if isinstance(made, pa.RecordBatch):
+        return made
+    if isinstance(made, nw.DataFrame):
+        made = made.to_native()
+    if isinstance(made, pa.Table):
+        return as_one(made)
+    if type(made).__module__.partition(".")[0] == "pandas" and hasattr(made, "columns"):
+        return pa.RecordBatch.from_pandas(made, preserve_index=False)
+    if hasattr(made, "__arrow_c_stream__"):
+        return as_one(pa.table(made))
+    raise FunctionContractError(
+        f"the function of step {step!r} returned {made!r:.100} ({type(made).__name__}); it must return a "
+        "RecordBatch, a Table, or a frame of pandas, Polars or Narwhals"
+    )

@@ -1,0 +1,1 @@
+"""Operators of streams in columns."""

@@ -1,0 +1,84 @@
+"""Operators between records and columns."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import pyarrow as pa
+
+from sluiceway.columns.rows import Encoder, decoder
+from sluiceway.columns.schemas import shown
+from sluiceway.elements import ROWS_PER_RECORD, Batch
+from sluiceway.errors import FunctionContractError
+from sluiceway.operators.base import Operator
+from sluiceway.operators.context import OperatorContext
+from sluiceway.steps.columns import ToColumnsStep, ToRecordsStep
+
+__all__ = ["ToColumnsOperator", "ToRecordsOperator"]
+
+
+class ToColumnsOperator(Operator):
+    """Operator that makes columns of records."""
+
+    def __init__(self, context: OperatorContext) -> None:
+        super().__init__(context)
+        step = context.node.step
+        assert isinstance(step, ToColumnsStep)
+        self._schema = step.schema
+        self._encode = Encoder(step.schema, self.step_name).encode
+        self._of_batches = step.batches
+        self._rows = context.settings.batch_size * ROWS_PER_RECORD
+
+    def process(self, batch: Batch[Any]) -> None:
+        """Emit the columns of the records."""
+        if self._of_batches:
+            for at, data in enumerate(batch.values):
+                stamp = None if batch.timestamps is None else batch.timestamps[at]
+                self._emit(self._checked(data), None if stamp is None else array("q", [stamp]) * data.num_rows)
+        else:
+            stamps = None if batch.timestamps is None else array("q", batch.timestamps)
+            self._emit(self._encode(batch.values), stamps)
+
+    def _checked(self, data: Any) -> Any:
+        schema = getattr(data, "schema", None)
+        if schema is None or not schema.equals(self._schema):
+            raise FunctionContractError(
+                f"step {self.step_name!r} expects record batches with the columns {shown(self._schema)}, and was "
+                f"given {data!r:.200}"
+            )
+        return data
+
+    def _emit(self, data: Any, stamps: Any) -> None:
+        rows, most = data.num_rows, self._rows
+        for start in range(0, rows, most):
+            part = data if rows <= most else data.slice(start, most)
+            self.output.emit(Batch.of_columns(part, None if stamps is None else stamps[start : start + most]))
+
+
+class ToRecordsOperator(Operator):
+    """Operator that makes records of columns."""
+
+    def __init__(self, context: OperatorContext) -> None:
+        super().__init__(context)
+        step = context.node.step
+        assert isinstance(step, ToRecordsStep)
+        self._decode = (
+            None if step.record_type is pa.RecordBatch else decoder(step.record_type, step.schema, self.step_name)
+        )
+        self._size = context.settings.batch_size
+
+    def process(self, batch: Batch[Any]) -> None:
+        """Emit the rows as records, as many at a time as a batch of records has; or as one record batch."""
+        assert batch.columns is not None
+        if self._decode is None:
+            stamp = None if batch.timestamps is None else [batch.timestamps[-1]]
+            self.output.emit(Batch([batch.columns], stamp))
+            return
+        rows, size = len(batch), self._size
+        for start in range(0, rows, size):
+            part = batch.part(start, start + size)
+            stamps = part.timestamps
+            assert part.columns is not None
+            values = self._decode(part.columns)
+            self.output.emit(Batch(values, None if stamps is None else list(stamps)))

@@ -1,0 +1,68 @@
+"""Steps of streams in columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from sluiceway.elements import Columns
+from sluiceway.steps.base import Step
+
+__all__ = ["ColumnStep", "ColumnTransformStep", "ToColumnsStep", "ToRecordsStep"]
+
+
+@dataclass(frozen=True)
+class ColumnStep(Step):
+    """Base of steps that emit columns.
+
+    Attributes:
+        schema: the columns that come out, a ``pyarrow.Schema``.
+    """
+
+    schema: Any
+
+    def output_type(self, *entering: Any) -> Any:
+        """Columns: rows that nobody can change."""
+        return Columns
+
+    def wanted_types(self, port: int = 0) -> list[Any]:
+        """None: columns have a schema."""
+        return []
+
+
+@dataclass(frozen=True)
+class ToColumnsStep(ColumnStep):
+    """Columns of records.
+
+    Attributes:
+        batches: whether each record is a ``pyarrow.RecordBatch`` of the schema, whose rows come out.
+    """
+
+    batches: bool = False
+    kind: ClassVar[str] = "to_columns"
+
+
+@dataclass(frozen=True)
+class ColumnTransformStep(ColumnStep):
+    """A transform of columns that keeps no state: see :mod:`sluiceway.columns.transforms`."""
+
+    transform: Any
+    kind: ClassVar[str] = "columns"
+
+
+@dataclass(frozen=True)
+class ToRecordsStep(Step):
+    """Records of columns.
+
+    Attributes:
+        schema: the columns that go in.
+        record_type: class of the records; None: dicts.
+    """
+
+    schema: Any
+    record_type: Any = None
+    kind: ClassVar[str] = "to_records"
+
+    def output_type(self, *entering: Any) -> Any:
+        """The class of the records."""
+        return dict[str, Any] if self.record_type is None else self.record_type

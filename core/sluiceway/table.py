@@ -1,0 +1,14 @@
+"""Streams in columns: rows with a schema, held in Arrow, that expressions work on a batch at a time.
+
+A :class:`TableStream` comes from :meth:`sluiceway.Pipeline.table`, or from records by
+:meth:`sluiceway.DataStream.to_columns`, and becomes records again by :meth:`TableStream.to_records`. Both kinds of
+step stand in one pipeline, share tasks, checkpoints and event time.
+
+Expressions are those of Narwhals: ``col``, ``lit`` and ``when`` here are its own functions.
+"""
+
+from __future__ import annotations
+
+from sluiceway.api.table.stream import Expression, TableStream, col, lit, when
+
+__all__ = ["Expression", "TableStream", "col", "lit", "when"]

@@ -1,0 +1,175 @@
+"""Streams in columns: equal to the same program on records, at any batch size and parallelism."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from sluiceway import Pipeline, WatermarkStrategy
+from sluiceway.errors import FunctionContractError, GraphError
+from sluiceway.table import TableStream, col, lit, when
+from sluiceway.windows import TumblingEventTimeWindows
+
+
+@dataclass
+class Order:
+    user: str
+    price: float
+    count: int
+    note: str | None = None
+
+
+_ORDERS = [Order(f"u{n % 7}", n / 4, n, None if n % 3 else f"n{n}") for n in range(500)]
+_BOUNDED = WatermarkStrategy.for_bounded_out_of_orderness("1s")
+
+
+def _table() -> Any:
+    return pa.Table.from_pylist([{**vars(o), "at": o.count * 10} for o in _ORDERS])
+
+
+def _program(stream: TableStream) -> TableStream:
+    return (
+        stream.with_columns(total=col("price") * col("count"))
+        .filter(col("total") > 100, col("count") % 2 == 0)
+        .select("user", "total", size=when(col("total") > 5000).then(lit("big")).otherwise(lit("small")))
+    )
+
+
+_WANTED = [
+    {"user": o.user, "total": o.price * o.count, "size": "big" if o.price * o.count > 5000 else "small"}
+    for o in _ORDERS
+    if o.price * o.count > 100 and o.count % 2 == 0
+]
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 1}, {"chaining": False}, {"parallelism": 3}])
+def test_expressions_give_what_functions_of_records_give(options: dict[str, Any]) -> None:
+    rows = _program(Pipeline().table(_table())).to_arrow(**options).to_pylist()
+    order = {"key": lambda row: row["total"]}
+    assert sorted(rows, **order) == sorted(_WANTED, **order)
+
+
+def test_columns_travel_between_workers() -> None:
+    rows = _program(Pipeline().table(_table()).rebalance()).rebalance().select("total").to_arrow(workers=2)
+    assert sorted(rows["total"].to_pylist()) == sorted(row["total"] for row in _WANTED)
+
+
+def test_records_become_columns_and_records_again() -> None:
+    flow = Pipeline()
+    orders = flow.from_collection(_ORDERS).to_columns()
+    assert orders.schema.field("note").nullable
+    assert not orders.schema.field("price").nullable
+    seen = orders.to_records(Order).collect()
+    flow.run(batch_size=7)
+    assert seen == _ORDERS
+
+
+class Total(NamedTuple):
+    user: str
+    total: float
+
+
+def test_a_function_gets_objects_of_the_class_that_it_is_annotated_with() -> None:
+    def shown(total: Total) -> str:
+        assert type(total) is Total
+        return f"{total.user}:{total.total}"
+
+    flow = Pipeline()
+    texts = _program(flow.table(_table())).map(shown).collect()
+    flow.run()
+    assert texts == [f"{row['user']}:{row['total']}" for row in _WANTED]
+
+
+def test_a_row_that_is_changed_is_no_other_consumers_row() -> None:
+    def change(row: dict[str, Any]) -> None:
+        row["user"] = "changed"
+
+    flow = Pipeline()
+    table = flow.table(_table()).select("user")
+    table.to_records().map(change).print()
+    other = table.collect()
+    flow.run()
+    assert {row["user"] for row in other} == {f"u{n}" for n in range(7)}
+
+
+def test_event_time_from_a_column_drives_windows_of_records() -> None:
+    results = []
+    for in_columns in (True, False):
+        flow = Pipeline()
+        if in_columns:
+            strategy = _BOUNDED.with_timestamp_column("at")
+            stream: Any = flow.table(_table(), watermark_strategy=strategy).filter(col("count") > 10).to_records()
+        else:
+            strategy = _BOUNDED.with_timestamp_assigner(lambda row: row["at"])
+            rows = flow.from_collection(_table().to_pylist(), watermark_strategy=strategy)
+            stream = rows.filter(lambda row: row["count"] > 10)
+        seen = stream.key_by(lambda row: row["user"]).window(TumblingEventTimeWindows.of("1s")).count().collect()
+        flow.run()
+        results.append(sorted(seen))
+    assert results[0] == results[1] != []
+
+
+def test_lists_and_structs_become_rows_and_columns() -> None:
+    table = pa.table({"k": [1, 2, 3], "of": [[1, 2], [], None], "at": [{"x": 1, "y": 2}, None, {"x": 3, "y": 4}]})
+    exploded = Pipeline().table(table).explode("of").select("k", "of").to_arrow().to_pylist()
+    assert exploded == [{"k": 1, "of": 1}, {"k": 1, "of": 2}]
+    nested = Pipeline().table(table).unnest("at").drop("of").rename({"k": "key"}).to_arrow().to_pylist()
+    assert nested == [{"key": 1, "x": 1, "y": 2}, {"key": 2, "x": None, "y": None}, {"key": 3, "x": 3, "y": 4}]
+
+
+def test_a_function_of_batches_gets_the_frame_that_it_asks_for() -> None:
+
+    def doubled(frame: pd.DataFrame) -> pd.DataFrame:
+        assert isinstance(frame, pd.DataFrame)
+        return frame.assign(twice=frame["count"] * 2)
+
+    out = Pipeline().table(_table()).select("count").map_batches(doubled).to_arrow()
+    assert out["twice"].to_pylist() == [o.count * 2 for o in _ORDERS]
+
+
+def test_union_takes_streams_of_the_same_columns_alone() -> None:
+    flow = Pipeline()
+    one, other = flow.table(_table()).select("user"), flow.table(_table()).select("user")
+    assert one.union(other).to_arrow().num_rows == 2 * len(_ORDERS)
+    with pytest.raises(GraphError, match="count: int64"):
+        one.union(flow.table(_table()).select("count"))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (lambda t: t.select("usr"), "no column 'usr'; did you mean 'user'"),
+        (lambda t: t.filter(col("pric") > 1), "no column 'pric'; did you mean 'price'"),
+        (lambda t: t.filter(col("price").sum() > 1), "sum.. combines many rows"),
+        (lambda t: t.with_columns(x=col("price").shift(1)), "shift.. looks at other rows"),
+        (lambda t: t.with_columns(x=col("price").sum().over("user")), "sum.. combines many rows"),
+        (lambda t: t.select(col("price") * col("user")), "double, string"),
+        (lambda t: t.select(lit(1)), "only constants"),
+        (lambda t: t.explode("user"), "string, and no lists"),
+        (lambda t: t.to_records(Total), "field 'total'"),
+        (lambda t: t.assign_timestamps_and_watermarks(_BOUNDED.with_timestamp_column("user")), "string"),
+    ],
+)
+def test_mistakes_are_told_before_anything_runs(wrong: Any, says: str) -> None:
+    with pytest.raises(GraphError, match=says) as told:
+        wrong(Pipeline().table(_table()))
+    assert "test_table_stream.py:" in str(told.value)
+
+
+def test_a_record_that_does_not_fit_is_named_with_its_column() -> None:
+    flow = Pipeline()
+    flow.from_collection([{"a": 1}, {"a": "x"}]).to_columns(pa.schema([("a", pa.int64())])).print()
+    with pytest.raises(FunctionContractError, match=r"\{'a': 'x'\}.*column 'a' of type int64"):
+        flow.run()
+
+
+def test_a_row_without_an_event_time_is_an_error() -> None:
+    table = pa.table({"at": [1, None]})
+    flow = Pipeline()
+    flow.table(table, watermark_strategy=_BOUNDED.with_timestamp_column("at")).print()
+    with pytest.raises(FunctionContractError, match="column 'at' gives the event time and is null in 1 of 2"):
+        flow.run()
