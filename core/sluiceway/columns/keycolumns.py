@@ -1,0 +1,376 @@
+"""Key columns as words, which a hash table compares, and as the bytes whose hash says the key group.
+
+The hash of a row is :func:`sluiceway.keygroups.stable_hash` of the key that the same row has as a record: the
+value of the one column, or a tuple of those of several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from sluiceway.errors import UnstableKeyError
+from sluiceway.keygroups import stable_hash
+
+__all__ = ["LONGEST", "decimal_halves", "key_hashes", "numbers_of", "plain", "valid_of", "words_of"]
+
+LONGEST: Final = 63
+"""Bytes of a text that are compared as words; keys with a longer one are found in another way."""
+
+_compute: Any = pyarrow.compute
+
+Word = tuple[int, Any]
+"""Place of a word among those of its column, and the word of each row."""
+
+
+def plain(column: Any) -> Any:
+    """Return an array without chunks, dictionary or run-length encoding."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+        if isinstance(column, pa.ChunkedArray):
+            column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    while pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_run_end_encoded(column.type):
+        column = _compute.run_end_decode(column)
+    return column
+
+
+def valid_of(column: Any) -> Any:
+    """Return an array of bool that is False where the column is null; None where nothing is."""
+    if not column.null_count:
+        return None
+    return column.is_valid().to_numpy(zero_copy_only=False)
+
+
+def numbers_of(column: Any) -> Any:
+    """Return the values of a column of a type with a fixed width as a numpy array; those of nulls are 0 or False.
+
+    None for other types. Times are their counts of units since the epoch.
+    """
+    kind = column.type
+    if pa.types.is_boolean(kind):
+        if column.null_count:
+            column = column.fill_null(False)
+        return column.to_numpy(zero_copy_only=False)
+    if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
+        column = column.view(pa.int32() if kind.bit_width == 32 else pa.int64())
+    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        return None
+    if column.null_count:
+        column = column.fill_null(0)
+    return column.to_numpy(zero_copy_only=False)
+
+
+def words_of(column: Any, *, takes_nan: bool = False) -> Iterator[Word] | None:
+    """Return the words of a key column, equal for equal keys; None where it needs another way.
+
+    Word 0 tells nulls from others, and is only there where nulls are.
+
+    Args:
+        column: as :func:`plain` returns it.
+        takes_nan: True if NaN is a value equal to itself. Otherwise it raises UnstableKeyError.
+    """
+    kind = column.type
+    if pa.types.is_null(kind):
+        return iter([(0, np.ones(len(column), np.uint64))])
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return _text_words(column)
+    if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
+        return _text_words(column)
+    if pa.types.is_decimal128(kind):
+        return _decimal_words(column)
+    numbers = numbers_of(column)
+    return None if numbers is None else _number_words(column, numbers, takes_nan=takes_nan)
+
+
+def _number_words(column: Any, numbers: Any, *, takes_nan: bool) -> Iterator[Word]:
+    valid = valid_of(column)
+    if valid is not None:
+        yield 0, (~valid).astype(np.uint64)
+    if numbers.dtype.kind == "f":
+        numbers = numbers.astype(np.float64) + 0.0  # -0.0 is 0.0
+        if takes_nan:
+            numbers[np.isnan(numbers)] = np.nan
+        else:
+            _refuse_nan(numbers)
+        yield 1, numbers.view(np.uint64)
+    elif numbers.dtype == np.int64:
+        yield 1, numbers.view(np.uint64)
+    else:
+        yield 1, numbers.astype(np.uint64)
+
+
+def _refuse_nan(numbers: Any) -> None:
+    if np.isnan(numbers).any():
+        stable_hash(float("nan"))  # raises, with the message for records
+
+
+def _decimal_words(column: Any) -> Iterator[Word]:
+    valid = valid_of(column)
+    halves = decimal_halves(column)
+    if valid is not None:
+        yield 0, (~valid).astype(np.uint64)
+        halves = np.where(valid[:, None], halves, np.uint64(0))
+    yield 1, np.ascontiguousarray(halves[:, 0])
+    yield 2, np.ascontiguousarray(halves[:, 1])
+
+
+def decimal_halves(column: Any) -> Any:
+    """Return the low and the high 64 bits of each value of a decimal128 column; of nulls anything."""
+    data = column.buffers()[1]
+    if data is None:
+        return np.zeros((len(column), 2), np.uint64)
+    rows = np.frombuffer(data, "<u8").reshape(-1, 2)
+    return rows[column.offset : column.offset + len(column)]
+
+
+def text_bytes(column: Any) -> tuple[Any, Any, Any]:
+    """Return the start and the length of each text, of nulls 0, and the bytes of all, with eight more behind."""
+    large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
+    _, offsets, data = column.buffers()
+    if offsets is None or not len(column):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(8, np.uint8)
+    borders: Any = np.frombuffer(offsets, np.int64 if large else np.int32)
+    borders = borders[column.offset : column.offset + len(column) + 1]
+    low, high = int(borders[0]), int(borders[-1])
+    padded = np.zeros(high - low + 8, np.uint8)
+    if data is not None and high > low:
+        padded[: high - low] = np.frombuffer(data, np.uint8)[low:high]
+    starts = borders[:-1].astype(np.int64) - low
+    lengths = (borders[1:] - borders[:-1]).astype(np.int64)
+    valid = valid_of(column)
+    if valid is not None:
+        lengths *= valid
+    return starts, lengths, padded
+
+
+_MASKS: Final = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)
+
+
+def _text_words(column: Any) -> Iterator[Word] | None:
+    starts, lengths, padded = text_bytes(column)
+    longest = int(lengths.max()) if len(lengths) else 0
+    if longest > LONGEST:
+        return None
+    return _short_text_words(column, starts, lengths, padded, longest)
+
+
+def _short_text_words(column: Any, starts: Any, lengths: Any, padded: Any, longest: int) -> Iterator[Word]:
+    valid = valid_of(column)
+    if valid is not None:
+        yield 0, (~valid).astype(np.uint64)
+    # Eight bytes from any place on.
+    at = np.ndarray((len(padded) - 7,), "<u8", padded, strides=(1,))
+    # Seven bytes and the length, then eight at a time.
+    yield 1, (at[starts] & _MASKS[np.minimum(lengths, 7)]) | (lengths.astype(np.uint64) << np.uint64(56))
+    for number, begin in enumerate(range(7, longest, 8)):
+        left = np.clip(lengths - begin, 0, 8)
+        yield 2 + number, at[np.minimum(starts + begin, len(at) - 1)] & _MASKS[left]
+
+
+# ---- hashes -----------------------------------------------------------------------------------------------------
+
+
+def _crc_table() -> Any:
+    table = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        table = np.where(table & 1, table >> 1 ^ np.uint32(0xEDB88320), table >> 1).astype(np.uint32)
+    return table
+
+
+_TABLE: Final = _crc_table()
+
+
+def _tables_of_eight() -> list[Any]:
+    tables = [_TABLE]
+    for _ in range(7):
+        before = tables[-1]
+        tables.append(before >> 8 ^ _TABLE[before & 0xFF])
+    return tables
+
+
+_EIGHT: Final = _tables_of_eight()
+_START: Final = np.uint32(0xFFFFFFFF)
+_MODULUS: Final = (1 << 61) - 1
+_INFINITE: Final = 0x7FFFFFFFFFFFFFFF
+
+
+def _add_byte(register: Any, byte: Any) -> Any:
+    return register >> np.uint32(8) ^ _TABLE[(register ^ byte) & np.uint32(0xFF)]
+
+
+def _add_word(register: Any, words: Any) -> Any:
+    mixed = (words ^ register.astype(np.uint64)).astype("<u8").view(np.uint8).reshape(-1, 8)
+    result = _EIGHT[7][mixed[:, 0]]
+    for number in range(1, 8):
+        result = result ^ _EIGHT[7 - number][mixed[:, number]]
+    return result
+
+
+class _Part:
+    """Encoding of a key column, without nulls: its lengths, and how it is added to a register of the CRC."""
+
+    def __init__(self, length: Any) -> None:
+        self.length = length
+
+    def add(self, register: Any) -> Any:
+        raise NotImplementedError
+
+
+class _WordPart(_Part):
+    """A tag, a word, and for times the ninth byte, of the sign."""
+
+    def __init__(self, tag: bytes, words: Any, ninth: Any = None) -> None:
+        super().__init__(9 if ninth is None else 10)
+        self._tag, self._words, self._ninth = tag[0], words, ninth
+
+    def add(self, register: Any) -> Any:
+        register = _add_word(_add_byte(register, np.uint32(self._tag)), self._words)
+        return register if self._ninth is None else _add_byte(register, self._ninth)
+
+
+class _TextPart(_Part):
+    def __init__(self, tag: bytes, column: Any) -> None:
+        self._starts, lengths, self._bytes = text_bytes(column)
+        super().__init__(lengths + 1)
+        self._tag = tag[0]
+
+    def add(self, register: Any) -> Any:
+        register = _add_byte(register, np.uint32(self._tag))
+        # Rows that have no more bytes leave the loop.
+        rows = np.arange(len(register))
+        lengths, position = self.length - 1, 0
+        while True:
+            rows = rows[lengths[rows] > position]
+            if not len(rows):
+                return register
+            found = self._bytes[self._starts[rows] + position].astype(np.uint32)
+            register[rows] = _add_byte(register[rows], found)
+            position += 1
+
+
+def _residues(numbers: Any) -> Any:
+    """Return numbers modulo the prime of :mod:`sluiceway.keygroups`, or its constants for infinities."""
+    if numbers.dtype.kind == "b":
+        return numbers.astype(np.uint64)
+    if numbers.dtype.kind == "u":
+        return numbers.astype(np.uint64) % np.uint64(_MODULUS)
+    if numbers.dtype.kind == "i":
+        return (numbers.astype(np.int64) % np.int64(_MODULUS)).view(np.uint64)
+    numbers = numbers.astype(np.float64)
+    _refuse_nan(numbers)
+    finite = np.isfinite(numbers)
+    fraction, exponent = np.frexp(np.where(finite, numbers, 0.0))
+    whole = np.abs(np.ldexp(fraction, 53)).astype(np.uint64)
+    # 2**61 is 1, so a power of two turns the 61 bits round.
+    turn = ((exponent.astype(np.int64) - 53) % 61).astype(np.uint64)
+    turned = (whole << turn & np.uint64(_MODULUS)) | whole >> (np.uint64(61) - turn)
+    turned = np.where((numbers < 0) & (turned != 0), np.uint64(_MODULUS) - turned, turned)
+    infinite = np.where(numbers > 0, np.uint64(_INFINITE), np.uint64(0xFFFFFFFFFFFFFFFF))
+    return np.where(finite, turned, infinite)
+
+
+_TO_MICROSECONDS: Final = {"s": 1_000_000, "ms": 1000, "us": 1}
+
+
+def _microseconds(kind: Any, numbers: Any) -> Any:
+    if kind.unit != "ns":
+        return numbers.astype(np.int64) * _TO_MICROSECONDS[kind.unit]
+    if (numbers % 1000).any():
+        raise UnstableKeyError(
+            f"a column of type {kind} cannot be a key where it has fractions of a microsecond, which Python's "
+            "times do not have. Cast it to microseconds before key_by()"
+        )
+    return numbers // 1000
+
+
+def _part(column: Any) -> _Part | None:
+    """Return the encoding of a column; None where its values have to be encoded one by one."""
+    kind: Any = column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return _TextPart(b"s", column)
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return _TextPart(b"b", column)
+    numbers = numbers_of(column)
+    if numbers is None:
+        return None
+    if not pa.types.is_temporal(kind):
+        return _WordPart(b"n", _residues(numbers))
+    if pa.types.is_date(kind):
+        tag = b"y"
+        days = numbers if pa.types.is_date32(kind) else numbers // 86_400_000
+        signed = days.astype(np.int64) + 719_163  # the ordinal of 1970-01-01
+    else:
+        is_stamp = pa.types.is_timestamp(kind)
+        tag = (
+            (b"z" if getattr(kind, "tz", None) else b"l")
+            if is_stamp
+            else b"r"
+            if pa.types.is_duration(kind)
+            else b"m"
+        )
+        signed = _microseconds(kind, numbers)
+    return _WordPart(tag, signed.view(np.uint64), np.where(signed < 0, np.uint32(255), np.uint32(0)))
+
+
+def key_hashes(columns: Sequence[Any]) -> Any:
+    """Return the stable hash of each row's key, as an array of uint32.
+
+    Args:
+        columns: arrays of one length, as :func:`plain` returns them.
+
+    Raises:
+        UnstableKeyError: a key is NaN, or of a type that has no stable hash.
+    """
+    parts = [_part(column) if not pa.types.is_null(column.type) else _WordPart(b"0", None) for column in columns]
+    if None in parts:
+        values = [column.to_pylist() for column in columns]
+        keys = values[0] if len(values) == 1 else zip(*values, strict=True)
+        return np.fromiter(map(stable_hash, keys), np.uint32, len(columns[0]))
+    count = len(columns[0])
+    register = np.full(count, _START, np.uint32)
+    if len(columns) == 1:
+        register = _add(register, columns[0], parts[0], framed=False)
+    else:
+        register = np.full(count, crc32(b"t") ^ 0xFFFFFFFF, np.uint32)
+        for column, part in zip(columns, parts, strict=True):
+            register = _add(register, column, part, framed=True)
+    hashes = ~register
+    hashes ^= hashes >> np.uint32(16)
+    hashes *= np.uint32(0x85EBCA6B)
+    hashes ^= hashes >> np.uint32(13)
+    hashes *= np.uint32(0xC2B2AE35)
+    hashes ^= hashes >> np.uint32(16)
+    return hashes
+
+
+def _add(register: Any, column: Any, part: Any, *, framed: bool) -> Any:
+    valid = valid_of(column)
+    nulls = register
+    if framed and valid is not None:
+        nulls = _add_length(register, 1)
+    if pa.types.is_null(column.type):
+        return _add_byte(nulls, np.uint32(ord("0")))
+    if framed:
+        register = _add_length(register, part.length)
+    added = part.add(register)
+    if valid is None:
+        return added
+    return np.where(valid, added, _add_byte(nulls, np.uint32(ord("0"))))
+
+
+def _add_length(register: Any, length: Any) -> Any:
+    for shift in (0, 8, 16, 24):
+        register = _add_byte(
+            register,
+            np.uint32(length >> shift & 0xFF)
+            if isinstance(length, int)
+            else (length >> shift & 0xFF).astype(np.uint32),
+        )
+    return register

@@ -1,0 +1,175 @@
+"""Dense numbers for the keys of a subtask, their key groups, and the keys themselves as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from sluiceway.columns.keycolumns import key_hashes, plain, words_of
+from sluiceway.columns.wordtable import WordTable
+from sluiceway.errors import UnstableKeyError
+from sluiceway.keygroups import stable_hash
+
+__all__ = ["KeyIds", "check_key_type", "key_groups_of_rows"]
+
+_CHUNKS: Final = 64
+"""Pieces of the keys' columns that are put together when there are more."""
+
+
+def check_key_type(name: str, kind: Any) -> None:
+    """Check that a column may be part of a key. Raises UnstableKeyError with the column and its type."""
+    while pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        kind = kind.value_type
+    if pa.types.is_nested(kind) or pa.types.is_interval(kind) or isinstance(kind, pa.BaseExtensionType):
+        raise UnstableKeyError(
+            f"column {name!r} is of type {kind}, which cannot be a key: lists, structs and maps can be changed, "
+            "and have no hash. Make columns of the fields of a struct, with unnest(), and key by these"
+        )
+
+
+def key_groups_of_rows(columns: Sequence[Any], max_parallelism: int) -> Any:
+    """Return the key group of each row: that of the same row as a record.
+
+    Args:
+        columns: the key columns.
+        max_parallelism: number of key groups.
+
+    Returns:
+        an array of int32. Raises UnstableKeyError as :func:`sluiceway.keygroups.stable_hash` does.
+    """
+    return (key_hashes(list(map(plain, columns))) % np.uint32(max_parallelism)).astype(np.int32)
+
+
+class KeyIds:
+    """Numbers the keys of a subtask from 0, in the order of their first appearance.
+
+    Keys of any type that :func:`check_key_type` allows. Most types are compared as words in numpy; keys with texts
+    longer than 63 bytes and the like go through a dict, slower. Not for use from several threads.
+
+    Args:
+        types: the Arrow types of the key columns.
+        max_parallelism: number of key groups.
+        takes_nan: True if NaN is one value, equal to itself: for values that are no keys.
+    """
+
+    def __init__(self, types: Sequence[Any], max_parallelism: int = 1, *, takes_nan: bool = False) -> None:
+        self._takes_nan = takes_nan
+        self.types = tuple(types)
+        self.max_parallelism = max_parallelism
+        self._table: WordTable | None = WordTable(0)
+        # Place in the table of each word that a column has had so far.
+        self._places: dict[tuple[int, int], int] = {}
+        self._numbers: dict[Any, int] = {}
+        self._groups = np.zeros(0, np.int32)
+        self._chunks: list[list[Any]] = [[] for _ in types]
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def find(self, columns: Sequence[Any]) -> Any:
+        """Return the number of each row's key, as an array of int64; new keys get the next ones.
+
+        Raises:
+            UnstableKeyError: a key is NaN.
+        """
+        columns = list(map(plain, columns))
+        if not len(columns[0]):
+            return np.zeros(0, np.int64)
+        found = self._find_words(columns) if self._table is not None else None
+        numbers, new = self._find_objects(columns) if found is None else found
+        if len(new):
+            self._append([column.take(pa.array(new)) for column in columns])
+        return numbers
+
+    def groups(self) -> Any:
+        """Return the key group of each number, as an array of int32 that must not be changed."""
+        if len(self._groups) < self._size:
+            done = len(self._groups)
+            rest = [column.slice(done) for column in self.columns()]
+            self._groups = np.concatenate([self._groups, key_groups_of_rows(rest, self.max_parallelism)])
+        return self._groups
+
+    def columns(self, numbers: Any = None) -> list[Any]:
+        """Return the key columns, of all keys by number, or of an array of numbers."""
+        for index, chunks in enumerate(self._chunks):
+            if len(chunks) > 1:
+                self._chunks[index] = [pa.concat_arrays(chunks)]
+        columns = [
+            chunks[0] if chunks else pa.array([], t) for chunks, t in zip(self._chunks, self.types, strict=True)
+        ]
+        if numbers is None:
+            return columns
+        taken = pa.array(numbers)
+        return [column.take(taken) for column in columns]
+
+    def retain(self, live: Any) -> Any:
+        """Forget keys, and number the others anew in the same order.
+
+        Args:
+            live: array of bool by number.
+
+        Returns:
+            the new number by old number; -1 for those forgotten.
+        """
+        kept = np.flatnonzero(live)
+        if self._table is not None:
+            renumbered = self._table.retain(live)
+        else:
+            renumbered = np.full(self._size, -1, np.int64)
+            renumbered[kept] = np.arange(len(kept))
+            self._numbers = {k: int(renumbered[n]) for k, n in self._numbers.items() if renumbered[n] >= 0}
+        columns = self.columns(kept)
+        self._groups = self._groups[kept[kept < len(self._groups)]]
+        self._chunks = [[column] for column in columns]
+        self._size = len(kept)
+        return renumbered
+
+    def _append(self, columns: Sequence[Any]) -> None:
+        for chunks, column, kind in zip(self._chunks, columns, self.types, strict=True):
+            chunks.append(column if column.type == kind else column.cast(kind))
+            # Put together in powers, so that each key is copied a few times only.
+            while len(chunks) > 1 and len(chunks[-1]) * 2 > len(chunks[-2]):
+                later = chunks.pop()
+                chunks[-1] = pa.concat_arrays([chunks[-1], later])
+        self._size += len(columns[0])
+
+    def _find_words(self, columns: Sequence[Any]) -> tuple[Any, Any] | None:
+        table, places = self._table, self._places
+        assert table is not None
+        row: dict[int, Any] = {}
+        for index, column in enumerate(columns):
+            words = words_of(column, takes_nan=self._takes_nan)
+            if words is None:
+                self._leave_words()
+                return None
+            for number, word in words:
+                row[places.setdefault((index, number), len(places))] = word
+        missing = np.zeros(len(columns[0]), np.uint64) if len(row) < len(places) else None
+        return table.find([row.get(place, missing) for place in range(len(places))])
+
+    def _leave_words(self) -> None:
+        """Find keys through a dict from now on."""
+        self._table = None
+        self._numbers = (
+            {key: number for number, key in enumerate(self._objects(self.columns()))} if self._size else {}
+        )
+
+    @staticmethod
+    def _objects(columns: Sequence[Any]) -> list[Any]:
+        values = [column.to_pylist() for column in columns]
+        return values[0] if len(values) == 1 else list(zip(*values, strict=True))
+
+    def _find_objects(self, columns: Sequence[Any]) -> tuple[Any, Any]:
+        known, new, found = self._numbers, [], []
+        for row, key in enumerate(self._objects(columns)):
+            number = known.get(key)
+            if number is None:
+                stable_hash(key)  # refuses NaN
+                number = known[key] = len(known)
+                new.append(row)
+            found.append(number)
+        return np.array(found, np.int64), np.array(new, np.int64)

@@ -1,0 +1,253 @@
+"""Accumulators that keep several values per position: distinct ones, the greatest, and quantile sketches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from sluiceway.columns.accumulators import Accumulator, Arrays, Values, flat, lists_of, result_array, struct_of
+from sluiceway.columns.keys import KeyIds
+from sluiceway.columns.wordtable import WordTable
+
+__all__ = ["Distinct", "Greatest", "Sketch"]
+
+_SHIFT: Final = np.int64(32)
+_LOW: Final = np.uint64(0xFFFFFFFF)
+
+
+def _paired(at: Any, numbers: Any) -> Any:
+    """Return position and number as one word."""
+    return ((at << _SHIFT) | numbers).view(np.uint64)
+
+
+def _apart(words: Any) -> tuple[Any, Any]:
+    """Return positions and numbers of words."""
+    return (words >> np.uint64(32)).astype(np.int64), (words & _LOW).astype(np.int64)
+
+
+def _valid_rows(at: Any, values: Values) -> tuple[Any, Any]:
+    """Return positions and values, as an Arrow array, of the rows that are not null."""
+    return (at, values.array) if values.valid is None else (at[values.valid], values.array.drop_null())
+
+
+class Distinct(Accumulator):
+    """Numbers of distinct values. NaN is one value; 0.0 and -0.0 are one.
+
+    Args:
+        kind: type of the column.
+    """
+
+    def __init__(self, kind: Any) -> None:
+        self._ids = KeyIds([kind], takes_nan=True)
+        self._pairs = WordTable()
+        self._counts = Arrays(count=np.int64(0))
+
+    def resize(self, size: int) -> None:
+        """Have at least ``size`` positions."""
+        self._counts.resize(size)
+
+    def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
+        """Add rows."""
+        self._add(*_valid_rows(at, columns[0]))
+
+    def _add(self, at: Any, array: Any) -> None:
+        if not len(at):
+            return
+        _, new = self._pairs.find([_paired(at, self._ids.find([array]))])
+        np.add.at(self._counts["count"], at[new], 1)
+
+    def merge(self, at: Any, other: Distinct) -> None:
+        """Add other accumulators."""
+        positions, numbers = _apart(other._pairs.words()[0])
+        if len(positions):
+            self._add(at[positions], other._ids.columns(numbers)[0])
+
+    def result(self, count: int) -> Any:
+        """Return the results."""
+        return pa.array(self._counts["count"][:count])
+
+    def state(self, count: int) -> Any:
+        """Return the accumulators."""
+        positions, numbers = _apart(self._pairs.words()[0])
+        order = positions.argsort(kind="stable")
+        return lists_of(positions[order], self._ids.columns(numbers[order])[0], count)
+
+    def restore(self, at: Any, state: Any) -> None:
+        """Set empty accumulators."""
+        where, values = flat(state)
+        self._add(at[where], values)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the arrays, in bytes."""
+        kept = sum(column.nbytes for column in self._ids.columns())
+        return int(self._pairs.nbytes + kept) + int(self._counts["count"].nbytes)
+
+
+class Greatest(Accumulator):
+    """The ``k`` greatest values, in descending order; NaN is greater than any number.
+
+    Args:
+        kind: type of the column, one with numbers.
+        k: how many.
+    """
+
+    def __init__(self, kind: Any, k: int) -> None:
+        self._kind, self._k = kind, k
+        empty = Values(pa.array([], kind)).numbers
+        self._at: list[Any] = [np.zeros(0, np.int64)]
+        self._numbers: list[Any] = [empty]
+        self._kept = self._waiting = 0
+
+    def resize(self, size: int) -> None:
+        """Have at least ``size`` positions."""
+
+    def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
+        """Add rows."""
+        values = columns[0]
+        if values.valid is None:
+            self._add(at, values.numbers)
+        else:
+            self._add(at[values.valid], values.numbers[values.valid])
+
+    def _add(self, at: Any, numbers: Any) -> None:
+        self._at.append(at)
+        self._numbers.append(numbers)
+        self._waiting += len(at)
+        if self._waiting > max(1 << 14, self._kept):
+            self._compact()
+
+    def _compact(self) -> tuple[Any, Any]:
+        """Drop all but the greatest; return positions and numbers, in ascending order."""
+        at, numbers = np.concatenate(self._at), np.concatenate(self._numbers)
+        order = np.lexsort((numbers, at))  # NaN behind all others
+        at, numbers = at[order], numbers[order]
+        # How many of the same position follow.
+        ends = np.searchsorted(at, at, side="right")
+        kept = ends - np.arange(len(at)) <= self._k
+        at, numbers = at[kept], numbers[kept]
+        self._at, self._numbers = [at], [numbers]
+        self._kept, self._waiting = len(at), 0
+        return at, numbers
+
+    def merge(self, at: Any, other: Greatest) -> None:
+        """Add other accumulators."""
+        positions, numbers = other._compact()
+        self._add(at[positions], numbers)
+
+    def result(self, count: int) -> Any:
+        """Return the results."""
+        at, numbers = self._compact()
+        reverse = np.lexsort((-np.arange(len(at)), at))
+        return lists_of(at, result_array(numbers[reverse], self._kind, None), count)
+
+    def state(self, count: int) -> Any:
+        """Return the accumulators."""
+        return self.result(count)
+
+    def restore(self, at: Any, state: Any) -> None:
+        """Set empty accumulators."""
+        where, values = flat(state)
+        self._add(at[where], Values(values).numbers)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the arrays, in bytes."""
+        return sum(array.nbytes for array in (*self._at, *self._numbers))
+
+
+_ZERO: Final = 1 << 31
+_OFFSET: Final = 1 << 24
+_INFINITE: Final = 1 << 28
+_NAN: Final = 1 << 29
+
+
+class Sketch(Accumulator):
+    """Quantiles with a relative error, from counts of values by the logarithm of their size.
+
+    A sketch does not depend on the order of the values, and sketches merge without loss (Ch. Masson et al.,
+    "DDSketch", PVLDB 12(12), 2019).
+
+    Args:
+        q: the quantile, from 0 to 1.
+        accuracy: the largest relative error, above 0 and below 1.
+    """
+
+    def __init__(self, q: float, accuracy: float) -> None:
+        self._q = q
+        self._gamma = (1 + accuracy) / (1 - accuracy)
+        self._pairs = WordTable()
+        self._counts = Arrays(count=np.int64(0))
+
+    def resize(self, size: int) -> None:
+        """Have at least ``size`` positions."""
+
+    def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
+        """Add rows."""
+        at, array = _valid_rows(at, columns[0])
+        numbers = Values(array if pa.types.is_floating(array.type) else array.cast(pa.float64())).numbers
+        self._add(at, self._buckets(numbers.astype(np.float64)), 1)
+
+    def _buckets(self, numbers: Any) -> Any:
+        """Return the bucket of each number, in the order of the numbers, around ``_ZERO``."""
+        with np.errstate(all="ignore"):
+            sizes = np.ceil(np.log(np.abs(numbers)) / np.log(self._gamma)) + _OFFSET
+        sizes = np.where(numbers == 0, 0, np.where(np.isinf(numbers), _INFINITE, sizes))
+        sizes = np.where(np.isnan(numbers), _NAN, sizes).astype(np.int64)
+        return np.where(numbers < 0, -sizes, sizes) + _ZERO
+
+    def _add(self, at: Any, buckets: Any, counts: Any) -> None:
+        if not len(at):
+            return
+        numbers, _ = self._pairs.find([_paired(at, buckets)])
+        self._counts.resize(len(self._pairs))
+        np.add.at(self._counts["count"], numbers, counts)
+
+    def merge(self, at: Any, other: Sketch) -> None:
+        """Add other accumulators."""
+        positions, buckets = _apart(other._pairs.words()[0])
+        self._add(at[positions], buckets, other._counts["count"][: len(positions)])
+
+    def _sorted(self) -> tuple[Any, Any, Any]:
+        positions, buckets = _apart(self._pairs.words()[0])
+        order = np.lexsort((buckets, positions))
+        return positions[order], buckets[order], self._counts["count"][: len(positions)][order]
+
+    def result(self, count: int) -> Any:
+        """Return the results."""
+        at, buckets, counts = self._sorted()
+        if not len(at):
+            return pa.nulls(count, pa.float64())
+        reached = np.cumsum(counts)
+        begins = np.searchsorted(at, np.arange(count + 1))
+        before = np.concatenate([[0], reached])[begins]
+        totals = before[1:] - before[:-1]
+        rank = np.floor(self._q * np.maximum(totals - 1, 0)).astype(np.int64)
+        found = np.searchsorted(reached, before[:-1] + rank, side="right")
+        return pa.array(self._values(buckets[np.minimum(found, len(at) - 1)]), mask=totals == 0)
+
+    def _values(self, buckets: Any) -> Any:
+        signed = buckets - _ZERO
+        sizes = np.abs(signed)
+        with np.errstate(all="ignore"):
+            middle = 2 * np.exp((sizes - _OFFSET) * np.log(self._gamma)) / (self._gamma + 1)
+        middle = np.where(sizes == 0, 0.0, np.where(sizes == _INFINITE, np.inf, middle))
+        return np.where(sizes == _NAN, np.nan, np.sign(signed) * middle)
+
+    def state(self, count: int) -> Any:
+        """Return the accumulators."""
+        at, buckets, counts = self._sorted()
+        return lists_of(at, struct_of({"bucket": buckets, "count": counts}), count)
+
+    def restore(self, at: Any, state: Any) -> None:
+        """Set empty accumulators."""
+        where, values = flat(state)
+        self._add(at[where], values.field("bucket").to_numpy(), values.field("count").to_numpy())
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the arrays, in bytes."""
+        return self._pairs.nbytes + int(self._counts["count"].nbytes)

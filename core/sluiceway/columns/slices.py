@@ -1,0 +1,304 @@
+"""Aggregates of the keys of a subtask in slices of time: arrays by position, in the order of the keys' arrival.
+
+A key has a number in the subtask (:class:`~sluiceway.columns.keys.KeyIds`) and a position in each slice that it
+has rows in. Arrays have an element per position, so a slice needs memory for its own keys alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from sluiceway.columns.accumulators import Accumulator, Values
+from sluiceway.columns.aggregates import BoundAggregate
+from sluiceway.columns.keys import KeyIds
+from sluiceway.columns.wordtable import WordTable
+from sluiceway.errors import IncompatibleStateError
+
+__all__ = ["AggregateSlice", "Layout", "Positions", "forget_idle"]
+
+_FEW_KEYS: Final = 1 << 16
+"""Keys up to which a slice has an element for each key of the subtask."""
+
+_SPARSE: Final = 16
+"""Keys of the subtask for one of the slice from which the slice has a hash table of its own."""
+
+_IDLE: Final = 1 << 16
+"""Keys without rows in any slice that are kept in any case."""
+
+_METADATA: Final = b"sluiceway.aggregates"
+
+
+class Positions:
+    """Numbers the keys of a slice from 0, in the order of their arrival.
+
+    Args:
+        keys: the keys of the subtask.
+    """
+
+    def __init__(self, keys: KeyIds) -> None:
+        self._keys = keys
+        self._ids = np.zeros(64, np.int32)
+        self.size = 0
+        # Positions by key, or a table of the slice's own keys where these are few of many.
+        self._dense: Any = np.full(0, -1, np.int32)
+        self._sparse: WordTable | None = None
+
+    @property
+    def ids(self) -> Any:
+        """Number of the key at each position."""
+        return self._ids[: self.size]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the arrays, in bytes."""
+        sparse = 0 if self._sparse is None else self._sparse.nbytes
+        return int(self._ids.nbytes + self._dense.nbytes + sparse)
+
+    def find(self, ids: Any) -> Any:
+        """Return the position of each key; new ones get the next positions."""
+        known = len(self._keys)
+        is_dense = known <= _FEW_KEYS or known <= _SPARSE * self.size
+        if is_dense:
+            self._make_dense(known)
+            return self._find_dense(ids)
+        if self._sparse is None:
+            self._sparse = WordTable()
+            self._dense = np.full(0, -1, np.int32)
+            self._sparse.find([self.ids.astype(np.uint64)])
+        positions, new = self._sparse.find([ids.astype(np.uint64)])
+        self._append(ids[new])
+        return positions
+
+    def _make_dense(self, known: int) -> None:
+        if len(self._dense) >= known and self._sparse is None:
+            return
+        dense = np.full(known + known // 4, -1, np.int32)
+        dense[self.ids] = np.arange(self.size, dtype=np.int32)
+        self._dense, self._sparse = dense, None
+
+    def _find_dense(self, ids: Any) -> Any:
+        dense = self._dense
+        positions = dense.take(ids)
+        rows = np.flatnonzero(positions < 0)
+        if len(rows):
+            missing = ids[rows]
+            # The first row of a key stays, as it is written last.
+            marks = np.arange(len(rows), dtype=np.int32)
+            dense[missing[::-1]] = marks[::-1]
+            new = missing[dense.take(missing) == marks]
+            dense[new] = np.arange(self.size, self.size + len(new), dtype=np.int32)
+            positions[rows] = dense.take(missing)
+            self._append(new)
+        return positions.astype(np.int64)
+
+    def _append(self, ids: Any) -> None:
+        size = self.size + len(ids)
+        if size > len(self._ids):
+            grown = np.empty(max(size, len(self._ids) * 3 // 2), np.int32)
+            grown[: self.size] = self.ids
+            self._ids = grown
+        self._ids[self.size : size] = ids
+        self.size = size
+
+    def renumber(self, renumbered: Any) -> None:
+        """Take over new numbers of the keys.
+
+        Args:
+            renumbered: the new number by the old one.
+        """
+        self._ids = renumbered[self.ids].astype(np.int32)
+        self._dense, self._sparse = np.full(0, -1, np.int32), None
+
+
+class Layout:
+    """Columns of the state and of the results of an aggregation.
+
+    Args:
+        keys: names and types of the key columns.
+        aggregates: aggregates by the names of their results.
+        step: name of the step, for messages.
+    """
+
+    def __init__(self, keys: Mapping[str, Any], aggregates: Mapping[str, BoundAggregate], step: str) -> None:
+        self.keys = dict(keys)
+        self.aggregates = dict(aggregates)
+        self.step = step
+        described = {
+            "keys": {name: str(kind) for name, kind in self.keys.items()},
+            "aggregates": {name: f"{a.aggregate}: {a.result_type}" for name, a in self.aggregates.items()},
+        }
+        self.metadata = json.dumps(described).encode()
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns that the aggregates read, each once."""
+        return list(dict.fromkeys(name for a in self.aggregates.values() for name in a.columns))
+
+    def check(self, metadata: bytes | None) -> None:
+        """Check that a block of state was written by this layout.
+
+        Raises:
+            IncompatibleStateError: keys or aggregates have changed; the message has the first difference.
+        """
+        if metadata == self.metadata:
+            return
+        old, new = json.loads(metadata or b"{}"), json.loads(self.metadata)
+        for what in ("keys", "aggregates"):
+            before, now = old.get(what, {}), new[what]
+            for name in {**before, **now}:
+                if before.get(name) != now.get(name):
+                    was, is_now = (each.get(name, "not there") for each in (before, now))
+                    raise IncompatibleStateError(
+                        f"step {self.step!r} cannot go on with the windows that are open in its snapshot: of its "
+                        f"{what}, {name!r} was {was}, and is {is_now} now. Undo the change until these windows "
+                        "have ended, or give the step another uid, so that it begins without them"
+                    )
+
+
+class AggregateSlice:
+    """Aggregates of the keys that have rows in one slice of time, or in one window.
+
+    Args:
+        layout: the columns.
+        keys: the keys of the subtask.
+
+    Attributes:
+        changed: True if the slice has changed since its blocks were last made.
+    """
+
+    def __init__(self, layout: Layout, keys: KeyIds) -> None:
+        self._layout, self._keys = layout, keys
+        self.positions = Positions(keys)
+        self.accumulators: dict[str, Accumulator] = {
+            name: bound.create() for name, bound in layout.aggregates.items()
+        }
+        self.changed = True
+
+    def __len__(self) -> int:
+        return self.positions.size
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the arrays, in bytes."""
+        return self.positions.nbytes + sum(each.nbytes for each in self.accumulators.values())
+
+    def update(self, ids: Any, columns: Mapping[str, Values], arrivals: Any) -> None:
+        """Add rows.
+
+        Args:
+            ids: the number of each row's key.
+            columns: the columns of :attr:`Layout.columns`.
+            arrivals: numbers of the rows, ascending, also from call to call.
+        """
+        at = self.positions.find(ids)
+        for name, accumulator in self.accumulators.items():
+            accumulator.resize(len(self))
+            names = self._layout.aggregates[name].columns
+            accumulator.update(at, [columns[column] for column in names], arrivals)
+        self.changed = True
+
+    def merge(self, other: AggregateSlice) -> None:
+        """Add another slice."""
+        at = self.positions.find(other.positions.ids.astype(np.int64))
+        for name, accumulator in self.accumulators.items():
+            accumulator.resize(len(self))
+            accumulator.merge(at, other.accumulators[name])
+        self.changed = True
+
+    def results(self) -> dict[str, Any]:
+        """Return key columns and results by name, with a row per key in the order of arrival."""
+        found = dict(zip(self._layout.keys, self._keys.columns(self.positions.ids), strict=True))
+        for name, accumulator in self.accumulators.items():
+            found[name] = accumulator.result(len(self))
+        return found
+
+    def blocks(self) -> dict[int, bytes]:
+        """Return the state as Arrow IPC streams, by key group."""
+        count, ids = len(self), self.positions.ids
+        if not count:
+            return {}
+        columns = [pa.array(np.arange(count, dtype=np.int32)), *self._keys.columns(ids)]
+        columns += [accumulator.state(count) for accumulator in self.accumulators.values()]
+        names = ["position", *(f"key {name}" for name in self._layout.keys), *self.accumulators]
+        whole = pa.RecordBatch.from_arrays(columns, names).replace_schema_metadata(
+            {_METADATA: self._layout.metadata}
+        )
+        groups = self._keys.groups()[ids]
+        order = groups.argsort(kind="stable")
+        whole = whole.take(pa.array(order))
+        present, starts = np.unique(groups[order], return_index=True)
+        ends = [*starts[1:].tolist(), count]
+        return {
+            group: _written(whole.slice(start, end - start))
+            for group, start, end in zip(present.tolist(), starts.tolist(), ends, strict=True)
+        }
+
+    def restore(self, blocks: Iterable[bytes]) -> None:
+        """Read the blocks of any key groups into the empty slice. Raises IncompatibleStateError."""
+        parts: list[Any] = []
+        for block in blocks:
+            with pa.ipc.open_stream(block) as reader:
+                self._layout.check((reader.schema.metadata or {}).get(_METADATA))
+                parts.extend(reader)
+        # One by one, as an integer sum may be in one part of 64 bits in some, and in several in others.
+        order = _order([part.column("position").to_numpy() for part in parts])
+        offset = 0
+        at_of_row = np.empty(len(order), np.int64)
+        at_of_row[order] = np.arange(len(order))
+        keys = [
+            pa.concat_arrays([part.column(f"key {name}") for part in parts]).take(pa.array(order))
+            if parts
+            else pa.array([], kind)
+            for name, kind in self._layout.keys.items()
+        ]
+        self.positions.find(self._keys.find(keys))
+        for accumulator in self.accumulators.values():
+            accumulator.resize(len(self))
+        for part in parts:
+            at = at_of_row[offset : offset + len(part)]
+            offset += len(part)
+            for name, accumulator in self.accumulators.items():
+                accumulator.restore(at, part.column(name))
+        self.changed = False
+
+
+def _order(positions: Sequence[Any]) -> Any:
+    return np.concatenate(positions).argsort(kind="stable") if positions else np.zeros(0, np.int64)
+
+
+def _written(part: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, part.schema) as writer:
+        writer.write_batch(part)
+    written: bytes = sink.getvalue().to_pybytes()
+    return written
+
+
+def forget_idle(keys: KeyIds, slices: Iterable[AggregateSlice], kept: int) -> int:
+    """Forget the keys without rows in any slice, if most are.
+
+    Args:
+        keys: the keys of the subtask.
+        slices: all that hold numbers of keys.
+        kept: what was returned the last time, 0 at first.
+
+    Returns:
+        how many keys had rows when they were last counted.
+    """
+    if len(keys) <= 2 * kept + _IDLE:
+        return kept
+    held = list(slices)
+    live = np.zeros(len(keys), bool)
+    for each in held:
+        live[each.positions.ids] = True
+    alive = int(live.sum())
+    if 2 * alive + _IDLE // 2 <= len(keys):
+        renumbered = keys.retain(live)
+        for each in held:
+            each.positions.renumber(renumbered)
+    return alive

@@ -1,0 +1,188 @@
+"""Hash table from rows of 64-bit words to dense numbers, in numpy: open addressing, a batch of rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+__all__ = ["WordTable"]
+
+_SMALLEST: Final = 10
+"""Binary logarithm of the slots of an empty table."""
+
+# Odd multipliers, one per word, that differ from process to process as the hashes of texts do: who chooses the
+# keys does not know which of them collide. Numbers do not depend on them.
+_MULTIPLIERS: Final = tuple(
+    np.uint64((hash(("sluiceway", str(number))) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF) | 1)
+    for number in range(64)
+)
+
+
+class WordTable:
+    """Numbers rows of words from 0, in the order of their first appearance.
+
+    The numbers do not depend on how the rows were cut into batches. A row that lacks a word has 0 in its place, so
+    words may be added later. Not for use from several threads.
+
+    Args:
+        width: words of a row, 64 at the most.
+    """
+
+    def __init__(self, width: int = 1) -> None:
+        self.size = 0
+        self._bits = _SMALLEST
+        self._slots = np.full(1 << self._bits, -1, np.int32)
+        self._words = [np.zeros(0, np.uint64) for _ in range(width)]
+
+    def __len__(self) -> int:
+        return self.size
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the arrays, in bytes."""
+        return int(self._slots.nbytes + sum(words.nbytes for words in self._words))
+
+    def words(self) -> list[Any]:
+        """Return the words of all rows, by number; views that are valid until the next change."""
+        return [words[: self.size] for words in self._words]
+
+    def find(self, words: Sequence[Any]) -> tuple[Any, Any]:
+        """Return the number of each row, and the indices of the rows that got a new number, ascending.
+
+        Args:
+            words: arrays of uint64 of one length, one for each word.
+        """
+        while len(self._words) < len(words):
+            self._words.append(np.zeros(len(self._words[0]) if self._words else 0, np.uint64))
+        count = len(words[0])
+        if not count:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        slots, kept, base = self._slots, self._words, self.size
+        found = slots.take(self._places(words))
+        wrong = found < 0
+        for mine, theirs in zip(words, kept, strict=False):
+            if base:
+                wrong |= mine != theirs.take(found, mode="clip")
+        for theirs in kept[len(words) :]:
+            if base:
+                wrong |= theirs.take(found, mode="clip") != 0
+        rows = np.flatnonzero(wrong)
+        numbers = found.astype(np.int64)
+        if not len(rows):
+            return numbers, rows
+        new = []
+        while len(rows):
+            # As many as the table has room for: rows that repeat one key do not enlarge it.
+            piece = rows[: self._room()]
+            numbers[piece], added = self._probe([word[piece] for word in words])
+            new.append(piece[added])
+            rows = rows[len(piece) :]
+        return numbers, np.concatenate(new)
+
+    def _room(self) -> int:
+        """Return how many rows may be added, after the table has been enlarged where that are few."""
+        room = len(self._slots) // 2 - self.size
+        if room < max(256, self.size // 8):
+            self._bits += 1
+            self._rebuild()
+            room = len(self._slots) // 2 - self.size
+        return room
+
+    def _probe(self, words: Sequence[Any]) -> tuple[Any, Any]:
+        """Find rows, from their first place on, and add those that are nowhere."""
+        base, count = self.size, len(words[0])
+        # Rows of this batch are compared like those of the table: they are behind them for now.
+        self._reserve(base + count)
+        kept, slots = self._words, self._slots
+        mask = len(slots) - 1
+        for index, theirs in enumerate(kept):
+            theirs[base : base + count] = words[index] if index < len(words) else 0
+        numbers = np.empty(count, np.int64)
+        rows = np.arange(base, base + count)
+        places = self._places(words)
+        claimed_rows, claimed_places = [], []
+        while len(rows):
+            empty = np.flatnonzero(slots.take(places) < 0)
+            if len(empty):
+                # The first row of a key wins, as it is written last.
+                wanted, claims = places[empty], rows[empty]
+                slots[wanted[::-1]] = claims[::-1]
+                won = slots.take(wanted) == claims
+                claimed_rows.append(claims[won])
+                claimed_places.append(wanted[won])
+            found = slots.take(places)
+            right = np.ones(len(rows), bool)
+            for theirs in kept:
+                right &= theirs.take(found) == theirs.take(rows)
+            done = np.flatnonzero(right)
+            numbers[rows[done] - base] = found[done]
+            wrong = np.flatnonzero(~right)
+            rows = rows[wrong]
+            places = (places[wrong] + 1) & mask
+        if not claimed_rows:
+            return numbers, np.zeros(0, np.int64)
+        new, at = np.concatenate(claimed_rows), np.concatenate(claimed_places)
+        order = new.argsort(kind="stable")
+        new, at = new[order], at[order]
+        added = len(new)
+        of_row = np.zeros(count, np.int64)
+        of_row[new - base] = np.arange(base, base + added)
+        for theirs in kept:
+            theirs[base : base + added] = theirs[new]
+        slots[at] = np.arange(base, base + added, dtype=np.int32)
+        fresh = np.flatnonzero(numbers >= base)
+        numbers[fresh] = of_row[numbers[fresh] - base]
+        self.size = base + added
+        return numbers, new - base
+
+    def retain(self, live: Any) -> Any:
+        """Forget rows and number the others anew, in the same order.
+
+        Args:
+            live: array of bool by number.
+
+        Returns:
+            the new number by old number; -1 for those forgotten.
+        """
+        kept = np.flatnonzero(live)
+        renumbered = np.full(self.size, -1, np.int64)
+        renumbered[kept] = np.arange(len(kept))
+        self._words = [words[kept] for words in self._words]
+        self.size = len(kept)
+        self._bits = _SMALLEST
+        self._rebuild()
+        return renumbered
+
+    def _places(self, words: Sequence[Any]) -> Any:
+        hashed = words[0] * _MULTIPLIERS[0]
+        for word, multiplier in zip(words[1:], _MULTIPLIERS[1:], strict=False):
+            hashed += word * multiplier
+        hashed >>= np.uint64(64 - self._bits)
+        return hashed.view(np.int64)
+
+    def _reserve(self, rows: int) -> None:
+        has = len(self._words[0])
+        if rows > has:
+            capacity = max(rows, has + has // 2, 1024)
+            for index, words in enumerate(self._words):
+                grown = np.zeros(capacity, np.uint64)
+                grown[: self.size] = words[: self.size]
+                self._words[index] = grown
+
+    def _rebuild(self) -> None:
+        while self.size * 3 > 1 << self._bits:
+            self._bits += 1
+        self._slots = slots = np.full(1 << self._bits, -1, np.int32)
+        mask = len(slots) - 1
+        step = 1 << 17
+        for start in range(0, self.size, step):
+            numbers = np.arange(start, min(start + step, self.size), dtype=np.int32)
+            places = self._places([words[start : start + len(numbers)] for words in self._words])
+            while len(numbers):
+                empty = np.flatnonzero(slots.take(places) < 0)
+                slots[places[empty]] = numbers[empty]
+                placed = slots.take(places) == numbers
+                numbers = numbers[~placed]
+                places = (places[~placed] + 1) & mask

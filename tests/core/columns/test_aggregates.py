@@ -1,0 +1,271 @@
+"""Aggregates in columns against Python over all values, cut into batches, merged and restored anywhere."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections import defaultdict
+from decimal import Decimal
+from functools import reduce
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from sluiceway.columns import aggregates as agg
+from sluiceway.columns.accumulators import AggregateOverflowError, Values
+from sluiceway.errors import ConfigurationError, FunctionContractError, GraphError
+
+FLOATS = st.floats(allow_nan=False, allow_infinity=False, width=32) | st.floats(-1e6, 1e6)
+VALUES = {
+    pa.int64(): st.integers(-(2**63), 2**63 - 1) | st.integers(-9, 9),
+    pa.int16(): st.integers(-(2**15), 2**15 - 1),
+    pa.uint64(): st.integers(0, 2**64 - 1),
+    pa.bool_(): st.booleans(),
+    pa.float64(): FLOATS,
+    pa.string(): st.text("ab", max_size=3),
+    pa.decimal128(20, 2): st.decimals(-(10**17), 10**17, places=2),
+    pa.date32(): st.dates(),
+    pa.timestamp("us", "UTC"): st.datetimes(timezones=st.just(dt.UTC)),
+    pa.duration("ms"): st.integers(-(10**6), 10**6).map(lambda ms: dt.timedelta(milliseconds=ms)),
+    pa.list_(pa.int8()): st.lists(st.integers(0, 3), max_size=2),
+}
+
+
+class Product(agg.ColumnAggregate):
+    """Sum of the products of two columns, modulo a prime."""
+
+    result_type = pa.int64()
+
+    def accumulators(self):
+        return {"total": 0}
+
+    def update(self, state, at, left, right):
+        np.add.at(state["total"], at, left.astype(np.int64) % 97 * (right.astype(np.int64) % 97))
+
+    def merge(self, state, at, other):
+        state["total"][at] += other["total"]
+
+    def result(self, state):
+        return state["total"]
+
+
+def mean(values):
+    return float(sum(values)) / len(values)
+
+
+def decimal_mean(values):
+    total, n = int(sum(values) * 10**6), len(values)
+    return Decimal((2 * abs(total) + n) // (2 * n) * (1 if total >= 0 else -1)).scaleb(-6)
+
+
+def variance(values):
+    middle = math.fsum(values) / len(values)
+    return math.fsum((x - middle) ** 2 for x in values) / (len(values) - 1) if len(values) > 1 else None
+
+
+NUMBERS = [pa.int64(), pa.int16(), pa.uint64(), pa.float64(), pa.decimal128(20, 2)]
+TIMES = [pa.date32(), pa.timestamp("us", "UTC"), pa.duration("ms")]
+FLAT = [*NUMBERS, *TIMES, pa.bool_(), pa.string()]
+MODELS = {
+    agg.count("x"): (list(VALUES), len),
+    agg.sum("x"): ([*NUMBERS, pa.bool_()], lambda v: reduce(lambda a, b: a + b, v, 0 * v[0])),
+    agg.mean("x"): ([pa.int16(), pa.bool_()], mean),
+    agg.min("x"): (FLAT, min),
+    agg.max("x"): (FLAT, max),
+    agg.first("x"): (list(VALUES), lambda v: v[0]),
+    agg.last("x"): (list(VALUES), lambda v: v[-1]),
+    agg.count_distinct("x"): (FLAT, lambda v: len(set(v))),
+    agg.top_k("x", 2): ([pa.int64(), pa.uint64(), pa.float64(), *TIMES], lambda v: sorted(v, reverse=True)[:2]),
+    agg.collect("x"): (list(VALUES), list),
+    agg.custom(Product(), "x", "x"): ([pa.int16()], lambda v: sum((x % 97) ** 2 for x in v)),
+}
+
+
+@st.composite
+def inputs(draw):
+    aggregate = draw(st.sampled_from(list(MODELS)))
+    kinds, model = MODELS[aggregate]
+    kind = draw(st.sampled_from(kinds))
+    rows = draw(st.lists(st.tuples(st.integers(0, 3), VALUES[kind] | st.none()), max_size=30))
+    cuts = sorted(draw(st.lists(st.integers(0, len(rows)), max_size=4)))
+    return aggregate, kind, model, rows, cuts
+
+
+def fold(bound, kind, rows, cuts, start=0):
+    """Accumulators of the rows, added in batches, with a snapshot and restore in between."""
+    accumulator, positions = bound.create(), {}
+    for low, high in zip([0, *cuts], [*cuts, len(rows)], strict=True):
+        part = rows[low:high]
+        at = np.array([positions.setdefault(key, len(positions)) for key, _ in part], np.int64)
+        accumulator.resize(len(positions))
+        column = Values(pa.array([value for _, value in part], kind))
+        accumulator.update(at, [column] * len(bound.columns), np.arange(start + low, start + high))
+        if len(part) % 2:
+            count = len(positions)
+            kept, accumulator = accumulator.state(count), bound.create()
+            accumulator.resize(count)
+            turned = np.arange(count)[::-1]
+            accumulator.restore(turned, kept)
+            positions = {key: count - 1 - position for key, position in positions.items()}
+    return accumulator, positions
+
+
+def results(accumulator, positions):
+    found = accumulator.result(len(positions))
+    found.validate(full=True)
+    values = found.to_pylist()
+    return {key: values[position] for key, position in positions.items()}
+
+
+@given(inputs())
+@example(
+    (agg.sum("x"), pa.int64(), MODELS[agg.sum("x")][1], [(0, 2**63 - 1), (0, 5), (0, -(2**63)), (1, 1)], [1, 2])
+)
+def test_results_are_those_of_python(case):
+    aggregate, kind, model, rows, cuts = case
+    bound = aggregate.bind(pa.schema([("x", kind)]), "step")
+    expected, grouped = {}, defaultdict(list)
+    for key, value in rows:
+        if value is not None:
+            grouped[key].append(value)
+        expected.setdefault(key, {"count": 0, "count_distinct": 0, "custom": 0}.get(aggregate.kind))
+        if aggregate.kind in ("top_k", "collect"):
+            expected[key] = []
+    expected |= {key: model(values) for key, values in grouped.items()}
+    if aggregate.kind == "sum" and kind in (pa.int64(), pa.uint64()):
+        fits = range(-(2**63), 2**63) if kind == pa.int64() else range(2**64)
+        if any(total is not None and total not in fits for total in expected.values()):
+            with pytest.raises(AggregateOverflowError, match=r"sum\('x'\) does not fit in u?int64: .* Cast"):
+                results(*fold(bound, kind, rows, cuts))
+            return
+    found = results(*fold(bound, kind, rows, cuts))
+    assert found == expected
+    assert bound.create().result(0).type == bound.result_type
+
+
+@given(inputs(), st.data())
+def test_merged_accumulators_are_those_of_all_rows(case, data):
+    aggregate, kind, _, rows, cuts = case
+    if kind == pa.float64() and aggregate.kind == "sum":
+        rows = [(key, value and float(round(value) % 1000)) for key, value in rows]  # in another order, but exact
+    bound = aggregate.bind(pa.schema([("x", kind)]), "step")
+    cut = data.draw(st.integers(0, len(rows)))
+    try:
+        whole = results(*fold(bound, kind, rows, []))
+    except AggregateOverflowError:
+        return
+    target, positions = bound.create(), {}
+    # The later rows first: what is first and last is decided by the arrival.
+    for part, start in ((rows[cut:], cut), (rows[:cut], 0)):
+        other, theirs = fold(bound, kind, part, [c for c in cuts if c <= len(part)], start)
+        at = np.array(
+            [positions.setdefault(key, len(positions)) for key in sorted(theirs, key=theirs.get)], np.int64
+        )
+        target.resize(len(positions))
+        target.merge(at, other)
+    assert results(target, positions) == whole
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.int64(), pa.decimal128(12, 3)])
+def test_variance_mean_and_quantile(kind):
+    rng = np.random.default_rng(3)
+    rows = [(int(k), int(x)) for k, x in zip(rng.integers(0, 5, 500), rng.integers(-1000, 1000, 500), strict=True)]
+    grouped = defaultdict(list)
+    for key, value in rows:
+        grouped[key].append(value)
+    schema = pa.schema([("x", kind)])
+    for aggregate, model in [
+        (agg.variance("x"), variance),
+        (agg.stddev("x"), lambda v: math.sqrt(variance(v))),
+        (agg.mean("x"), mean),
+    ]:
+        bound = aggregate.bind(schema, "step")
+        left, positions = fold(bound, kind, rows[:200], [50])
+        right, theirs = fold(bound, kind, rows[200:], [7], 200)
+        left.merge(np.array([positions[key] for key in sorted(theirs, key=theirs.get)]), right)
+        found = results(left, positions)
+        for key, values in grouped.items():
+            if isinstance(found[key], Decimal):
+                assert found[key] == decimal_mean(values)
+            else:
+                assert found[key] == pytest.approx(model(values), rel=1e-12)
+    for q in (0, 0.25, 0.5, 0.99, 1):
+        bound = agg.quantile("x", q).bind(schema, "step")
+        found = results(*fold(bound, kind, rows, [100, 101]))
+        assert found == results(*fold(bound, kind, rows[::-1], []))
+        for key, values in grouped.items():
+            exact = sorted(values)[math.floor(q * (len(values) - 1))]
+            assert found[key] == pytest.approx(exact, rel=0.0101)
+
+
+def test_sums_of_floats_do_not_depend_on_batches():
+    rng = np.random.default_rng(5)
+    rows = [(int(k), float(x)) for k, x in zip(rng.integers(0, 3, 2000), rng.normal(size=2000) * 1e8, strict=True)]
+    for aggregate in (agg.sum("x"), agg.mean("x"), agg.variance("x")):
+        bound = aggregate.bind(pa.schema([("x", pa.float64())]), "step")
+        ways = [fold(bound, pa.float64(), rows, cuts) for cuts in ([], list(range(2000)), [7, 900, 1501])]
+        assert len({tuple(sorted(results(*way).items())) for way in ways}) == 1
+
+
+def test_nan_is_greatest():
+    nan = float("nan")
+    schema = pa.schema([("x", pa.float64())])
+    rows = [(0, nan), (0, 1.0), (0, float("inf")), (1, nan)]
+    found = {a: results(*fold(a.bind(schema, "s"), pa.float64(), rows, [1])) for a in (agg.min("x"), agg.max("x"))}
+    assert found[agg.min("x")][0] == 1.0
+    assert all(math.isnan(x) for x in (*found[agg.max("x")].values(), found[agg.min("x")][1]))
+    assert results(*fold(agg.count_distinct("x").bind(schema, "s"), pa.float64(), rows * 2, [3])) == {0: 3, 1: 1}
+    top = results(*fold(agg.top_k("x", 2).bind(schema, "s"), pa.float64(), rows, []))
+    assert math.isnan(top[0][0])
+    assert top[0][1] == float("inf")
+    assert results(*fold(agg.quantile("x", 0.5).bind(schema, "s"), pa.float64(), rows, []))[0] == float("inf")
+
+
+def test_a_decimal_sum_that_does_not_fit_fails():
+    kind = pa.decimal128(38, 0)
+    bound = agg.sum("x").bind(pa.schema([("x", kind)]), "step")
+    with pytest.raises(AggregateOverflowError, match="does not fit in decimal128"):
+        results(*fold(bound, kind, [(0, Decimal(10**38 - 1)), (0, Decimal(1))], []))
+    assert results(*fold(bound, kind, [(0, Decimal(1 - 10**38)), (0, Decimal(0))], [])) == {0: Decimal(1 - 10**38)}
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "message"),
+    [
+        (
+            agg.sum("pirce"),
+            "step 'w': sum('pirce') names column 'pirce', which the rows do not have: did you mean 'price'? They "
+            "have user, price, tags",
+        ),
+        (
+            agg.sum("user"),
+            "step 'w': sum('user') is not there for column 'user' of type string: it takes integers, floats and "
+            "decimals, bools and durations. Cast the column before it, or use another aggregate",
+        ),
+        (
+            agg.top_k("tags", 3),
+            "step 'w': top_k('tags', k=3) is not there for column 'tags' of type list<item: string>: it takes "
+            "integers, floats, dates and times",
+        ),
+        (agg.quantile("user", 0.5), "it takes integers, floats and decimals"),
+    ],
+)
+def test_errors_name_column_and_type(aggregate, message):
+    schema = pa.schema([("user", pa.string()), ("price", pa.float64()), ("tags", pa.list_(pa.string()))])
+    with pytest.raises(GraphError) as raised:
+        aggregate.bind(schema, "w")
+    assert message in str(raised.value)
+
+
+def test_errors_of_arguments():
+    with pytest.raises(ConfigurationError, match="k must be a whole number"):
+        agg.top_k("x", 0)
+    with pytest.raises(ConfigurationError, match="q must be from 0 to 1"):
+        agg.quantile("x", 95)
+    with pytest.raises(FunctionContractError, match="a subclass of ColumnAggregate"):
+        agg.custom(print, "x")
+    with pytest.raises(ConfigurationError, match="names its column by a text, not by 3"):
+        agg.sum(3)

@@ -1,0 +1,112 @@
+"""Numbers and key groups of keys in columns, against a dict and the key groups of records."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluiceway.columns.keys import KeyIds, check_key_type, key_groups_of_rows
+from sluiceway.errors import UnstableKeyError
+from sluiceway.keygroups import key_group
+
+TEXTS = st.one_of(st.text(max_size=3), st.text("ab\0", max_size=20), st.text(min_size=60, max_size=80))
+COLUMNS = {
+    pa.int64(): st.integers(-(2**63), 2**63 - 1) | st.integers(0, 5),
+    pa.int8(): st.integers(-128, 127),
+    pa.uint64(): st.integers(0, 2**64 - 1),
+    pa.bool_(): st.booleans(),
+    pa.float64(): st.floats(allow_nan=False) | st.sampled_from([0.0, -0.0, 1.0, 0.5, 1e300, 5e-324]),
+    pa.float32(): st.floats(allow_nan=False, width=32),
+    pa.string(): TEXTS,
+    pa.large_string(): TEXTS,
+    pa.binary(): st.binary(max_size=20),
+    pa.decimal128(20, 2): st.decimals(-(10**15), 10**15, places=2),
+    pa.date32(): st.dates(),
+    pa.timestamp("us"): st.datetimes(),
+    pa.timestamp("us", "Europe/Berlin"): st.datetimes(timezones=st.just(dt.UTC)),
+    pa.time64("us"): st.times(),
+    pa.duration("us"): st.timedeltas(dt.timedelta(-(10**5)), dt.timedelta(10**5)),
+    pa.dictionary(pa.int32(), pa.string()): st.sampled_from(["a", "b", ""]),
+    pa.null(): st.none(),
+}
+
+
+@st.composite
+def keyed_batches(draw):
+    types = draw(st.lists(st.sampled_from(list(COLUMNS)), min_size=1, max_size=3))
+    row = st.tuples(*(COLUMNS[kind] | st.none() for kind in types))
+    pool = draw(st.lists(row, min_size=1, max_size=12))
+    batches = draw(st.lists(st.lists(st.sampled_from(pool), max_size=20), max_size=5))
+    return types, [[pa.array([row[i] for row in rows], kind) for i, kind in enumerate(types)] for rows in batches]
+
+
+def keys_of(columns):
+    values = [column.to_pylist() for column in columns]
+    return values[0] if len(values) == 1 else list(zip(*values, strict=True))
+
+
+@given(keyed_batches(), st.sampled_from([1, 128, 1000]), st.data())
+def test_numbers_and_groups_are_those_of_records(batches, max_parallelism, data):
+    types, batches = batches
+    plain = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in types]
+    ids, model = KeyIds(plain, max_parallelism), {}
+    for columns in batches:
+        # A slice, so that offsets count.
+        padded = [pa.concat_arrays([column, column]).slice(len(column)) for column in columns]
+        expected = [model.setdefault(key, len(model)) for key in keys_of(columns)]
+        assert ids.find(padded).tolist() == expected
+        groups = [key_group(key, max_parallelism) for key in keys_of(columns)]
+        assert key_groups_of_rows(padded, max_parallelism).tolist() == groups
+        assert keys_of(ids.columns()) == list(model)
+        assert ids.groups().tolist() == [key_group(key, max_parallelism) for key in model]
+        if data.draw(st.booleans()):
+            live = np.array([data.draw(st.booleans()) for _ in model], bool)
+            renumbered = ids.retain(live)
+            model = {key: int(renumbered[number]) for key, number in model.items() if live[number]}
+            assert list(model.values()) == list(range(len(ids)))
+
+
+def test_a_million_keys_are_numbered_in_the_order_of_arrival():
+    ids = KeyIds([pa.int64()], 128)
+    keys = np.random.default_rng(1).permutation(200_000) * 3
+    for start in range(0, len(keys), 30_000):
+        found = ids.find([pa.array(keys[start : start + 30_000])])
+        assert (found == np.arange(start, start + len(found))).all()
+    assert (ids.find([pa.array(keys[::-1])]) == np.arange(len(keys))[::-1]).all()
+
+
+@pytest.mark.parametrize("column", [pa.array([1.0, float("nan")]), pa.array([1, float("nan")], pa.float32())])
+def test_nan_is_no_key(column):
+    with pytest.raises(UnstableKeyError, match="NaN is not equal to itself"):
+        KeyIds([column.type], 128).find([column])
+    with pytest.raises(UnstableKeyError, match="NaN"):
+        key_groups_of_rows([column], 128)
+    with pytest.raises(UnstableKeyError, match="NaN"):
+        KeyIds([pa.string(), column.type], 128).find([pa.array(["x" * 100] * 2), column])
+
+
+def test_decimal_keys_of_another_column_type_have_the_groups_of_their_values():
+    assert key_groups_of_rows([pa.array([Decimal("1.50"), None])], 128).tolist() == [
+        key_group(Decimal("1.5"), 128),
+        key_group(None, 128),
+    ]
+
+
+def test_nanoseconds_are_keys_where_they_are_whole_microseconds():
+    whole = pa.array([1_000, 2_000], pa.timestamp("ns"))
+    groups = [key_group(dt.datetime(1970, 1, 1, microsecond=us), 128) for us in (1, 2)]
+    assert key_groups_of_rows([whole], 128).tolist() == groups
+    with pytest.raises(UnstableKeyError, match="Cast it to microseconds"):
+        key_groups_of_rows([pa.array([1_001], pa.timestamp("ns"))], 128)
+
+
+def test_lists_are_no_keys():
+    with pytest.raises(UnstableKeyError, match=r"column 'tags' is of type list<item: string>"):
+        check_key_type("tags", pa.list_(pa.string()))
+    check_key_type("user", pa.dictionary(pa.int8(), pa.string()))
