@@ -47,6 +47,7 @@ _PAUSE_S: Final = 0.02
 _HANDSHAKE_S: Final = 10.0
 
 _DIRECT: Final = "sluiceway-direct://"
+_LOOP: Final = "sluiceway-coordinator"
 
 
 class _ClosingSocket(KafkaNetSocket):  # type: ignore[misc]  # registered for the scheme of _DIRECT
@@ -102,12 +103,13 @@ class Coordinator:
         arguments = coordinator_arguments(connection.properties)
         # Says better than kafka-python why brokers cannot be reached, and before the time is over.
         connection.admin()
-        _NoSecrets.install()
+        _LogFilter.install()
         clients: list[KafkaNetClient] = []
 
         def make_client(**configuration: Any) -> KafkaNetClient:
             client = KafkaNetClient(**configuration)
             clients.append(client)
+            client._net.config["client_id"] = _LOOP  # its thread is called after it
             context = configuration["ssl_context"]
             if isinstance(context, SecurityContext):
                 context.call_later = lambda function: client._net.call_later(_HANDSHAKE_S, function)
@@ -299,10 +301,17 @@ class Coordinator:
             time.sleep(_PAUSE_S)
 
 
-class _NoSecrets(logging.Filter):
-    """Filter of what kafka-python logs at DEBUG with passwords: its configuration, and SASL messages."""
+class _LogFilter(logging.Filter):
+    """Filter of the log of kafka-python.
+
+    Leaves out what it logs at DEBUG with passwords (its configuration, and SASL messages), and, unless DEBUG is
+    on, what it logs at INFO in threads of coordinators: some ten lines for each connection. Other clients of the
+    process log as before.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno == logging.INFO and (record.threadName or "").endswith(_LOOP):
+            return logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
         text = str(record.msg)
         if "configuration" in text or "Send: " in text or "Recv: " in text:
             return False
@@ -311,7 +320,15 @@ class _NoSecrets(logging.Filter):
     @classmethod
     def install(cls) -> None:
         """Add the filter to the loggers concerned, once."""
-        for name in ("kafka.admin.client", "kafka.net.connection", "kafka.protocol.parser"):
+        for name in (
+            "kafka.admin.client",
+            "kafka.cluster",
+            "kafka.net.connection",
+            "kafka.net.manager",
+            "kafka.net.selector",
+            "kafka.net.transport",
+            "kafka.protocol.parser",
+        ):
             logger = logging.getLogger(name)
             if not any(isinstance(each, cls) for each in logger.filters):
                 logger.addFilter(cls())

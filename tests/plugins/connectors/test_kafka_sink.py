@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -156,3 +157,17 @@ def test_brokers_with_an_older_transaction_version(kafka_topics: Any, tmp_path: 
 def _write_and(driver: SinkDriver, step: Any) -> None:
     driver.write(["zombie 2"])
     step()
+
+
+def test_a_coordinator_logs_its_connections_at_debug_alone(
+    kafka_topics: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def logged() -> list[int]:
+        caplog.clear()
+        Coordinator(connection_of(kafka_topics.servers, None, "30s")).close()
+        return [record.levelno for record in caplog.records if record.name.startswith("kafka.")]
+
+    caplog.set_level(logging.INFO)
+    assert logged() == []
+    caplog.set_level(logging.DEBUG, "kafka")
+    assert logging.INFO in logged()
