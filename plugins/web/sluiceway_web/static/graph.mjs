@@ -48,15 +48,16 @@ function Box({ vertex, at, job, cause }) {
     x += width;
     return bar;
   });
-  const told = `${vertex.name}: ${percent(vertex.busy)} busy, ${percent(vertex.blocked)} blocked, ` +
-    `${percent(vertex.waiting)} waiting, ${vertex.parallelism} subtasks`;
+  const most = vertex.parallelism > 1 ? " (max)" : "";
+  const told = `${vertex.name}, ${vertex.parallelism} subtask${most && "s"}: ` + ["busy", "blocked", "waiting"].map(
+    (name) => `${name} ${percent(vertex[name])}${most && ` in the subtask with most, ${percent(vertex.shares[name])} on average`}`).join("; ");
   return html`<a href=${`#/job/${job}/task/${vertex.number}`} aria-label=${told}>
     <title>${told}</title>
     <rect class=${"box" + (cause ? " cause" : "")} x=${at.x} y=${at.y} width=${WIDTH} height=${HEIGHT} rx="6" />
     <text x=${at.x + 10} y=${at.y + 20}>${clipped(vertex.name, 30)}</text>
     <text class="small" x=${at.x + 10} y=${at.y + 37}>${vertex.parallelism} ×, ${vertex.status.toLowerCase()}${cause ? " — the cause" : ""}</text>
     ${bars}
-    <text class="small" x=${at.x + 10} y=${at.y + 72}>busy ${percent(vertex.busy)} · blocked ${percent(vertex.blocked)}</text>
+    <text class="small" x=${at.x + 10} y=${at.y + 72}>busy ${percent(vertex.busy)}${most} · blocked ${percent(vertex.blocked)}${most}</text>
   </a>`;
 }
 
@@ -83,5 +84,6 @@ export function Graph({ page, job }) {
     </svg>
   </div>
   <p class="legend"><span><i class="busy"></i>busy</span><span><i class="blocked"></i>blocked (back-pressured)</span>
-    <span><i class="waiting"></i>waiting for other tasks of the process</span><span><i class="idle"></i>idle</span></p>`;
+    <span><i class="waiting"></i>waiting for other tasks of the process</span><span><i class="idle"></i>idle</span>
+    ${vertices.some((v) => v.parallelism > 1) && html`<span>Bars are means over the subtasks of a task; (max) is the subtask with most.</span>`}</p>`;
 }

@@ -75,7 +75,7 @@ function Tasks({ page, job }) {
 }
 
 function TaskTable({ page, job }) {
-  return html`<${Table} head=${["Task", "State", "#Subtasks", "#In/s", "#Out/s", "#Records in", "#Busy", "#Blocked", "#Waiting", "Time"]}
+  return html`<${Table} head=${["Task", "State", "#Subtasks", "#In/s", "#Out/s", "#Records in", "#Busy (max)", "#Blocked (max)", "#Waiting (max)", "Time (mean)"]}
     rows=${page.vertices.map((v) => [
       html`<a href=${`#/job/${job}/task/${v.number}`}>${v.name}</a>`, html`<${State} state=${v.status} />`, v.parallelism,
       count(v.in_per_s), count(v.out_per_s), count(v.records_in), percent(v.busy), percent(v.blocked), percent(v.waiting), html`<${Shares} of=${v.shares} />`,
