@@ -37,6 +37,7 @@ from sluiceway_web._context import Context
 from sluiceway_web._errors import RequestError, error_response
 from sluiceway_web._openapi import openapi
 from sluiceway_web._operations import Operations
+from sluiceway_web._program_directory import remove_abandoned
 from sluiceway_web._programs import Programs
 from sluiceway_web._sampler import Sampler
 from sluiceway_web._stacks import StackRecorder
@@ -95,6 +96,8 @@ def make_app(monitor: Monitor, options: WebOptions) -> Starlette:
     @asynccontextmanager
     async def sampling(app: Starlette) -> AsyncIterator[None]:
         readings = asyncio.create_task(sampler.run())
+        if options.submit:
+            await asyncio.to_thread(remove_abandoned)
         try:
             yield
         finally:

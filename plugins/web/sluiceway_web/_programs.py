@@ -9,7 +9,6 @@ import secrets
 import shutil
 import signal
 import sys
-import tempfile
 import zipfile
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -24,6 +23,7 @@ from starlette.requests import Request
 from starlette.types import Message, Receive
 
 from sluiceway_web._errors import RequestError
+from sluiceway_web._program_directory import ProgramDirectory
 from sluiceway_web._security import LONGEST_UPLOAD
 from sluiceway_web._shapes import now_ms
 
@@ -60,7 +60,7 @@ class Programs:
 
     def __init__(self) -> None:
         self._kept: dict[str, Program] = {}
-        self._place: Path | None = None
+        self._directory: ProgramDirectory | None = None
         self._uploads = 0
         self._running: set[asyncio.subprocess.Process] = set()
         self._closed = False
@@ -113,10 +113,10 @@ class Programs:
             await form.close()
 
     def _keep(self, file: UploadFile, name: str) -> Program:
-        if self._place is None:
-            self._place = Path(tempfile.mkdtemp(prefix="sluiceway-programs-"))  # for this user alone
+        if self._directory is None:
+            self._directory = ProgramDirectory()
         number = secrets.token_hex(16)
-        program = Program(f"{number}_{name}", name, now_ms(), self._place / number)
+        program = Program(f"{number}_{name}", name, now_ms(), self._directory.path / number)
         program.place.mkdir(mode=0o700)
         try:
             with open(program.path, "xb") as copy:
@@ -201,8 +201,8 @@ class Programs:
         for process in self._running:
             _kill(process)
         self._kept.clear()
-        if self._place is not None:
-            await asyncio.to_thread(shutil.rmtree, self._place, True)
+        if self._directory is not None:
+            await asyncio.to_thread(self._directory.remove)
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:

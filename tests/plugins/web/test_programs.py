@@ -22,6 +22,7 @@ from plugins.web.test_security import OPTIONS, TOKEN, serving
 
 from sluiceway_web import _answers as a
 from sluiceway_web import _programs
+from sluiceway_web._program_directory import ProgramDirectory
 
 pytest.importorskip("python_multipart", reason='not installed: pip install "sluiceway[web]"')
 
@@ -101,6 +102,34 @@ def test_a_program(cluster: Cluster) -> None:
     assert cluster.request("DELETE", f"/jars/{program}")[0] == 200
     assert cluster.get("/jars")["files"] == []
     assert cluster.run(program)[0] == 404
+
+
+_KILLED = """
+import os, signal
+from sluiceway_web._program_directory import ProgramDirectory
+
+print(ProgramDirectory().path, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_directory_of_a_server_that_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    command = [sys.executable, "-c", _KILLED]
+    told = subprocess.run(command, env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True)
+    left = Path(told.stdout.strip())
+    assert left.parent == tmp_path
+    assert left.is_dir()
+    running = ProgramDirectory()
+    with serving(OPTIONS) as served:
+        assert served.trusted("/overview") == 200
+        assert left.is_dir()
+    with serving(ALLOWED) as served:
+        assert served.trusted("/overview") == 200
+        assert not left.exists()
+        assert running.path.is_dir()
+    running.remove()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_wheel(cluster: Cluster) -> None:
