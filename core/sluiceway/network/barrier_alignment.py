@@ -40,9 +40,13 @@ class BarrierAlignment:
     def __init__(self, channels: int, *, exactly_once: bool = True) -> None:
         self._exactly_once = exactly_once
         self._open = set(range(channels))
+        # Checkpoints up to ``_last`` are over. ``_dead`` holds aborted ones above it: several may be pending at
+        # once when barriers are only counted, and they may be aborted in any order.
         self._pending: dict[int, _Pending] = {}
         self._last = -1
         self._dead: set[int] = set()
+        # Newest checkpoint whose barrier or cancel marker each channel has delivered: it will deliver none of an
+        # older one.
         self._beyond: dict[int, int] = {}
         self.blocked: set[int] = set()
 
@@ -93,6 +97,7 @@ class BarrierAlignment:
         return channel not in self._open or (pending is not None and channel in pending.delivered)
 
     def cancel(self, channel: int, marker: CancelCheckpointMarker) -> _Out:
+        # Both a barrier and a cancel marker prove that the channel has skipped older checkpoints.
         """Record a channel's cancel marker and abort the checkpoint."""
         out: _Out = []
         self._passed(channel, marker.checkpoint_id, out)
@@ -102,6 +107,8 @@ class BarrierAlignment:
         """Abort one checkpoint, whatever the channels deliver; others are not affected."""
         if self._is_over(checkpoint_id):
             return []
+        # Remembered although it may never have begun here: its barriers may still be on their way in other
+        # channels, and must not start a checkpoint that cannot complete.
         self._dead.add(checkpoint_id)
         if self._pending.pop(checkpoint_id, None) is not None:
             self._release()
@@ -111,6 +118,8 @@ class BarrierAlignment:
         """Record that a channel has delivered its last element."""
         out: _Out = []
         self._open.discard(channel)
+        # A finished channel sends no barrier. ``_complete`` compares with the open channels only, so that this may
+        # complete pending checkpoints.
         self.blocked.discard(channel)
         self._complete(out)
         return out
@@ -122,6 +131,7 @@ class BarrierAlignment:
 
     def _over(self, checkpoint_id: int) -> None:
         self._last = checkpoint_id
+        # Checkpoints complete in the order of their ids, so older entries can never be looked up again.
         self._dead = {id_ for id_ in self._dead if id_ > checkpoint_id}
 
     def _begin(self, barrier: CheckpointBarrier, out: _Out) -> _Pending | None:
@@ -129,6 +139,7 @@ class BarrierAlignment:
         if self._is_over(id_):
             return None
         if self._exactly_once:
+            # Barriers of older checkpoints that arrive late must not abort the newer one.
             if any(other > id_ for other in self._pending):
                 return None
             self._abort_before(id_, out)
@@ -145,6 +156,7 @@ class BarrierAlignment:
                 out += self.abort(older)
 
     def _abort_before(self, checkpoint_id: int, out: _Out) -> None:
+        # Oldest first: consumers abort their own pending checkpoints in the order of the markers.
         for older in sorted(id_ for id_ in self._pending if id_ < checkpoint_id):
             del self._pending[older]
             self._dead.add(older)
@@ -156,6 +168,7 @@ class BarrierAlignment:
             pending = self._pending.get(id_)
             if pending is not None and self._open <= pending.delivered:
                 del self._pending[id_]
+                # The coordinator drops an older checkpoint once a newer one completes.
                 self._abort_before(id_, out)
                 self._over(id_)
                 out.append(pending.barrier)

@@ -176,6 +176,8 @@ class Recording:
     def __init__(self, checkpoint_id: int) -> None:
         self.checkpoint_id = checkpoint_id
         self.batches: dict[int, list[Batch[Any] | bytes]] = {}
+        # Elements that were queued when the recording began, by channel, and that the gate has not taken since. A
+        # channel is removed once its barrier has been found.
         self._known: dict[int, int] = {}
 
     @property
@@ -194,6 +196,8 @@ class Recording:
 
     def announced(self, channel: int, waiting: Sequence[Element | bytes]) -> None:
         """Record what is queued in a channel whose barrier has arrived, and stop recording it."""
+        # The barrier is urgent, so it arrives before elements that the producer sent earlier. Everything up to the
+        # mark of its place in the queue is part of the checkpoint.
         known = self._known.pop(channel, None)
         if known is not None:
             self._take(channel, waiting[known:])
@@ -219,6 +223,7 @@ class Recording:
 
     def _ends(self, element: Element) -> bool:
         if type(element) is CheckpointBarrier:
+            # A newer barrier ends the recording as well: the channel has skipped this checkpoint.
             return element.checkpoint_id >= self.checkpoint_id
         return type(element) is EndOfPartition
 
@@ -254,6 +259,7 @@ def deal(
         return
     if partitioner.name == "hash":
         by_key = HashPartitioner(getattr(partitioner.key, "get_key", partitioner.key), max_parallelism)
+        # No consumer seed: the route of a key depends on key groups alone.
         by_key.setup(0, parallelism, 0)
         for batch in batches:
             yield from (part for index, part in by_key.partition(batch) if index == subtask)
@@ -266,5 +272,7 @@ def deal(
     for batch in batches:
         values, stamps = batch.values[turn::parallelism], batch.timestamps
         if values:
+            # Every subtask counts all records, so that record n of the whole sequence belongs to exactly one of
+            # them.
             yield Batch(values, None if stamps is None else stamps[turn::parallelism])
         turn = (turn - len(batch.values)) % parallelism

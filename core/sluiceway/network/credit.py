@@ -38,6 +38,7 @@ class GateCredits:
         self._exclusive = exclusive
         self._floating = floating
         self._share = floating // far if far else 0
+        # The channel that was granted less than it needed last. While there is one, no credit is kept in advance.
         self._lacking: _ChannelCredits | None = None
 
     @property
@@ -68,6 +69,7 @@ class _ChannelCredits(CreditSource):
             if lacking is self:
                 self._gate._lacking = None
             self._give_back()
+            # Returning 0 keeps the credit that the batch has used: it becomes a floating one again.
             return 0
         return 1 + self._more(backlog - 1, ahead - self._floats)
 

@@ -86,9 +86,11 @@ class InputGate:
         self.on_overtaking: Callable[[CheckpointBarrier], None] = lambda barrier: None
         self.on_alignment: Callable[[], None] = lambda: None
         self.on_recorded: Callable[[], None] = lambda: None
+        # The barrier of an unaligned checkpoint that waits for channels which cannot be overtaken.
         self._wanted: CheckpointBarrier | None = None
         self._delivered: set[int] = set()
         self._recording: Recording | None = None
+        # The checkpoint whose snapshot the task takes now; 0 if none.
         self._begun = 0
         self._exactly_once = exactly_once
         self._alignment = BarrierAlignment(0)
@@ -96,9 +98,12 @@ class InputGate:
         self._channels: list[_Channel] = []
         self._ready: deque[int] = deque()
         self._pending: deque[Element | _Again | _Hold] = deque()
+        # Quiet rounds that each channel has delivered for a termination probe, by iteration and channel.
         self._probes: dict[str, dict[int, int]] = {}
         self._started = False
         self._valve = WatermarkValve(0)
+        # Alignment and watermarks number the channels without feedback; ``_valve_index`` maps a channel to that
+        # number, ``_forward`` maps it back.
         self._valve_index: list[int] = []
         self._forward: list[int] = []
 
@@ -126,6 +131,7 @@ class InputGate:
         self._valve = WatermarkValve(len(forward))
         self._valve_index = [forward.index(i) if i in forward else -1 for i in range(len(self._channels))]
         self._alignment = BarrierAlignment(len(forward), exactly_once=self._exactly_once)
+        # Receivers may have woken this gate before its channels were complete.
         for index, channel in enumerate(self._channels):
             if channel.receiver.queued():
                 self.wake(index)
@@ -175,10 +181,12 @@ class InputGate:
             index = self._next_ready()
             channel = self._channels[index]
             element = channel.receiver.receive()
+            # Behind the other readable channels again: one that always has data must not starve the rest.
             if channel.receiver.queued():
                 self._ready.append(index)
             else:
                 channel.ready = False
+            # Recorded before it is merged, as merging may end the recording.
             if self._recording is not None and element is not None:
                 self._record(self._recording, index, element)
             if type(element) is Batch:
@@ -190,6 +198,7 @@ class InputGate:
     def start_checkpoint(self, barrier: CheckpointBarrier) -> None:
         """Begin a checkpoint whose producers have all finished; its barrier follows what they sent."""
         self._align(self._alignment.start(barrier))
+        # Unaligned from the start: without producers nothing will announce the barrier.
         if barrier.aligned_ms == 0:
             self.overtake(barrier)
 
@@ -224,6 +233,8 @@ class InputGate:
 
     def overtake(self, barrier: CheckpointBarrier) -> None:
         """Begin an unaligned checkpoint as soon as the channels that must align have delivered its barrier."""
+        # The barrier may be aligned already but not polled yet. Then all channels have delivered it, and nothing
+        # in them belongs to the checkpoint; recovered batches in front of it may still do.
         for position, element in enumerate(self._pending):
             if type(element) is CheckpointBarrier and element.checkpoint_id == barrier.checkpoint_id:
                 del self._pending[position]
@@ -245,6 +256,7 @@ class InputGate:
         recording = Recording(checkpoint_id)
         if remainder is not None:
             recording.add(self.last.index, remainder)
+        # What a restore has queued here belongs to no channel, and would be lost if this checkpoint left it out.
         for element in self._pending:
             if type(element) is _Again:
                 recording.add(element.index, element.batch)
@@ -256,6 +268,7 @@ class InputGate:
         return recording
 
     def _begin(self) -> None:
+        # Called again after each barrier and each end: the last channel that must align may have delivered it.
         barrier = self._wanted
         if barrier is None:
             return
@@ -320,7 +333,8 @@ class InputGate:
         return all(c.finished for c in self._channels if c.feedback)
 
     def _next_ready(self) -> int:
-        # A loop that fills faster than it drains is drained first, so that its memory stays bounded.
+        # A loop that fills faster than it drains is drained first, so that its memory stays bounded: feedback
+        # channels have no credit limit.
         for position, index in enumerate(self._ready):
             channel = self._channels[index]
             if channel.feedback and channel.receiver.queued() > _LONG_FEEDBACK:
@@ -329,6 +343,8 @@ class InputGate:
         return self._ready.popleft()
 
     def _merge(self, index: int, channel: _Channel, element: Element) -> None:
+        # Feedback channels do not take part in watermarks, alignment or the end of data: a loop would wait for
+        # itself.
         out = self._pending.append
         match element:
             case Watermark():
@@ -338,6 +354,7 @@ class InputGate:
                         out(risen)
             case WatermarkStatus():
                 if not channel.feedback:
+                    # The watermark first: consumers ignore the watermarks of idle channels.
                     status, risen = self._valve.status(self._valve_index[index], element)
                     if risen is not None:
                         out(risen)
@@ -361,6 +378,7 @@ class InputGate:
                 self._complete_probes()
                 if not channel.feedback:
                     self._align(self._alignment.finished(self._valve_index[index]))
+                    # A barrier that waited for this channel alone can begin now.
                     self._begin()
                 if all(c.finished for c in self._channels if not c.feedback):
                     out(element)
@@ -382,7 +400,7 @@ class InputGate:
             if number in blocked:
                 if channel.ready and index in self._ready:
                     self._ready.remove(index)
-                channel.ready = True  # though it is not among them: nothing can wake it
+                channel.ready = True  # not in the queue of readable channels: wake() must not add it
             elif channel.receiver.queued():
                 self._ready.append(index)
             else:
@@ -390,8 +408,9 @@ class InputGate:
         self._held = set(blocked)
 
     def _complete_probes(self) -> None:
-        # Sent on when every channel has delivered it; what has finished cannot hold a record any more. The
-        # head of the loop hears only its feedback channels: its inputs have ended by the time it sends one.
+        # Sent on when every channel has delivered the probe; a finished channel cannot hold records any more. The
+        # head of the loop waits for its feedback channels only: its inputs have ended by the time it sends a
+        # probe.
         for iteration, seen in list(self._probes.items()):
             loop = [i for i, c in enumerate(self._channels) if c.feedback] or range(len(self._channels))
             if all(i in seen or self._channels[i].finished for i in loop):

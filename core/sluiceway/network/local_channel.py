@@ -33,6 +33,7 @@ class _LocalChannel(Receiver):
         self._ledger = credit
         self._wake_consumer = wake
         initial = credit.initial()
+        # No limit (feedback): the backlog is delivered at once and stays empty.
         if initial is None:
             self._credit = None
             self._grant(0)
@@ -50,6 +51,7 @@ class _LocalChannel(Receiver):
         if self._closed:
             return
         if type(element) is not Batch:
+            # Control elements cost no credit, but never pass batches that wait for it.
             if self._backlog:
                 self._backlog.append(element)
             else:
@@ -80,6 +82,7 @@ class _LocalChannel(Receiver):
 
     def overtake(self, barrier: CheckpointBarrier) -> list[Batch[Any]]:
         batches: list[Batch[Any]] = []
+        # Batches behind the barrier are not part of the checkpoint, and stay queued.
         for index, element in enumerate(self._backlog):
             if type(element) is Batch:
                 batches.append(element)
@@ -95,6 +98,7 @@ class _LocalChannel(Receiver):
     def available(self) -> bool:
         return self._closed or self._credit is None or (self._credit > 0 and not self._backlog)
 
+    # The barrier is not in the backlog any more if credit came in between; then it is at the consumer.
     def backlog(self) -> int:
         return self._backlog_batches
 
@@ -107,6 +111,7 @@ class _LocalChannel(Receiver):
 
     def receive(self) -> Element | None:
         if not self._queue:
+            # A failure is raised after everything that was sent before it.
             if self._failure is not None:
                 raise self._failure
             return None
@@ -140,6 +145,7 @@ class _LocalChannel(Receiver):
         return list(self._queue)
 
     def queued(self) -> int:
+        # A failure counts as one element, so that the gate reads the channel and raises it.
         return len(self._queue) + (self._failure is not None and not self._closed)
 
     # ---- between them ---------------------------------------------------------------------------------------
@@ -152,6 +158,7 @@ class _LocalChannel(Receiver):
         if self._credit is not None:
             self._credit += granted
         backlog = self._backlog
+        # In order: a control element behind a batch without credit waits with it.
         while backlog:
             if type(backlog[0]) is Batch and self._credit is not None:
                 if not self._credit:

@@ -35,6 +35,7 @@ class RebalancePartitioner(Partitioner):
     def setup(self, subtask: int, consumers: int, seed: int) -> None:
         """Draw the first consumer."""
         super().setup(subtask, consumers, seed)
+        # Random, so that many producers with few records each do not all begin with the first consumer.
         self._next = Random(seed).randrange(consumers)
 
     def partition(self, batch: Batch[Any]) -> Sequence[tuple[int, Batch[Any]]]:
@@ -46,6 +47,7 @@ class RebalancePartitioner(Partitioner):
             return self._in_runs(batch)
         values, stamps, first = batch.values, batch.timestamps, self._next
         self._next = (first + len(values)) % n
+        # One slice per consumer instead of a loop over the records.
         return [
             ((first + i) % n, Batch(values[i::n], None if stamps is None else stamps[i::n]))
             for i in range(min(n, len(values)))
@@ -211,6 +213,7 @@ class HashPartitioner(_RoutingPartitioner):
         for value in values:
             of_value = key_of(value)
             try:
+                # The stable hash of a key is computed on its first record only; then this is a dict lookup.
                 append[known[of_value]](value)
             except TypeError:
                 check_key(of_value)  # says which key is unhashable

@@ -56,6 +56,7 @@ class ConsumerLink:
         self._lost = lost
         self._receivers: dict[int, _NetworkReceiver] = {}
         self._grants: dict[int, int] = {}
+        # Numbers are never used again on a link, so that frames of a closed channel cannot reach a later one.
         self._next = 0
         link.on_frame = self._frame
         link.on_lost = self._link_lost
@@ -84,6 +85,7 @@ class ConsumerLink:
     def grant(self, number: int, credit: int) -> None:
         """Grant credit, in one frame with all other grants of this turn."""
         grants = self._grants
+        # Collected over a turn of the tasks: one frame instead of one per batch that was taken.
         if not grants:
             self._soon(self._send_grants)
         grants[number] = grants.get(number, 0) + credit
@@ -97,14 +99,14 @@ class ConsumerLink:
         try:
             _, number = HEAD.unpack_from(header)
             receiver = self._receivers.get(number)
-            if receiver is None:  # closed here; what was under way vanishes
+            if receiver is None:  # closed here while the frame was in flight
                 if payload is not None:
                     payload.release()
                 return
             receiver.frame(header, payload, self._load_error)
         except struct.error:
             self._break(f"a frame that is too short: {header[:40]!r}")
-        except Exception as error:  # whatever it sent ends this link, and not the worker
+        except Exception as error:  # bytes from outside may end the link, never the worker
             self._break(f"a frame that cannot be read: {type(error).__name__}: {error}: {header[:40]!r}")
 
     def _break(self, what: str) -> None:
@@ -112,6 +114,7 @@ class ConsumerLink:
         self._link_lost(LinkLostError(f"worker {self.peer!r} sent {what}"))
 
     def _link_lost(self, error: LinkLostError) -> None:
+        # Channels fail with what has arrived still readable: a consumer may have all it needs, the end included.
         self._lost(self)
         for receiver in list(self._receivers.values()):
             receiver.fail(error)
@@ -134,7 +137,6 @@ class _NetworkReceiver(Receiver):
         initial = ledger.initial()
         self._limited = initial is not None
         # Credit that the producer has, or that is on its way there; covers as many batches of its backlog.
-        # Credit that the producer has, or that is on its way there: of a backlog so much is taken care of.
         self._granted = initial or 0
         self._wake = wake
         self._serializer = serializer
@@ -154,6 +156,7 @@ class _NetworkReceiver(Receiver):
             if self._failure is not None:
                 raise self._failure
             return None
+        # Decoded here, not on arrival: a queued batch costs bytes and no Python objects.
         frame = self._queue.popleft()
         self._taken += 1
         where = f"channel {self._channel}, element {self._taken}"
@@ -175,6 +178,8 @@ class _NetworkReceiver(Receiver):
     def receive_urgent(self) -> Element | None:
         return self._urgent.popleft() if self._urgent else None
 
+    # Called for a recording: batches are copied as bytes, as their segments go back to the producer before the
+    # snapshot is written.
     def waiting(self) -> list[Element | bytes]:
         found: list[Element | bytes] = []
         for number, frame in enumerate(self._queue, self._taken + 1):
@@ -215,6 +220,7 @@ class _NetworkReceiver(Receiver):
             else:
                 payload.release()
             return
+        # A carrier may attach a payload to any frame; no other kind uses one.
         if payload is not None:
             payload.release()
         if kind in (ELEMENT, SMALL, URGENT):
@@ -246,6 +252,8 @@ class _NetworkReceiver(Receiver):
                 self._wake()
 
     def _in_order(self, sequence: int) -> bool:
+        # After a gap in the sequence everything that follows is ignored: records must be lost with an error or not
+        # at all.
         if self._failure is not None:
             return False
         if sequence != self._sequence & SEQUENCE:
@@ -278,19 +286,19 @@ class _NetworkReceiver(Receiver):
             return
         self._urgent.append(element)
         if type(element) is CheckpointBarrier and element.aligned_ms == 0:
-            self._queue.append(frame)  # its place: what comes from now on is behind it
+            self._queue.append(frame)  # marks its place: what arrives later is behind it
             self._wake()
         if self.on_urgent is not None:
             self.on_urgent()
 
     def _piece(self, payload: Payload, more: bool) -> None:
         self.bytes_in += len(payload.data)
+        # A batch in one segment is read in place.
         if self._partial is None and not more:
             self._batch_came(payload)
             return
         # Copy batches that span several segments, so that the producer gets its segments back at once: it may need
         # them for the rest of this very batch.
-        # What spans several segments is put together here, so that the producer has its segments back.
         if self._partial is None:
             self._partial = bytearray()
         self._partial += payload.data

@@ -29,9 +29,8 @@ class ResultPartition:
     Args:
         partitioner: set up for this subtask.
         senders: one per consumer, in the order of the partitioner's channel indices.
-        buffer_timeout_ms: how long records may be buffered, if positive; 0: while the task has more to do, and 5
-        ms
-            at most; -1: until there are ``full`` of them.
+        buffer_timeout_ms: longest time that records are buffered, if positive; 0: until the task has nothing more
+            to do, and 5 ms at most; -1: until there are ``full`` of them.
         full: records that make a full batch.
         overtakes: whether checkpoint barriers may overtake what is buffered in the senders.
         shares: whether consumers in this process may receive the same objects.
@@ -54,12 +53,10 @@ class ResultPartition:
         self._senders = list(senders)
         self._only = self._senders[0] if len(self._senders) == 1 else None
         # A broadcast batch is buffered once and joined once.
-        # What goes to everybody waits once, and is put together once.
         self._to_all = isinstance(partitioner, BroadcastPartitioner) and len(self._senders) > 1
         self._sent_to_all = sent_to_all
         # Consumers that receive objects by reference get copies, except the last: nobody else uses the originals
         # after it.
-        # Who is given the very objects; the last of them may have them, for nobody comes after it.
         by_reference = [i for i, sender in enumerate(self._senders) if sender.by_reference]
         self._by_reference = frozenset(() if shares else by_reference[:-1])
         self._at_once = buffer_timeout_ms == 0
@@ -120,6 +117,7 @@ class ResultPartition:
                 if size >= enough:
                     self._give(index, part)
                     continue
+            # Batches are joined by appending lists, so pieces with and without timestamps cannot share one.
             elif size >= enough or not _alike(held[0], part):
                 self._send(index)
                 if size >= enough:
@@ -131,11 +129,13 @@ class ResultPartition:
                 self._send(index)
             else:
                 waits = True
+        # The deadline of the oldest record: later ones go with it.
         if waits and self._due is None and self._hold_s >= 0:
             self._due = now + self._hold_s
 
     def control(self, element: Element) -> None:
         """Send a control element to every consumer, after everything emitted before it."""
+        # Flushed first: a watermark or barrier that passed buffered records would make them late or lose them.
         self.flush()
         for sender in self._senders:
             sender.send(element)
@@ -146,12 +146,16 @@ class ResultPartition:
         Returns:
             pairs of a consumer's index and the batches in its sender that were overtaken.
         """
+        # Buffered records go to the senders even if the barrier overtakes them: the senders return what they hold,
+        # channel by channel, for the checkpoint.
         self.flush()
         if self._overtakes and barrier.aligned_ms == 0:
             return [(i, some) for i, sender in enumerate(self._senders) if (some := sender.overtake(barrier))]
         for sender in self._senders:
             sender.send(barrier)
         if self._overtakes and barrier.aligned_ms > 0:
+            # The announcement carries the alignment timeout: the consumer begins the checkpoint when it ends, even
+            # if the barrier is still queued behind batches.
             announcement = BarrierAnnouncement(barrier.checkpoint_id, barrier.timestamp_ms, barrier.aligned_ms)
             for sender in self._senders:
                 sender.send_urgent(announcement)
@@ -198,13 +202,14 @@ class ResultPartition:
 
     def _send(self, index: int) -> None:
         held = self._pieces[index]
-        # A piece by itself goes as it is; several are copied, as their lists may be shared with other edges.
+        # A single piece is sent as it is; several are copied, as their lists may be shared with other edges.
         whole = held[0] if len(held) == 1 else _joined(held)
         held.clear()
         self._records[index] = 0
         self._give(index, whole)
 
     def _give(self, index: int, batch: Batch[Any]) -> None:
+        # Broadcast: the batch was buffered under index 0 for all.
         if not self._to_all:
             self._senders[index].send(batch)
             return

@@ -91,21 +91,23 @@ class ProducerLink:
             payload.release()
         try:
             self._understand(header)
-        except Exception as error:  # whatever it sent ends this link, and not the worker
+        except Exception as error:  # bytes from outside may end the link, never the worker
             self._link.close()
-            why = f"worker {self._link.peer!r} sent what is no frame: {type(error).__name__}: {error}"
+            why = f"worker {self._link.peer!r} sent an invalid frame: {type(error).__name__}: {error}"
             self._lost(LinkLostError(why))
 
     def _understand(self, header: bytes) -> None:
         kind = header[0]
         if kind == OPEN:
             number, channel, credit = unpack_open(header)
+            # A second OPEN under one number would route grants to the wrong sender.
             if number in self._channels:
                 raise ValueError(f"channel {number} opened twice")
             self._channels[number] = channel
             self._senders.consumer_opened(self, channel, number, credit)
         elif kind == CREDIT:
             for number, credit in unpack_credit(header):
+                # The channel may be closed here while the grant was in flight.
                 sender = self._sender(number)
                 if sender is not None:
                     sender.granted(credit)
@@ -147,11 +149,14 @@ class NetworkSender(Sender):
         self._buffers: ChannelBuffers = partition.channel(self._pump)
         self._link: ProducerLink | None = None
         self._number = 0
+        # No credit until the consumer opens the channel; None: no limit.
         self._credit: int | None = 0
         self._sequence = 0
         self._urgent: list[Element] = []
         self._backlog: deque[Element] = deque()
         self._backlog_batches = 0
+        # Rest of the batch that is being sent, last part first, while it waits for buffers; ``_going`` is that
+        # batch. It has cost its credit already.
         self._pieces: list[bytes | memoryview] = []
         self._going: Batch[Any] | None = None
         self._gone = False
@@ -164,6 +169,7 @@ class NetworkSender(Sender):
         """Send an element, or queue it if it has to wait for credit, buffers or the consumer."""
         if self._gone:
             return
+        # Nothing passes what is queued, control elements included: a barrier marks a place in the stream.
         if self._link is None or self._backlog or self._pieces:
             self._wait_in_line(element)
         elif type(element) is not Batch:
@@ -187,6 +193,8 @@ class NetworkSender(Sender):
     def overtake(self, barrier: CheckpointBarrier) -> list[Batch[Any]]:
         """Send a barrier ahead of the queue; return overtaken batches, with one that is sent in part."""
         batches: list[Batch[Any]] = []
+        # The consumer ignores the pieces it has until the rest arrives behind the barrier, so the whole batch
+        # belongs to this checkpoint.
         if self._pieces and self._going is not None:
             batches.append(self._going)
         for index, element in enumerate(self._backlog):
@@ -224,6 +232,7 @@ class NetworkSender(Sender):
 
     def fail(self, cause: BaseException) -> None:
         """Drop the queue, and send the cause."""
+        # The failure restarts the consumer, too, so nobody reads what is queued.
         self._backlog.clear()
         self._backlog_batches = 0
         self._ending = self._senders.dump_error(cause)
@@ -248,6 +257,7 @@ class NetworkSender(Sender):
         self._link = link
         self._number = number
         self._credit = credit
+        # Urgent elements first: they were sent ahead of everything that is queued.
         for element in self._urgent:
             self._control(URGENT, element)
         self._urgent.clear()
@@ -294,6 +304,7 @@ class NetworkSender(Sender):
                 self._link.announce(self)
 
     def _head(self, kind: int) -> bytes:
+        # The backlog goes with every frame: the consumer grants by it without a message of its own.
         head = ELEMENT_HEAD.pack(kind, self._number, self._sequence & SEQUENCE, self._backlog_batches)
         self._sequence += 1
         return head
@@ -312,7 +323,7 @@ class NetworkSender(Sender):
             self.bytes_out += size
             self._link.send(b"".join((self._head(SMALL), *parts)))
             return
-        # Popped from the end: the first part last.
+        # Last part first, as parts are popped from the end.
         self._pieces = [memoryview(part) for part in reversed(parts)]
         self._going = batch
         self._push()
@@ -322,6 +333,7 @@ class NetworkSender(Sender):
         assert self._link is not None
         pieces = self._pieces
         while pieces:
+            # Without a free buffer the rest waits: the pool calls ``_pump`` when one is returned.
             buffer = self._buffers.request()
             if buffer is None:
                 return

@@ -44,8 +44,10 @@ class NetworkTransport(Transport):
         self._load_error = load_error
         self._to_producers: dict[str, ConsumerLink] = {}
         self._senders: dict[ChannelId, NetworkSender] = {}
+        # Latest attempt of each channel, by edge and both subtasks.
         self._latest: dict[tuple[str, int, int], ChannelId] = {}
         self._partitions: dict[tuple[str, int, int], PartitionBuffers] = {}
+        # Channels that a consumer has opened before the producer: deployments of two workers run in any order.
         self._opened: dict[ChannelId, tuple[ProducerLink, int, int | None]] = {}
 
     def receiver(

@@ -23,6 +23,7 @@ class WatermarkValve:
     def __init__(self, channels: int) -> None:
         self._marks = [MIN_WATERMARK] * channels
         self._active = [True] * channels
+        # Aligned channels count for the minimum: those that are active and not behind the emitted watermark.
         self._aligned = [True] * channels
         self._given = MIN_WATERMARK
         self._given_active = True
