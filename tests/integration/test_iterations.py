@@ -170,7 +170,7 @@ def test_timers_in_a_loop_bring_records_back_while_the_input_is_open() -> None:
 def test_records_that_come_back_too_late_are_not_lost_in_silence(chained: bool) -> None:
     flow = sw.Pipeline("late")
     timed_loop(flow, flow.from_collection([3]), chained)
-    with pytest.raises(StateError, match="iteration 'iterate' got a record back after its end") as caught:
+    with pytest.raises(StateError, match="iteration 'iterate' received a record after its end") as caught:
         run_pipeline(flow)
     assert "record: 2" in "\n".join(caught.value.__notes__)
 

@@ -1,4 +1,4 @@
-"""Queues of records under way in an asynchronous step, with the control elements between them."""
+"""Queues of in-flight records in an asynchronous step, with the control elements between them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["Entry", "OrderedQueue", "Queue", "UnorderedQueue"]
 
 
 class Entry:
-    """Record under way.
+    """In-flight record.
 
     Attributes:
         value: the record.
         timestamp: its event time in ms, or None.
-        attempts: how often it was called for.
-        deadline: when its time is up, in ms since the epoch.
-        expired: whether its time was up.
-        done: whether ``result`` is there.
-        result: what is to be emitted for it.
+        attempts: number of calls made for it.
+        deadline: end of its timeout, in ms since the epoch.
+        expired: whether its timeout has passed.
+        done: whether ``result`` is set.
+        result: results to emit for it.
     """
 
     __slots__ = ("attempts", "deadline", "done", "expired", "result", "segment", "timestamp", "value")
@@ -48,15 +48,15 @@ class Queue(ABC):
 
     @abstractmethod
     def put_control(self, element: Element) -> None:
-        """Add a control element, which no record passes in either direction."""
+        """Add a control element. Records never pass it, in either direction."""
 
     @abstractmethod
     def done(self, entry: Entry) -> None:
-        """Note that a record has its result."""
+        """Mark a record as done: it has its result."""
 
     @abstractmethod
     def take(self) -> tuple[list[Entry], Element | None]:
-        """Return results that may be emitted, and the control element behind them if its turn has come."""
+        """Remove and return the results that may be emitted, and the control element behind them."""
 
     @property
     @abstractmethod
@@ -65,11 +65,11 @@ class Queue(ABC):
 
     @abstractmethod
     def entries(self) -> Iterator[Entry]:
-        """Records that were not taken."""
+        """Records in the queue."""
 
     @abstractmethod
     def __len__(self) -> int:
-        """Return the number of records and control elements that were not taken."""
+        """Return the number of records and control elements in the queue."""
 
 
 class OrderedQueue(Queue):
@@ -91,7 +91,7 @@ class OrderedQueue(Queue):
         entry.done = True
 
     def take(self) -> tuple[list[Entry], Element | None]:
-        """Return what is done at the head."""
+        """Remove and return the results at the head that are done."""
         items = self._items
         gone: list[Entry] = []
         while items:
@@ -149,14 +149,14 @@ class UnorderedQueue(Queue):
         self._segments.append(_Segment())
 
     def done(self, entry: Entry) -> None:
-        """Release the record as soon as its segment is the first."""
+        """Release the record at once if its segment is the first."""
         entry.done = True
         segment = entry.segment
         del segment.waiting[entry]
         segment.done.append(entry)
 
     def take(self) -> tuple[list[Entry], Element | None]:
-        """Return what is done in the first segment, and its end if no record of it is under way."""
+        """Remove and return what is done in the first segment, and its end if none of its records is in flight."""
         first = self._segments[0]
         gone, first.done = first.done, []
         if first.waiting or first.end is None:
@@ -166,7 +166,7 @@ class UnorderedQueue(Queue):
 
     @property
     def has_ready(self) -> bool:
-        """True if the first segment has a record that is done."""
+        """True if a record of the first segment is done."""
         first = self._segments[0]
         return bool(first.done) or (not first.waiting and first.end is not None)
 

@@ -44,7 +44,7 @@ class _Expiry:
 
 
 class _Failed:
-    """Stand-in for the results of a record that is skipped; it keeps the record's turn."""
+    """Marker in place of the results of a skipped record; it keeps the record's place in the queue."""
 
     __slots__ = ("error",)
 
@@ -81,7 +81,7 @@ class AsyncOperator(TimedOperator):
     # ---- life ----------------------------------------------------------------------------------------------
 
     def initialize_state(self, restored: Sequence[OperatorSnapshot]) -> None:
-        """Take the records that were under way: with the same parallelism as before the own ones, else a share."""
+        """Restore the in-flight records: the subtask's own under the same parallelism as before, else a share."""
         subtask, parallelism = self.context.subtask, self.context.node.parallelism
         if len(restored) == parallelism:
             self._accept(restored[subtask].pending)
@@ -90,7 +90,7 @@ class AsyncOperator(TimedOperator):
             self._accept(everything[subtask::parallelism])
 
     def open(self) -> None:
-        """Begin to open the function; until it is open the operator is blocked."""
+        """Start to open the function; the operator is blocked until it is open."""
         self._calls = self.context.calls(self.context.wake)
         if isinstance(self._fn, AsyncFunction):
             self._opening = self._opened = True
@@ -99,27 +99,27 @@ class AsyncOperator(TimedOperator):
             self._start()
 
     def close(self) -> None:
-        """Cancel what is under way and close the function."""
+        """Cancel all calls and close the function."""
         calls, self._calls = self._calls, None
         if calls is not None:
             opened, self._opened = self._opened, False
             calls.close(self._fn.close if opened and isinstance(self._fn, AsyncFunction) else None)
 
     def snapshot(self) -> OperatorSnapshot:
-        """Return the records under way, which are processed again after a restore."""
+        """Return the in-flight records, which are processed again after a restore."""
         pending = tuple((entry.value, entry.timestamp) for entry in self._queue.entries())
         return OperatorSnapshot(self.context.node.uid, pending=pending)
 
     # ---- in ------------------------------------------------------------------------------------------------
 
     def process(self, batch: Batch[Any]) -> None:
-        """Start a call for each record, as far as there is room."""
+        """Start a call for each record, up to the capacity."""
         stamps: Iterable[int | None] = batch.timestamps or [None] * len(batch.values)
         self._accept(zip(batch.values, stamps, strict=True))
         self._start()
 
     def control(self, element: Element) -> None:
-        """Queue a control element among the records; barriers pass, as the records are in the snapshot."""
+        """Queue a control element among the records. Barriers pass at once, as the snapshot holds the records."""
         if isinstance(element, CheckpointBarrier | CancelCheckpointMarker):
             self.output.control(element)
             return
@@ -129,13 +129,13 @@ class AsyncOperator(TimedOperator):
         self._drain()
 
     def blocked(self) -> Wait | None:
-        """Return what to wait for while the queue is full or the function is not open."""
+        """Return the wait of a full queue, or of a function that is not open yet; else None."""
         if self._opening or self._active >= self._capacity:
             return _UNTIL_WOKEN
         return None
 
     def draining(self) -> Wait | None:
-        """Return what to wait for while records are under way."""
+        """Return the wait for the in-flight records; None if no record is in flight."""
         return _UNTIL_WOKEN if self._opening or self._queue else None
 
     def _accept(self, records: Iterable[tuple[Any, int | None]]) -> None:
@@ -163,7 +163,7 @@ class AsyncOperator(TimedOperator):
         invoke = self._invoke
         for entry in entries:
             entry.attempts += 1
-        # The record itself is kept for another try and for checkpoints: the function must not change it.
+        # The record itself is kept for retries and for checkpoints: the function must not change it.
         self._calls.start([Call(entry, invoke, self._lent(entry)) for entry in entries])
 
     def _lent(self, entry: Entry) -> Any:
@@ -177,11 +177,11 @@ class AsyncOperator(TimedOperator):
         return self._more or (self._calls is not None and self._calls.ready)
 
     def work(self) -> None:
-        """Take what has ended, emit what may be, start what there is room for now."""
+        """Process ended calls, emit what the queue releases, and start calls up to the capacity."""
         assert self._calls is not None
         for token, result, error in self._calls.take():
             if type(token) is Entry:
-                # A call whose time was up may still end; its record is the business of timeout() now.
+                # A call may still end after its timeout. Its record belongs to timeout() from then on.
                 if not token.expired:
                     self._ended(token, result, error)
             elif token is _OPEN:
@@ -226,13 +226,13 @@ class AsyncOperator(TimedOperator):
         self._queue.done(entry)
 
     def _give_up(self, entry: Entry, failure: Exception) -> None:
-        """Skip a record, when its turn has come."""
+        """Skip a record when its turn comes."""
         entry.result = _Failed(failure)
         self._failed += 1
         self._queue.done(entry)
 
     def _drain(self) -> None:
-        """Emit what may go, up to the first control element: what comes after that waits for its turn."""
+        """Emit results up to the first control element; everything behind it waits for its turn."""
         gone, element = self._queue.take()
         if gone:
             self._active -= len(gone)
@@ -297,7 +297,7 @@ class AsyncOperator(TimedOperator):
         if type(error) is CallCancelledError:
             raise FunctionContractError(
                 f"a coroutine of step {self.step_name!r} was cancelled, and not by the job: if it awaits "
-                "something that may be cancelled, it has to catch asyncio.CancelledError"
+                "something that may be cancelled, it must catch asyncio.CancelledError"
             )
         if entry.attempts > 1:
             error.add_note(f"in attempt {entry.attempts}")
@@ -328,7 +328,7 @@ class AsyncOperator(TimedOperator):
         return due
 
     def on_processing_time(self, now_ms: int) -> None:
-        """Give up on records whose time is up, and try others again."""
+        """Time out the records whose deadline has passed, and start due retries."""
         expired = []
         while self._deadlines and (self._deadlines[0].done or self._deadlines[0].deadline <= now_ms):
             entry = self._deadlines.popleft()

@@ -21,16 +21,16 @@ __all__ = ["Operator", "Output", "TimedOperator"]
 
 
 class Output(Protocol):
-    """Receiver of an operator's elements."""
+    """Output of an operator: receiver of its elements."""
 
     def emit(self, batch: Batch[Any]) -> None:
-        """Take a batch of the main output."""
+        """Receive a batch of the main output."""
 
     def side(self, tag: str, batch: Batch[Any]) -> None:
-        """Take a batch of a side output."""
+        """Receive a batch of a side output."""
 
     def control(self, element: Element) -> None:
-        """Take a control element, for every output."""
+        """Receive a control element, which goes to every output."""
 
 
 def _as_it_is(value: Any, holders: int = 0) -> Any:
@@ -74,7 +74,7 @@ class Operator(ABC):
         self.isolate = _as_it_is if free else isolated
 
     def distrust(self) -> None:
-        """Copy records from now on, as one did not match the type hint that promised an immutable type."""
+        """Copy records from now on: one did not match the type hint that promised an immutable type."""
         self.trusts = False
         self._hand_over(free=False)
 
@@ -113,21 +113,21 @@ class Operator(ABC):
             states.initialize()
 
     def initialize_state(self, restored: Sequence[OperatorSnapshot]) -> None:
-        """Make the state, from the snapshots of any number of earlier subtasks."""
+        """Initialise the state from the snapshots of any number of earlier subtasks."""
 
     def open(self) -> None:
         """Open the user's function."""
 
     @abstractmethod
     def process(self, batch: Batch[Any]) -> None:
-        """Take a batch and emit what it gives rise to."""
+        """Process a batch and emit its results."""
 
     def receivers(self) -> Sequence[Callable[[Batch[Any]], None]]:
         """Return the functions that process batches, by input port."""
         return (self.process,)
 
     def control(self, element: Element) -> None:
-        """Take a control element; on it goes, unless the operator says otherwise."""
+        """Process a control element; the base emits it unchanged, after :meth:`advance` for a watermark."""
         if type(element) is Watermark:
             self.current_watermark = element.timestamp
             self.advance(element)
@@ -141,27 +141,27 @@ class Operator(ABC):
         self.output.control(watermark)
 
     def record_latency(self, marker: LatencyMarker) -> None:
-        """Note how long a marker has been under way."""
+        """Record the latency of a marker."""
         elapsed = self.context.clock.monotonic() - marker.emitted_at
         self.context.metrics.histogram("latency").observe(elapsed)
 
     def blocked(self) -> Wait | None:
-        """Return what to wait for before the next batch, or None. For operators with external systems."""
+        """Return a wait that must end before the next batch, or None. For operators with external systems."""
         return None
 
     def pending_before_snapshot(self) -> Wait | None:
-        """Return what to wait for between :meth:`before_barrier` and :meth:`snapshots`, or None."""
+        """Return a wait between :meth:`before_barrier` and :meth:`snapshots`, or None."""
         return None
 
     def idle(self) -> None:
-        """Flush buffered output: the input has run dry for now."""
+        """Flush buffered output; called when the input is empty for now."""
 
     def draining(self) -> Wait | None:
-        """Return what to wait for between the end of the input and :meth:`finish`, or None."""
+        """Return a wait between the end of the input and :meth:`finish`, or None."""
         return None
 
     def finish(self) -> None:
-        """Emit what is buffered: no record follows."""
+        """Emit buffered results; no record follows."""
 
     @property
     def has_state(self) -> bool:
@@ -173,10 +173,10 @@ class Operator(ABC):
         """Flush to external systems before a checkpoint. May be called several times."""
 
     def snapshots(self, checkpoint_id: int = 0) -> list[OperatorSnapshot]:
-        """Return the state as of now, one snapshot for each of the :attr:`contexts`.
+        """Return the current state, one snapshot for each of the :attr:`contexts`.
 
         Args:
-            checkpoint_id: the checkpoint; 0: no checkpoint of a coordinator.
+            checkpoint_id: id of the checkpoint; 0: no checkpoint of a coordinator.
         """
         self.checkpoint_id = checkpoint_id
         for states in self._function_states.values():
@@ -188,7 +188,7 @@ class Operator(ABC):
         ]
 
     def snapshot(self) -> OperatorSnapshot:
-        """Return the operator's own state as of now."""
+        """Return the operator's own current state."""
         return OperatorSnapshot(self.context.node.uid)
 
     def checkpoint_completed(self, checkpoint_id: int) -> None:
@@ -202,20 +202,20 @@ class Operator(ABC):
             states.aborted(checkpoint_id)
 
     def kept_time(self) -> Any:
-        """Return the state of event time that no checkpoint has, for a successor in a live migration; or None."""
+        """Return event-time state that no checkpoint holds, for the successor in a live migration; or None."""
         return None
 
     def go_on_in_time(self, kept: Any) -> None:
-        """Restore what :meth:`kept_time` has returned, after :meth:`open`."""
+        """Restore event-time state that :meth:`kept_time` has returned, after :meth:`open`."""
 
     def close(self) -> None:
-        """Close the user's function and free what was opened."""
+        """Close the user's function and release resources."""
 
 
 class TimedOperator(Operator):
     """Base of operators with timers or periodic work.
 
-    Work is done a part at a time, so that a burst of timers does not delay mails and checkpoints. While
+    Work is done in parts, so that a burst of timers does not delay mails and checkpoints. While
     :attr:`has_work` is true, the task calls :meth:`work` and passes no element to the operator.
 
     Attributes:
@@ -227,11 +227,11 @@ class TimedOperator(Operator):
     interruptible: ClassVar[bool] = False
 
     def work(self) -> None:
-        """Do a part of what is left; clear :attr:`has_work` with the last one."""
+        """Do one part of the work; clear :attr:`has_work` with the last one."""
 
     def next_processing_time(self) -> int | None:
-        """Return the time of the next call, in ms since the epoch; None: no call is due."""
+        """Return the time of the next :meth:`on_processing_time`, in ms since the epoch; None: no call is due."""
         return None
 
     def on_processing_time(self, now_ms: int) -> None:
-        """Process what is due; the clock has reached :meth:`next_processing_time`."""
+        """Process what is due; call when the clock has reached :meth:`next_processing_time`."""

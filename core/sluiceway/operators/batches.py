@@ -26,7 +26,7 @@ from sluiceway.record_errors import record_loop
 __all__ = ["BatchProcessOperator", "KeyedBatchProcessOperator"]
 
 _STABLE: Final = frozenset({str, bytes, int, bool, float, type(None)})
-"""Keys of these types need no look at each of them."""
+"""Types of keys whose hash needs no check."""
 
 
 class _Context(BatchProcessFunction.Context):
@@ -65,7 +65,7 @@ class _Context(BatchProcessFunction.Context):
             self._operator.output.side(name, batch)
 
     def returned(self, given: Any) -> Batch[Any] | None:
-        """Return the batch of what the function returned."""
+        """Return the batch of a function's return value."""
         if given is None:
             return None
         values: list[Any] | None = None
@@ -81,7 +81,7 @@ class _Context(BatchProcessFunction.Context):
             values, timestamps = self._records(given.values), given.timestamps
             if timestamps is not None and len(timestamps) != len(values):
                 raise FunctionContractError(
-                    f"{said} a Batch of {len(values)} records with {len(timestamps)} timestamps: give one each"
+                    f"{said} a Batch of {len(values)} records with {len(timestamps)} timestamps: pass one each"
                 )
             return Batch(values, None if timestamps is None else list(timestamps))
         if not isinstance(given, Iterable) or is_one_record(given):
@@ -91,8 +91,8 @@ class _Context(BatchProcessFunction.Context):
         values = list(given) if isolated else self._records(given)
         if self._timestamps is not None and values and len(values) != self._count:
             raise FunctionContractError(
-                f"{said} {len(values)} records for {self._count}, so that it cannot be told which timestamps they "
-                "are to have: give a Batch(values, timestamps)"
+                f"{said} {len(values)} records for {self._count}, so their timestamps are not known: return a "
+                "Batch(values, timestamps)"
             )
         return Batch(values, self._timestamps if values else None)
 
@@ -121,7 +121,7 @@ class BatchProcessOperator(FunctionOperator):
     @record_loop
     def _made(self, values: list[Any], ctx: _Context) -> Batch[Any] | None:
         # By itself, so that a message names this step and no other one in the chain.
-        # In no variable here: what the function keeps is found by counting references.
+        # In no local variable here: records that the function keeps are found by counting references.
         return ctx.returned(self._fn.process_batch(values, ctx))
 
 
@@ -190,7 +190,7 @@ class KeyedBatchProcessOperator(KeyedProcessOperator):
 
     @record_loop
     def _made(self, values: list[Any], ctx: _KeyedContext) -> Batch[Any] | None:
-        # A generator runs here, while there may be a current key.
+        # The generator runs here, while there may be a current key.
         return ctx.returned(self._fn.process_batch(values, ctx))
 
     def _keys_of(self, values: list[Any]) -> list[Any]:

@@ -23,14 +23,14 @@ __all__ = ["changes_nothing", "keeps_nothing"]
 
 _WRITES: Final = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME"})
 _READS: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
-# What a function could keep objects with, though it is built in.
+# Built-in functions that could keep objects nevertheless.
 _REACHING: Final = frozenset({"globals", "locals", "vars", "setattr", "eval", "exec", "__import__"})
 
 
-# Tests for a class that run no code of anybody's.
+# Class tests that run no user code.
 _PLAIN_TESTS: Final = (type.__instancecheck__, ABCMeta.__instancecheck__)
 
-# What reads, computes and decides. What is not here is not trusted: newer versions of Python have other names.
+# Instructions that read, compute and decide. Others are not trusted: newer versions of Python have other names.
 _HARMLESS: Final = frozenset(
     {"CACHE", "CALL", "COPY", "NOP", "POP_TOP", "PRECALL", "PUSH_NULL", "RESUME", "SWAP", "TO_BOOL"}
 )
@@ -44,8 +44,8 @@ _HARMLESS_CALLS: Final = frozenset({abs, bool, complex, float, int, len, max, mi
 def changes_nothing(function: object) -> bool:
     """Return whether a function cannot change its arguments, or what they hold.
 
-    True for plain functions that read parts of their arguments, compute with them and put results together, with
-    calls of a few built-in functions at most. False where it is not known. The operators of the arguments are
+    True for plain functions that read parts of their arguments, compute with them and build results, with
+    calls of a few built-in functions at most. False if not known. The operators of the arguments are
     taken to change nothing, as those of Python's own types do.
     """
     if type(function) is not FunctionType or function.__closure__:
@@ -68,9 +68,9 @@ def keeps_nothing(function: object) -> bool:
     """Return whether a function cannot keep an object from one call to the next.
 
     True for built-in functions and types, for data classes and named tuples without code of their own, and for
-    plain functions that see nothing but their arguments: no closure, and no default and no global variable but
-    what cannot be changed or is again such a function. A global class may be called, or be tested for with
-    ``isinstance``. False where it is not known.
+    plain functions that refer only to their arguments: no closure, and no default and no global variable except
+    immutable objects and other such functions. A global class may be called, or be tested for with
+    ``isinstance``. False if not known.
     """
     return _keeps_nothing(function, set())
 
@@ -95,7 +95,7 @@ def _keeps_nothing(function: Any, seen: set[int]) -> bool:
 
 
 def _constructs_only(cls: type, seen: set[int]) -> bool:
-    """Return whether a class runs no code but Python's own when it is called."""
+    """Return whether calling a class runs only Python's own code."""
     if type(cls).__call__ is not type.__call__:
         return False
     new, init = cls.__new__, cls.__init__  # type: ignore[misc]

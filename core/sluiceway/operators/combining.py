@@ -1,14 +1,14 @@
 """Local aggregation: records of a window are combined per key before they are sent to the window's step.
 
-A producer folds what it has for one key and one slice into a partial result, and sends that in place of the
-records. The window's step merges it. Nothing is held for longer than records may wait in a result partition, so
-partial results are in no state and in no checkpoint.
+A producer folds its records of one key and one slice into a partial result, and sends that instead of the
+records. The window's step merges it. Partial results are buffered no longer than records in a result partition, so
+they are in no state and in no checkpoint.
 
 The results are the same as without it:
 
-- A record that may be late is sent as it is, behind the watermark that it came behind: its window's step decides.
-- A watermark that comes while partial results wait goes out behind them. None of their records is late by it, and
-  the windows that it evaluates get all the records that they would have got.
+- A record that may be late is sent unchanged, behind the watermark that preceded it: the window's step decides.
+- A watermark that arrives while partial results are buffered is sent behind them. It makes none of their records
+  late, and the windows that it evaluates get all the records that they would have got.
 - What cannot be merged exactly, such as floats, ends the combining on its edge before the record goes out.
 """
 
@@ -37,24 +37,24 @@ _Route = Callable[[Any], int]
 _Fold = Callable[[dict[Any, Any], list[int], Iterable[Any], _Key, _Route], None]
 
 _MOST: Final = 1 << 14
-"""Partial results that wait at a time."""
+"""Largest number of buffered partial results."""
 _TRIED: Final = 1 << 14
-"""Records after which it is known whether combining them is of use."""
+"""Records after which the benefit of combining is judged."""
 _RESTED: Final = 1 << 18
-"""Records that are sent as they are before it is tried again."""
+"""Records that are sent unchanged before combining is tried again."""
 _LONGEST_S: Final = 0.05
-"""How long they wait."""
+"""Longest time in seconds that partial results are buffered."""
 _WORTH_IT: Final = 0.6
 """Partial results per record above which combining costs more than it saves."""
 
 
 def combined_step(partitioner: PartitionerSpec, consumer: StreamNode, settings: Settings) -> WindowStep | None:
-    """Return the window step whose records may be combined on the way to it; None: they may not.
+    """Return the window step whose records may be combined on this edge; None: they may not.
 
     Args:
         partitioner: of the edge.
         consumer: the step at its other end.
-        settings: the options of the run. Unaligned checkpoints keep what is in flight, and deal it out anew by the
+        settings: options of the run. Unaligned checkpoints store in-flight records and redistribute them by the
             keys of records.
     """
     step = consumer.step
@@ -64,7 +64,7 @@ def combined_step(partitioner: PartitionerSpec, consumer: StreamNode, settings: 
         or partitioner.name != "hash"
         or not isinstance(step, WindowStep)
         or not step.event_time
-        # Each of these looks at single records.
+        # Each of these handles single records.
         or consumer.skips_errors
         or step.allowed_lateness_ms
         or step.late_tag is not None
@@ -99,7 +99,7 @@ class Combiner:
         self._route = route
         self._consumers = consumers
         self._fold, self._finish = _fold_of(step)
-        # By the start of a slice: accumulators by key, and the keys' consumers in the same order.
+        # By start of a slice: accumulators by key, and the consumers of the keys in the same order.
         self._parts: dict[int, tuple[dict[Any, Any], list[int]]] = {}
         self._records = self._made = self._waiting = 0
         self._resting = 0
@@ -110,7 +110,7 @@ class Combiner:
 
     @property
     def full(self) -> bool:
-        """True if no more partial results should be held."""
+        """True if no more partial results should be buffered."""
         return self._waiting >= _MOST
 
     def stop(self) -> None:
@@ -118,7 +118,7 @@ class Combiner:
         self._off = True
 
     def rests(self, records: int) -> bool:
-        """Return whether so many records are to be sent as they are."""
+        """Return whether this number of records is to be sent unchanged."""
         if self._off:
             return True
         if self._resting > 0:
@@ -127,7 +127,7 @@ class Combiner:
         return False
 
     def add(self, batch: Batch[Any], watermark: int) -> Batch[Any] | None:
-        """Fold a batch in, and return the records of it that have to be sent as they are, in order.
+        """Fold a batch, and return those of its records that must be sent unchanged, in order.
 
         Args:
             batch: the records.
@@ -163,7 +163,7 @@ class Combiner:
         return Batch(*left) if left[0] else None
 
     def take(self) -> list[tuple[int, Batch[Any]]]:
-        """Return what waits, by consumer, the keys of a slice in the order of their first records."""
+        """Remove and return the partial results by consumer; keys of a slice in the order of their records."""
         found: list[tuple[list[Any], list[int]]] = [([], []) for _ in range(self._consumers)]
         for start, (entries, routes) in self._parts.items():
             made = list(map(Partial, entries, self._finish(list(entries.values()))))
@@ -184,7 +184,7 @@ class Combiner:
     # ---- inside ------------------------------------------------------------------------------------------------
 
     def _add_to(self, start: int, values: list[Any]) -> int | None:
-        """Fold records into a slice; return the index of the first that cannot be folded, or None."""
+        """Fold records into a slice; return the index of the first one that cannot be folded, or None."""
         part = self._parts.get(start)
         if part is None:
             part = self._parts[start] = ({}, [])
@@ -194,7 +194,7 @@ class Combiner:
         try:
             self._fold(entries, routes, left, self._key_of, self._route)
         except Exception:
-            # Whatever it is, the partitioner or the window's step raises it where its record is known.
+            # Any error is raised again by the partitioner or the window's step, which know the record.
             self._off = True
             return len(values) - length_hint(left) - 1
         finally:
@@ -202,7 +202,7 @@ class Combiner:
         return None
 
     def _judge(self) -> None:
-        """Have combining rest where nearly each record has a key of its own."""
+        """Suspend combining if nearly each record has a key of its own."""
         self._made += self._waiting
         if self._records >= _TRIED:
             if self._made > _WORTH_IT * self._records:
@@ -215,7 +215,7 @@ class _UnfitError(Exception):
 
 
 def _fold_of(step: WindowStep) -> tuple[_Fold, Callable[[list[Any]], list[Any]]]:
-    """Return the loop over records, and the function that makes the step's accumulators of its result."""
+    """Return the loop over records, and the function that turns its results into the step's accumulators."""
     fn: Any = step.fn
     combines = getattr(fn, "combines", None)
     if combines is None:
@@ -272,7 +272,8 @@ def _best(of: Callable[[Any], Any] | None, better: Callable[[Any, Any], bool]) -
             key = key_of(value)
             made = value if of is None else of(value)
             kind = type(made)
-            # Of values of these types one is the best, in whichever order they are compared; NaN has no place.
+            # Values of these types have one extreme in whichever order they are compared; NaN has no place in any
+            # order.
             if kind is not int and kind is not str and not (kind is float and made == made):
                 raise _UnfitError
             held = get(key)
@@ -311,7 +312,7 @@ def _merging(fn: Any, aggregates: bool) -> _Fold:
 class CombiningPartition(ResultPartition):
     """Result partition that combines records before they are sent.
 
-    Partial results, and a watermark behind them, are held while the task has more to do, for 50 ms at
+    Partial results, and a watermark behind them, are buffered while the task has more to do, for 50 ms at
     most, whatever the buffer timeout is.
 
     Args:
@@ -336,7 +337,7 @@ class CombiningPartition(ResultPartition):
         self._held: Watermark | None = None
 
     def waiting(self) -> int:
-        """Consumers for which output is held."""
+        """Return the number of consumers with buffered output."""
         return len(self._senders) if len(self._combiner) or self._held is not None else super().waiting()
 
     def emit(self, batch: Batch[Any], now: float) -> None:
@@ -363,24 +364,25 @@ class CombiningPartition(ResultPartition):
         super().idle()
 
     def control(self, element: Element) -> None:
-        """Send a control element behind everything emitted before it; a watermark may wait with that."""
+        """Send a control element behind everything emitted before it; a watermark may be buffered as well."""
         if type(element) is Watermark:
             self._watermark = element.timestamp
             if len(self._combiner):
                 self._held = element
                 return
         elif type(element) is WatermarkStatus and not element.active:
-            # The consumers go by other producers from now on: a record may be late by watermarks unknown here.
+            # From now on consumers depend on other producers, too: a record may be late by watermarks that are
+            # unknown here.
             self._combiner.stop()
         super().control(element)
 
     def flush(self) -> None:
-        """Send what waits."""
+        """Send all buffered output."""
         self._release()
         super().flush()
 
     def _release(self) -> None:
-        """Send what is combined, and then the watermark that has waited for it."""
+        """Send the partial results, then the watermark that was buffered behind them."""
         super().flush()
         if len(self._combiner):
             for index, batch in self._combiner.take():

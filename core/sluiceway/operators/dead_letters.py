@@ -18,10 +18,10 @@ from sluiceway.streamgraph import StreamNode
 __all__ = ["DeadLetters", "dead_letter_output", "without"]
 
 _SHOWN: Final = 10_000
-"""Characters of a record that are kept as text."""
+"""Longest text of a record, in characters."""
 
 _NOT_SKIPPED: Final = (StateError, NotBuiltYetError, MemoryError)
-"""What goes wrong in these is not the record's: it would be so with the next one."""
+"""Errors that the record did not cause: the next record would fail as well."""
 
 
 class DeadLetters:
@@ -47,7 +47,7 @@ class DeadLetters:
         self._waiting: list[DeadLetter] = []
 
     def take(self, error: Exception, value: Any, timestamp: int | None, key: Any = MISSING) -> bool:
-        """Keep a record that cannot be processed; False: the step fails, so raise the error."""
+        """Make a dead letter of a record that cannot be processed; False if the step fails and must raise."""
         node = self._context.node
         if not self.skipping or isinstance(error, _NOT_SKIPPED):
             return False
@@ -81,7 +81,7 @@ class DeadLetters:
         )
 
     def give(self, output: Output) -> None:
-        """Emit the letters taken since the last call."""
+        """Emit the letters added since the last call."""
         if self._waiting:
             letters, self._waiting = self._waiting, []
             stamps = [letter.timestamp for letter in letters if letter.timestamp is not None]
@@ -100,7 +100,7 @@ def without(items: list[Any], dropped: list[int]) -> list[Any]:
 
 
 def _is_ours(frame: FrameType) -> bool:
-    """Return whether a frame is one of the engine, which does not help a user whose function has raised."""
+    """Return whether a frame belongs to the engine, which does not help a user whose function has raised."""
     module: str = frame.f_globals.get("__name__", "sluiceway.")  # generated loops have none
     return module.startswith("sluiceway.")
 

@@ -35,9 +35,9 @@ class IterationHeadOperator(Operator):
         self._end_of_time: Watermark | None = None
 
     def process(self, batch: Batch[Any]) -> None:
-        """Let records go round."""
+        """Send records into the loop."""
         self._seen = True
-        # Keys that came with the batch belong to the edge it came by.
+        # Keys in the batch belong to the edge that it arrived on.
         self.output.emit(Batch(batch.values, batch.timestamps))
 
     def inputs_ended(self) -> None:
@@ -46,14 +46,14 @@ class IterationHeadOperator(Operator):
         self._send(0)
 
     def advance(self, watermark: Watermark) -> None:
-        """Keep back the end of time while the loop has records in it; what comes back holds up no other one."""
+        """Hold back the last watermark while the loop has records; watermarks of feedback channels are ignored."""
         if watermark.timestamp == MAX_WATERMARK:
             self._end_of_time = watermark
         else:
             self.output.control(watermark)
 
     def control(self, element: Element) -> None:
-        """Take the own probe back; a probe of another loop ends here, as no record of this one returns to it."""
+        """Process the own probe; drop a probe of another loop, as no record of this one returns to it."""
         if type(element) is not TerminationProbe:
             super().control(element)
         elif element.iteration == self.context.node.uid and self._probing:
@@ -70,12 +70,12 @@ class IterationHeadOperator(Operator):
 
     @record_loop
     def refuse(self, batch: Batch[Any]) -> NoReturn:
-        """Raise StateError: a record has returned though the loop has ended."""
+        """Raise StateError: a record has returned after the end of the loop."""
         value = batch.values[0]  # noqa: F841 (for the message, by its name)
         raise StateError(
-            f"iteration {self.step_name!r} got a record back after its end: when the input of a loop has ended "
-            "and no record is left in it, timers of processing time that still wait fire at once, and what they "
-            "give cannot go round any more: use event time there, or do not end the input before they have fired"
+            f"iteration {self.step_name!r} received a record after its end: when the input of a loop has ended "
+            "and no record is left in it, pending processing-time timers fire at once, and their results cannot "
+            "enter the loop any more. Use event-time timers, or end the input after the timers have fired"
         )
 
     def _send(self, rounds: int) -> None:

@@ -1,6 +1,6 @@
-"""Built-in aggregations as text, for generated loops that do what the function would without calling it.
+"""Built-in aggregations as source text, for generated loops that inline the function instead of calling it.
 
-A call costs more than the sum or comparison that it is made for. So a built-in function gives, besides its
+A call costs more than the sum or comparison inside it. So a built-in function provides, besides its
 methods, the statements of its ``add`` or ``reduce``. Both must make the same accumulators, as state moves between
 loops that use the one and operators that use the other.
 """
@@ -28,7 +28,7 @@ NAMES: Final[dict[str, Any]] = {
     "stable": frozenset({str, int, bytes, bool, type(None)}),  # such keys need no check of their hash
     "stable_hash": stable_hash,
 }
-"""Names besides the arguments of a loop that texts may use."""
+"""Names that texts may use besides the arguments of a loop."""
 
 
 class Text(NamedTuple):
@@ -51,8 +51,8 @@ class Fold(NamedTuple):
         add: called ``add`` in the text.
         first: called ``first`` in the text.
         result: makes a result of an accumulator; None: the accumulator is the result.
-        running: for accumulators that are tuples of one value: the statements that add the record to the value
-            ``made``, and assign the tuple to ``entries[key]`` behind what may raise, as a record that is skipped
+        running: for accumulators that are tuples of one value: statements that add the record to the value
+            ``made``, and assign the tuple to ``entries[key]`` after everything that may raise, as a skipped record
             must not be added. ``""``: there are none.
     """
 
@@ -68,7 +68,7 @@ class Folding(ABC):
 
     @abstractmethod
     def fold(self) -> Fold:
-        """Return its text."""
+        """Return the source text of the function."""
 
 
 _REDUCE: Final = Text("value", "held = add(held, value)\n")
@@ -98,14 +98,14 @@ def calling(reduce: Callable[[Any, Any], Any]) -> Fold:
 
 
 def made_of(filename: str, source: str, **names: Any) -> Callable[..., Any]:
-    """Return the function ``loop`` of a source text, as one that knows its record.
+    """Compile ``source`` and return its function ``loop``, registered as one whose records are found on errors.
 
     Args:
         filename: shown in tracebacks.
         source: the text.
-        names: that the text uses besides :data:`NAMES`.
+        names: names that the text uses besides :data:`NAMES`.
     """
-    # A debugger that steps into the loop is shown its text.
+    # Registered for debuggers, which then show the text of the loop.
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     scope: dict[str, Any] = {**NAMES, **names}
     exec(compile(source, filename, "exec"), scope)
@@ -148,7 +148,7 @@ def aggregating_loop(running: str, *, with_keys: bool) -> Callable[..., None]:
 
     Args:
         running: see :class:`Fold`.
-        with_keys: whether the keys are known already, else they are computed.
+        with_keys: whether the batch brings its keys; else they are computed.
 
     Returns:
         ``loop(operator, batch, keys, entries, out, skipped, key_of, add)``.

@@ -48,16 +48,16 @@ class FusedOperator(Operator):
         self._separates = False
         self._guard()
         self._multiplies = any(isinstance(step, FlatMapStep) for step in steps)
-        # So many records are processed at a time. Before the first it is not known how many come of one.
+        # Records per part. Unknown before the first batch, as steps may return any number of records for one.
         self._part = _FIRST_PART if self._multiplies else sys.maxsize
 
     def _guard(self) -> None:
-        """Find out which steps' results are to be isolated."""
+        """Find the steps whose results must be isolated."""
         keeps = [not self.shares and not keeps_nothing(step.function) for step in self._steps]
         last = len(self._steps) - 1
         ends_in_many = isinstance(self._steps[last], FlatMapStep)
         self._guarded = [
-            # Results of one call may share what they are made of, too.
+            # Results of one call may share objects, too.
             keep or (not self.shares and i < last and isinstance(step, FlatMapStep))
             for i, (keep, step) in enumerate(zip(keeps, self._steps, strict=True))
         ]
@@ -82,7 +82,7 @@ class FusedOperator(Operator):
             self._opened.open(context.node.step.function, context)
 
     def process(self, batch: Batch[Any]) -> None:
-        """Run the loop over the batch, a part at a time where many records come of each."""
+        """Run the loop over the batch, in parts if steps return many results per record."""
         values, stamps, part = batch.values, batch.timestamps, self._part
         parts = round(len(values) / part)
         if parts < _FEWEST_PARTS:
@@ -111,11 +111,11 @@ class FusedOperator(Operator):
         for dead in self._dead:
             dead.give(self.output)
         if self._multiplies:
-            # A batch that is much larger than others does not stay in the processor's cache from step to step.
+            # A much larger batch does not stay in the processor's cache from step to step.
             full = self.context.settings.batch_size
-            # A little more than a full batch: a smaller one would wait at the output for company, and be copied.
+            # A little more than a full batch: a smaller one would be buffered at the output, and copied.
             self._part = max(1, min(full, len(batch.values) * full * 9 // (8 * max(1, len(out))) + 1))
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Close the functions that were opened."""
         self._opened.close()

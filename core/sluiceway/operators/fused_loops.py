@@ -1,7 +1,7 @@
-"""Generated loops over record-wise steps: their text, their code, and the step at each of their lines.
+"""Generated loops over record-wise steps: source text, compiled code, and the step at each line.
 
-A loop has one line per call. When a function raises, the line number says which step it was; a variable of the
-loop, or the frame of the call, says what the record was.
+A loop has one line per call. When a function raises, the line number identifies the step; a variable of the
+loop, or the frame of the call, holds the record.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OTHER_CALLS: Final = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_VARA
 
 
 _Call: TypeAlias = tuple[int, str | None]
-"""Index of a step, and the variable that holds its record; None: the function's own argument does."""
+"""Index of a step, and the variable that holds its record; None: the function's own argument holds it."""
 
 
 class _Loop:
@@ -42,9 +42,9 @@ class _Loop:
 
     A comprehension would be faster still by 1 %, but its variables are gone when a function has raised.
 
-    A step whose function may keep what it returns, or passes on, has a line that isolates it: see
-    :mod:`sluiceway.isolation`. A flat_map that comes last and keeps nothing has none: the operator looks at what
-    came of the whole batch.
+    A step whose function may keep what it returns has a line that isolates the result: see
+    :mod:`sluiceway.isolation`. A flat_map that comes last and keeps nothing has none: the operator checks the
+    results of the whole batch.
 
     A step that skips records has its call in a ``try``, which costs nothing until something is raised. Of what a
     flat_map has returned nothing goes on before all of it is there: of a record that is skipped, nothing does.
@@ -72,7 +72,7 @@ class _Loop:
         depth += 1
         stamp = "stamps.append(timestamp)"
         last = len(steps) - 1
-        held = 1  # places besides its variable that have the value: the batch, or what a flat_map has returned
+        held = 1  # holders of the value: its variable, and a batch or list that has it
         for i, step in enumerate(steps):
             made = f"v{i + 1}"
             skips = skipping[i]
@@ -163,7 +163,7 @@ class _Loop:
 
 
 def called_function(step: Step) -> Callable[[Any], Any]:
-    """Return what a loop calls for a map, filter or flat_map step."""
+    """Return the callable of a map, filter or flat_map step."""
     function: Any = step.function
     called: Callable[[Any], Any] = (
         getattr(function, _METHODS[type(step)]) if isinstance(function, Function) else function
@@ -172,7 +172,7 @@ def called_function(step: Step) -> Callable[[Any], Any]:
 
 
 def argument_of(function: object) -> str | None:
-    """Return the variable in which a plain function of one argument has it as long as it runs, or None."""
+    """Return the variable in which a plain function of one argument holds it until it returns, or None."""
     given = 0
     if type(function) is MethodType:
         function, given = function.__func__, 1
@@ -204,19 +204,19 @@ def generate(
 
     Args:
         steps: map, filter and flat_map steps, at most :data:`MAX_FLAT_MAPS` of the last.
-        names: what the steps are called, for messages.
-        skipping: which of them skip records on which their function raises; None: none.
-        guarded: whose results are isolated; None: nobody's.
+        names: names of the steps, for messages.
+        skipping: steps that skip records on which their function raises; None: none.
+        guarded: steps whose results are isolated; None: none.
         stamped: whether batches have timestamps.
 
     Returns:
         ``loop(values, timestamps, out, stamps, *functions)``, which adds to the lists ``out`` and ``stamps``.
-        After the functions come, for the steps that skip records, what takes these.
+        The functions are followed by one receiver of skipped records for each step that skips.
     """
     none = [False] * len(steps)
     source = _Loop(steps, skipping or none, guarded or none, stamped=stamped)
     filename = f"<sluiceway: {' -> '.join(names)}{' with timestamps' if stamped else ''}>"
-    # A debugger that steps into the loop is shown its text.
+    # Registered for debuggers, which then show the text of the loop.
     linecache.cache[filename] = (len(source.text), None, source.text.splitlines(keepends=True), filename)
     module = compile(source.text, filename, "exec")
     scope: dict[str, Any] = {"atoms": ATOMS, "extend": extend_isolated, "isolate": isolated}

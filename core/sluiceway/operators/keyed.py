@@ -42,7 +42,7 @@ class KeyedOperator(Operator):
 
     store: KeyedStateStore
     own_tables: ClassVar[frozenset[str]] = frozenset()
-    """The names of tables that the operator has besides the state of its function."""
+    """Names of the operator's own tables, besides the state of its function."""
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)
@@ -63,7 +63,7 @@ class KeyedOperator(Operator):
         return self._backend
 
     def initialize_state(self, restored: Sequence[OperatorSnapshot]) -> None:
-        """Make the backend and load the own key groups."""
+        """Create the backend and load the subtask's key groups."""
         context = self.context
         self._backend = NotedBackend(
             context.state_backend.create_keyed(
@@ -93,7 +93,7 @@ class KeyedOperator(Operator):
         check_claimed(self.context, saved, self.store.declared, self.own_tables)
 
     def _skips(self, error: Exception, batch: Batch[Any], index: int) -> bool:
-        """Keep the record of a batch at which a loop stands as a dead letter; False: raise the error."""
+        """Make a dead letter of the record at which a loop has failed; False if the error must be raised."""
         if not self._dead.skipping:
             return False
         value, key = batch.values[index], MISSING
@@ -115,7 +115,7 @@ class KeyedOperator(Operator):
         """Return the keys of a batch, or None to compute them one by one, and the mapping to work on."""
         if table.reads_ahead:
             key_of = self._key
-            # What fails here fails again in the loop, which knows at which record.
+            # An error here occurs again in the loop, which knows the record.
             with suppress(Exception):
                 keys = [key_of(value) for value in batch.values] if batch.keys is None else batch.keys
                 return keys, table.working(keys)
@@ -129,9 +129,9 @@ class KeyedOperator(Operator):
         batch: Batch[Any],
         out: list[Any],
     ) -> list[int]:
-        """Run a loop over the records of a batch; after a record that is skipped, over the rest of them.
+        """Run a loop over the records of a batch; after a skipped record, run it over the rest.
 
-        The loop itself has no ``try`` per record, which a loop of few instructions would feel.
+        The loop itself has no ``try`` per record, whose cost is noticeable in a loop of few instructions.
 
         Args:
             loop: ``loop(records, entries, out)`` appends one result for each record.
@@ -156,7 +156,7 @@ class KeyedOperator(Operator):
                 return skipped
 
     def _emit_results(self, batch: Batch[Any], out: list[Any], skipped: list[int]) -> None:
-        """Emit a result for each record but those at the skipped indices, and the dead letters of these."""
+        """Emit one result for each record except those at the skipped indices, whose dead letters it emits."""
         stamps = batch.timestamps
         if skipped and stamps is not None:
             stamps = without(stamps, skipped)
@@ -165,7 +165,7 @@ class KeyedOperator(Operator):
         self._dead.give(self.output)
 
     def snapshot(self) -> OperatorSnapshot:
-        """Return all keyed state as of now."""
+        """Return the current keyed state."""
         self.store.before_snapshot()
         return OperatorSnapshot(self.context.node.uid, keyed=self.backend.snapshot())
 
@@ -185,15 +185,15 @@ class _RunningOperator(KeyedOperator):
     """
 
     _own: ClassVar[str]
-    """The name of the table with the results."""
+    """Name of the table with the results."""
 
     def open(self) -> None:
         """Open the function and bind the table."""
         super().open()
         if self._own in self.store.declared:
             raise StateError(
-                f"step {self.step_name!r}: the name of state {self._own!r} is taken, as the step keeps its "
-                "results by it: give the state of the function another name"
+                f"step {self.step_name!r}: the name of state {self._own!r} is taken: the step itself stores "
+                "its results under it. Give the state of the function another name"
             )
         self._table = self.backend.table(ValueStateDescriptor(self._own))
         self._entries = self._table.entries()

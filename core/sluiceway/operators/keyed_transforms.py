@@ -32,7 +32,7 @@ class KeyedRecordOperator(KeyedOperator):
         )
 
     def process(self, batch: Batch[Any]) -> None:
-        """Call the function, and emit what comes of the batch."""
+        """Call the function for each record, and emit the results of the batch."""
         values: list[Any] = []
         stamps: list[int] = []
         try:
@@ -67,7 +67,7 @@ class KeyedRecordOperator(KeyedOperator):
     def _flat_map(self, batch: Batch[Any], values: list[Any], made: list[int]) -> None:
         call, store, key_of, keys, stamps = self._call, self.store, self._key, batch.keys, batch.timestamps
         extend = self.extend
-        whole = self._dead.skipping  # nothing of a record that is skipped goes on
+        whole = self._dead.skipping  # a skipped record emits nothing
         for index, value in enumerate(batch.values):
             timestamp = None if stamps is None else stamps[index]
             try:
@@ -76,7 +76,7 @@ class KeyedRecordOperator(KeyedOperator):
                 returned = call(value)
                 if whole and type(returned) is not list:
                     returned = list(returned)
-                # A generator runs here, while the key is still the record's.
+                # The generator runs here, while the current key is still the record's.
                 extend(values, returned)
             except Exception as error:
                 if not self._skips(error, batch, index):

@@ -27,17 +27,17 @@ class ListMode(Enum):
 @persisted("ListSnapshot")
 @dataclass(frozen=True, slots=True)
 class ListSnapshot:
-    """A list of one subtask at one moment.
+    """Snapshot of one list of a subtask.
 
     Attributes:
         name: the state's name.
-        mode: how it is dealt out.
+        mode: how it is redistributed.
         serializer: name of the serializer that wrote the elements.
         version: that serializer's version.
         type_name: the declared type of an element as text, ``""`` where none was declared.
         subtask: index of the subtask.
-        parallelism: how many subtasks there were.
-        elements: in order, each by itself.
+        parallelism: number of subtasks.
+        elements: serialized elements, in order.
         schema: of an element; None where it is pickled.
     """
 

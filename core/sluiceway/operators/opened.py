@@ -12,7 +12,7 @@ __all__ = ["Opened", "may_ask_for_state"]
 
 
 def may_ask_for_state(function: object) -> bool:
-    """Return whether a function object overrides ``open()``: only there can it ask for state per key."""
+    """Return whether a function object overrides ``open()``: it can declare state per key only there."""
     return isinstance(function, Function) and type(function).open is not Function.open
 
 
@@ -34,7 +34,7 @@ class _Life:
 
 
 class Opened(list[_Life]):
-    """Function objects that were opened and not closed again; false if there are none."""
+    """Function objects that were opened and not closed yet."""
 
     def open(self, function: object, context: OperatorContext, store: KeyedStateStore | None = None) -> None:
         """Open a function if it is an object with a life cycle.

@@ -35,7 +35,8 @@ _RAW: Final = (ListMode.RAW, ListMode.RAW_KEYED)
 def share_of_lists(old: Iterable[ListSnapshot], subtask: int, parallelism: int) -> list[ListSnapshot]:
     """Return a subtask's share of the lists of all earlier subtasks.
 
-    With the same parallelism as before, each subtask has its own again; otherwise elements are dealt out in turn.
+    With the same parallelism as before, each subtask gets its own again; otherwise elements are distributed in
+    turn.
 
     Args:
         old: the lists of all earlier subtasks.
@@ -115,7 +116,7 @@ class SubtaskLists(OperatorStateStore):
         return self._list(descriptor, ListMode.UNION)
 
     def snapshot(self) -> tuple[ListSnapshot, ...]:
-        """Return all lists as of now, with serialized elements."""
+        """Return the current lists, with serialized elements."""
         taken = []
         for mode, descriptor, handle in self._lists.values():
             empty = self._empty(descriptor, mode)
@@ -127,7 +128,7 @@ class SubtaskLists(OperatorStateStore):
                     f"operator state {descriptor.name!r} of operator {self._operator!r}: {error}"
                 ) from error
         for kept in self._restored.values():
-            # A list that nobody has asked for is kept; of one that all subtasks have, one copy.
+            # A list that no function has declared yet is kept; of a union list, subtask 0 keeps the only copy.
             if kept.mode is ListMode.SPLIT or self._subtask == 0:
                 taken.append(kept)
         return tuple(taken)
@@ -276,13 +277,13 @@ class FunctionStates:
 
     @record_loop  # so that a message names this step and no other one in the chain
     def initialize(self) -> None:
-        """Have the objects restore their state."""
+        """Call ``initialize_state`` of the objects."""
         for function in self._objects:
             function.initialize_state(self._context)
 
     @record_loop
     def prepare(self, checkpoint_id: int, now_ms: int) -> None:
-        """Have the objects bring their state up to date."""
+        """Call ``snapshot_state`` of the objects."""
         self._raw.begin()
         for function in self._objects:
             function.snapshot_state(
@@ -291,16 +292,16 @@ class FunctionStates:
 
     @record_loop
     def completed(self, checkpoint_id: int) -> None:
-        """Notify the objects that listen to checkpoints."""
+        """Notify the objects that listen to checkpoints of a completed one."""
         for listener in self._listeners:
             listener.notify_checkpoint_complete(checkpoint_id)
 
     @record_loop
     def aborted(self, checkpoint_id: int) -> None:
-        """Notify the objects that listen to checkpoints."""
+        """Notify the objects that listen to checkpoints of an aborted one."""
         for listener in self._listeners:
             listener.notify_checkpoint_aborted(checkpoint_id)
 
     def snapshot(self) -> tuple[ListSnapshot, ...]:
-        """Return the lists as of now, and the raw state written for the snapshot."""
+        """Return the current lists, and the raw state written for the snapshot."""
         return (*self._lists.snapshot(), *self._raw.snapshot())

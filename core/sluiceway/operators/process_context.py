@@ -65,12 +65,12 @@ class ProcessContext(KeyedProcessFunction.OnTimerContext):
         if not isinstance(tag, OutputTag):
             raise FunctionContractError(f"ctx.output(tag, value) needs an OutputTag first, not {tag!r:.100}")
         values, stamps = self.sides.setdefault(tag.name, ([], []))
-        # Not trusted for its type: the hint of a tag is looked at nowhere else.
+        # Not trusted for its type: the type hint of a tag is not checked elsewhere.
         values.append(value if type(value) in ATOMS or self._operator.shares else isolated(value))
         stamps.append(self.stamp)
 
     def emit_sides(self, operator: Operator) -> None:
-        """Give on what was emitted to side outputs."""
+        """Emit the records of side outputs."""
         sides, self.sides = self.sides, {}
         for name, (values, stamps) in sides.items():
             stamped = [s for s in stamps if s is not None]

@@ -130,7 +130,7 @@ class ProcessingOperator(Operator):
 
 
 def _keep(ctx: ProcessContext, kept: Sides) -> None:
-    """Keep what the function has emitted to side outputs: its record was processed without an error."""
+    """Keep the side-output records of the function: its record was processed without an error."""
     sides, ctx.sides = ctx.sides, {}
     for name, (values, stamps) in sides.items():
         to = kept.setdefault(name, ([], []))
@@ -177,7 +177,7 @@ class KeyedProcessingOperator(ProcessingOperator, TimedKeyedOperator):
                 continue
             if type(returned) is not kind:
                 kind = check_results(self._said, returned)
-            extend(values, returned)  # a generator runs here, while the key is still the record's
+            extend(values, returned)  # the generator runs here, while the current key is still the record's
             if timestamp is not None:
                 added = len(values) - len(made)
                 if added == 1:

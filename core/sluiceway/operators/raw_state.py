@@ -18,15 +18,15 @@ _STREAMS: Final = serializer_for(tuple[int, bytes])
 
 
 class RawStates:
-    """The raw state of one step in one subtask.
+    """Raw state of one step in one subtask.
 
-    What was restored stays part of the state as long as no function has read it, or written any.
+    Restored chunks stay part of the state until a function reads them or writes raw state.
 
     Args:
         operator: uid of the step, for messages.
         subtask: index of the subtask.
-        parallelism: the step's.
-        key_groups: of the subtask; None: the step has no keys.
+        parallelism: parallelism of the step.
+        key_groups: key groups of the subtask; None: the step has no keys.
         restored: its share of the chunks, and the streams of all earlier subtasks.
     """
 
@@ -56,12 +56,12 @@ class RawStates:
         return RawKeyedState(self._operator, self.key_groups)
 
     def restored_chunks(self) -> list[bytes]:
-        """Return the chunks that functions of earlier subtasks have written, this subtask's share."""
+        """Return this subtask's share of the chunks that functions of earlier subtasks have written."""
         self._known.add(ListMode.RAW)
         return [_CHUNKS.loads(e) for kept in self._restored if kept.mode is ListMode.RAW for e in kept.elements]
 
     def restored_streams(self) -> dict[int, bytes]:
-        """Return by own key group what a function has written. Raises StateError in a step without keys."""
+        """Return the streams written by earlier subtasks, by own key group. Raises StateError without keys."""
         if self.key_groups is None:
             raise StateError(
                 f"step {self._operator!r} has no keys, and so no raw keyed state: use raw_operator_state, or put "
@@ -79,7 +79,7 @@ class RawStates:
         self.streams = self._new_streams()
 
     def snapshot(self) -> list[ListSnapshot]:
-        """Return what was written since :meth:`begin`."""
+        """Return the raw state written since :meth:`begin`."""
         written = {
             ListMode.RAW: tuple(map(_CHUNKS.dumps, self.chunks.chunks)),
             ListMode.RAW_KEYED: tuple(

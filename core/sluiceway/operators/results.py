@@ -14,11 +14,11 @@ def check_results(what: str, returned: Any) -> type:
     """Return the type of what a function returned if it is an iterable of results. Once per type.
 
     Args:
-        what: that function, for the message.
+        what: description of the function, for the message.
         returned: not None.
 
     Returns:
-        its type.
+        type of ``returned``.
 
     Raises:
         FunctionContractError: it cannot be iterated over, or it is one record that would be taken apart.

@@ -17,7 +17,7 @@ __all__ = ["SinkOperator"]
 
 
 class SinkOperator(Operator):
-    """Operator that drives a sink writer by its protocol: it writes nothing while the writer is blocked."""
+    """Operator that drives a sink writer; it writes nothing while the writer is blocked."""
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)
@@ -32,7 +32,7 @@ class SinkOperator(Operator):
         self.records = 0
 
     def initialize_state(self, restored: Sequence[OperatorSnapshot]) -> None:
-        """Make the writer, which may have state; what is restored for it is committed once it is open."""
+        """Create the writer, which may have state; restored committables are committed once it is open."""
         context = self.context
         self._writer = self._sink.create_writer(
             WriterContext(
@@ -78,29 +78,29 @@ class SinkOperator(Operator):
         self._writer.write(batch.values, batch.timestamps)
 
     def control(self, element: Element) -> None:
-        """Drop watermarks and markers, which end here."""
+        """Drop watermarks and markers, whose way ends here."""
         if type(element) is Watermark:
             self.current_watermark = element.timestamp
         elif type(element) is LatencyMarker:
             self.record_latency(element)
 
     def blocked(self) -> Wait | None:
-        """Return what the writer waits for."""
+        """Return the wait of the writer, or None."""
         return None if self._writer is None else self._writer.blocked()
 
     def idle(self) -> None:
-        """Flush once, when input runs dry after a write."""
+        """Flush once when the input is empty after a write."""
         if self._dirty and self._writer is not None and self._writer.blocked() is None:
             self._dirty = False
             self._flushing = True
             self._writer.flush()
 
     def before_barrier(self) -> None:
-        """Flush what was written."""
+        """Flush the records written."""
         self.idle()
 
     def pending_before_snapshot(self) -> Wait | None:
-        """Return what to wait for until the external system has all that was written."""
+        """Return the wait until the external system has every record written."""
         settles = self._dirty or self._flushing or isinstance(self._writer, CommittingSinkWriter)
         wait = self.blocked() if settles else None
         self._flushing = wait is not None and self._flushing
@@ -118,7 +118,7 @@ class SinkOperator(Operator):
         return OperatorSnapshot(uid, committables=tuple(c for some in self._ready.values() for c in some))
 
     def checkpoint_completed(self, checkpoint_id: int) -> None:
-        """Commit what was ready by then."""
+        """Commit the output that was ready at that checkpoint."""
         super().checkpoint_completed(checkpoint_id)
         ready = sorted(id_ for id_ in self._ready if id_ <= checkpoint_id)
         committables = [c for id_ in ready for c in self._ready[id_]]
@@ -128,7 +128,7 @@ class SinkOperator(Operator):
             del self._ready[id_]
 
     def finish(self) -> None:
-        """Flush everything to the external system, and commit it where no checkpoint follows."""
+        """Flush everything to the external system, and commit it if no checkpoint follows."""
         assert self._writer is not None
         self._dirty = False
         self._writer.finish()

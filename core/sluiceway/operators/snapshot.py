@@ -25,7 +25,7 @@ class OperatorSnapshot:
         lists: the operator state of its functions.
         broadcast: the broadcast state by name, the same in every subtask; None where there is none.
         pending: received records without results yet, each with its timestamp, to be processed again.
-        committables: commit the output that this and earlier checkpoints have made ready.
+        committables: commits of output that this and earlier checkpoints have made ready.
         subtask: index of the subtask.
         parallelism: the number of subtasks.
         drained: True if the input had ended and all of it was processed.

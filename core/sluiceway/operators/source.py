@@ -37,7 +37,7 @@ class SourceOperator(Operator):
     def _skip(self, rejected: Rejected) -> None:
         for value, error, timestamp in rejected.records:
             if not self._dead.take(error, value, timestamp):
-                # Without the frames of the task, which know another record by now.
+                # Without the frames of the task, whose current record is another one by now.
                 raise error.with_traceback(_of_user(error))
 
 

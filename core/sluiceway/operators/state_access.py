@@ -1,4 +1,4 @@
-"""Detection of saved state that a step's function no longer asks for."""
+"""Detection of saved state that a step's function no longer declares."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OF_FUNCTIONS: Final = frozenset(
 def check_claimed(
     context: OperatorContext, saved: Sequence[KeyedSnapshot], declared: Collection[str], own: Collection[str]
 ) -> None:
-    """Refuse to leave behind state that the function has not asked for when it was first opened.
+    """Raise an error for saved state that the function has not declared by the end of ``open()``.
 
     Args:
         context: context of the step.
@@ -48,7 +48,7 @@ def check_claimed(
 
 
 def unclaimed(state: str, uid: str) -> str:
-    """Return the message about a state that a function no longer asks for."""
+    """Return the message about a state that a function no longer declares."""
     return (
         f"state {state!r} of step {uid!r} would be lost: its function does not ask for it any more. Declare it, "
         "give the step another uid if it is another one, or leave the state behind with allow-dropped-state"

@@ -16,7 +16,7 @@ __all__ = ["may_yield_tags", "splitting", "take_tagged"]
 
 
 def may_yield_tags(*functions: object) -> bool:
-    """Return whether a function of several, or what it calls or holds, refers to an OutputTag.
+    """Return whether any of the functions, or an object that it calls or holds, refers to an OutputTag.
 
     Only the results of such functions are searched for tags.
     """
@@ -36,7 +36,7 @@ def _mentions(given: Any, seen: set[int]) -> bool:
         return _mentions(given.__func__, seen) or _mentions(given.__self__, seen)
     if isinstance(given, FunctionType):
         return any(_mentions(found, seen) for found in _of_function(given))
-    # Python's own containers alone: to iterate over others may do anything.
+    # Python's own containers only: iterating over others may run user code.
     if type(given) is dict:
         return any(isinstance(held, OutputTag) for held in islice(chain(given, given.values()), _MANY))
     if type(given) in (list, tuple, set, frozenset):
@@ -49,21 +49,21 @@ def _mentions(given: Any, seen: set[int]) -> bool:
 
 def _attributes(given: object) -> dict[str, Any]:
     try:
-        found = object.__getattribute__(given, "__dict__")  # without any code of its class
+        found = object.__getattribute__(given, "__dict__")  # without running code of its class
     except AttributeError:
         return {}
     return found if type(found) is dict else {}
 
 
 _NO_USERS: Final = frozenset({*sys.stdlib_module_names, "sluiceway"})
-"""Packages whose classes have nothing to do with a user's tags; what their objects hold may have."""
+"""Packages whose classes never refer to a user's tags, though their objects may."""
 
 _MANY: Final = 5000
-"""So many objects are looked at, before it is taken that there may be a tag."""
+"""Largest number of objects to search before a tag is assumed."""
 
 
 def _of_function(function: FunctionType) -> Iterator[Any]:
-    """Return what a function refers to: globals, attributes of modules, enclosing variables, defaults."""
+    """Return the objects that a function refers to: globals, module attributes, enclosing variables, defaults."""
     names = {*_names(function.__code__)}
     if "OutputTag" in names:
         yield OutputTag
@@ -76,7 +76,7 @@ def _of_function(function: FunctionType) -> Iterator[Any]:
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents
-        except ValueError:  # not set so far
+        except ValueError:  # not set yet
             continue
     yield from function.__defaults__ or ()
 
@@ -93,7 +93,7 @@ def take_tagged(results: Results, sides: Sides, *, stamped: bool) -> None:
     values, stamps = results.values, results.stamps
     if tuple not in set(map(type, values)):
         return
-    # Written out: a call for each record would take as long again.
+    # Inlined: a call for each record would double the time.
     tagged = {
         index
         for index, value in enumerate(values)

@@ -21,15 +21,15 @@ from sluiceway.util.instants import Instant, timer_ms
 __all__ = ["BURST", "DUE", "TIMERS", "KeyedTimerService", "TimedKeyedOperator", "timers_in"]
 
 BURST: Final = 1024
-"""Timers that fire before mails have their turn."""
+"""Timers that fire before mails are processed."""
 
 TIMERS: Final = ValueStateDescriptor("timers of the operator")
-"""A key's timers as the state keeps them: see :func:`timers_in`."""
+"""Timers of a key in the form of the state: see :func:`timers_in`."""
 
 _TIMER: Final = "a timer's timestamp"
 
 DUE: Final = ValueStateDescriptor("watermark at which timers were firing", int)
-"""For keys with timers that had not fired yet when the snapshot was taken, though the watermark had come."""
+"""Watermark by key, for keys with timers that were due but had not fired when the snapshot was taken."""
 
 
 class TimedKeyedOperator(KeyedOperator, TimedOperator):
@@ -52,17 +52,17 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
         self.event_timers = TimerQueue()
         self.processing_timers = TimerQueue()
         self._held: Watermark | None = None
-        # What waited for processing time when the input ended.
+        # Processing-time timers that were pending when the input ended.
         self._last: deque[Timer] = deque()
 
     @abstractmethod
     def fire(self, domain: TimeDomain, timers: Iterator[Timer]) -> None:
-        """Do what the timers are for, one after the other; taking one from the iterator takes it off the queue."""
+        """Process the timers in order; taking one from the iterator removes it from the queue."""
 
     # ---- time ------------------------------------------------------------------------------------------------
 
     def advance(self, watermark: Watermark) -> None:
-        """Fire what is due, a part at a time; the watermark goes on behind the last of it."""
+        """Fire due timers in parts; the watermark is emitted after the last of them."""
         self._held = watermark
         self.has_work = True
         self.work()
@@ -91,11 +91,11 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
         return self.processing_timers.next_timestamp()
 
     def on_processing_time(self, now_ms: int) -> None:
-        """Fire a part of what is due."""
+        """Fire a part of the due timers."""
         self.fire(TimeDomain.PROCESSING_TIME, islice(self.processing_timers.due(now_ms), BURST))
 
     def finish(self) -> None:
-        """Fire the processing-time timers set before the end of the input, a part at a time."""
+        """Fire the processing-time timers set before the end of the input, in parts."""
         self._last.extend(sorted(self.processing_timers.timers(), key=lambda timer: timer[0]))
         if self._last:
             self.has_work = True
@@ -103,20 +103,20 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
 
     def _taken(self, timers: Sequence[Timer]) -> Iterator[Timer]:
         for timer in timers:
-            if self.processing_timers.delete(*timer):  # else one that fired before has deleted it
+            if self.processing_timers.delete(*timer):  # else an earlier timer has deleted it
                 yield timer
 
     # ---- state -----------------------------------------------------------------------------------------------
 
     def initialize_state(self, restored: Sequence[OperatorSnapshot]) -> None:
-        """Load the own key groups."""
+        """Load the subtask's key groups."""
         super().initialize_state(restored)
         self._was_firing = any(
             meta.name == DUE.name for s in restored if s.keyed is not None for meta in s.keyed.tables
         )
 
     def open(self) -> None:
-        """Take the timers over from the state."""
+        """Move the timers from the state into the queues."""
         super().open()
         entries = self.backend.table(TIMERS).entries()
         for key, timers in entries.items():
@@ -130,7 +130,7 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
             due.clear()
 
     def _go_on_firing(self, due: Mapping[Any, int]) -> None:
-        """Fire what was due, up to the first timer that was not: subtasks may have had other watermarks."""
+        """Fire timers that were due, up to the first one that was not: subtasks may have had other watermarks."""
         until = max(due.values(), default=MIN_WATERMARK)
         others = (t for t, key, _ in self.event_timers.timers() if t > due.get(key, MIN_WATERMARK))
         until = min(until, min(others, default=until + 1) - 1)
@@ -176,7 +176,7 @@ def _by_key(event: Iterable[Timer], processing: Iterable[Timer]) -> dict[Any, An
 def timers_in(kept: Sequence[Any]) -> Iterable[tuple[bool, int, Hashable]]:
     """Return the timers of a key, as (is event time, timestamp, namespace), from the form of the state.
 
-    That is a list of them; or, where none has a namespace, one tuple: is event time, timestamp, and so on.
+    The form is a list of timers; or, if none has a namespace, one flat tuple: is event time, timestamp, ...
     """
     if kept and type(kept[0]) is bool:
         return zip(kept[::2], kept[1::2], repeat(VOID_NAMESPACE))
@@ -206,7 +206,7 @@ class KeyedTimerService(TimerService):
 
     def register_event_time_timer(self, timestamp: Instant) -> None:
         """Set an event-time timer."""
-        # Written out, because some functions do it for every record.
+        # Inlined, because some functions do it for every record.
         if type(timestamp) is not int or timestamp > MAX_WATERMARK:
             timestamp = timer_ms(_TIMER, timestamp)
         self._register_event_timer(timestamp, self._operator.store.current_key, self._namespace)
@@ -216,11 +216,11 @@ class KeyedTimerService(TimerService):
         self._operator.processing_timers.register(timer_ms(_TIMER, timestamp), self._key(), self._namespace)
 
     def delete_event_time_timer(self, timestamp: Instant) -> None:
-        """Take an event-time timer back."""
+        """Delete an event-time timer."""
         self._operator.event_timers.delete(timer_ms(_TIMER, timestamp), self._key(), self._namespace)
 
     def delete_processing_time_timer(self, timestamp: Instant) -> None:
-        """Take a processing-time timer back."""
+        """Delete a processing-time timer."""
         self._operator.processing_timers.delete(timer_ms(_TIMER, timestamp), self._key(), self._namespace)
 
     def _key(self) -> Any:

@@ -1,6 +1,6 @@
-"""Timers of one operator. Pure; the operator says how far time has come.
+"""Timers of one operator, without a clock: the operator passes the current time.
 
-A timer is a timestamp, a key and a namespace; registering it twice is registering it once. Timers fire in the
+A timer is a timestamp, a key and a namespace; registering it again has no effect. Timers fire in the
 order of their timestamps, those of one timestamp in the order in which they were registered.
 """
 
@@ -24,7 +24,7 @@ _by_timestamp: Final = itemgetter(0)
 class TimerQueue:
     """Timers of one time domain of one operator in one subtask. From the task's thread only.
 
-    A calendar queue (R. Brown, CACM 31(10), 1988) with buckets of 1,024 ms: far timers are unsorted in the
+    Calendar queue (R. Brown, CACM 31(10), 1988) with buckets of 1,024 ms: far timers are unsorted in the
     bucket of their time, where adding one costs a dict entry. The nearest bucket is sorted when its turn
     comes; timers that are added to it after that are in a small heap beside it.
     """
@@ -34,7 +34,7 @@ class TimerQueue:
     def __init__(self) -> None:
         self._buckets: dict[int, dict[Timer, None]] = {}
         self._ids: list[int] = []
-        # The near part: what is in _live counts, what else lies in _sorted or _late was deleted.
+        # The near part: timers in _live are valid; others that are still in _sorted or _late were deleted.
         self._near_id = -(2**63)
         self._live: dict[Timer, None] = {}
         self._sorted: list[Timer] = []
@@ -45,7 +45,7 @@ class TimerQueue:
         return len(self._live) + sum(map(len, self._buckets.values()))
 
     def register(self, timestamp: int, key: Any, namespace: Hashable) -> None:
-        """Add a timer, if it is not there."""
+        """Add a timer, unless it is registered already."""
         timer = (timestamp, key, namespace)
         id_ = timestamp >> _SHIFT
         if id_ > self._near_id:
@@ -61,7 +61,7 @@ class TimerQueue:
             heappush(self._late, (timestamp, self._order, timer))
 
     def delete(self, timestamp: int, key: Any, namespace: Hashable) -> bool:
-        """Take a timer back; harmless if it is not there. Whether it was."""
+        """Delete a timer; return whether it was registered."""
         timer = (timestamp, key, namespace)
         id_ = timestamp >> _SHIFT
         timers = self._buckets.get(id_, {}) if id_ > self._near_id else self._live
@@ -73,20 +73,20 @@ class TimerQueue:
         return None if timer is None else timer[0]
 
     def is_due(self, until: int) -> bool:
-        """Return whether a timer has a timestamp of at most ``until``, without looking further than that."""
+        """Return whether a timer has a timestamp of at most ``until``; sorts no later bucket."""
         timer = self._head(until)
         return timer is not None and timer[0] <= until
 
     def due(self, until: int) -> Iterator[Timer]:
         """Remove and yield timers with a timestamp of at most ``until``, in order.
 
-        Timers that are registered or deleted meanwhile are respected. A caller may stop at any time, and continue
-        with another call.
+        Timers that are registered or deleted meanwhile are taken into account. A caller may stop at any time, and
+        continue with another call.
         """
         live, near, late = self._live, self._sorted, self._late
         while True:
             if near and not late:
-                # The usual case: in order already, and nothing came in between.
+                # The usual case: the timers are in order, and none was registered since.
                 timer = near[-1]
                 if timer[0] > until:
                     return
@@ -107,7 +107,7 @@ class TimerQueue:
             yield from bucket
 
     def copy(self) -> list[Timer]:
-        """Return a copy of all timers, in no particular order; it takes little time."""
+        """Return a copy of all timers, in no particular order; cheaper than :meth:`timers`."""
         return [*self._live, *chain.from_iterable(self._buckets.values())]
 
     def _head(self, until: int | None = None) -> Timer | None:
@@ -127,6 +127,6 @@ class TimerQueue:
             self._near_id = heappop(self._ids)
             bucket = self._buckets.pop(self._near_id)
             live.update(bucket)
-            # Turned round, so that the first is popped from the end; sorting both ways keeps ties in order.
+            # Reversed, so that the first timer is popped from the end; sorting twice keeps ties in order.
             near.extend(sorted(bucket, key=_by_timestamp))
             near.reverse()

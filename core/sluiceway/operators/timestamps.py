@@ -25,9 +25,9 @@ __all__ = ["TimestampsOperator"]
 
 
 class TimestampsOperator(TimedOperator):
-    """Operator that assigns timestamps and emits watermarks in place of those it receives, but for the last one.
+    """Operator that assigns timestamps and emits its own watermarks; of received ones, it keeps the last only.
 
-    The generator is asked at the watermark interval, and earlier when a full batch of records has come
+    The generator is called at the watermark interval, and earlier when a full batch of records has arrived
     since the last time: event time then keeps up with input that is read as fast as possible.
     """
 
@@ -47,15 +47,15 @@ class TimestampsOperator(TimedOperator):
         self._look_at: int | None = None
         self._timed_out = False
         self._active = True
-        # What follows a watermark: the watermark may have found much to do downstream, which comes first.
+        # Records behind a watermark: the watermark may cause much work downstream, which is done first.
         self._rest: deque[Element] = deque()
 
     def open(self) -> None:
-        """Begin to count the interval, for a generator that may have news without records."""
+        """Start the watermark interval for a generator that may emit without records."""
         self._ask_later(even_if_passive=False)
 
     def process(self, batch: Batch[Any]) -> None:
-        """Pass the records on with their timestamps, and the watermarks in their places."""
+        """Emit the records with their timestamps, and the watermarks in their places."""
         batch = self._stamper.stamp(batch)
         self._dead.give(self.output)
         if not batch.values:
@@ -76,7 +76,7 @@ class TimestampsOperator(TimedOperator):
             self._set_active(not self._watch.idle)
 
     def control(self, element: Element) -> None:
-        """Drop watermarks and statuses from upstream, but for the last watermark; pass on the rest."""
+        """Drop watermarks and statuses from upstream, except the last watermark; emit other elements."""
         if type(element) is Watermark:
             if element.timestamp == MAX_WATERMARK:
                 self._rise(MAX_WATERMARK)
@@ -86,17 +86,17 @@ class TimestampsOperator(TimedOperator):
             self._emit(element)
 
     def finish(self) -> None:
-        """Ask the generator for the last time: the input has ended."""
+        """Call the generator for the last time: the input has ended."""
         self._ask()
 
     def kept_time(self) -> Any:
-        """Return the generator, what it has emitted last, and for how long the input was dry."""
+        """Return the generator, its last output, and how long the input has been empty."""
         since = self._quiet_since
         quiet_ms = None if since is None else self.context.clock.now_ms() - since
         return self._watch.kept(), self.current_watermark, self._active, self._timed_out, quiet_ms
 
     def go_on_in_time(self, kept: Any) -> None:
-        """Restore the generator and emit again what was emitted last."""
+        """Restore the generator and emit its last output again."""
         watch, self.current_watermark, self._active, self._timed_out, quiet_ms = kept
         if quiet_ms is not None:
             self._quiet_since = self.context.clock.now_ms() - quiet_ms
@@ -116,31 +116,31 @@ class TimestampsOperator(TimedOperator):
         self.has_work = bool(self._rest)
 
     def ask(self) -> None:
-        """Ask the generator at once: nobody knows when there will be another time."""
+        """Call the generator now, when no later call is certain."""
         if self._watch.passive and self._ask_at is None:
-            return  # it has no news
+            return  # it emits nothing new
         self._ask()
 
     @property
     def idle_at(self) -> int | None:
-        """Return when a dry input becomes idle, ms since the epoch; None: it does not."""
+        """Return when an empty input becomes idle, in ms since the epoch; None: it does not."""
         return self._look_at
 
     def next_processing_time(self) -> int | None:
-        """Return when to ask the generator, or to check whether the input is still dry."""
+        """Return when to call the generator, or to check whether the input is still empty."""
         if self._ask_at is None or self._look_at is None:
             return self._ask_at if self._look_at is None else self._look_at
         return min(self._ask_at, self._look_at)
 
     def on_processing_time(self, now_ms: int) -> None:
-        """Ask the generator. Whether the input is dry is for :meth:`idle` to see: the task looks next."""
+        """Call the generator. :meth:`idle`, which the task calls next, finds out whether the input is empty."""
         if self._look_at is not None and self._look_at <= now_ms:
             self._look_at = None
         if self._ask_at is not None and self._ask_at <= now_ms:
             self._ask()
 
     def idle(self) -> None:
-        """Note that the input is dry; after a time it is idle. Time of blocked output does not count."""
+        """Record that the input is empty; after a time it is idle. Time of blocked output does not count."""
         if self._idleness_ms is None or self._timed_out:
             return
         clock = self.context.clock
@@ -157,7 +157,7 @@ class TimestampsOperator(TimedOperator):
         self._set_active(False)
 
     def _ask(self) -> None:
-        """Have the generator say what it has to say, and send that on."""
+        """Call the generator, and emit its output."""
         self._unasked = 0
         self._ask_at = None
         if self._timed_out:

@@ -17,8 +17,8 @@ __all__ = ["TwoInputOperator"]
 class TwoInputOperator(Operator):
     """Base of the operators with two inputs; put it before a keyed one among the bases.
 
-    Control elements arrive merged: the watermark is the minimum of both inputs. A keyed one has the key function
-    of its first input in ``_key`` and that of its second in ``_key2``; either may be None.
+    Control elements arrive merged: the watermark is the minimum of both inputs. A keyed operator has the key
+    function of its first input in ``_key`` and that of its second in ``_key2``; either may be None.
     """
 
     def __init__(self, context: OperatorContext) -> None:
@@ -28,11 +28,11 @@ class TwoInputOperator(Operator):
 
     @abstractmethod
     def process1(self, batch: Batch[Any]) -> None:
-        """Take a batch of the first input and emit what it gives rise to."""
+        """Process a batch of the first input and emit its results."""
 
     @abstractmethod
     def process2(self, batch: Batch[Any]) -> None:
-        """Take a batch of the second input and emit what it gives rise to."""
+        """Process a batch of the second input and emit its results."""
 
     def process(self, batch: Batch[Any]) -> None:
         """Process a batch of the first input."""

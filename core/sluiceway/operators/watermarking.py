@@ -26,7 +26,7 @@ from sluiceway.util.instants import WANTED, Instant, instant_ms, look_like_secon
 __all__ = ["GeneratorWatch", "Stamper"]
 
 _ONLY_INTS: Final = {int}
-# These have nothing new to say between two records.
+# These generators emit nothing new between two records.
 _PASSIVE: Final = (BoundedOutOfOrderness, NoWatermarks)
 
 
@@ -45,7 +45,7 @@ class Skipping(Protocol):
     skipping: bool
 
     def take(self, error: Exception, value: Any, timestamp: int | None, key: Any = MISSING) -> bool:
-        """Keep a record; False: the step fails, so raise the error."""
+        """Keep a record; return False if the step fails and must raise the error."""
 
 
 class Stamper:
@@ -73,7 +73,7 @@ class Stamper:
             self._assign = assigner  # type: ignore[assignment]
 
     def stamp(self, batch: Batch[Any]) -> Batch[Any]:
-        """Return the batch with the assigner's timestamps, less the records that are skipped.
+        """Return the batch with the assigner's timestamps, without the skipped records.
 
         Without an assigner, that is the batch itself.
 
@@ -112,7 +112,7 @@ class Stamper:
     def _assigned(self, assign: Callable[[Any], Any], values: list[Any]) -> list[Any]:
         left = iter(values)
         try:
-            # Not named value: since Python 3.12 a variable of a comprehension is one of the function's.
+            # Not named ``value``: since Python 3.12 a variable of a comprehension belongs to the function.
             return [assign(each) for each in left]
         except Exception:
             value = values[len(values) - length_hint(left) - 1]  # noqa: F841 (for who looks for the record)
@@ -141,7 +141,7 @@ class Stamper:
 
     @record_loop
     def _carefully(self, batch: Batch[Any], dead: Skipping) -> Batch[Any]:
-        """Stamp record by record, without those on which the assigner raises."""
+        """Assign timestamps record by record, without the records on which the assigner raises."""
         assign, extract, before, keys = self._assign, self._extract, batch.timestamps, batch.keys
         stamps: list[int] = []
         skipped: list[int] = []
@@ -164,7 +164,7 @@ class Stamper:
         return Batch(without(batch.values, skipped), stamps, None if keys is None else without(keys, skipped))
 
     def _time(self, value: Any, stamp: Any) -> int:
-        """Return what the assigner gave for a record in ms since the epoch."""
+        """Return the assigner's timestamp of a record in ms since the epoch."""
         try:
             ms = instant_ms(stamp)
         except ValueError as error:
@@ -182,7 +182,7 @@ class Stamper:
 
 
 def warn_of_seconds(who: str) -> None:
-    """Warn of timestamps that look like seconds: once per text and process, as Python's filters do."""
+    """Warn of timestamps that look like seconds, once per text and process."""
     warnings.warn(
         f"{who} timestamps that are likely to be in seconds: as milliseconds since the epoch they are in early "
         "1970. Multiply them by 1000",
@@ -242,7 +242,7 @@ class GeneratorWatch:
     def __init__(self, strategy: WatermarkStrategy[Any], step: str) -> None:
         try:
             generator = strategy.generator()
-        except TypeError as error:  # such as an abstract class: there is no line of the user's in its traceback
+        except TypeError as error:  # for example an abstract class: no line of the user's is in its traceback
             raise FunctionContractError(
                 f"the factory of the watermark strategy of step {step!r} makes no WatermarkGenerator: {error}"
             ) from error
@@ -256,9 +256,10 @@ class GeneratorWatch:
         self._generator = generator
         self._said = _Said(step)
         self._silent = type(generator) is NoWatermarks
-        # This one looks at the highest timestamp alone.
+        # This generator depends on the highest timestamp only.
         self._by_highest = type(generator) is BoundedOutOfOrderness
-        # Who does not look at whole batches is asked after each record, so that no watermark loses its place.
+        # A generator that does not process whole batches is called after each record, so that no watermark loses
+        # its place.
         self._by_record = type(generator).on_batch is WatermarkGenerator.on_batch
 
     @property
@@ -283,7 +284,7 @@ class GeneratorWatch:
         """Pass a batch to the generator.
 
         Returns:
-            the rises of the watermark: after how many of the records, and to what.
+            the rises of the watermark, as pairs: number of records before it, and watermark.
 
         Raises:
             FunctionContractError: the records have no timestamps.
@@ -294,7 +295,7 @@ class GeneratorWatch:
         stamps = batch.timestamps
         if stamps is None:
             raise FunctionContractError(
-                f"the records that come to step {self.step_name!r} have no timestamps, so there is nothing to "
+                f"the records that arrive at step {self.step_name!r} have no timestamps, so there is nothing to "
                 "make watermarks from: add with_timestamp_assigner(function of a record) to the watermark "
                 "strategy, or have the source give timestamps"
             )
@@ -321,5 +322,5 @@ class GeneratorWatch:
         return rises
 
     def ask(self) -> None:
-        """Let the generator say what it says now and then."""
+        """Call the generator's periodic method."""
         self._generator.on_periodic_emit(self._said)

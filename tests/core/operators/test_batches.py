@@ -149,7 +149,7 @@ def test_a_list_that_was_returned_stays_the_functions_own():
         (lambda values, ctx: "ab", r"returned 'ab' \(str\); it takes an iterable"),
         (
             lambda values, ctx: sw.Batch([1], [1, 2]),
-            "returned a Batch of 1 records with 2 timestamps: give one each",
+            "returned a Batch of 1 records with 2 timestamps: pass one each",
         ),
         (lambda values, ctx: ctx.output(LATE, [1]), "emitted to side output 'late' 1 records for 2"),
         (lambda values, ctx: ctx.output("late", [1, 2]), r"ctx.output\(tag, values\) needs an OutputTag first"),

@@ -1,7 +1,7 @@
 """As-of join: each left record with the latest right record of its key, as of the left one's event time.
 
-Left records wait until the watermark has reached them, as no earlier right record can arrive after that. Of the
-right records, the versions of a key, those are kept that a later left record may ask for: the latest one as of
+Left records are buffered until the watermark reaches them, as no earlier right record can arrive after that. Of
+the right records, the versions of a key, those are kept that a later left record may ask for: the latest one as of
 the watermark and those after it.
 """
 
@@ -24,14 +24,14 @@ from sluiceway.steps import AsOfJoinStep
 __all__ = ["AsOfJoinOperator"]
 
 _MANY: Final = 4096
-"""Results that go out in one batch, about."""
+"""Approximate number of results per batch."""
 
 
 class AsOfJoinOperator(TimedKeyedOperator):
     """Operator of the as-of join: port 0 is the left input, port 1 the right one.
 
     A key has a timer at the earliest moment at which it needs work: a left record to join, or
-    a version to forget. Which of the two it is shows when it fires.
+    a version to drop. Which of the two it is, is decided when it fires.
     """
 
     def __init__(self, context: OperatorContext) -> None:
@@ -61,7 +61,7 @@ class AsOfJoinOperator(TimedKeyedOperator):
     # ---- what comes in ---------------------------------------------------------------------------------------
 
     def process(self, batch: Batch[Any]) -> None:
-        """Keep left records until the watermark comes to them."""
+        """Buffer left records until the watermark reaches them."""
         source = self._inputs[0]
         self._lender.look(batch.values)
         self._keep_left(batch.values, source.stamps(batch), source.keys(batch))
@@ -94,12 +94,12 @@ class AsOfJoinOperator(TimedKeyedOperator):
         oldest = None if self._tolerance is None else watermark - self._tolerance
         for value, timestamp, key in zip(values, stamps, keys, strict=True):
             if oldest is not None and timestamp < oldest:
-                continue  # nobody that is still to come asks for it
+                continue  # no later record can ask for it
             run: Run | None = get(key)
             if run is None:
                 run = []
             elif timestamp < run[0][0] <= watermark:
-                continue  # superseded already
+                continue  # already superseded
             at = insert(run, timestamp, value)
             if at and run[at - 1][0] == timestamp:
                 at -= 1
@@ -111,7 +111,7 @@ class AsOfJoinOperator(TimedKeyedOperator):
     # ---- what is due -----------------------------------------------------------------------------------------
 
     def fire(self, domain: TimeDomain, timers: Iterator[Timer]) -> None:
-        """Settle the keys."""
+        """Join the due left records of each key, and drop superseded versions."""
         done: list[Results] = [Results()]
         try:
             self._settle_all(timers, done)

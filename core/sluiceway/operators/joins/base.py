@@ -33,7 +33,7 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 
 LATE_RECORDS: Final = "numLateRecordsDropped"
-"""The counter of records that came too late and that nobody wanted."""
+"""Name of the counter of late records that were dropped."""
 
 _SURELY_STABLE: Final = frozenset({str, int, bool, bytes, type(None)})
 
@@ -42,7 +42,7 @@ Run: TypeAlias = list[tuple[int, Any]]
 
 
 def insert(run: Run, timestamp: int, value: Any) -> int:
-    """Put a record into its place, which is the end where records come in order; where that is."""
+    """Insert a record in order of time; return its index. Appending, the usual case, takes constant time."""
     if not run or run[-1][0] <= timestamp:
         run.append((timestamp, value))
         return len(run) - 1
@@ -61,12 +61,12 @@ class Results:
         self.stamps: list[int] = []
 
     def emit(self, operator: Operator) -> None:
-        """Emit it, if there is any."""
+        """Emit the results, if there are any."""
         if self.values:
             operator.output.emit(Batch(self.values, self.stamps))
 
     def fill_stamps(self, timestamp: int) -> None:
-        """Give the values that were added last their timestamp."""
+        """Set the timestamp of the values that were added last."""
         self.stamps.extend([timestamp] * (len(self.values) - len(self.stamps)))
 
 
@@ -79,12 +79,12 @@ class Late:
         self._results = Results()
 
     def add(self, value: Any, timestamp: int) -> None:
-        """Take one."""
+        """Add a late record."""
         self._results.values.append(value)
         self._results.stamps.append(timestamp)
 
     def emit(self) -> None:
-        """Let go of those that were taken."""
+        """Emit or count the records added since the last call."""
         results = self._results
         if not results.values:
             return
@@ -129,11 +129,11 @@ def check_joined(step: str, returned: Any) -> type:
 
 
 class Lender:
-    """Calls of a join's function with what the state holds: with copies if that can be changed.
+    """Caller of a join's function with records of the state: with copies of those that can be changed.
 
     Args:
         call: the function; its arguments are left, right, and any number of others.
-        shares: True if the function is given what the state holds in any case.
+        shares: True if the function receives the objects in the state in any case.
 
     Attributes:
         call: the function to call.
@@ -147,12 +147,12 @@ class Lender:
         self._lends = shares
 
     def look(self, values: Sequence[Any]) -> None:
-        """Look at records that come to be kept."""
+        """Check records that will be stored: one that can be changed makes the function receive copies."""
         if not self._lends and not all_unchangeable(values):
             self.lend_copies()
 
     def lend_copies(self) -> None:
-        """Give the function copies from now on."""
+        """Pass copies to the function from now on."""
         if self._lends:
             return
         self._lends = True

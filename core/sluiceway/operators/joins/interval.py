@@ -1,9 +1,9 @@
 """The interval join: records of two streams with one key that are not too far apart in event time.
 
-A record waits for those of the other input until the watermark has passed all that could match it. The records
-of one side lie in the state by slices of time: the namespace is the slice, and under each key there is a list in
-order of time. A look-up touches the two or three slices that an interval covers, and finds its place in them by
-bisection; what has grown too old is dropped a slice at a time, for all keys at once, and needs no timers.
+A record is buffered until the watermark has passed every record of the other input that could match it. The
+records of one side lie in the state by slices of time: the namespace is the slice, and under each key there is a
+list in order of time. A look-up touches the two or three slices that an interval covers, and finds its place in
+them by bisection. Expired records are dropped slice by slice, for all keys at once, without timers.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from sluiceway.steps import IntervalJoinStep
 __all__ = ["IntervalJoinOperator"]
 
 _MOST_SLICES: Final = 64
-"""Into about so many slices at the most goes the time for which a side's records are kept."""
+"""Approximate number of slices into which the retention time of a side is divided."""
 
 _Join: TypeAlias = Callable[[Any, Any, int, Run, Results], None]
 
 
 class _Side:
-    """Records of one input that wait for records of the other.
+    """Buffered records of one input.
 
     Args:
         table: holds the records.
@@ -45,9 +45,10 @@ class _Side:
     def __init__(self, table: StateTable, width: int, lower: int, upper: int) -> None:
         self.lower = lower
         self.upper = upper
-        # A record at t has no match to expect any more when the watermark comes to t + kept.
+        # A record at t can have no further match once the watermark has reached t + kept.
         self.kept = max(upper, 0)
-        # Records at the watermark, come after it, that have no time left to wait: visible until the next one.
+        # Records that arrived with a timestamp at the watermark and no time left to wait: visible until the next
+        # watermark.
         self.fresh: dict[Any, Run] = {}
         self.slices: dict[int, MutableMapping[Any, Run]] = {}
         self._table = table
@@ -71,7 +72,7 @@ class _Side:
         return [slices[number].get for number in sorted(slices) if first <= number <= last]
 
     def expire(self, watermark: int) -> None:
-        """Drop the slices in which nothing has a match to expect any more."""
+        """Drop the slices in which no record can have a further match."""
         self.fresh.clear()
         order, width = self._order, self._width
         while order and (order[0] + 1) * width - 1 + self.kept <= watermark:
@@ -80,7 +81,7 @@ class _Side:
             self._table.drop((width, number))
 
     def _take_over(self) -> None:
-        """Find what was restored; the join may have had other bounds, and so other slices, then."""
+        """Find restored slices; the join may have had other bounds, and so other slices, then."""
         for namespace in list(self._table.namespaces()):
             width, number = cast("tuple[int, int]", namespace)
             if width == self._width:
@@ -113,7 +114,7 @@ class IntervalJoinOperator(KeyedOperator):
         )
 
     def open(self) -> None:
-        """Find what was restored, and open the function."""
+        """Find restored slices, and open the function."""
         super().open()
         lower, upper = self._step.lower, self._step.upper
         self._width = max(1, (upper - lower + 2) // 2, max(upper, -lower) // _MOST_SLICES)
@@ -125,14 +126,14 @@ class IntervalJoinOperator(KeyedOperator):
         return self.process, self._process_second
 
     def process(self, batch: Batch[Any]) -> None:
-        """Take records of the left input."""
+        """Process records of the left input."""
         self._take(batch, 0)
 
     def _process_second(self, batch: Batch[Any]) -> None:
         self._take(batch, 1)
 
     def advance(self, watermark: Watermark) -> None:
-        """Forget what is too old, and pass the watermark on."""
+        """Drop expired slices, and emit the watermark."""
         for side in self._sides:
             side.expire(watermark.timestamp)
         self.output.control(watermark)
@@ -193,9 +194,9 @@ class IntervalJoinOperator(KeyedOperator):
                     join(key, value, timestamp, found, results)
 
     def _meet_at_watermark(self, key: Any, value: Any, port: int, low: int, high: int, results: Results) -> int:
-        """Return the first timestamp at which a record at the very watermark may look for matches.
+        """Return the first timestamp that a record exactly at the watermark may match.
 
-        Records that the watermark has ended do not match, though they are not dropped yet.
+        Records that expire by the watermark do not match, even before they are dropped.
         """
         mine, others, watermark = self._sides[port], self._sides[1 - port], self.current_watermark
         if others.kept == 0 and low <= watermark and key in others.fresh:
@@ -288,7 +289,7 @@ class _Context(ProcessJoinFunction.Context):
 
 
 def _callable(fn: Any) -> Callable[..., Any]:
-    """Return the function to call for a pair: with a context where it can have many results."""
+    """Return the callable for a pair: with a context if it may return many results."""
     if isinstance(fn, ProcessJoinFunction):
         return fn.process_element
     if isinstance(fn, FlatJoinFunction):

@@ -20,11 +20,11 @@ __all__ = ["ExpiringEntries", "ExpiringListState", "ExpiringMapState", "Expiry"]
 _EVER: Final = -(2**63)
 _NEVER: Final = 2**63 - 1
 _LOOK: Final = 64
-"""So many keys are looked at in one go of the incremental cleanup."""
+"""Keys that are checked in one part of the incremental cleanup."""
 
 
 class Expiry:
-    """Time to live of one table: what has expired, and when to clean up.
+    """Time to live of one table: expiry of its entries, and cleanup.
 
     Args:
         descriptor: descriptor of the state, with a time to live.
@@ -34,8 +34,8 @@ class Expiry:
     Attributes:
         ttl: time to live in ms.
         on_read: True if reading renews the time to live.
-        returns_expired: True if a read returns what has expired and was not removed yet.
-        full_snapshot: True if snapshots must not hold what has expired.
+        returns_expired: True if a read returns expired entries that were not removed yet.
+        full_snapshot: True if snapshots must not hold expired entries.
         now_ms: returns the runtime's clock.
     """
 
@@ -69,12 +69,13 @@ class Expiry:
         self._size = config.cleanup_incrementally
         self._owed = 0
         self._walk: Iterator[tuple[MutableMapping[Any, Any], Any]] = iter(())
-        # Nothing expires before the oldest entry that the last walk has left, or that came since it began.
+        # Lower bound of the last accesses: nothing expires before the oldest entry that the last walk has left, or
+        # that was added since it began.
         self._due = _EVER if self._size else _NEVER
         self._oldest = _EVER
 
     def accessed(self) -> int:
-        """Note an access, do a part of the cleanup now and then, and return the time, ms."""
+        """Count an access, do a part of the cleanup now and then, and return the time in ms."""
         now = self.now_ms()
         if now >= self._due:
             self._owed += self._size
@@ -84,11 +85,11 @@ class Expiry:
         return now
 
     def since(self, now: int) -> int:
-        """Return the time, ms, after which entries must have been accessed to be visible."""
+        """Return the time in ms since which entries must have been accessed to be visible."""
         return _EVER if self.returns_expired else now - self.ttl
 
     def read_all(self, entries: MutableMapping[Any, Any]) -> list[tuple[Any, Any]]:
-        """Return the visible entries of a mapping to pairs; a read, so what has expired is removed."""
+        """Return the visible entries of a mapping to pairs. As a read, it removes expired entries."""
         now = self.accessed()
         held = list(entries.items())
         for key, (touched, value) in held:
@@ -126,13 +127,13 @@ class Expiry:
             keys = list(table.keys(namespace))
             if not keys:
                 continue
-            # If the namespace is dropped while the walk rests, what is held here is of no use, and does no harm.
+            # If the namespace is dropped between two parts of the walk, this mapping is unused and harmless.
             entries = None if self._is_map else table.entries(namespace)
             for key in keys:
                 yield (table.mapping(key, namespace) if entries is None else entries), key
 
     def _clean_key(self, entries: MutableMapping[Any, Any], key: Any, now: int) -> int:
-        """Remove what has expired of a key; when the oldest of what is left was touched."""
+        """Remove the expired entries of a key; return the time of the last access of the oldest remaining one."""
         since = now - self.ttl
         if self._is_map:
             touches = [(touched, name) for name, (touched, _) in entries.items()]
@@ -226,7 +227,7 @@ class ExpiringEntries(MutableMapping[Any, Any]):
 
 def _no_bulk(name: str, kind: str) -> StateError:
     return StateError(
-        f"{kind} state {name!r} has a time to live for each of its parts, so it cannot be seen in bulk: use its "
+        f"{kind} state {name!r} has a time to live for each of its parts, so it has no bulk access: use its "
         "handle after ctx.set_current_key(key)"
     )
 

@@ -217,7 +217,7 @@ class TableListState(_EntryHandle, ListState[Any]):
 
 
 class _Mappings(Mapping[Any, MutableMapping[Any, Any]]):
-    """Mappings of all keys of a MAP table in one namespace; every key has one, if an empty one."""
+    """Mappings of all keys of a MAP table in one namespace; every key has one, which may be empty."""
 
     __slots__ = ("_namespace", "_table")
 
@@ -267,7 +267,7 @@ class TableMapState(BulkState, MapState[Any, Any]):
         try:
             key = self._store.current_key
             if key is not self._last_key:
-                hash(key)  # not every backend would notice
+                hash(key)  # not every backend would raise this
                 self._last_mapping = self._table.mapping(key, self._namespace)
                 self._last_key = key
                 self._checked = False

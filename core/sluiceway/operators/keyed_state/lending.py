@@ -26,17 +26,17 @@ __all__ = ["LendingTable", "LentEntries", "LentListState", "LentValueState", "mu
 
 
 def must_lend(descriptor: StateDescriptor, table: StateTable) -> bool:
-    """Return whether handles have to go by a :class:`LendingTable`."""
+    """Return whether handles need a :class:`LendingTable`."""
     if table.keeps_objects:
         return False
-    # Elements of lists and entries of maps are what is handed out; the key of an entry is hashable.
+    # Elements of lists and entries of maps are returned to functions; the key of an entry is hashable.
     return not unchangeable_type(descriptor.type)
 
 
 class LentEntries(MutableMapping[Any, Any]):
     """Mapping of a table that returns the same object until the end of the batch.
 
-    It holds no state of its own, so any number of them over one mapping agree.
+    It holds no state of its own, so several of them over one mapping are consistent.
 
     Args:
         entries: the table's mapping.
@@ -62,7 +62,7 @@ class LentEntries(MutableMapping[Any, Any]):
         self._place = place
 
     def peek(self, key: Any, default: Any) -> Any:
-        """Return the value for the caller alone, who looks at it or assigns it again."""
+        """Return the value for a caller that only reads it or assigns it again."""
         if self.lent and (mine := self.lent.get(self._place)) is not None:
             found = mine.get(key, MISSING)
             if found is not MISSING:
@@ -78,7 +78,7 @@ class LentEntries(MutableMapping[Any, Any]):
             mine.pop(key, None)
 
     def lend(self, key: Any, value: Any) -> Any:
-        """Note that other code holds the value and may change it. Return the value."""
+        """Record that other code holds the value and may change it. Return the value."""
         mine = self.lent.get(self._place)
         if mine is None:
             mine = self.lent[self._place] = {}
@@ -104,7 +104,7 @@ class LentEntries(MutableMapping[Any, Any]):
         self.note(key, value)
 
     def note(self, key: Any, value: Any) -> None:
-        """Note that a value was assigned by code that may still hold it."""
+        """Record that a value was assigned by code that may still hold it."""
         if type(value) not in ATOMS and not unchangeable(value):
             self.lend(key, value)
         elif self.lent:
@@ -193,11 +193,11 @@ class LendingTable(StateTable):
 
     @classmethod
     def over(cls, table: StateTable, descriptor: StateDescriptor) -> LendingTable:
-        """Return the one for the table of ``descriptor``."""
+        """Return the lending table over the table of ``descriptor``."""
         return cls(table, is_map=isinstance(descriptor, MapStateDescriptor))
 
     def settle(self) -> None:
-        """Assign all that was lent. Whoever still has such an object must not change it any more."""
+        """Assign all lent objects to the table. Code that still holds one must not change it any more."""
         lent = dict(self.lent)
         self.lent.clear()
         for place, values in lent.items():

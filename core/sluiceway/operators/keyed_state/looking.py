@@ -1,4 +1,4 @@
-"""Queries of the state of one key, from outside of the functions that use it."""
+"""Queries of the state of one key, from outside the functions that use it."""
 
 # ruff: noqa: D102 - the methods of the backend are those of the contract
 
@@ -29,7 +29,7 @@ __all__ = ["Found", "NotedBackend", "as_key", "key_candidates", "missing_key"]
 
 _KEYS: Final = 10_000
 _NAMESPACES: Final = 1_000
-"""So many keys and namespaces are looked at, at the most: the task waits meanwhile."""
+"""Largest number of keys and namespaces that a query examines, as it blocks the task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +53,14 @@ def as_key(value: Any) -> Any:
 
 
 def key_candidates(text: str, type_: Any = None) -> list[Any]:
-    """Return the keys that a text can stand for: what it is as JSON, and the text itself.
+    """Return the keys that a text can mean: its value as JSON, and the text itself.
 
     Args:
-        text: what was given.
-        type_: the type of keys, where it is known; what is not of it is left out then.
+        text: text that the user has entered.
+        type_: type of keys, if known; candidates of other types are left out.
 
     Raises:
-        StateError: it is no key of that type.
+        StateError: the text is no key of that type.
     """
     try:
         parsed = [as_key(json.loads(text))]
@@ -78,7 +78,7 @@ def key_candidates(text: str, type_: Any = None) -> list[Any]:
 
 
 def missing_key(text: str, state: str, uid: str, keys: Iterable[Any]) -> StateError:
-    """Return the error for a key that has no such state, which names some that have."""
+    """Return the error for a key without such state; it names some keys that have it."""
     known = [str(key) for key in keys]
     near = get_close_matches(text, known, n=3) or known[:3]
     some = f"; others are {', '.join(map(repr, near))}" if near else "; no key has any"
@@ -86,7 +86,7 @@ def missing_key(text: str, state: str, uid: str, keys: Iterable[Any]) -> StateEr
 
 
 class NotedBackend(KeyedStateBackend):
-    """Backend that notes the descriptors of its tables, so that they can be queried.
+    """Backend that records the descriptors of its tables, so that they can be queried.
 
     Args:
         backend: holds the state.
@@ -121,18 +121,18 @@ class NotedBackend(KeyedStateBackend):
         namespace: Hashable | None,
         hidden: Iterable[str],
     ) -> tuple[StateMeta, list[Found]]:
-        """Read the state of a key. Between batches; nothing is changed, and no time to live is renewed.
+        """Read the state of a key, between batches. Nothing is changed, and no time to live is renewed.
 
         Args:
             uid: of the step, for messages.
             state: name of the state.
-            text: the key as it was given, for messages.
-            keys: what that may stand for; the first that has state counts.
-            namespace: where to look; None: in all of them.
+            text: key as the user has entered it, for messages.
+            keys: keys that it may mean; the first one with state is used.
+            namespace: namespace to read; None: all.
             hidden: names of tables that are not for users.
 
         Raises:
-            UnknownNameError: there is no state of that name.
+            UnknownNameError: no state has that name.
             StateError: no such key has any; names some that have.
         """
         descriptor = self._known.get(state)

@@ -96,13 +96,13 @@ class KeyedStateStore(CurrentKey):
 
     @property
     def declared(self) -> Set[str]:
-        """Names of the states that were asked for."""
+        """Names of the states that functions have declared."""
         return self._declared.keys()
 
     def clear_current_key(self) -> None:
         """Clear the current key, after which using a handle is an error. Harmless a second time.
 
-        Settles what was lent, unless an exception is being raised, which another one must not hide.
+        Settles lent objects, unless an exception is being raised, which another one must not hide.
         """
         if hasattr(self, "current_key"):
             del self.current_key
@@ -110,7 +110,7 @@ class KeyedStateStore(CurrentKey):
             self.settle()
 
     def settle(self) -> None:
-        """Write what was returned and may have been changed in place. Harmless a second time.
+        """Write objects that were returned and may have been changed in place. Harmless a second time.
 
         Raises:
             SerializationError: a value can no longer be serialized.
@@ -126,7 +126,7 @@ class KeyedStateStore(CurrentKey):
         return self._tables[descriptor.name]
 
     def before_snapshot(self) -> None:
-        """Settle, and remove expired state where snapshots must not hold it."""
+        """Settle, and remove expired state from tables whose snapshots must not hold it."""
         self.settle()
         for expiry in self._expiring.values():
             if expiry.full_snapshot:
@@ -234,7 +234,7 @@ class KeyedStateStore(CurrentKey):
             table, schema, written = self._written_defaults[name]
             entries = self._entries(table, self._declared[name], namespace)
             for key, value in copies.items():
-                # Bytes are compared, for not every class says when its objects are equal.
+                # Bytes are compared, as not every class defines equality of its objects.
                 if key not in entries and schema.serializer.dumps(value) != written:
                     entries[key] = value
 
@@ -246,7 +246,7 @@ class KeyedStateStore(CurrentKey):
         if config.cleanup_in_compaction and not self._backend.expires_in_compaction:
             raise StateError(
                 f"the time to live of state {descriptor.name!r} has cleanup_in_compaction, which this state "
-                "backend does not do: use cleanup_incrementally or cleanup_full_snapshot, or another backend"
+                "backend does not support: use cleanup_incrementally or cleanup_full_snapshot, or another backend"
             )
         return Expiry(descriptor, table, self._clock)
 
@@ -276,6 +276,6 @@ def _described(descriptor: StateDescriptor) -> str:
 def _never_opened(descriptor: StateDescriptor, function: object) -> None:
     if isinstance(function, Function) and type(function).open is not Function.open:
         raise StateError(
-            f"the function of state {descriptor.name!r} has an open() of its own, which nobody would call: do "
-            "what it does in the open() of the function that uses the state"
+            f"the function of state {descriptor.name!r} has its own open(), which is never called: move its work "
+            "to the open() of the function that uses the state"
         )

@@ -1,4 +1,4 @@
-"""Copies of accumulators that several windows share, which a user's ``merge()`` must not change."""
+"""Copies of accumulators that several windows share and that a user's ``merge()`` must not change."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ __all__ = ["merge_of_copies"]
 
 
 def merge_of_copies(merge: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return ``merge``, given copies of its arguments, which it may change."""
+    """Return ``merge`` with copied arguments, which it may change."""
     return lambda older, newer: merge(copied(older), copied(newer))

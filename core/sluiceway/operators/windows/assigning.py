@@ -1,4 +1,4 @@
-"""Checks of what users' own window assigners return."""
+"""Checks of the windows that users' own assigners return."""
 
 from __future__ import annotations
 
@@ -22,11 +22,14 @@ Assign: TypeAlias = Callable[[Any, int, AssignerContext], Sequence[Window]]
 
 
 def assign_by(assigner: WindowAssigner, step: str) -> Assign:
-    """Return the assigner's method ``assign``, raising FunctionContractError for what is no sequence of windows.
+    """Return the assigner's method ``assign``, with a check of its results.
 
     Args:
-        assigner: the assigner; one of the package's own is trusted.
+        assigner: the assigner; built-in ones are not checked.
         step: name of the step, for messages.
+
+    Raises:
+        FunctionContractError: by the returned function, for a result that is no sequence of windows.
     """
     if type(assigner).__module__.startswith("sluiceway.windows."):
         return assigner.assign

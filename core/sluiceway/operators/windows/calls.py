@@ -18,7 +18,7 @@ from sluiceway.windows.base import Window
 __all__ = ["WindowCall", "caller", "clear_of", "wants_context"]
 
 WindowCall: TypeAlias = Callable[[Any, Window, list[Any]], Any]
-"""With a key, a window and its elements."""
+"""Window function of a key, a window and its elements."""
 
 
 def wants_context(function: object) -> bool:
@@ -35,7 +35,7 @@ def clear_of(function: object) -> Callable[[Any], None] | None:
 
 
 def caller(function: Any, ctx: WindowContext | None, all_windows: bool) -> WindowCall | None:
-    """Return the function that calls a window function; None without one.
+    """Return a caller of a window function; None without one.
 
     Args:
         function: a window function of any kind.

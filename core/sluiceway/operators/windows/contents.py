@@ -1,4 +1,4 @@
-"""Contents of windows: what is stored of a key's records, and what an evaluation makes of it."""
+"""Contents of windows: stored form of a key's records, and its evaluation."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ class Contents(ABC):
 
     @abstractmethod
     def add(self, entries: Entries, key: Any, value: Any, timestamp: int) -> bool:
-        """Add a record; whether it is the key's first."""
+        """Add a record; return whether it is the key's first."""
 
     @abstractmethod
     def fold(self) -> Fold:
-        """Add a record to those of its key."""
+        """Return the function that adds a record to those of its key."""
 
     @abstractmethod
     def merge(self, entries: Entries, key: Any, other: Any) -> None:
-        """Add what another window has kept of later records."""
+        """Add the contents of another window, whose records are later."""
 
     @abstractmethod
     def evaluate(self, kept: Any, window: Window) -> list[Any]:
-        """Return the argument of the window function for what is stored; the result where there is no function."""
+        """Return the argument of the window function for stored contents; without a function the result."""
 
     def after(self, entries: Entries, key: Any, window: Window) -> None:
         """Update what is stored after an evaluation for a key."""
@@ -68,7 +68,7 @@ class _Reduced(Contents):
         kept = _kept(entries, key)
         if kept is MISSING:
             stable_hash(key)
-            # The function may change it, and other windows may have the same record.
+            # The function may change the record, which other windows may share.
             entries[key] = copied(value)
             return True
         entries[key] = self._reduce(kept, value)
@@ -137,7 +137,7 @@ class _Elements(Contents):
 
 
 class _Evicted(_Elements):
-    """Contents of all records with their timestamps, from which the evictor removes some."""
+    """Contents of all records with their timestamps; the evictor removes some of them."""
 
     def __init__(
         self, evictor: Evictor, context: EvictorContext, conclude: Callable[[list[Any]], list[Any]]
@@ -182,7 +182,7 @@ def contents_for(step: WindowStep, context: EvictorContext) -> Contents:
         reduce: Callable[[Any, Any], Any] = fn.reduce if isinstance(fn, ReduceFunction) else fn
         if step.evictor is None:
             return _Reduced(fn)
-        # There is no reducing nothing.
+        # An evictor may leave no record, which has no reduced value.
         return _Evicted(step.evictor, context, lambda values: [fold(reduce, values)] if values else [])
     if step.contents is WindowContents.AGGREGATED:
         if step.evictor is None:

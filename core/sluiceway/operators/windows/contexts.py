@@ -40,7 +40,7 @@ __all__ = ["FunctionContext", "Times", "TriggerAccess", "namespace_of"]
 
 
 def namespace_of(window: Window) -> Hashable:
-    """Return the namespace of a window's state: a plain tuple, which snapshots keep small."""
+    """Return the namespace of a window's state: a plain tuple, which is small in snapshots."""
     return window[:] if isinstance(window, TimeWindow) else ()
 
 
@@ -103,12 +103,12 @@ class TriggerAccess(TriggerContext):
     Args:
         operator: the window operator.
         tables: tables of the trigger's state.
-        ends_at: ``ends_at(window, event_time=...)`` returns when a window is over, if it ends by that time.
+        ends_at: ``ends_at(window, event_time=...)`` returns the end of a window, if it ends in that time domain.
 
     Attributes:
-        current_key: the key in question.
-        window: the window in question.
-        merged: while windows merge, those that merge into ``window``.
+        current_key: current key.
+        window: current window.
+        merged: during a merge, the windows that merge into ``window``.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class TriggerAccess(TriggerContext):
 
     @property
     def key(self) -> Hashable:
-        """Key in question."""
+        """Current key."""
         key: Hashable = self.current_key
         return key
 
@@ -176,7 +176,7 @@ class TriggerAccess(TriggerContext):
         return self._tables.aggregating_state(descriptor, namespace_of(self.window))
 
     def merge_state(self, descriptor: StateDescriptor) -> None:
-        """Merge the state of the windows that merge into that of the result."""
+        """Merge the state of the merging windows into that of ``window``."""
         if self.merged is None:
             raise StateError("merge_state() is for on_merge() alone: no windows are being merged now")
         self._tables.merge(descriptor, namespace_of(self.window), map(namespace_of, self.merged))
@@ -187,7 +187,7 @@ class FunctionContext(WindowContext):
 
     Attributes:
         current_window: the window that is evaluated or cleared.
-        sides: what was sent to side outputs and not emitted yet: by name, records and their timestamps.
+        sides: side-output records that were not emitted yet: by name, records and their timestamps.
     """
 
     def __init__(self, operator: KeyedOperator, tables: WindowTables | None) -> None:
@@ -220,20 +220,20 @@ class FunctionContext(WindowContext):
         return self._global_state
 
     def output(self, tag: OutputTag[Any], value: Any) -> None:
-        """Keep a record for a side output."""
+        """Buffer a record for a side output."""
         if not isinstance(tag, OutputTag):
             raise FunctionContractError(f"ctx.output(tag, value) needs an OutputTag first, not {tag!r:.100}")
         value = value if self._operator.shares else isolated(value)
         self.aside(tag.name, value, self.current_window.max_timestamp)
 
     def aside(self, name: str, value: Any, timestamp: int) -> None:
-        """Keep a record for a side output."""
+        """Buffer a record for a side output, with its timestamp."""
         values, stamps = self.sides.setdefault(name, ([], []))
         values.append(value)
         stamps.append(timestamp)
 
     def emit_sides(self) -> None:
-        """Emit what was kept."""
+        """Emit the buffered side-output records."""
         sides, self.sides = self.sides, {}
         for name, (values, stamps) in sides.items():
             self._operator.output.side(name, Batch(values, stamps))

@@ -23,7 +23,7 @@ from sluiceway.windows import (
 __all__ = ["sliced_operator", "slices_of"]
 
 _MANY_SLICES = 64
-"""A slide that falls into more slices than this gains nothing by them."""
+"""Most slices of a slide: with more, slices bring no gain."""
 
 
 def slices_of(step: WindowStep) -> Slices | None:
@@ -32,10 +32,10 @@ def slices_of(step: WindowStep) -> Slices | None:
     if step.evictor is not None:
         return None
     if may_ask_for_state(step.fn):
-        return None  # slices have no current key while records are added and merged
+        return None  # operators in slices set no current key while records are added and merged
     if step.trigger is not None and type(step.trigger) is not type(assigner.default_trigger()):
         return None
-    # A subclass may assign in a way of its own.
+    # A subclass may assign differently.
     if type(assigner) in (TumblingEventTimeWindows, TumblingProcessingTimeWindows):
         slices = Slices(assigner.size_ms, assigner.size_ms, assigner.offset_ms)
     elif type(assigner) in (SlidingEventTimeWindows, SlidingProcessingTimeWindows):

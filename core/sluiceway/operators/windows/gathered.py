@@ -1,7 +1,7 @@
 """Elements of windows in slices: each record is kept once, however many windows it belongs to.
 
-A tumbling window keeps the list of a key's records. A slice of a sliding window keeps *arrivals*, pairs of an
-arrival number and a record, because a window has to give the records of several slices in the order in which they
+A tumbling window stores the list of a key's records. A slice of a sliding window stores *arrivals*, pairs of an
+arrival number and a record, because a window returns the records of several slices in the order in which they
 arrived.
 """
 
@@ -27,7 +27,7 @@ LISTED: Final = Fold(Text("[value]", "held.append(value)\n"), None)
 
 _NUMBERED: Final = Text("[(add(), value)]", "held.append((add(), value))\n")
 _PART: Final = 16_384
-"""Keys that are noted between two chances to do something else."""
+"""Keys that are collected before mails are processed."""
 
 _number: Final = itemgetter(0)
 
@@ -44,11 +44,11 @@ def numbered(number: Callable[[], int]) -> Fold:
 
 
 def in_order(parts: list[list[Arrival]]) -> list[Any]:
-    """Return the records of some slices, in the order of their arrival."""
+    """Return the records of several slices, in the order of their arrival."""
     arrivals: list[Arrival] = []
     for part in parts:
         arrivals += part
-    # One pass where the slices' records arrived one slice after the other.
+    # One pass if the slices' records arrived slice after slice.
     arrivals.sort(key=_number)
     return [value for _, value in arrivals]
 
@@ -61,7 +61,7 @@ def owned(values: list[Any]) -> list[Any]:
 class GatheredWindow:
     """Elements of a sliding window, looked up in its slices when the window is evaluated.
 
-    It has the methods of :class:`~sluiceway.operators.windows.running.RunningWindow`, and keeps nothing between
+    It has the methods of :class:`~sluiceway.operators.windows.running.RunningWindow`, and stores nothing between
     two windows: a running list for each key would be as large as all windows together.
 
     Args:
@@ -70,7 +70,7 @@ class GatheredWindow:
         step_name: the step, for messages.
 
     Attributes:
-        own: makes records that a function may change of those in the state; None while none can be changed.
+        own: copies records of the state for a function that may change them; None while none can be changed.
     """
 
     def __init__(self, slices: Mapping[int, Mapping[Any, list[Arrival]]], width: int, step_name: str) -> None:
@@ -89,7 +89,7 @@ class GatheredWindow:
         """Do nothing: slices are looked up anew for each window."""
 
     def move_to(self, start: int, end: int) -> Iterator[None]:
-        """Note the keys of the window from ``start`` to ``end``, a part at a time."""
+        """Collect the keys of the window from ``start`` to ``end``, in parts."""
         found: dict[Any, list[int]] = {}
         for at in range(start, end, self._width):
             rest = iter(self._slices.get(at, ()))
@@ -119,8 +119,8 @@ class GatheredWindow:
 
         Args:
             result: None.
-            size: how many at a time.
-            wanted: leaves out keys for which it is false.
+            size: largest number of pairs in a list.
+            wanted: returns false for keys to leave out.
             with_key: True.
         """
         assert result is None

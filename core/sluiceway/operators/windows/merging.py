@@ -32,7 +32,7 @@ class MergingWindowOperator(WindowOperator):
         assigner = self._assigner
         assert isinstance(assigner, MergingWindowAssigner)
         self._merge = assigner.merge
-        # The usual way to merge has to do with no others than those that the new window overlaps or touches.
+        # The built-in way to merge concerns only windows that the new window overlaps or touches.
         self._usual = type(assigner).merge is MergingWindowAssigner.merge
 
     def open(self) -> None:
@@ -41,7 +41,7 @@ class MergingWindowOperator(WindowOperator):
         super().open()
 
     def _go_on(self) -> None:
-        # Timers go by the places of windows with the default trigger, else by the windows themselves.
+        # Timers are named by the places of windows with the default trigger, else by the windows themselves.
         queue = self.event_timers if self._event_time else self.processing_timers
         set_before = timers_of(queue)
         for key, held in self._sets.items():
@@ -75,7 +75,7 @@ class MergingWindowOperator(WindowOperator):
                 self._too_late(value, timestamp)
 
     def _add_merging(self, key: Any, value: Any, timestamp: int, new: Any, held: list[Held]) -> bool:
-        """Add a record to the window that ``new`` becomes part of; False: that is over."""
+        """Add a record to the window that ``new`` becomes part of; return False if that window is over."""
         start, end = new
         near = [one for one in held if one[0][0] <= end and start <= one[0][1]] if self._usual else held
         grown = False
@@ -118,7 +118,7 @@ class MergingWindowOperator(WindowOperator):
     def _grow(
         self, key: Any, held: list[Held], near: list[Held], new: TimeWindow
     ) -> tuple[TimeWindow, TimeWindow, bool]:
-        """Merge ``new`` with what the key has; the window that it is part of then, its place, whether it grew."""
+        """Merge ``new`` into the key's windows; return the resulting window, its place, and whether it grew."""
         known = dict(sorted(near))
         if new in known:
             return new, known[new], False
@@ -155,7 +155,7 @@ class MergingWindowOperator(WindowOperator):
         return self._merge([*known, new])
 
     def _move(self, key: Any, result: TimeWindow, olds: list[Held]) -> None:
-        """Move the contents of windows that have become ``result``, or of one whose size has changed."""
+        """Move the contents of ``olds``, which have become ``result``; also of one window that was resized."""
         if self._event_time and self.cleanup_time(result) <= self.current_watermark:
             raise FunctionContractError(
                 f"{type(self._assigner).__name__} of step {self.step_name!r} merged windows of key {key!r:.60} to "
@@ -177,7 +177,8 @@ class MergingWindowOperator(WindowOperator):
     def _move_timer(self, key: Any, old: TimeWindow, result: TimeWindow, place: TimeWindow) -> None:
         """Set the timer of ``result``, which has replaced ``old``, with the default trigger."""
         if self._lateness:
-            # The old one may have been evaluated, and wait for its cleanup time; a restore forgets watermarks.
+            # The old window may have been evaluated, and wait for its cleanup time; a restore resets the
+            # watermark.
             self.event_timers.delete(old.max_timestamp, key, place)
             if result.max_timestamp > self.current_watermark:
                 self.event_timers.register(result.max_timestamp, key, place)
@@ -211,7 +212,7 @@ class MergingWindowOperator(WindowOperator):
         which = 1 if self._plain else 0
         held: Held | None = next((one for one in self._sets.get(key, ()) if one[which] == window), None)
         if held is None:
-            return  # it has become part of another one
+            return  # it has become part of another window
         own, place = held
         entries = self._entries_at(place)
         if self._plain:

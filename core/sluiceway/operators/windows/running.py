@@ -13,11 +13,11 @@ from sluiceway.record_errors import MISSING, record_loop
 __all__ = ["RunningWindow"]
 
 _PART: Final = 16_384
-"""Accumulators that are merged between two chances to do something else."""
+"""Accumulators that are merged before mails are processed."""
 
 
 class RunningWindow:
-    """Contents of a sliding window, key by key, as it moves on.
+    """Contents of a sliding window by key, updated as the window moves.
 
     Two stacks (K. Tangwongsan, M. Hirzel, S. Schneider, "Low-Latency Sliding-Window Aggregation in Worst-Case
     Constant Time", DEBS 2017, section 2), turned over for all keys at once. The *front* is the older part of
@@ -27,7 +27,7 @@ class RunningWindow:
     So an accumulator is merged when its slice is added, when the stacks are turned over, and once per window,
     however many slices a window has.
 
-    All of it is derived from the slices and could be made from them again at any time.
+    It is derived from the slices alone and can be built from them again at any time.
 
     Args:
         slices: the slices by their start, each a mapping from key to accumulator; read, never changed.
@@ -53,23 +53,23 @@ class RunningWindow:
         self._start = self._turned = self._end = MIN_WATERMARK
         self._front: dict[Any, Any] = {}
         self._back: dict[Any, Any] = {}
-        # Per slice of the front: what is on top for its keys once it has left, and the keys that go with it.
+        # Per slice of the front: the top of its keys once the slice has left, and the keys that leave with it.
         self._beneath: dict[int, tuple[dict[Any, Any], set[Any]]] = {}
         # Keys of the back that are not in the front, in order.
         self._alone: dict[Any, None] = {}
         self._stale: set[Any] = set()
 
     def touch(self, key: Any) -> None:
-        """Note that a slice, which may be part of the window already, has changed for a key."""
+        """Record that a slice that may be part of the window already has changed for a key."""
         self._stale.add(key)
 
     def move_to(self, start: int, end: int) -> Iterator[None]:
-        """Make it the window from ``start`` to ``end``, neither earlier than it was; a part at a time."""
+        """Move to the window from ``start`` to ``end``, in parts. Both must not be earlier than before."""
         if start > self._turned or start >= self._end:
             self._front, self._back, self._beneath, self._alone = {}, {}, {}, {}
             self._turned = end
             for at in range(end - self._width, start - 1, -self._width):
-                # A copy has room for all of its keys from the first.
+                # A copied dict is allocated for all of its keys at once.
                 beneath = self._beneath[at] = (dict(self._slices.get(at, ())), set())
                 for items in self._parts_of(at):
                     self._lay_upon(items, *beneath)
@@ -104,7 +104,7 @@ class RunningWindow:
         Args:
             result: makes a result of an accumulator; None: the accumulator is the result.
             size: the number of results at a time.
-            wanted: leaves out keys for which it is false.
+            wanted: returns false for keys to leave out.
             with_key: True for pairs of key and result.
         """
         back = self._back
@@ -117,7 +117,7 @@ class RunningWindow:
     # ---- inside -------------------------------------------------------------------------------------------
 
     def _parts_of(self, at: int) -> Iterator[Iterable[Item]]:
-        # No lists: an iterator over a dict makes one pair for all that it gives.
+        # Iterators instead of lists: an iterator over a dict reuses its pair.
         entries = self._slices.get(at)
         if entries is not None:
             rest = iter(entries.items())
@@ -179,7 +179,7 @@ class RunningWindow:
         return out
 
     def _make_anew(self, key: Any) -> None:
-        """Return both stacks of one key, made from the slices."""
+        """Return both stacks of one key, built from the slices."""
         self._front.pop(key, None)
         self._back.pop(key, None)
         self._alone.pop(key, None)

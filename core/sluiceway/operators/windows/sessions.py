@@ -1,4 +1,4 @@
-"""Operator of sessions with the default trigger, which works on what changes most outside of the state tables."""
+"""Operator of sessions with the default trigger; the open session of a key is held outside the state tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sluiceway.windows.base import TimeWindow, Window
 __all__ = ["SessionWindowOperator", "works_on_sessions"]
 
 _MOST: Final = 1 << 14
-"""Sessions at hand at a time: they are all written before a snapshot, which holds up the records."""
+"""Largest number of held sessions: all are written before a snapshot, during which no record is processed."""
 
 _START, _END, _HELD, _PLACE, _STORED = range(5)
 
@@ -62,13 +62,13 @@ def _session_loop(text: Text, *, with_keys: bool, dynamic: bool) -> Callable[...
 
 
 def works_on_sessions(step: WindowStep) -> bool:
-    """Return whether :class:`SessionWindowOperator` is for a step."""
+    """Return whether :class:`SessionWindowOperator` can run a step."""
     trigger = step.trigger or step.assigner.default_trigger()
     return (
         type(step.assigner) is EventTimeSessionWindows
         and type(trigger) is EventTimeTrigger
         and not step.allowed_lateness_ms
-        # The current key is not set for each record.
+        # The current key is not set for each record, so no function may have state of its own.
         and not may_ask_for_state(step.fn)
     )
 
@@ -77,7 +77,7 @@ class SessionWindowOperator(MergingWindowOperator):
     """Operator of sessions of event time with the default trigger and without allowed lateness.
 
     The only session of a key is held as a list that its records change in place: its start, end, contents
-    and place, and whether the tables have it, in whatever state. It is written to the tables when another session
+    place, and whether the tables have a version of it. It is written to the tables when another session
     of the key begins, and before a snapshot; a session that ends before that is never in them.
     """
 
@@ -141,7 +141,7 @@ class SessionWindowOperator(MergingWindowOperator):
             return
         place = session[_PLACE]
         if place != window:
-            return  # it has become part of another one
+            return  # it has become part of another session
         own = TimeWindow(session[_START], session[_END])
         if timestamp < own.max_timestamp:
             self.event_timers.register(own.max_timestamp, key, place)
@@ -157,6 +157,6 @@ class SessionWindowOperator(MergingWindowOperator):
     # ---- state ------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> OperatorSnapshot:
-        """Return the state of all windows, with those that are held."""
+        """Return the state of all windows, with the held sessions."""
         self._settle_all()
         return super().snapshot()

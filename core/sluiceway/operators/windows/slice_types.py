@@ -10,16 +10,16 @@ from sluiceway.elements import MAX_WATERMARK
 __all__ = ["END_OF_TIME", "NEVER", "Entries", "Item", "Partial"]
 
 END_OF_TIME: Final = 2 * MAX_WATERMARK
-"""What the maximum watermark stands for: windows that reach beyond it are over, too."""
+"""End of time, for the maximum watermark: windows that reach beyond it are over, too."""
 
 NEVER: Final = END_OF_TIME + 1
-"""A time that does not come."""
+"""Time that is never reached."""
 
 Entries: TypeAlias = MutableMapping[Any, Any]
 """Accumulators by key."""
 
 Item: TypeAlias = tuple[Any, Any]
-"""A key and its accumulator."""
+"""Pair of key and accumulator."""
 
 
 class Partial(NamedTuple):

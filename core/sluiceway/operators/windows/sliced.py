@@ -38,10 +38,10 @@ from sluiceway.windows.base import TimeWindow
 __all__ = ["BURST", "SlicedWindowOperator"]
 
 BURST: Final = 1024
-"""Results that are made before mails have their turn."""
+"""Results that are computed before mails are processed."""
 
 _FEW: Final = 64
-"""Slices that are found for a whole batch at a time."""
+"""Largest number of slices that are looked up once for a whole batch."""
 
 
 class SlicedWindowOperator(KeyedOperator, TimedOperator):
@@ -68,19 +68,19 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         self._lateness = step.allowed_lateness_ms
         self._late_tag = None if step.late_tag is None else step.late_tag.name
         self._late: tuple[list[Any], list[int]] = ([], [])
-        # Slices by their start; by their number those that take records without a further thought.
+        # Slices by their start; by their number those that accept records without a check.
         self._slices: dict[int, Entries] = {}
         self._open: dict[int, Entries] = {}
-        # The next time at which there is something to do.
+        # Next time at which a window is due.
         self._due_at = NEVER
         self._firing: Iterator[None] = iter(())
         self._held: Watermark | None = None
         aggregates = step.contents is WindowContents.AGGREGATED
         self._elements = step.contents is WindowContents.ELEMENTS
-        # Whether windows may give out the records in the state, as none of them can be changed. Looked at once,
-        # when a record arrives, and not for each of its windows.
+        # Whether windows may return the records in the state themselves, as none of them can be changed. Checked
+        # once, when a record arrives, and not for each of its windows.
         self._unchangeable = True
-        # What a built-in function does is written out in the loop.
+        # The text of a built-in function is inlined in the loop.
         self._fold = LISTED if self._elements else fold_of(fn, aggregates=aggregates)
         self._merging = calling(merge_function(step))
         self._result = self._fold.result
@@ -96,7 +96,7 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
     # ---- state ------------------------------------------------------------------------------------------------
 
     def initialize_state(self, restored: Sequence[OperatorSnapshot]) -> None:
-        """Load the own key groups."""
+        """Load the subtask's key groups."""
         super().initialize_state(restored)
         self._found = Kept(self._step, self.step_name, restored, self.backend)
 
@@ -164,7 +164,7 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
             self._give_late()
 
     def _expect_changes(self) -> None:
-        """Give copies to window functions from now on."""
+        """Pass copies to window functions from now on."""
         self._unchangeable = False
 
     def _timed(self, batch: Batch[Any]) -> Batch[Any]:
@@ -174,7 +174,7 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         return batch
 
     def _where(self, batch: Batch[Any]) -> tuple[Literal["any", "one", "two", "few"], Any]:
-        """Return the open slices that the records belong to: for few slices the loop is shorter."""
+        """Return the open slices that the records belong to; for few slices the loop is shorter."""
         low, high = batch.span()
         arithmetic = self._arithmetic
         first, last = arithmetic.number_of(low), arithmetic.number_of(high)
@@ -203,7 +203,7 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
             self.output.side(self._late_tag, Batch(*late))
 
     def _add(self, entries: Entries, key: Any, value: Any) -> Any:
-        """Add one record to a slice; its accumulator."""
+        """Add one record to a slice; return its accumulator."""
         stable_hash(key)
         held = entries.get(key, MISSING)
         if self._first is not None:
@@ -217,14 +217,14 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
 
     @abstractmethod
     def _fire(self, until: int) -> Iterator[None]:
-        """Evaluate the windows that end by ``until``, a part at a time."""
+        """Evaluate the windows that end by ``until``, in parts."""
 
     @abstractmethod
     def _due(self, until: int) -> bool:
         """Return whether :meth:`_fire` has work."""
 
     def advance(self, watermark: Watermark) -> None:
-        """Evaluate what is due, a part at a time; the watermark goes on behind the last of it."""
+        """Evaluate due windows in parts; the watermark is emitted after the last of them."""
         until = watermark.timestamp if watermark.timestamp < MAX_WATERMARK else END_OF_TIME
         if self._due(until):
             self._held = watermark
@@ -244,7 +244,7 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
             self.output.control(held)
 
     def _last_word(self, results: list[Any], end: int) -> list[Any]:
-        """Return what the window function, if there is one, makes of pairs of key and result."""
+        """Return the window function's results for pairs of key and result; the pairs themselves without one."""
         if self._call is None:
             return results
         try:
@@ -272,7 +272,7 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         return out
 
     def _end(self, end: int, keys: Iterable[Any]) -> None:
-        """Release what the function has of a window that is over for good, for its ``keys``."""
+        """Clear the function's state of a window that is over for good, for its ``keys``."""
         if not wants_context(self._window_fn):
             return
         window = self._ctx.current_window = TimeWindow(end - self._arithmetic.size, end)

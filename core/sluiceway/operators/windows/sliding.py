@@ -1,4 +1,4 @@
-"""Operator of sliding windows: a slice belongs to several, and they share what was made of it."""
+"""Operator of sliding windows: a slice belongs to several windows, which share its accumulators."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ class SlidingOperator(SlicedWindowOperator):
         else:
             merge = merge_function(self._step)
             self._window = RunningWindow(self._slices, arithmetic.width, merge, None, self.step_name)
-        # Only merge() is allowed to change what it is given.
+        # Only merge() is allowed to change its arguments.
         self._may_share = not self._elements
         self._starts: list[int] = []
-        # Windows that end by this are over.
+        # Windows that end by this time are over.
         self._over = MIN_WATERMARK
-        # Keys whose windows were evaluated before the state was restored: up to which end.
+        # Keys whose windows were evaluated before the state was restored, with the end of the last one.
         self._ahead: dict[Any, int] = {}
-        # Windows that another operator has kept one by one, by their ends: what was in them before the restore.
+        # Windows that another operator has stored one by one, by their ends, with their contents at the restore.
         self._inherited: dict[int, Entries] = {}
-        # The end of the window that is being evaluated, and how many of its results are out.
+        # End of the window that is being evaluated, and the number of its results that were emitted.
         self._burst: tuple[int, int] | None = None
 
     # ---- records ----------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class SlidingOperator(SlicedWindowOperator):
             last = arithmetic.number_of(end)
             if (
                 not self._elements
-            ):  # slices of elements stay open, since nothing was made of them that has to change
+            ):  # slices of elements stay open: nothing is derived from them that would have to change
                 for number in [number for number in self._open if number < last]:
                     self._check_sharing(self._open.pop(number).values())
             yield from window.move_to(end - arithmetic.size, end)
@@ -133,7 +133,7 @@ class SlidingOperator(SlicedWindowOperator):
         self._over = until + 1
 
     def _results(self, end: int) -> Iterator[list[Any]]:
-        """Yield the results of a window, a part at a time."""
+        """Yield the results of a window, in parts."""
         wanted = self._wanted(end)
         if end not in self._inherited:
             yield from self._window.results(self._result, BURST, wanted, with_key=self._with_key)
@@ -177,7 +177,7 @@ class SlidingOperator(SlicedWindowOperator):
     # ---- state ------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Find out how far windows were evaluated already."""
+        """Restore how far windows were evaluated."""
         super().open()
         if self._elements:
             self._number_arrivals()
@@ -186,7 +186,7 @@ class SlidingOperator(SlicedWindowOperator):
         self._evaluated.clear()
 
     def _number_arrivals(self) -> None:
-        """Continue behind the arrival numbers in the state."""
+        """Continue after the highest arrival number in the state."""
         highest, unchangeable = -1, True
         for entries in self._slices.values():
             for arrivals in entries.values():

@@ -39,7 +39,8 @@ Held: TypeAlias = tuple[TimeWindow, TimeWindow]
 """A window of a key, and its place: the window under whose name its contents are kept."""
 
 EVALUATED: Final = ValueStateDescriptor("evaluated windows", bool)
-"""By window: keys for which it was evaluated and that are kept for late records, or were when time stood still."""
+"""By window: keys for which it was evaluated and that are kept for late records, or whose evaluation a snapshot
+interrupted."""
 
 EVALUATED_UP_TO: Final = ValueStateDescriptor("evaluated up to", int)
 """For slices: the end of the last window that was evaluated for a key."""
@@ -157,7 +158,7 @@ class Kept:
             self.refuse(f"they do not merge, unlike those of {self._step.assigner!r}")
 
     def refuse(self, why: str) -> NoReturn:
-        """Raise the error for open windows that the step cannot go on from."""
+        """Raise the error for open windows that the step cannot continue from."""
         raise IncompatibleStateError(
             f"step {self._step_name!r} cannot go on with the windows that are open in its snapshot: {why}. Undo "
             "what was changed in the step until these windows have ended, or give it another uid, so that it "
@@ -165,7 +166,7 @@ class Kept:
         )
 
     def evaluated(self) -> dict[Hashable, set[Any]]:
-        """Remove and return which windows tumbling windows in slices have evaluated for which keys."""
+        """Remove and return the keys for which tumbling windows in slices were evaluated, by window."""
         table = self.table(EVALUATED)
         if table is None:
             return {}
@@ -177,7 +178,7 @@ class Kept:
     def timers(self) -> dict[tuple[Any, Hashable], list[int]] | None:
         """Remove and return the timestamps of the timers of the general operator, by key and window.
 
-        None where another operator has taken the snapshot.
+        Return None if another operator has taken the snapshot.
         """
         table = self.table(TIMERS)
         if table is None:
@@ -194,7 +195,7 @@ class Kept:
         return found
 
     def make_windows(self) -> None:
-        """Make windows of slices, for an operator that keeps no slices."""
+        """Convert slices to windows, for an operator that has no slices."""
         kept = self.table(slices(self._step))
         if kept is None:
             return
@@ -220,7 +221,7 @@ class Kept:
             kept.drop((start, end))
 
     def _list_elements(self, kept: StateTable, into: StateTable, up_to: Mapping[Any, int]) -> None:
-        """Make lists of the records in windows from the arrivals in slices."""
+        """Append the arrivals in slices to lists of the records in windows."""
         found: dict[tuple[int, int], dict[Any, list[list[Arrival]]]] = {}
         spans: Any = kept.namespaces()
         for start, end in list(spans):

@@ -41,7 +41,7 @@ class WindowTables:
     def __init__(self, store: KeyedStateStore, owner: str) -> None:
         self._store = store
         self._owner = owner
-        # By name: the descriptor as it was given, the one that the table has, the table, its reduce function.
+        # By name: descriptor as declared, descriptor of the table, table, reduce function.
         self._known: dict[str, tuple[StateDescriptor, Any, StateTable, Callable[[Any, Any], Any] | None]] = {}
 
     def value_state(self, descriptor: ValueStateDescriptor, namespace: Hashable) -> ValueState[Any]:
@@ -108,7 +108,7 @@ class WindowTables:
     def _merge_accumulators(
         self, descriptor: AggregatingStateDescriptor, target: Hashable, sources: Iterable[Hashable]
     ) -> None:
-        # As it is kept, an accumulator is the value of the key in a table of values.
+        # An accumulator is stored as the value of the key in a VALUE table.
         named, table, _ = self._table(descriptor, self._store.aggregating_state)
         if named.expires:
             raise StateError(
@@ -127,11 +127,11 @@ class WindowTables:
                 into[key] = accumulator
 
     def release(self, namespace: Hashable, *, all_keys_done: bool) -> None:
-        """Drop the window where no key has state in it.
+        """Drop a window in which no key has state.
 
         Args:
             namespace: the window.
-            all_keys_done: True if no key has records in it. Only then are tables of mappings worth asking.
+            all_keys_done: True if no key has records in it. Tables of mappings are checked only then.
         """
         for _, named, table, _ in self._known.values():
             if not isinstance(named, MapStateDescriptor):
@@ -147,7 +147,7 @@ class WindowTables:
         if known is not None and known[0] is descriptor:
             return known[1:]
         named = replace(descriptor, name=f"{self._owner}: {descriptor.name}")
-        make(named)  # checks it
+        make(named)  # checked here
         reduce: Any = getattr(named, "reduce", None)
         if isinstance(reduce, ReduceFunction):
             reduce = reduce.reduce
@@ -206,6 +206,6 @@ class BoundState(WindowState):
 def refuse_state_of_merging_windows(step: str) -> StateError:
     """Return the error for the use of state per window where windows merge."""
     return StateError(
-        f"step {step!r} asks for window_state(), but its windows merge, and there is no telling whose state "
-        "that would be then: use global_state()"
+        f"step {step!r} asks for window_state(), but its windows merge, so no window owns such state: use "
+        "global_state()"
     )

@@ -34,7 +34,7 @@ class TumblingOperator(SlicedWindowOperator):
         self._kept: set[int] = set()
         # Keys for which a window was evaluated before the state was restored.
         self._done: dict[int, set[Any]] = {}
-        # The window that is being evaluated, and the keys whose results are out.
+        # The window that is being evaluated, and the keys whose results were emitted.
         self._burst: tuple[int, list[Any]] | None = None
         self._taken = False
         self._again: tuple[list[Any], list[int]] = ([], [])
@@ -42,7 +42,7 @@ class TumblingOperator(SlicedWindowOperator):
     # ---- records ----------------------------------------------------------------------------------------------
 
     def process(self, batch: Batch[Any]) -> None:
-        """Add the records to their windows; a late one that is allowed has its window evaluated at once."""
+        """Add the records to their windows; an allowed late record evaluates its window at once."""
         super().process(batch)
         if self._done:
             self._expect_again(batch)
@@ -103,7 +103,7 @@ class TumblingOperator(SlicedWindowOperator):
                 self._emit(results, start + size)
                 yield
                 if self._taken:
-                    # The iterator knows nothing of the snapshot: it would give out what is to be read yet.
+                    # A snapshot was taken meanwhile, after which a backend may not continue an older iterator.
                     self._taken = False
                     rest = self._looked_up(start, given)
             self._burst = None
@@ -121,10 +121,10 @@ class TumblingOperator(SlicedWindowOperator):
         self._due_at = min(dues, default=NEVER)
 
     def _looked_up(self, start: int, given: Iterable[Any]) -> Iterator[Item]:
-        """Yield what is left to evaluate of a window, each value looked up when its turn comes.
+        """Yield the rest of a window's entries, each value looked up when its turn comes.
 
-        Keys may be in another order than before, as a backend returns them: the number of evaluated keys
-        would not say which.
+        Keys may be in another order than before, depending on the backend: the number of evaluated keys
+        does not identify them.
         """
         entries, done = self._slices[start], self._done.get(start, set()).union(given)
         return ((key, entries[key]) for key in entries if key not in done)
@@ -134,7 +134,7 @@ class TumblingOperator(SlicedWindowOperator):
 
     @record_loop
     def _listed(self, items: Iterable[Item], note: Callable[[Any], None]) -> list[Item]:
-        """Return the keys with lists of their records; the keys are given to ``note``."""
+        """Return the keys with lists of their records; pass the keys to ``note``."""
         unchangeable = self._unchangeable
         out: list[Item] = []
         for key, held in items:
@@ -159,7 +159,7 @@ class TumblingOperator(SlicedWindowOperator):
     # ---- state ------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Find out which windows were evaluated already."""
+        """Restore which windows were evaluated."""
         super().open()
         if self._elements and not self.shares:
             lists = (held for entries in self._slices.values() for held in entries.values())

@@ -19,7 +19,7 @@ class _ByProcessingTime(SlicedWindowOperator):
     _now = MIN_WATERMARK
 
     def _timed(self, batch: Batch[Any]) -> Batch[Any]:
-        # A batch comes at one moment. A clock that is set back stands still here.
+        # A batch has one arrival time. If the clock is set back, time stands still here.
         self._now = max(self._now, self.context.clock.now_ms())
         return Batch(batch.values, [self._now] * len(batch.values), batch.keys)
 
@@ -35,7 +35,7 @@ class _ByProcessingTime(SlicedWindowOperator):
         return None if self._due_at == NEVER else self._due_at + 1
 
     def on_processing_time(self, now_ms: int) -> None:
-        """Evaluate what is due, a part at a time."""
+        """Evaluate due windows, in parts."""
         self._now = max(self._now, now_ms)
         self._firing = self._fire(now_ms - 1)
         self.has_work = True

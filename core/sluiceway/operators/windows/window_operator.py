@@ -48,7 +48,7 @@ class WindowOperator(TimedKeyedOperator):
         self._event_time = step.assigner.event_time
         self._lateness = step.allowed_lateness_ms
         self._trigger = step.trigger or step.assigner.default_trigger()
-        # Fires at the end, and for each record after it: that needs no trigger to be asked.
+        # Fires at the end, and for each record after it, without calls of a trigger.
         self._plain = type(self._trigger) is EventTimeTrigger and self._event_time
         self._late_tag = None if step.late_tag is None else step.late_tag.name
         self._late = context.metrics.counter("numLateRecordsDropped")
@@ -62,12 +62,12 @@ class WindowOperator(TimedKeyedOperator):
         self._stamps: list[int] = []
 
     def initialize_state(self, restored: Sequence[OperatorSnapshot]) -> None:
-        """Load the own key groups."""
+        """Load the subtask's key groups."""
         super().initialize_state(restored)
         self._found = Kept(self._step, self.step_name, restored, self.backend)
 
     def open(self) -> None:
-        """Open the functions, bind the table, go on with the windows that are open in the state."""
+        """Open the functions, bind the table, and continue with the windows that are open in the state."""
         super().open()
         window_fn = self._step.window_fn
         if window_fn is not self._fn:
@@ -110,7 +110,7 @@ class WindowOperator(TimedKeyedOperator):
     # ---- records ----------------------------------------------------------------------------------------------
 
     def process(self, batch: Batch[Any]) -> None:
-        """Add the records to their windows, and evaluate those for which the trigger wants it."""
+        """Add the records to their windows, and evaluate those for which the trigger fires."""
         stamps = batch.timestamps
         if stamps is None and self._event_time:
             raise StateError(without_timestamps(repr(self.step_name)))
@@ -180,7 +180,7 @@ class WindowOperator(TimedKeyedOperator):
         self._added(key, value, timestamp, window, entries, first)
 
     def _added(self, key: Any, value: Any, timestamp: int, window: Window, entries: Entries, first: bool) -> None:
-        """Ask the trigger about an added record; the first of a key in a window sets the timer for its end."""
+        """Call the trigger for an added record; the first of a key in a window sets the timer of its end."""
         if not self._plain:
             access = self._access
             access.current_key, access.window = key, window
@@ -190,8 +190,8 @@ class WindowOperator(TimedKeyedOperator):
         elif window.max_timestamp <= self.current_watermark:
             self._evaluate(key, window, entries)
         elif self._lateness:
-            # Not only for the first record: the window may have been evaluated before a restore, which forgets
-            # the watermark.
+            # Not only for the first record: the window may have been evaluated before a restore, which resets the
+            # watermark.
             self.event_timers.register(window.max_timestamp, key, window)
         if first:
             self._register_cleanup(key, window)
@@ -211,7 +211,7 @@ class WindowOperator(TimedKeyedOperator):
         return entries
 
     def cleanup_time(self, window: Window) -> int:
-        """Return when a window is over for good; MAX_WATERMARK: never."""
+        """Return when a window is over for good, in ms; MAX_WATERMARK: never."""
         last = window.max_timestamp
         if not self._event_time:
             return last
@@ -219,7 +219,7 @@ class WindowOperator(TimedKeyedOperator):
         return last if last < MAX_WATERMARK else MAX_WATERMARK
 
     def ends_at(self, window: Window, *, event_time: bool) -> int | None:
-        """Return when a window is over for good, if it ends by that time domain."""
+        """Return when a window is over for good, in ms, if it ends in that time domain."""
         return self.cleanup_time(window) if event_time is self._event_time else None
 
     def _register_cleanup(self, key: Any, window: Window) -> None:
@@ -228,7 +228,7 @@ class WindowOperator(TimedKeyedOperator):
             (self.event_timers if self._event_time else self.processing_timers).register(at, key, window)
 
     def _act(self, result: TriggerResult, key: Any, window: Window, entries: Entries) -> None:
-        """Do what the trigger wants done."""
+        """Apply a trigger result."""
         if result is FIRE or result is FIRE_AND_PURGE:
             self._evaluate(key, window, entries)
         elif result is not PURGE and result is not CONTINUE:
@@ -249,7 +249,7 @@ class WindowOperator(TimedKeyedOperator):
         values = self._values
         elements = self._contents.evaluate(kept, window)
         if not self.shares and not all_unchangeable(elements):
-            # What is kept is evaluated again, or is in other windows, too.
+            # Stored contents are evaluated again, or shared with other windows.
             elements = list(map(copied, elements))
         if self._call is None:
             values += [(key, element) for element in elements] if self._with_key else elements
@@ -265,10 +265,10 @@ class WindowOperator(TimedKeyedOperator):
     def _take(self, returned: Any) -> None:
         if type(returned) is not self._kind:
             self._kind = check_results(f"the window function of step {self.step_name!r}", returned)
-        self.extend(self._values, returned)  # a generator runs here
+        self.extend(self._values, returned)  # the generator runs here
 
     def _clear(self, key: Any, window: Window, entries: Entries) -> None:
-        """Clear a window that is over for a key, about which the trigger was just asked."""
+        """Clear a window that is over for a key; its trigger was called just before."""
         entries.pop(key, None)
         if not self._plain:
             self._trigger.clear(window, self._access)
@@ -277,7 +277,7 @@ class WindowOperator(TimedKeyedOperator):
             self._clear_function(self._ctx)
 
     def _release(self, window: Window, entries: Entries) -> None:
-        """Let go of a window in which no key has anything any more."""
+        """Drop a window in which no key has contents any more."""
         done = not entries
         namespace = namespace_of(window)
         if done:
@@ -290,16 +290,16 @@ class WindowOperator(TimedKeyedOperator):
     # ---- time -------------------------------------------------------------------------------------------------
 
     def next_processing_time(self) -> int | None:
-        """Return the time after the earliest timer: a window's last ms has to be over before the window is."""
+        """Return the time after the earliest timer: a window's last ms must be over before the window is."""
         first = super().next_processing_time()
         return None if first is None else first + 1
 
     def on_processing_time(self, now_ms: int) -> None:
-        """Fire a part of what is due."""
+        """Fire a part of the due timers."""
         super().on_processing_time(now_ms - 1)
 
     def fire(self, domain: TimeDomain, timers: Iterator[Timer]) -> None:
-        """Ask the trigger, and end windows that are over."""
+        """Call the trigger, and end windows that are over."""
         try:
             self._timer_loop(domain is TimeDomain.EVENT_TIME, timers)
         finally:
@@ -322,7 +322,7 @@ class WindowOperator(TimedKeyedOperator):
             self._release(window, entries)
 
     def _ask(self, event_time: bool, timestamp: int, key: Any, window: Window, entries: Entries) -> None:
-        """Ask the trigger what a timer means."""
+        """Call the trigger for a timer."""
         if self._plain:
             if timestamp == window.max_timestamp:
                 self._evaluate(key, window, entries)
@@ -353,7 +353,7 @@ def timers_of(queue: TimerQueue) -> dict[tuple[Any, Hashable], list[int]]:
 
 
 def _window(namespace: Any) -> Window:
-    """Return the window of a timer, or of a namespace; snapshots may make plain tuples of it."""
+    """Return the window of a timer or namespace, which snapshots may store as a plain tuple."""
     if type(namespace) is TimeWindow or namespace is GLOBAL_WINDOW:
         return namespace
     return TimeWindow(*namespace) if namespace and isinstance(namespace, tuple) else GLOBAL_WINDOW

@@ -113,7 +113,9 @@ def test_two_times_to_live_for_one_state_are_refused(expiring):
 
 def test_cleanup_in_compaction_needs_a_backend_that_compacts(expiring, new_backend, clock):
     descriptor = ValueStateDescriptor("s", ttl=StateTtlConfig(1, cleanup_in_compaction=True))
-    with pytest.raises(StateError, match="'s' has cleanup_in_compaction, which this state backend does not do"):
+    with pytest.raises(
+        StateError, match="'s' has cleanup_in_compaction, which this state backend does not support"
+    ):
         expiring.value_state(descriptor)
     backend = new_backend()
     type(backend).expires_in_compaction = True

@@ -73,7 +73,10 @@ def test_lines_are_left_out_and_counted_when_nobody_takes_them(monkeypatch: pyte
     way.backlog = 0
     way.log.printed("STDOUT", ["d"])
     way.turn()
-    assert way.lines()[1:] == ["2 lines were left out: they came faster than the job manager takes them", "d"]
+    assert way.lines()[1:] == [
+        "2 lines were left out: they came faster than the job manager takes them",
+        "d",
+    ]
 
 
 def test_lines_go_where_they_went(monkeypatch: pytest.MonkeyPatch) -> None:
