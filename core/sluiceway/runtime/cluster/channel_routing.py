@@ -1,4 +1,4 @@
-"""Which way a channel goes: by reference inside a worker, over the network between two."""
+"""Routing of channels: by reference inside a worker, over the network between two."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["RoutingTransport"]
 
 
 class RoutingTransport(Transport):
-    """The transport of a job's tasks on one worker.
+    """Transport of a job's tasks on one worker.
 
     Args:
-        worker: its name.
+        worker: name of the worker.
         local: for channels whose other end is here; the job's own.
         network: for all others; the worker's.
     """
@@ -42,9 +42,10 @@ class RoutingTransport(Transport):
         return sender
 
     def close(self) -> None:
-        """Forget the job's channels; the network serves other jobs, too.
+        """Remove the job's channels; the network serves other jobs, too.
 
-        A producer may have finished before a consumer that was lost: nobody will come for what it has left.
+        A producer may have finished before a consumer that was lost: its records are dropped, as nobody will fetch
+        them.
         """
         self._local.close()
         for sender in self._senders:

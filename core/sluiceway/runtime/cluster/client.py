@@ -1,4 +1,4 @@
-"""A client of a cluster that runs in a process of its own: asks, and waits for the answer."""
+"""Client of a cluster whose job manager runs in another process: sends requests and waits for answers."""
 
 from __future__ import annotations
 
@@ -113,14 +113,14 @@ def start_cluster(
     standby: int = 0,
     options: Sequence[ConfiguredOption] = (),
 ) -> int:
-    """Start a cluster in the background; returns the process id of its job manager when it answers.
+    """Start a cluster in the background; return the process id of its job manager once it answers.
 
-    It goes on with the jobs that are in the job store; empty: in :func:`job_store_directory`. It starts
-    ``standby`` job managers that stand by. ``options`` are shown by the web interface.
+    It recovers the jobs in the job store; empty: in :func:`job_store_directory`. It starts
+    ``standby`` standby job managers. ``options`` are shown by the web interface.
 
     Raises:
         ConfigurationError: there is one already.
-        ConnectorError: it did not come up.
+        ConnectorError: it did not start in time.
     """
     check_home()
     file = cluster_file()
@@ -141,7 +141,7 @@ def start_cluster(
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=log,
-                    # The job manager has the lock of the start, too, until it can be found.
+                    # The job manager holds the lock of the start, too, until clients can find it.
                     pass_fds=(says_ready, starting.fileno()),
                     start_new_session=True,
                 )
@@ -150,16 +150,16 @@ def start_cluster(
             assert process.stdin is not None
             said_ready = b""
             try:
-                # Where it has ended already, the line tells.
+                # If it has ended already, the line shows it.
                 with suppress(BrokenPipeError), process.stdin as told:
                     inherited = {"ready": says_ready, "starting": starting.fileno()}
                     told.write(json.dumps({**asdict(config), **inherited}).encode() + b"\n")
-                process.wait()  # it leaves its work to a process that is nobody's child
+                process.wait()  # it leaves its work to an orphaned process
                 if select.select([line], [], [], _START_S)[0]:
                     said_ready = line.read(100)
             finally:
                 if not said_ready:
-                    # One that came up later would hold the job store, and be known to nobody.
+                    # One that started later would hold the job store, and no client would know it.
                     _end_session(process)
                     if before is None:
                         shutil.rmtree(config.directory, ignore_errors=True)
@@ -182,7 +182,7 @@ def run_cluster(
     told: str,
     options: Sequence[ConfiguredOption] = (),
 ) -> NoReturn:
-    """Make this process the job manager of a cluster, as :func:`start_cluster` makes another one.
+    """Replace this process by the job manager of a cluster; see :func:`start_cluster`.
 
     The program is replaced, so that the process that a service manager has started is the one that it watches.
 
@@ -226,7 +226,7 @@ def run_cluster(
             "is_new": before is None,
             "starting": starting.fileno(),
         }
-        with tempfile.TemporaryFile() as line:  # which nobody else can read: the secret is in it
+        with tempfile.TemporaryFile() as line:  # not readable by others: it holds the secret
             line.write(json.dumps({**asdict(config), "foreground": foreground}).encode() + b"\n")
             line.seek(0)
             os.dup2(line.fileno(), 0)
@@ -236,14 +236,14 @@ def run_cluster(
 
 
 def _end_session(process: subprocess.Popen[bytes]) -> None:
-    """Kill a job manager that has not come up, whether it has left its work to a child already or not."""
+    """Kill a job manager that has not started, and the child that it has left its work to, if any."""
     with suppress(OSError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
 def _make_room(file: Path) -> None:
-    """Refuse to start a second cluster, and remove what dead ones have left."""
+    """Raise ConfigurationError if a cluster runs already, and remove the directories of dead ones."""
     try:
         with ClusterClient() as running:
             pid = running.status().pid
@@ -271,7 +271,7 @@ def _config(
     """Return the configuration of the next job manager.
 
     Args:
-        before: the directory and the secret of the cluster before, where workers of it wait.
+        before: directory and secret of the previous cluster, if its workers wait for a job manager.
         workers: these and the others as for :func:`start_cluster`.
         slots: of each worker.
         transport: between them.
@@ -303,7 +303,7 @@ def _config(
 
 
 def _awaited(kept: ExitStack) -> tuple[Path, str] | None:
-    """The directory and the secret of the cluster before, where workers of it wait for another job manager."""
+    """Return directory and secret of the previous cluster if its workers wait for another job manager."""
     try:
         known = read_cluster_file()
         directory = Path(known.directory)
@@ -326,16 +326,16 @@ def _connected(path: Path) -> socket.socket:
 
 
 def wait_for_start() -> None:
-    """Return when no cluster of this user is being started. Raises ConnectorError: that takes too long."""
+    """Wait until no cluster of this user is being started. Raises ConnectorError if that takes too long."""
     if is_starting():
         start_lock(_OTHER_START_S).close()
 
 
 class ClusterClient:
-    """Talks to the running cluster of this user. For one thread.
+    """Client of the running cluster of this user. For one thread.
 
-    Where its job manager is gone and another one stands by, it waits for that to lead, for a minute, and asks
-    again what was not answered. Each request is carried out once, but that a savepoint may be taken twice.
+    If the job manager is lost and a standby exists, it waits up to a minute for the new leader, and repeats
+    unanswered requests. Each request is carried out once, except that a savepoint may be taken twice.
 
     Args:
         known: address and secret of a job manager; None: those of this user's cluster.
@@ -365,7 +365,7 @@ class ClusterClient:
         self._connection = self._connect(sock)
 
     def _find_leader(self) -> socket.socket:
-        """Connect to the job manager; where one stands by, wait until it leads."""
+        """Connect to the job manager; if a standby exists, wait until it leads."""
         until = time.monotonic() + _FAILOVER_S
         while True:
             try:
@@ -386,7 +386,8 @@ class ClusterClient:
 
     def _connect(self, sock: socket.socket) -> Connection:
         self._opened, self._lost = False, None
-        # A connection that is lost may mean a new leader. Then it is too late to ask: nobody stands by any more.
+        # A lost connection may mean a new leader, and once it leads no standby can be seen any more. So this is
+        # checked before.
         self._stood_by = is_stood_by(self._directory)
         return Connection(
             sock,
@@ -406,13 +407,13 @@ class ClusterClient:
         self.close()
 
     def close(self) -> None:
-        """Part."""
+        """Close the connection."""
         self._connection.close()
         self._loop.run_ready()
         self._poller.close()
 
     def status(self, figures: bool = False) -> Status:
-        """What is going on.
+        """Return the state of the cluster.
 
         Args:
             figures: with the metrics of the jobs that have not ended.
@@ -422,19 +423,19 @@ class ClusterClient:
         return answer
 
     def figures(self) -> dict[str, JobMetrics]:
-        """The metrics of all jobs that have not ended, by their ids."""
+        """Return the metrics of all jobs that have not ended, by job id."""
         return self.status(figures=True).figures
 
     def metrics(self, job: str) -> JobMetrics | None:
-        """Return the metrics of a job, the last ones of one that has ended; None: they are not known any more.
+        """Return the metrics of a job, the last ones if it has ended; None: no longer known.
 
         Raises:
-            SluicewayError: there is no such job.
+            SluicewayError: the job does not exist.
         """
         return self.figures().get(job) or self.describe(job).metrics
 
     def submit(self, name: str, graph: JobGraph, settings: Settings) -> str:
-        """Hand in a job; returns its id.
+        """Submit a job; return its id.
 
         Raises:
             GraphError: it cannot be sent to workers; names the steps.
@@ -446,20 +447,20 @@ class ClusterClient:
         return self._done(SubmitProgram(next(self._requests), name, program, sys.path, key))
 
     def cancel(self, job: str) -> None:
-        """Cancel a job. Raises SluicewayError where that was refused."""
+        """Cancel a job. Raises SluicewayError if that was refused."""
         self._done(CancelJob(next(self._requests), job))
 
     def stop(self, job: str) -> None:
-        """End a job's sources and let it finish. Raises SluicewayError where that was refused."""
+        """End a job's sources and let it finish. Raises SluicewayError if that was refused."""
         self._done(StopJob(next(self._requests), job))
 
     def savepoint(self, job: str, place: str, *, stop: bool = False) -> str:
-        """Take a savepoint of a job; returns its path or URL when it is complete.
+        """Take a savepoint of a job; return its path or URL once it is complete.
 
         Args:
             job: its id.
-            place: path or URL of the directory in which it gets one of its own; empty: where checkpoints are.
-            stop: end the job with it, and return when that has ended.
+            place: path or URL of the parent directory; empty: that of the checkpoints.
+            stop: stop the job with it, and return once the job has ended.
 
         Raises:
             SluicewayError: it was not taken; says why.
@@ -478,16 +479,16 @@ class ClusterClient:
         *,
         wait: bool = True,
     ) -> RescaleInfo:
-        """Change the parallelism of a job that runs; returns what was changed when it runs again.
+        """Change the parallelism of a running job; return the changes once it runs again.
 
         Args:
             job: its id.
-            parallelism: of all steps for which the program chose none; None: they keep theirs.
-            steps: of single steps, by name, uid, or id of the vertex.
-            wait: False: return as soon as nothing is in the way; the job's description tells how it goes.
+            parallelism: parallelism of all steps for which the program chose none; None: unchanged.
+            steps: parallelism of single steps, by name, uid, or id of the vertex.
+            wait: False: return once the request is accepted; the job's description shows the progress.
 
         Raises:
-            SluicewayError: the job has the parallelism that it had; says why.
+            SluicewayError: the job keeps its parallelism; gives the reason.
         """
         answer = self._ask(RescaleJob(next(self._requests), job, parallelism or 0, dict(steps or {}), wait), None)
         if isinstance(answer, Refused):
@@ -496,7 +497,7 @@ class ClusterClient:
         return answer.rescale
 
     def checkpoint(self, job: str) -> int:
-        """Take a checkpoint of a job now; returns its number when it is complete.
+        """Take a checkpoint of a job now; return its id once it is complete.
 
         Raises:
             SluicewayError: it was not taken; says why.
@@ -508,7 +509,7 @@ class ClusterClient:
         return answer.checkpoint
 
     def checkpoints(self, job: str) -> list[CheckpointInfo]:
-        """The last checkpoints and savepoints of a job, oldest first. Raises SluicewayError."""
+        """Return the last checkpoints and savepoints of a job, oldest first. Raises SluicewayError."""
         answer = self._ask(AskCheckpoints(next(self._requests), job))
         if isinstance(answer, Refused):
             raise SluicewayError(answer.reason)
@@ -524,7 +525,7 @@ class ClusterClient:
         return answer.description
 
     def sample_stacks(self, job: str, seconds: float, rate: float) -> list[StackSamples]:
-        """Take samples of the stacks of a job's processes; return them when the time is over.
+        """Sample the stacks of a job's processes for some seconds, and return the samples.
 
         Args:
             job: its id.
@@ -559,7 +560,7 @@ class ClusterClient:
         return answer
 
     def latest_checkpoint(self, job: str) -> str:
-        """Return the path or URL of a job's last completed checkpoint. Raises SluicewayError: there is none."""
+        """Return the path or URL of a job's last completed checkpoint. Raises SluicewayError: the job has none."""
         answer = self._ask(AskCheckpoints(next(self._requests), job))
         if isinstance(answer, Refused):
             raise SluicewayError(answer.reason)
@@ -573,14 +574,14 @@ class ClusterClient:
     def live_state(
         self, job: str, uid: str, state: str, key: str, *, namespace: str = "", within_s: float = 10.0
     ) -> FoundState:
-        """Read what a key has in a state of a running job; its task is asked between two batches.
+        """Read the state of a key of a running job; its task answers between two batches.
 
         Args:
             job: its id.
-            uid: of the step.
+            uid: uid of the step.
             state: name of the state.
-            key: the key as JSON or as text; of the two, what goes with the type of the step's keys.
-            namespace: such as a window, as JSON; empty: all in which the key has state.
+            key: the key as JSON or as text, whichever fits the type of the step's keys.
+            namespace: namespace as JSON, for example a window; empty: all in which the key has state.
             within_s: seconds to wait for the answer.
 
         Raises:
@@ -594,16 +595,16 @@ class ClusterClient:
         return answer.found
 
     def shut_down(self, keep: bool = False) -> None:
-        """End the cluster; returns when all its processes have ended.
+        """Stop the cluster; return once all its processes have ended.
 
         Args:
-            keep: leave its jobs in the job store, for the next one to go on with; otherwise they are cancelled.
+            keep: leave its jobs in the job store for the next cluster; otherwise they are cancelled.
         """
         told = self.status()
         with ExitStack() as processes:
             opened = []
             for pid in (told.pid, *(standby.pid for standby in told.standbys)):
-                # It has ended; or this is not Linux, where nothing can be waited for.
+                # It has ended; or this is not Linux, where other processes cannot be waited for.
                 with suppress(OSError, AttributeError):
                     opened.append(os.pidfd_open(pid))
                     processes.callback(os.close, opened[-1])
@@ -627,7 +628,7 @@ class ClusterClient:
         while not self._answers:
             if self._lost is not None:
                 leaders += 1
-                if leaders > _MOST_LEADERS:  # it is not that one has died, but that none takes this
+                if leaders > _MOST_LEADERS:  # The job manager is alive, but this message type is unknown to it.
                     raise ConnectorError(f"the cluster has gone: {self._lost}") from self._lost
                 message = self._ask_next_leader(message, self._lost)
                 if until is not None:
@@ -639,7 +640,7 @@ class ClusterClient:
         return self._answers[0]
 
     def _ask_next_leader(self, message: Message, lost: ConnectionLostError) -> Message:
-        """Send a request again that was not answered. Returns it as it was sent."""
+        """Send an unanswered request again to the next leader; return the message as sent."""
         if not self._opened and not self._stood_by:
             raise ConnectorError(f"the cluster has gone: {lost}") from lost
         try:

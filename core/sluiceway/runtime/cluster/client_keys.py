@@ -1,4 +1,4 @@
-"""Request of a client for the keys that come to the tasks of a job."""
+"""Request of a client for samples of the keys that tasks of a job receive."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ANSWER_S: Final = 30.0
 
 
 def client_keys(client: ClusterClient, job: str, vertices: list[int], seconds: float) -> list[KeySample]:
-    """Count the keys of the records that come to keyed tasks of a job; return samples when the time is over.
+    """Count the keys of the records that keyed tasks of a job receive, and return the samples.
 
     Args:
         client: of the cluster.

@@ -1,4 +1,4 @@
-"""Monitor that asks a job manager over its control connection."""
+"""Monitor over the control connection of a job manager."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ T = TypeVar("T")
 
 
 class ClientMonitor(Monitor):
-    """Asks over one connection, which is opened again after it was lost.
+    """Monitor over one connection, which is opened again after a loss.
 
-    Checkpoints, savepoints, rescales and samples of stacks take long, so that each has a connection of its own.
+    Checkpoints, savepoints, rescales and samples of stacks take long, so each has its own connection.
 
     Args:
         known: address and secret of the job manager; None: those of this user's cluster, looked up each time that
@@ -69,12 +69,12 @@ class ClientMonitor(Monitor):
         return self._ask(lambda client: client.checkpoints(job))
 
     def sample_stacks(self, job: str, seconds: float, rate: float) -> list[StackSamples]:
-        """Take samples of the stacks of a job's processes, over a connection of their own."""
+        """Take samples of the stacks of a job's processes, over a separate connection."""
         with ClusterClient(self._known) as client:
             return client.sample_stacks(job, seconds, rate)
 
     def sample_keys(self, job: str, vertices: list[int], seconds: float) -> list[KeySample]:
-        """Count the keys that come to tasks of a job, over a connection of their own."""
+        """Count the keys that tasks of a job receive, over a separate connection."""
         with ClusterClient(self._known) as client:
             return client_keys(client, job, vertices, seconds)
 
@@ -87,12 +87,12 @@ class ClientMonitor(Monitor):
         self._ask(lambda client: client.stop(job))
 
     def checkpoint(self, job: str) -> int:
-        """Take a checkpoint now, and return its number when it is complete."""
+        """Take a checkpoint now, and return its id once it is complete."""
         with ClusterClient(self._known) as client:
             return client.checkpoint(job)
 
     def savepoint(self, job: str, place: str = "", *, stop: bool = False) -> str:
-        """Take a savepoint, and return when it is complete."""
+        """Take a savepoint, and return once it is complete."""
         with ClusterClient(self._known) as client:
             return client.savepoint(job, place, stop=stop)
 

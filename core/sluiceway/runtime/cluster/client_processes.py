@@ -1,4 +1,4 @@
-"""Access to processes over connections of their own: an answer may take seconds."""
+"""Access to processes over separate connections: an answer may take seconds."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def dump_of(client: ClusterClient, process: str) -> ThreadDump:
 
 
 class ClientProcesses(ProcessMonitor):
-    """Asks a job manager, each time over a connection of its own.
+    """Process monitor that opens a connection to the job manager for each request.
 
     Args:
         known: address and secret of the job manager; None: those of this user's cluster.
@@ -94,6 +94,6 @@ class ClientProcesses(ProcessMonitor):
         return answer
 
     def shut_down(self) -> None:
-        """Cancel all jobs and end the cluster."""
+        """Cancel all jobs and stop the cluster."""
         with ClusterClient(self._known) as client:
             client.request(ShutDown)

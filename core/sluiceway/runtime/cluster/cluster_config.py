@@ -1,4 +1,4 @@
-"""Configuration of a cluster that stays."""
+"""Configuration of a standalone cluster."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ class ClusterConfig:
     """Settings with which a cluster is started.
 
     Attributes:
-        directory: its own; made by whoever starts it.
+        directory: the cluster's directory; created by the process that starts it.
         secret: in hexadecimal.
-        workers: how many worker processes there may be.
-        slots: how many each of them offers.
+        workers: largest number of worker processes.
+        slots: slots of each worker.
         transport: name of the transport between them.
-        heartbeat_timeout_s: a worker that gives no sign of life for longer is killed.
-        idle_s: a worker without tasks is ended after so long.
-        network_buffers: how many each worker has.
+        heartbeat_timeout_s: a worker without a heartbeat for longer is killed.
+        idle_s: a worker without tasks for longer is stopped.
+        network_buffers: network buffers of each worker.
         logs: directory of the log files of its processes.
-        log_level: the lowest level that is logged, where a job does not say.
-        epoch: higher than that of any job manager before.
-        job_store: directory in which jobs are written down, so that the next job manager goes on with them.
-        standby: how many job managers stand by, to lead when this one is gone; needs a job store.
-        options: name, value and origin of each option of the start, for people.
+        log_level: lowest level that is logged, unless a job sets its own.
+        epoch: higher than that of any earlier job manager.
+        job_store: directory in which jobs are stored, for recovery by the next job manager.
+        standby: number of standby job managers; they need a job store.
+        options: name, value and origin of each option of the start, for display.
     """
 
     directory: str

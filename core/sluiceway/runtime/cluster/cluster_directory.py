@@ -41,14 +41,14 @@ LOCK: Final = "lock"
 WAITING: Final = "waiting"
 STANDBY: Final = "standby"
 _UNLOCKED_S: Final = 300.0
-"""A directory without a lock file belongs to a cluster that is being started, unless it is older than that."""
+"""Age in seconds up to which a directory without a lock file belongs to a cluster that is being started."""
 
 _LONGEST_PLACE: Final = 107 - len(f"/{PREFIX}12345678/worker-99999.line")
 """Bytes of the path beside which the longest name of a socket has room; 107 is the most that Linux takes."""
 
 
 def place_of_directories() -> Path:
-    """Return where clusters' directories are made: that for temporary files, or ``/tmp`` if its path is too long.
+    """Return the parent of clusters' directories: that for temporary files, or ``/tmp`` if its path is too long.
 
     The sockets of a job manager and of its workers are files in there, and Unix limits the length of their paths.
     """
@@ -57,7 +57,7 @@ def place_of_directories() -> Path:
 
 
 def make_directory() -> Path:
-    """A new directory that nobody else may enter."""
+    """Create and return a directory that no other user may enter."""
     return Path(tempfile.mkdtemp(prefix=PREFIX, dir=place_of_directories()))
 
 
@@ -65,13 +65,13 @@ def lock_directory(directory: Path) -> FileIO:
     """Lock a directory until the returned file is closed or this process ends, however it does.
 
     Raises:
-        BlockingIOError: another job manager holds the lock, or another process tests at this moment if one does.
+        BlockingIOError: another job manager holds the lock, or another process is testing it at this moment.
     """
     lock = directory / LOCK
     if lock.exists():
         return _open_locked(lock, "w")
-    # A lock file that is there and not locked says that its job manager is dead, and whoever sees that removes the
-    # directory. So the file appears under its name only when it is locked.
+    # A lock file that exists and is not locked means that its job manager is dead, and any process that finds it
+    # removes the directory. So the file gets its name only once it is locked.
     unnamed = directory / f"{LOCK}.{secrets.token_hex(8)}"
     file = _open_locked(unnamed, "x")
     try:
@@ -98,10 +98,10 @@ def _open_locked(path: Path, mode: str) -> FileIO:
 
 
 def stay(directory: Path) -> FileIO:
-    """For a worker that may wait for another job manager, and for who starts one: keep the directory until closed.
+    """Keep the directory until the result is closed; for workers that wait for a job manager, and for its start.
 
     Raises:
-        OSError: it is not there any more.
+        OSError: the directory was removed.
     """
     file = FileIO(directory / WAITING, "w", opener=private_opener)
     try:
@@ -115,17 +115,17 @@ def stay(directory: Path) -> FileIO:
 
 
 def is_awaited(directory: Path) -> bool:
-    """Whether the job manager of a directory is gone, and workers wait there for another one."""
+    """Return whether the job manager of a directory is gone and workers wait there for another one."""
     with suppress(OSError):
         return not _is_locked(directory / LOCK) and _is_locked(directory / WAITING)
     return False
 
 
 def stand_by(directory: Path) -> list[FileIO]:
-    """For a job manager that stands by: keep the directory, and be seen by clients, until all files are closed.
+    """Keep the directory for a standby, and show clients that it exists, until all files are closed.
 
     Raises:
-        OSError: it is not there any more.
+        OSError: the directory was removed.
     """
     held = [stay(directory)]
     try:
@@ -139,14 +139,14 @@ def stand_by(directory: Path) -> list[FileIO]:
 
 
 def is_stood_by(directory: Path) -> bool:
-    """Whether a job manager stands by in a directory, or is about to lead."""
+    """Return whether a directory has a standby, or one that is about to lead."""
     with suppress(OSError):
         return _is_locked(directory / STANDBY)
     return False
 
 
 def is_alive(directory: Path) -> bool:
-    """Return whether a job manager leads, stands by or is waited for in a directory."""
+    """Return whether a directory has a leader, a standby, or workers that wait for one."""
     return any(_is_held(directory / name) for name in (LOCK, STANDBY, WAITING))
 
 
@@ -157,13 +157,13 @@ def _is_held(path: Path) -> bool:
 
 
 def worker_numbers(directory: Path) -> list[int]:
-    """The numbers of workers that have, or had, anything in a directory: of ``worker-7`` it is 7."""
+    """Return the numbers of workers that have, or had, files in a directory: for ``worker-7``, 7."""
     matches = (re.match(r"worker-(\d+)\b", path.name) for path in directory.glob("worker-*"))
     return [int(match[1]) for match in matches if match]
 
 
 def remove_if_dead(directory: Path) -> bool:
-    """Remove a directory in which there is neither a job manager nor a worker any more; whether it was one."""
+    """Remove a directory without a job manager and workers; return whether it was one."""
     held = []
     try:
         for name in (WAITING, LOCK):
@@ -194,14 +194,14 @@ def _is_locked(path: Path) -> bool:
 
 
 def remove_dead(place: Path) -> list[Path]:
-    """Remove the directories of this user's clusters that are dead; which they were.
+    """Remove the directories of this user's dead clusters; return their paths.
 
     Args:
-        place: where such directories are made.
+        place: parent of such directories.
     """
     removed = []
     for directory in place.glob(PREFIX + "*"):
-        with suppress(OSError):  # somebody else's, or removed by now
+        with suppress(OSError):  # another user's, or removed by now
             told = directory.lstat()
             mine = stat.S_ISDIR(told.st_mode) and told.st_uid == os.getuid()
             if mine and _may_be_dead(directory, told.st_mtime) and remove_if_dead(directory):
@@ -212,5 +212,5 @@ def remove_dead(place: Path) -> list[Path]:
 def _may_be_dead(directory: Path, changed: float) -> bool:
     if (directory / LOCK).exists():
         return True
-    # Something else may be called like that: only what has nothing of ours in it counts as a leftover of ours.
+    # Other programs may use such names: only a directory without files of others counts as ours.
     return time.time() - changed > _UNLOCKED_S and not any(directory.iterdir())

@@ -1,4 +1,4 @@
-"""A job on worker processes that are started for it and end with it: on this machine, or where a host has room."""
+"""Job on worker processes that are started for it and end with it: on this machine, or on a worker host."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ __all__ = ["ClusterJob"]
 
 
 class ClusterJob(Job):
-    """One run on ``settings.workers`` processes. The calling thread is the job manager.
+    """Run of a job on ``settings.workers`` processes. The calling thread is the job manager.
 
     Args:
         graph: the job.
         settings: the options of the run.
-        services: what plugins give.
-        host: where workers are placed; None: on this machine.
+        services: factories of the plugins.
+        host: places the workers; None: they run on this machine.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ClusterJob(Job):
         self._settings = settings
         self._services = services
         self._host = host
-        # A wrong name is told before anything is started.
+        # A wrong name is reported before any process is started.
         if host is not None and settings.transport not in ("auto", host.transport):
             raise ConfigurationError(
                 f"transport {settings.transport!r} is for workers on one machine; where these are placed "
@@ -77,7 +77,7 @@ class ClusterJob(Job):
         self._requests: JobRequests[JobMaster] = JobRequests()
 
     def run(self) -> JobResult:
-        """Start the workers, run the job, end the workers."""
+        """Start the workers, run the job, and stop the workers."""
         with job_logging(self._settings):
             return self._lead()
 
@@ -133,7 +133,7 @@ class ClusterJob(Job):
             self.metrics,
         )
         try:
-            # First: a reporter that cannot work is told of before a process is started.
+            # First: a reporter that cannot work is an error before any process is started.
             reporting.open(self._graph.job_name)
             run = self._run = manager.submit(self._graph.job_name, self._graph, self._settings)
             run.master.events.listen(reporting)
@@ -155,14 +155,14 @@ class ClusterJob(Job):
         return JobResult(self._graph.job_name, run.status, run.metrics(), run.master.failures)
 
     def cancel(self) -> None:
-        """Ask it to stop soon. From any thread."""
+        """Request cancellation. From any thread."""
         self._cancelled = True
         manager, run = self._manager, self._run
         if manager is not None and run is not None:
             manager.loop.mail(run.cancel)
 
     def stop(self) -> None:
-        """Ask it to end its sources. From any thread."""
+        """Request the end of the sources. From any thread."""
         manager, run = self._manager, self._run
         if manager is not None and run is not None:
             manager.loop.mail(run.stop)
@@ -170,7 +170,7 @@ class ClusterJob(Job):
     def savepoint(
         self, place: str | None, done: Callable[[str, BaseException | None], None], *, stop: bool = False
     ) -> None:
-        """Ask for a savepoint. From any thread."""
+        """Request a savepoint. From any thread."""
         where = savepoint_place(place, self._settings.checkpoints)
         self._requests.ask(lambda master, answer: master.savepoint(where, stop, answer), done, "")
 
@@ -181,14 +181,14 @@ class ClusterJob(Job):
         done: Callable[[RescaleInfo | None, BaseException | None], None],
         accepted: Callable[[RescaleInfo], None] | None = None,
     ) -> None:
-        """Change the parallelism. From any thread."""
+        """Request another parallelism. From any thread."""
         nothing: RescaleInfo | None = None
         self._requests.ask(
             lambda master, answer: master.rescale(parallelism, steps, answer, accepted), done, nothing
         )
 
     def checkpoint(self, done: Callable[[int, BaseException | None], None]) -> None:
-        """Ask for a checkpoint. From any thread."""
+        """Request a checkpoint. From any thread."""
         self._requests.ask(JobMaster.checkpoint, done, 0)
 
     def sample_stacks(
@@ -205,7 +205,7 @@ class ClusterJob(Job):
     def sample_keys(
         self, vertices: list[int], seconds: float, done: Callable[[list[KeySample], list[str]], None]
     ) -> None:
-        """Count the keys that come to tasks of the workers. From any thread."""
+        """Count the keys that tasks of the workers receive. From any thread."""
         check_key_sampling(seconds)
         manager, run = self._manager, self._run
         if manager is None or run is None or run.status.ended:
@@ -214,7 +214,7 @@ class ClusterJob(Job):
             manager.loop.mail(lambda: run.sample_keys(vertices, seconds, done))
 
     def inspect_workers(self, worker: str, threads: bool, done: Callable[[ProcessReadings], None]) -> None:
-        """Take the figures or the thread dumps of the workers. From any thread."""
+        """Request the figures or the thread dumps of the workers. From any thread."""
         manager, run = self._manager, self._run
         if manager is None or run is None or run.status.ended:
             done(
@@ -227,11 +227,11 @@ class ClusterJob(Job):
 
     @property
     def status(self) -> JobStatus:
-        """Its status."""
+        """Status of the job."""
         return JobStatus.CREATED if self._run is None else self._run.status
 
     def failures(self) -> tuple[JobFailure, ...]:
-        """What has gone wrong so far."""
+        """Return the failures so far."""
         return () if self._run is None else self._run.master.failures
 
     def describe(self) -> JobDescription:
@@ -249,9 +249,9 @@ class ClusterJob(Job):
         return "" if self._run is None else directory_of(self._settings.checkpoints, self._run.checkpoint_path)
 
     def metrics(self) -> JobMetrics:
-        """The figures that the workers have sent last."""
+        """Return the metrics that the workers have sent last."""
         doing = "" if self._host is None else self._host.doing
         if self._run is None:
             return JobMetrics(self._graph.job_name, self.status.value, 0.0, 0, 0, (), {}, doing=doing)
         found = self._run.metrics()
-        return found if found.subtasks else replace(found, doing=doing)  # until workers tell of theirs
+        return found if found.subtasks else replace(found, doing=doing)  # until workers report their own

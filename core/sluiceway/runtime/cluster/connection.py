@@ -1,4 +1,4 @@
-"""A connection for control messages: framed, authenticated both ways, never blocking."""
+"""Connection for control messages: framed, mutually authenticated, never blocking."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _HEADER: Final = 4
 _LONGEST_BEFORE_PROOF: Final = 1024
 _LONGEST: Final = 16 << 20
 _LARGEST: Final = 1 << 30
-"""Bytes of a message that is sent in several frames: of one that may be, see :attr:`Message.large`."""
+"""Limit in bytes of a message that may be sent in several frames; see :attr:`Message.large`."""
 _PART: Final = 1 << 20
 _CHUNK: Final = 1 << 18
 _CHUNK_BEFORE_PROOF: Final = 4096
@@ -41,29 +41,29 @@ class ConnectionLostError(SluicewayError):
 
 
 class BrokenProtocolError(ConnectionLostError):
-    """The peer did not prove itself, or sent what is not to be sent."""
+    """The peer failed authentication, or violated the protocol."""
 
 
 class Connection(Tasklet):
-    """One end of a control connection.
+    """End of a control connection.
 
     Each side signs the nonce of the other with the cluster's secret (HMAC-SHA-256, with its own role and both
-    nonces, so that a signature cannot be sent back to where it came from). Until the peer has proved that it
+    nonces, so that a signature cannot be replayed to its sender). Until the peer has proved that it
     knows the secret, frames of more than 1 KiB and messages other than the two of the handshake end the
-    connection, and nothing that was sent goes out. After that, too, a frame that is no message, and a message that
-    cannot be processed, end this connection and nothing else.
+    connection, and messages are queued. After that, too, a frame that is no message, and a message that
+    cannot be processed, end this connection only.
 
-    All calls from the loop's thread, in which also the callbacks come.
+    From the loop's thread only, in which callbacks are called as well.
 
     Args:
         sock: connected; the connection owns it from now on.
         loop: runs the connection.
-        secret: the cluster's.
-        role: what this side is, ``worker`` or ``manager`` or ``client``.
-        peer_role: what the other side must be; None: anything but the same.
+        secret: secret of the cluster.
+        role: role of this side: ``worker`` or ``manager`` or ``client``.
+        peer_role: required role of the other side; None: any other than ``role``.
         on_open: called once, when the peer has proved itself.
         on_message: called with each message after that.
-        on_closed: called once, with why; None: closed here.
+        on_closed: called once, with the reason; None: closed on this side.
     """
 
     def __init__(
@@ -104,21 +104,21 @@ class Connection(Tasklet):
 
     @property
     def proved(self) -> bool:
-        """Whether the peer has proved itself, also if the connection is closed by now."""
+        """True once the peer is authenticated, even if the connection is closed by now."""
         return self._proved
 
     @property
     def open(self) -> bool:
-        """Whether the peer has proved itself and the connection stands."""
+        """True while the peer is authenticated and the connection open."""
         return self._proved and not self._closing and not self._closed
 
     @property
     def backlog(self) -> int:
-        """How many bytes wait for the other side to take them. From any thread."""
+        """Bytes queued for sending. From any thread."""
         return len(self._out)
 
     def send(self, message: Message) -> None:
-        """Send a message, in order. Lost, like everything after it, where the connection is lost.
+        """Send a message, in order. It is lost, like all later ones, if the connection is lost.
 
         Raises:
             SerializationError: an object in it cannot be pickled, or it is longer than its type may be.
@@ -132,18 +132,18 @@ class Connection(Tasklet):
         self._loop.wake(self)
 
     def close(self) -> None:
-        """Close when what was sent has gone out."""
+        """Close once everything queued is sent."""
         if not self._closing and not self._closed:
             self._closing = True
             self._loop.wake(self)
 
     def abandon(self) -> None:
-        """Close at once, and tell nobody; the loop has ended. Harmless twice."""
+        """Close at once, without callbacks; the loop has ended. Harmless twice."""
         self._closed = True
         self._socket.close()
 
     def turn_away(self, why: str) -> None:
-        """Close at once, unless the peer has proved itself: what it has sent until now is read first."""
+        """Close at once unless the peer is authenticated; data received so far is read first."""
         if not self._closed and not self._proved:
             self.step()
         if not self._closed and not self._proved:
@@ -151,7 +151,7 @@ class Connection(Tasklet):
         self._loop.wake(self)
 
     def step(self) -> Progress:
-        """Read and write what can be read and written now."""
+        """Read and write without blocking."""
         if self._closed:
             return Progress.DONE
         try:
@@ -178,7 +178,7 @@ class Connection(Tasklet):
     # ---- bytes ----------------------------------------------------------------------------------------------
 
     def _read(self) -> bool:
-        """Take what has come; whether there may be more."""
+        """Read received data; return whether more may be available."""
         for _ in range(_READS_PER_STEP):
             try:
                 data = self._socket.recv(_CHUNK if self._proved else _CHUNK_BEFORE_PROOF)
@@ -228,7 +228,7 @@ class Connection(Tasklet):
             ) from error
 
     def _announce(self, message: LargeMessage) -> None:
-        """Take the frames that follow as the parts of one message."""
+        """Expect the following frames as the parts of one message."""
         if message.kind not in LARGE or not 0 < message.size <= _LARGEST:
             raise BrokenProtocolError(
                 f"{self._peer_name()} announced {message.kind!r:.40} of {message.size} bytes, which may not be "

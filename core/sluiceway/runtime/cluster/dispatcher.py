@@ -1,4 +1,4 @@
-"""A cluster that stays: a job manager in a process of its own, which clients talk to."""
+"""Dispatcher of a standalone cluster: a job manager in a process of its own, with clients."""
 
 from __future__ import annotations
 
@@ -71,21 +71,21 @@ from sluiceway.runtime.taskmanager.stack_sampler import check_sampling
 __all__ = ["Dispatcher"]
 
 EXIT_CODE: Final = 70
-"""Of a job manager that finds that another one leads."""
+"""Exit code of a job manager that has lost leadership."""
 _LEADING_S: Final = 1.0
 KEPT: Final = 100
-"""Jobs that have ended and are still told of."""
+"""Ended jobs that are still listed."""
 
 
 class Dispatcher(Handlers):
-    """Takes jobs from clients, gives each to the job manager, and remembers how they ended.
+    """Dispatcher: accepts jobs from clients, runs them in the job manager, and keeps records of ended ones.
 
-    With a job store, it first goes on with what the job manager before it has left.
+    With a job store, it first recovers the jobs of the previous job manager.
 
     Args:
-        config: what the cluster was started with.
-        services: what plugins give in this process.
-        election: by which this process leads already; None: it becomes the leader here.
+        config: configuration of the cluster.
+        services: factories of the plugins in this process.
+        election: the election that this process has won; None: it campaigns here.
 
     Raises:
         ConfigurationError: the job store cannot be used.
@@ -127,11 +127,11 @@ class Dispatcher(Handlers):
         self._started_ms = self._clock.now_ms()
         self._stopping: tuple[Connection, int] | None = None
         self._stopped = False
-        # Who waits for a job to end with a savepoint, the request, and where the savepoint is.
+        # Clients that wait for a job to end with a savepoint: connection, request, and place of the savepoint.
         self._ending: dict[str, list[tuple[Connection, int, str]]] = {}
 
     def serve(self) -> None:
-        """Work until a client says that it is enough."""
+        """Serve until a client requests the shutdown."""
         try:
             if self._store is not None:
                 self._keep_leading(self._store)
@@ -139,12 +139,12 @@ class Dispatcher(Handlers):
             while not self._stopped:
                 self._manager.turn()
                 self._look_after_jobs()
-            self._manager.loop.run_ready(4)  # the last answer goes out, also where no worker is there to wait for
+            self._manager.loop.run_ready(4)  # the last answer is sent even if no worker has to be waited for
             if not self._hands_over:
                 self._standbys.stop()
             self._manager.close()
         except LeadershipLostError as error:
-            # The workers and the directory are another leader's by now: nothing may be cleaned up.
+            # The workers and the directory belong to another leader by now: nothing may be cleaned up.
             log(ERROR, "jobs", f"this job manager ends at once: {error}")
             os._exit(EXIT_CODE)
         finally:
@@ -153,13 +153,13 @@ class Dispatcher(Handlers):
             self._records.close()
 
     def abandon(self) -> None:
-        """End without having served."""
+        """Close without having served."""
         self._standbys.close()
         self._manager.abandon()
         self._records.close()
 
     def _keep_leading(self, store: JobStore) -> None:
-        """Look now and then whether this process still leads, and publish where it does."""
+        """Check periodically whether this process still leads, and publish its address."""
         store.check_leadership()
         leader = store.election.leader()
         if leader is None or (leader.pid, leader.address) != (os.getpid(), self._manager.address):
@@ -169,9 +169,9 @@ class Dispatcher(Handlers):
         self._manager.loop.at(now + _LEADING_S, lambda: self._keep_leading(store))
 
     def stop(self) -> None:
-        """End; what is in the job store goes on with the next job manager. From signal handlers, too.
+        """Stop; the next job manager recovers the jobs in the job store. From signal handlers, too.
 
-        If another job manager stands by, it leads from then on.
+        A standby, if there is one, becomes the leader.
         """
         self._manager.loop.mail(self._hand_over if self._config.job_store else self._stop)
 
@@ -185,7 +185,7 @@ class Dispatcher(Handlers):
             if run.failure is not None:
                 log(ERROR, "jobs", "failed", job=job, error=run.failure)
             self._manager.ended(run)
-            # Of the job no more than that is kept: its program and its state may be large.
+            # No more of the job is kept: its program and its state may be large.
             info = self._info(job, run, self._clock.now_ms())
             description = msgspec.structs.replace(self._described(job, run), metrics=run.metrics())
             self._records.remember(
@@ -210,7 +210,7 @@ class Dispatcher(Handlers):
 
     def _submit(self, message: SubmitProgram) -> str:
         if known := self._records.submitted_with(message.key):
-            return known  # the job manager before has taken it, and died before the client was answered
+            return known  # the previous job manager has accepted it, and died before the client was answered
         _use_path(message.path)
         graph, settings = load(message.program)
         assert isinstance(graph, JobGraph)
@@ -247,7 +247,7 @@ class Dispatcher(Handlers):
     def _begin(
         self, job: str, graph: JobGraph, settings: Settings, checkpoints: str | None, savepoint: str = ""
     ) -> JobRun:
-        # Now, and not on a worker, which would end with it and take other jobs along.
+        # Checked here and not on a worker, which a failure would end, with the tasks of other jobs.
         self._services.state_backend(settings.state_backend)
         reporters = self._services.metrics_reporters(settings.metrics)
         run = self._manager.submit(job, graph, settings, checkpoints, savepoint)
@@ -261,7 +261,7 @@ class Dispatcher(Handlers):
         self._close_reporting(job)
 
     def _recover(self) -> None:
-        """Go on with the jobs of the job manager before; one that cannot go on keeps no other from it."""
+        """Recover the jobs of the previous job manager; one that fails does not prevent the others."""
         for stored in self._records.load():
             try:
                 program = self._records.program(stored)
@@ -290,7 +290,7 @@ class Dispatcher(Handlers):
                 log(INFO, "jobs", f"goes on {run.begins_with}", job=stored.job)
 
     def _report(self, job: str, run: JobRun, reporters: list[MetricsReporter], settings: Settings) -> None:
-        """Have reporters told of a job; what goes wrong with that later on is logged, and no reason to end."""
+        """Start reporters for a job; their later errors are logged and do not end anything."""
 
         def failed(error: Exception) -> None:
             log(ERROR, "jobs", "metrics are not reported any more", job=job, error=error)
@@ -326,7 +326,7 @@ class Dispatcher(Handlers):
             self._stopped = True
 
     def _leave(self) -> None:
-        """End the workers; the jobs stay where they are."""
+        """Stop the workers; the jobs stay in the job store."""
         self._stopped = True
 
     def _hand_over(self) -> None:
@@ -396,7 +396,7 @@ class Dispatcher(Handlers):
         answer = RescaleAnswer(message, client.send)
 
         def done(info: RescaleInfo | None, problem: BaseException | None) -> None:
-            self._records.rescaled(message.job, run)  # before anybody is told that it has another parallelism
+            self._records.rescaled(message.job, run)  # before any client sees the new parallelism
             answer.done(info, problem)
 
         run.master.rescale(message.parallelism or None, message.steps, done, answer.accepted)
@@ -406,7 +406,7 @@ class Dispatcher(Handlers):
         message: CancelJob | RescaleJob | StopJob | TakeCheckpoint | TakeSavepoint | SampleJob | SampleJobKeys,
         client: Connection,
     ) -> JobRun | None:
-        """Return the job that a request is about; None: it does not run, and the client was told."""
+        """Return the running job of a request; None: it does not run, and the client has been answered."""
         run, request, job = self._manager.jobs.get(message.job), message.request, message.job
         if (
             not isinstance(message, RescaleJob | SampleJob | SampleJobKeys | TakeCheckpoint)
@@ -425,7 +425,7 @@ class Dispatcher(Handlers):
         return None
 
     def _wants(self, message: CancelJob | StopJob, client: Connection, wanted: str) -> bool:
-        """Write into the job store how a job is to end; False: it cannot be, and the client was told."""
+        """Record in the job store how a job is to end; False: that failed, and the client has been answered."""
         try:
             self._records.wants(message.job, wanted)
         except OSError as error:
@@ -458,7 +458,7 @@ class Dispatcher(Handlers):
             client.send(Refused(message.request, f"there is no description of job {message.job!r}"))
 
     def _described(self, job: str, run: JobRun) -> JobDescription:
-        """Describe a job, with what happened under earlier job managers."""
+        """Describe a job, including failures under earlier job managers."""
         description = run.describe()
         return msgspec.structs.replace(description, rescales=self._records.rescales(job, description.rescales))
 
@@ -509,7 +509,7 @@ class Dispatcher(Handlers):
             self._stop()
 
     def _done_before(self, message: CancelJob | StopJob | TakeSavepoint) -> Message | None:
-        """Return the answer to a request that the job manager before carried out and did not answer."""
+        """Return the answer to a request that the previous job manager carried out without answering."""
         ended = self._records.status(message.job)
         if isinstance(message, TakeSavepoint):
             location = self._records.last_savepoint(message.job) if message.stop else ""
@@ -550,7 +550,7 @@ class Dispatcher(Handlers):
             run.read_state(message, done)
 
     def _status(self, message: AskStatus) -> Status:
-        self._look_after_jobs()  # nobody is told of a job that has ended, and not when
+        self._look_after_jobs()  # the end of the job is notified to nobody
         resources = self._manager.resources
         figures: dict[str, JobMetrics] = {}
         if message.figures:

@@ -1,9 +1,9 @@
 """Leader election by a lock on the job store.
 
 The leader holds the lock of a file until its process ends. The kernel releases it then, however the process ended,
-and not before: a leader that is suspended keeps it. So no leader loses by being slow. A standby that has waited
-long enough for a silent leader kills it, which ends suspended processes, too. A leader that wakes up again has led
-all the time; one that was deposed is dead.
+and not before: a suspended leader keeps it, so no leader loses the lock by being slow. A standby that has waited
+long enough for a silent leader kills it, which works on suspended processes, too. A leader that resumes has led
+all the time; a deposed one is dead.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _HELD: Final[weakref.WeakSet[FileIO]] = weakref.WeakSet()
 
 
 def _let_go() -> None:
-    """A forked child shares the lock, and would keep it when the leader is dead."""
+    """Close inherited locks: a forked child shares them, and would keep them after the leader's death."""
     for file in list(_HELD):
         file.close()
 
@@ -44,7 +44,7 @@ os.register_at_fork(after_in_child=_let_go)
 
 
 class _Told(msgspec.Struct):
-    """Content of the lock's file. ``began`` is when the process was started: a later one may have its id."""
+    """Content of the lock file. ``began`` is the start time of the process, as process ids are reused."""
 
     pid: int
     began: int
@@ -56,7 +56,7 @@ class FileLeaderElection(LeaderElection):
     """Election on one machine, by ``flock``.
 
     Args:
-        directory: of the job store; only its user may write there.
+        directory: directory of the job store; only its user may write there.
         least: the lowest epoch that this candidate may have.
     """
 
@@ -70,11 +70,11 @@ class FileLeaderElection(LeaderElection):
 
     @property
     def epoch(self) -> int:
-        """Number of this candidate's leadership, from 1; 0 if it has none."""
+        """Epoch of this candidate's leadership, from 1; 0 if it does not lead."""
         return self._epoch
 
     def campaign(self) -> bool:
-        """Take the lock if it is free, and the next epoch, which is on the disk before this returns."""
+        """Take the lock if it is free, and the next epoch, which is on disk before this returns."""
         if self._file is not None or self._lost:
             return self.is_leader()
         file = self._take()
@@ -91,9 +91,9 @@ class FileLeaderElection(LeaderElection):
         return True
 
     def is_leader(self) -> bool:
-        """Return whether the lock is held, on the file that others would lock.
+        """Return whether the lock is held on the file that others would lock.
 
-        Where somebody has removed the file, the lock of the new one counts, unless another process has led by it.
+        If the file was removed, this process locks a new one, unless another process has led by it.
         """
         if self._file is None or self._lost:
             return False
@@ -112,17 +112,17 @@ class FileLeaderElection(LeaderElection):
         return False
 
     def announce(self, address: str) -> None:
-        """Write the leader's address into the lock's file."""
+        """Write the leader's address to the lock file."""
         if self._file is not None:
             self._tell(self._file, self._epoch, address)
 
     def leader(self) -> Leader | None:
-        """Return who holds the lock, as the file says."""
+        """Return the leader named in the lock file."""
         told = self._told()
         return None if told is None else Leader(told.pid, told.epoch, told.address)
 
     def depose(self) -> bool:
-        """Kill the process that holds the lock; nobody, where the file names no process that lives since then."""
+        """Kill the process that holds the lock, if the file names one that is still the same process."""
         told = self._told()
         if told is None or told.pid == os.getpid():
             return False
@@ -148,7 +148,7 @@ class FileLeaderElection(LeaderElection):
             self._file.close()
 
     def _take(self) -> FileIO | None:
-        # Not truncated: until the lock is ours the content is the leader's.
+        # Not truncated: the content is the leader's until this process holds the lock.
         file = FileIO(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -158,7 +158,7 @@ class FileLeaderElection(LeaderElection):
         except BaseException:
             file.close()
             raise
-        if not _is_at(self._path, file):  # it was removed since it was opened
+        if not _is_at(self._path, file):  # it was removed after it was opened
             file.close()
             return None
         _HELD.add(file)
@@ -181,7 +181,7 @@ class FileLeaderElection(LeaderElection):
             return int((self._directory / EPOCH).read_text())
         except FileNotFoundError:
             return 0
-        except ValueError:  # damaged: it has to be higher, and there are not as many as seconds
+        except ValueError:  # damaged: seconds since 1970 exceed any earlier epoch
             return int(time.time())
 
 

@@ -1,6 +1,6 @@
-"""Whether workers of an earlier job manager still live: as long as they may, no job of theirs is begun again.
+"""Fence against workers of earlier job managers: while one may live, none of its jobs is restarted.
 
-A worker holds the lock of a file of its own until its process ends, however it does. So nobody has to be believed:
+A worker holds the lock of its own file until its process ends, however it ends. So no report has to be trusted:
 a job manager that finds a lock waits, and ends the process if that takes too long.
 """
 
@@ -23,7 +23,7 @@ _DIGITS: Final = 10
 
 
 def hold(file: str) -> FileIO:
-    """In a worker: lock its file and write down which process it is. Held until the process ends."""
+    """Lock a worker's file and write its process id into it. Held until the process ends."""
     held = FileIO(file, "w")
     fcntl.flock(held, fcntl.LOCK_EX)
     held.write(f"{os.getpid()}\n".encode())
@@ -31,10 +31,10 @@ def hold(file: str) -> FileIO:
 
 
 class EpochFence:
-    """The workers of earlier job managers.
+    """Fence of one job manager against the workers of earlier ones.
 
     Args:
-        directory: where workers have their files.
+        directory: directory of the workers' files.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -42,11 +42,11 @@ class EpochFence:
         self._own = uuid.uuid4().hex
 
     def file(self, worker: str) -> Path:
-        """The file of a worker of this job manager."""
+        """Return the file of a worker of this job manager."""
         return self._directory / f"{self._own}-{worker}{_SUFFIX}"
 
     def alive(self) -> list[int]:
-        """The process ids of those that live, 0 where it is not known yet; the files of the others are removed."""
+        """Return the process ids of live workers, 0 if not known yet; remove the files of the others."""
         found = []
         for file in self._directory.glob(f"*{_SUFFIX}"):
             if not file.name.startswith(self._own):
@@ -58,19 +58,19 @@ class EpochFence:
         return found
 
     def worker_numbers(self) -> list[int]:
-        """The numbers of workers of earlier job managers that may live: of ``worker-7`` it is 7."""
+        """Return the numbers of live workers of earlier job managers: for ``worker-7``, 7."""
         names = (file.name.removesuffix(_SUFFIX) for file in self._directory.glob(f"*-worker-*{_SUFFIX}"))
         return [int(number) for name in names if (number := name.rpartition("-")[2]).isdecimal()]
 
     def end(self, which: Collection[int]) -> None:
-        """End those of them that still live."""
+        """Kill those of ``which`` that still live."""
         for pid in filter(None, set(which).intersection(self.alive())):
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
 
 
 def _held_by(file: Path) -> int | None:
-    """The process that holds a file's lock, 0 if it has not said yet; None: nobody does."""
+    """Return the process that holds a file's lock, 0 if not written yet; None: no process."""
     try:
         with FileIO(file, "r") as opened:
             try:
@@ -78,7 +78,7 @@ def _held_by(file: Path) -> int | None:
             except BlockingIOError:
                 said = opened.readall().split()
                 pid = int(said[0]) if said and said[0].isdigit() and len(said[0]) <= _DIGITS else 0
-                # What has inherited the file from a worker that has ended is no worker.
+                # A process that has inherited the file from an ended worker is no worker.
                 return pid if not pid or _lives(pid) else None
             return None
     except FileNotFoundError:

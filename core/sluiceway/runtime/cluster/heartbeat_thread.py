@@ -1,4 +1,4 @@
-"""A thread beside a worker's loop: says that the process lives, and ends it when nobody wants it any more."""
+"""Heartbeat thread of a worker: sends heartbeats beside the loop, and ends the process when its parent is gone."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from sluiceway.runtime.cluster.worker_launcher import BEAT, CALL, UP, WorkerConf
 __all__ = ["HeartbeatThread"]
 
 GRACE_S: Final = 2.0
-"""How long a worker whose job manager is gone has for closing its tasks."""
+"""Seconds that a worker has for closing its tasks after its job manager is gone."""
 STUCK_S: Final = 60.0
-"""After so long in one call of a user's function people are told."""
+"""Seconds in one call of a user's function after which a warning is written."""
 EXIT_CODE: Final = 70
 
 
 class HeartbeatThread:
-    """Minds the line to whoever has started this process.
+    """Thread that serves the line to the process that has started this one.
 
-    A user's function may block the loop for as long as it likes: the signs of life come from this thread, so that
-    it does not look like a hang. When the line ends, the loop has two seconds to end by itself; then this thread
-    ends the process, wherever it is.
+    A user's function may block the loop for any time: heartbeats are sent by this thread, so that
+    it does not count as a hang. When the line closes, the loop has two seconds to end by itself; then this
+    thread ends the process.
 
-    A worker that may wait for another job manager goes on when the loop has ended: then its tasks have, too.
+    A worker that may wait for another job manager continues once the loop, and with it its tasks, has ended.
 
     Args:
-        config: what the worker was told.
-        line: this end of the line; the guard owns it. One that listens: the line comes there.
-        stuck_s: a loop that has not turned for so long is told of on standard error, once, with where it is.
-        own: whether whoever is at the other end has started this process.
+        config: configuration of the worker.
+        line: this end of the line, owned by the thread; or a listening socket that accepts the line.
+        stuck_s: a loop that has not turned for this time is reported once on standard error, with its stack.
+        own: whether the process at the other end has started this one.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class HeartbeatThread:
         self._thread.start()
 
     def up(self, mail: Callable[[Callable[[], None]], None], called: Callable[[], None] = lambda: None) -> None:
-        """The worker is up: standard error is what it was for whoever started it.
+        """Mark the worker as started, and restore its standard error.
 
         Args:
-            mail: has something called in the loop's thread.
-            called: called in this thread when the other end of the line asks for the inspector.
+            mail: calls an action in the loop's thread.
+            called: called in this thread when the other end requests the inspector.
         """
         if self._own:
             self._line.setblocking(True)
@@ -80,13 +80,13 @@ class HeartbeatThread:
         self._up = True
 
     def close(self) -> None:
-        """The loop has ended. If that was because nobody wants it any more, remove what is left of the cluster."""
+        """Stop after the loop has ended. If the job manager is gone, remove what is left of the cluster."""
         self._done.set()
         if not self._config.rejoin_s and self._is_alone(0):
             shutil.rmtree(self._config.directory, ignore_errors=True)
 
     def part(self) -> None:
-        """The line has ended, and the loop: this is not needed any more."""
+        """Stop after both the line and the loop have ended."""
         self._done.set()
         self._thread.join()
         self._line.close()
@@ -96,7 +96,7 @@ class HeartbeatThread:
             return
         while not self._done.is_set():
             if self._up:
-                with suppress(OSError):  # a full line is no news; that it is closed is found out below
+                with suppress(OSError):  # a full line needs no further byte; that it is closed is found out below
                     self._line.send(BEAT)
                 self._look_at_loop()
             if self._is_alone(self._config.beat_s):
@@ -107,7 +107,7 @@ class HeartbeatThread:
                 return
 
     def _has_come(self) -> bool:
-        """Whether the line has come on which this listens; not if the loop ends before."""
+        """Wait for the line on the listening socket; return False if the loop ends before."""
         while not self._done.is_set():
             if select.select([self._line], [], [], self._config.beat_s)[0]:
                 listening, (self._line, _) = self._line, self._line.accept()
@@ -117,14 +117,14 @@ class HeartbeatThread:
         return False
 
     def _is_alone(self, wait_s: float) -> bool:
-        """Return whether the line has ended, or does within that time; a call ends the wait."""
+        """Return whether the line closes within that time; a call ends the wait."""
         poll = select.poll()
         poll.register(self._line, select.POLLIN)
         ended = bool(poll.poll(wait_s * 1000)) and not self._has_called()
         return ended or (self._own and os.getppid() != self._config.parent)
 
     def _has_called(self) -> bool:
-        """Read what has come on the line; return False if that is its end."""
+        """Read the line; return False if it is closed."""
         try:
             said = self._line.recv(64)
         except BlockingIOError:

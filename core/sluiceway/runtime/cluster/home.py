@@ -1,4 +1,4 @@
-"""The home of this user's cluster: the file by which clients find it, its logs, and the last epoch."""
+"""Home of this user's cluster: the file by which clients find it, its logs, and the last epoch."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _LOOK_S: Final = 0.05
 
 
 def cluster_file() -> Path:
-    """Where the cluster of this user is written down: in ``$SLUICEWAY_HOME``, else ``~/.sluiceway``."""
+    """Return the path of the cluster file of this user: in ``$SLUICEWAY_HOME``, else ``~/.sluiceway``."""
     home = os.environ.get("SLUICEWAY_HOME")
     return (Path(home) if home else Path.home() / ".sluiceway") / "cluster.json"
 
 
 def start_lock(within_s: float) -> FileIO:
-    """Wait until no other process of this user starts a cluster, and keep others from it until the file is closed.
+    """Wait for the lock of cluster starts of this user; closing the returned file releases it.
 
     Raises:
         ConnectorError: another start takes longer than ``within_s``.
@@ -70,7 +70,7 @@ def start_lock(within_s: float) -> FileIO:
 
 
 def is_starting() -> bool:
-    """Return whether some process of this user starts a cluster."""
+    """Return whether a process of this user is starting a cluster."""
     try:
         with FileIO(cluster_file().with_name("starting"), "r") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -82,10 +82,10 @@ def is_starting() -> bool:
 
 
 def check_home() -> None:
-    """Refuse a home that others may write to: whoever writes the file there is who clients trust.
+    """Raise an error for a home that others may write to, as clients trust the file in it.
 
     Raises:
-        ConfigurationError: others may.
+        ConfigurationError: others may write to it.
     """
     file, why = cluster_file(), "what is written there says to which process secrets and programs are sent"
     check_private(file.parent, "the home of the cluster (SLUICEWAY_HOME)", why)
@@ -93,17 +93,17 @@ def check_home() -> None:
 
 
 def logs_directory() -> Path:
-    """Where this user's cluster logs; the logs of the cluster before it are in ``logs.1`` beside it."""
+    """Return the log directory of this user's cluster; ``logs.1`` beside it has the previous cluster's logs."""
     return cluster_file().parent / "logs"
 
 
 def job_store_directory() -> Path:
-    """Where this user's cluster writes down its jobs, if nobody names another place."""
+    """Return the default job store directory of this user's cluster."""
     return cluster_file().parent / "jobs"
 
 
 class Known(msgspec.Struct, frozen=True):
-    """What is written down of a cluster that runs."""
+    """Content of the cluster file."""
 
     directory: str
     secret: str
@@ -112,10 +112,10 @@ class Known(msgspec.Struct, frozen=True):
 
 
 def read_cluster_file() -> Known:
-    """Return what is written down of this user's cluster.
+    """Return the content of this user's cluster file.
 
     Raises:
-        OSError: nothing is, or it cannot be read.
+        OSError: the file does not exist or cannot be read.
         ConnectorError: the file is damaged.
     """
     file = cluster_file()
@@ -132,7 +132,7 @@ def read_cluster_file() -> Known:
 
 
 def next_epoch() -> int:
-    """The number of a new job manager: higher than those of all before it."""
+    """Return the epoch of a new job manager: higher than those of all earlier ones."""
     last = _last_epoch()
     _write_privately(_epoch_file(), f"{last + 1}\n")
     return last + 1
@@ -143,7 +143,7 @@ def _last_epoch() -> int:
         return int(_epoch_file().read_text())
     except FileNotFoundError:
         return 0
-    except (OSError, ValueError):  # damaged: it has to be higher, and there are not as many as seconds
+    except (OSError, ValueError):  # damaged: seconds since 1970 exceed any earlier epoch
         return int(time.time())
 
 
@@ -152,7 +152,7 @@ def _epoch_file() -> Path:
 
 
 def put_logs_aside() -> Path:
-    """Make room for the logs of a new cluster; those of the one before it are kept."""
+    """Move the logs of the previous cluster aside."""
     logs = logs_directory()
     before = logs.with_name("logs.1")
     if logs.exists():
@@ -171,12 +171,12 @@ def _write_privately(file: Path, text: str) -> None:
 
 
 def announce(config: ClusterConfig, pid: int, log: str, epoch: int = 0) -> None:
-    """Write down the cluster of this user, for clients.
+    """Write the cluster file of this user.
 
     Args:
         config: of the cluster.
         pid: process id of its job manager.
-        log: path of the file in which it says what it has to say.
+        log: path of its log file.
         epoch: of its leadership; the next cluster that is started gets a higher one.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Inspector of a worker: a thread that tells of the process, whatever its loop is doing."""
+"""Inspector of a worker: a thread that reports on the process, whatever its loop is doing."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _CLOSE_S: Final = 2.0
 
 
 class Inspector(Handlers):
-    """Thread with a connection of its own to the job manager, opened when that calls for it.
+    """Thread with its own connection to the job manager, opened on request.
 
-    It ends when it was asked nothing for 30 s, or when the job manager is gone. A worker that nobody looks at has
+    It ends after 30 s without a request, or when the job manager is gone. A worker that is not inspected has
     neither the thread nor the connection.
 
     Args:
-        config: what the worker was told.
-        clock: the machine's.
+        config: configuration of the worker.
+        clock: clock of the machine.
     """
 
     def __init__(self, config: WorkerConfig, clock: Clock) -> None:
@@ -49,7 +49,7 @@ class Inspector(Handlers):
         self._asked = 0.0
 
     def open(self) -> None:
-        """Connect, unless it is connected. From any thread; does not wait for it."""
+        """Connect unless connected; return without waiting. From any thread."""
         with self._lock:
             self._called = True
             if self._thread is None and not self._closed:
@@ -68,7 +68,7 @@ class Inspector(Handlers):
 
     def _run(self) -> None:
         while self._is_called():
-            with suppress(OSError):  # the job manager is gone, and there is nobody to tell
+            with suppress(OSError):  # the job manager is gone, so nobody waits for an answer
                 self._serve()
 
     def _is_called(self) -> bool:
@@ -120,7 +120,7 @@ class Inspector(Handlers):
             self._connection.close()
 
     def _left(self, connection: Connection, why: ConnectionLostError | None) -> None:
-        """The loop ends by itself: nothing is left to run in it."""
+        """Handle the end of the connection: the loop ends by itself, as nothing is left to run in it."""
 
     def _take(self, connection: Connection, message: Message) -> None:
         self.dispatch(message, connection)

@@ -1,8 +1,8 @@
-"""Interpreters for workers, started when a worker is wanted, or ahead: as soon as it is clear that one will be.
+"""Interpreters for workers, started on demand, or ahead if it is clear that workers will be needed.
 
-A worker takes as long to import the engine as the program that wants it takes to get there. Started ahead, both do
+A worker takes as long to import the engine as the program takes to define its job. Started ahead, both do
 so at the same time. Such an interpreter imports modules of the engine, waits for the configuration of its worker,
-and is then like any other: a fresh process, which has seen nothing of the program. If the program has meanwhile
+and is then like any other: a fresh process without state of the program. If the program has meanwhile
 changed what its children inherit, such as the environment or the working directory, it is not used.
 """
 
@@ -27,7 +27,7 @@ MODULE: Final = "sluiceway.entrypoint.worker"
 AHEAD: Final = "ahead"
 """Argument of an interpreter that is started ahead."""
 WAITS_S: Final = 60.0
-"""How long it waits for its configuration before it ends: whoever started it wants no worker after all."""
+"""Seconds that it waits for its configuration before it ends, as no worker is needed after all."""
 
 # The path travels as an argument, not in PYTHONPATH, which programs started by users' functions would inherit.
 _BY_PATH: Final = (
@@ -35,7 +35,7 @@ _BY_PATH: Final = (
     f"runpy.run_module({MODULE!r}, run_name='__main__', alter_sys=True)"
 )
 
-# Well before it ends: it must not do so while its configuration is on the way.
+# Well below that time: it must not end while its configuration is on the way.
 _STALE_S: Final = WAITS_S / 2
 
 _waiting: list[tuple[Launched, float, Any]] = []
@@ -43,12 +43,12 @@ _waiting: list[tuple[Launched, float, Any]] = []
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """An interpreter that has not been told yet which worker it is.
+    """Interpreter without the configuration of a worker yet.
 
     Attributes:
         process: the process.
         line: this end of the line to it.
-        stderr: its file descriptor of what is to be its standard error; -1: there is none.
+        stderr: file descriptor, in that process, of its later standard error; -1: none.
     """
 
     process: subprocess.Popen[bytes]
@@ -56,7 +56,7 @@ class Launched:
     stderr: int
 
     def discard(self) -> None:
-        """End it."""
+        """Kill it."""
         self.process.kill()
         self.process.wait()
         self.line.close()
@@ -65,7 +65,7 @@ class Launched:
 def launch(path: Sequence[str] | None = None) -> Launched:
     """Return an interpreter that was started ahead, or else start one.
 
-    It is in a process group of its own: Ctrl-C is for whoever started it.
+    It has its own process group: Ctrl-C is for the process that started it.
 
     Args:
         path: ``sys.path`` to import Sluiceway itself from; None: the interpreter's own.
@@ -83,12 +83,12 @@ def launch(path: Sequence[str] | None = None) -> Launched:
 
 @contextmanager
 def ahead(workers: int) -> Iterator[None]:
-    """Start interpreters for workers that will be wanted within this context.
+    """Start interpreters for workers that will be needed within this context.
 
-    Those that are not used end with it.
+    Unused ones end with it.
     """
-    # Elsewhere it cannot be known what children inherit.
-    with suppress(OSError):  # whoever wants the worker finds out
+    # On other systems, what children inherit is not known.
+    with suppress(OSError):  # the start of the worker reports the error
         for _ in range(min(workers, os.cpu_count() or 1) if sys.platform == "linux" else 0):
             _waiting.append((_start(AHEAD), time.monotonic(), _inherited()))
     try:
@@ -123,7 +123,7 @@ def _start(*arguments: str, path: Sequence[str] | None = None) -> Launched:
 
 
 def _inherited() -> Any:
-    """What a child gets from this process beside its arguments, as far as a program is likely to change it."""
+    """Return the state that a child inherits from this process, as far as a program is likely to change it."""
     try:
         with open("/proc/self/status") as status:
             umask = [line for line in status if line.startswith("Umask:")]
@@ -143,4 +143,4 @@ def _inherited() -> Any:
             signal.pthread_sigmask(signal.SIG_BLOCK, ()),
         )
     except OSError:
-        return object()  # equal to nothing: what cannot be known may have changed
+        return object()  # equal to nothing: unknown state may have changed

@@ -1,4 +1,4 @@
-"""Facts about a job that runs by itself, in the form in which a cluster tells of its own."""
+"""Facts about a job that runs by itself, in the form that a cluster reports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def task_counts(metrics: JobMetrics) -> dict[str, int]:
 def job_info(
     job: Job, metrics: JobMetrics, job_id: str, name: str, submitted_ms: int, ended_ms: int = 0
 ) -> JobInfo:
-    """Return what is told of a job. From any thread; ``ended_ms`` is 0 while it runs."""
+    """Return the description of a job. From any thread; ``ended_ms`` is 0 while it runs."""
     status = job.status.value
     failures = [failure_info(failure) for failure in job.failures()]
     return JobInfo(

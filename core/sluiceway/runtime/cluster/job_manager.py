@@ -1,4 +1,4 @@
-"""The job manager: one loop with a listener, the resource manager, and a job master for each job."""
+"""Job manager: one loop with a listener, the resource manager, and a job master for each job."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ _SEGMENT_BYTES: Final = 32 * 1024
 _FENCE_S: Final = 10.0
 _LOOK_S: Final = 0.05
 _REJOIN_S: Final = 60.0
-"""How long workers of a job manager that is gone wait for the next one."""
+"""Seconds that workers wait for the next job manager after theirs is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerLogging:
-    """Where and what workers log.
+    """Logging configuration of workers.
 
     Attributes:
-        directory: of their log files; empty: to standard error.
-        level: the lowest level that is logged, where a job does not say.
-        style: of lines on standard error, ``text`` or ``json``.
-        told: whether they come here, to be written to standard output and standard error of this process, as
+        directory: directory of their log files; empty: they log to standard error.
+        level: lowest level that is logged, unless a job sets its own.
+        style: format of lines on standard error, ``text`` or ``json``.
+        told: whether they are sent here and written to standard output and standard error of this process, as
             those of workers on other machines do.
     """
 
@@ -68,32 +68,32 @@ class WorkerLogging:
 
 
 class JobManager(Handlers):
-    """Runs jobs on workers that it starts. All in one thread, except where a method says otherwise.
+    """Job manager: runs jobs on workers that it starts. From one thread, unless a method says otherwise.
 
     Attributes:
-        loop: in which all of it runs.
-        jobs: by their ids.
-        processes: asks about worker processes.
-        epoch: the number of this job manager.
+        loop: loop of its thread.
+        jobs: jobs by id.
+        processes: queries of worker processes.
+        epoch: epoch of this job manager.
 
     Args:
-        directory: the cluster's own, which only its user may enter; removed at the end.
-        secret: the cluster's.
-        services: what plugins give.
+        directory: the cluster's directory, which only its user may enter; removed at the end.
+        secret: secret of the cluster.
+        services: factories of the plugins.
         transport: name of the transport between workers.
-        slots_per_worker: how many each worker offers.
-        max_workers: how many there may be at a time.
-        heartbeat_timeout_s: a worker that gives no sign of life for longer is killed.
-        idle_s: a worker without tasks is ended after so long; None: never.
-        network_buffers: how many each worker has.
+        slots_per_worker: slots of each worker.
+        max_workers: largest number of workers at a time.
+        heartbeat_timeout_s: a worker without a heartbeat for longer is killed.
+        idle_s: a worker without tasks for longer is stopped; None: never.
+        network_buffers: network buffers of each worker.
         start: starts a worker process.
-        platform: what else comes from the operating system.
-        on_client: given messages of clients and standbys, which are none of the workers' business.
-        on_client_gone: given each connection of theirs that is closed.
-        logs: where and what the workers log.
-        epoch: higher than that of any job manager of this cluster before; it leads all jobs in it.
-        slots_grow: whether workers offer more slots where a job needs them to be rescaled: all are for one job.
-        fence: no job is begun while workers live that it knows of; None: there are none.
+        platform: other services of the operating system.
+        on_client: called with messages of clients and standbys.
+        on_client_gone: called with each of their connections that has closed.
+        logs: logging configuration of the workers.
+        epoch: epoch of this job manager, higher than that of any earlier one of this cluster.
+        slots_grow: whether workers add slots for a rescale, as all of them serve one job.
+        fence: no job is started while it knows of live workers; None: there are none.
     """
 
     def __init__(
@@ -135,8 +135,8 @@ class JobManager(Handlers):
         self._on_client_gone = on_client_gone
         self._logs = logs or WorkerLogging()
         self.epoch = epoch
-        # Behind those of a job manager before: what they have left in the directory is in nobody's way, and those
-        # that live come here with their names, though they have nothing there while they look for it.
+        # Numbers above those of an earlier job manager: its leftovers in the directory do not collide, and its
+        # live workers keep their names when they register here.
         earlier = [*worker_numbers(directory), *([] if fence is None else fence.worker_numbers())]
         self._names = count(max(earlier, default=0) + 1)
         self._waiting: list[JobRun] = []
@@ -175,13 +175,13 @@ class JobManager(Handlers):
     # ---- the loop -------------------------------------------------------------------------------------------
 
     def turn(self) -> None:
-        """Do what is to be done, or sleep until there is something."""
+        """Process what is due, or sleep until there is work."""
         if not self.loop.run_ready(16):
             deadline = self.loop.next_deadline()
             self._poller.poll(None if deadline is None else max(0.0, deadline - self._clock.monotonic()))
 
     def close(self) -> None:
-        """End all workers, politely if they answer, and remove the directory."""
+        """Stop all workers, gracefully if they answer, and remove the directory."""
         self._stopping = True
         try:
             self.resources.stop()
@@ -194,7 +194,7 @@ class JobManager(Handlers):
             self.abandon()
 
     def abandon(self) -> None:
-        """End all workers at once, and remove the directory. Harmless twice."""
+        """Kill all workers, and remove the directory. Harmless twice."""
         self._stopping = True
         self.resources.end_processes(0)
         if self._listener.fileno() >= 0:
@@ -217,13 +217,13 @@ class JobManager(Handlers):
         checkpoint_path: str | None = None,
         last_savepoint: str = "",
     ) -> JobRun:
-        """Take on a job, which starts when there are slots for it.
+        """Accept a job, which starts once it has slots.
 
         Args:
             job: its id.
             graph: the job.
             settings: the options of the run.
-            checkpoint_path: where an earlier job manager has kept its checkpoints, to go on from them; None: it is
+            checkpoint_path: directory of its checkpoints under an earlier job manager, to restore; None: it is
                 a new job; empty: they were kept nowhere.
             last_savepoint: the place of a savepoint with which it was to end under that; empty: it was not.
 
@@ -283,7 +283,7 @@ class JobManager(Handlers):
         return run
 
     def ended(self, run: JobRun) -> None:
-        """A job has come to its end: it is forgotten, here and by the workers."""
+        """Remove an ended job, here and on the workers."""
         run.forget()
         self.jobs.pop(run.job, None)
         if run in self._waiting:
@@ -293,18 +293,18 @@ class JobManager(Handlers):
         self.loop.soon(self._start_what_can)
 
     def is_waiting(self, run: JobRun) -> bool:
-        """Whether a job waits for slots."""
+        """Return whether a job waits for slots."""
         return run in self._waiting
 
     @property
     def address(self) -> str:
-        """Where workers, clients and standbys reach this job manager."""
+        """Address at which workers, clients and standbys reach this job manager."""
         return self._platform.address(self._directory, self._listener)
 
     def _start_what_can(self) -> None:
-        """Give slots to what waits for them, in order, and start workers for the first that finds none.
+        """Allocate slots to waiting jobs in order, and start workers for the first one that lacks slots.
 
-        What is to begin anew goes before what has not begun.
+        Restarts come before jobs that have not started.
         """
         if self._stopping or self._fenced:
             return
@@ -325,14 +325,14 @@ class JobManager(Handlers):
             run.start()
 
     def _make_room(self, run: JobRun, lacking: int) -> None:
-        """Start workers for slots that a job needs to be rescaled; as far as there may be more.
+        """Start workers for the slots that a rescale lacks, up to the largest number of workers.
 
         Raises:
-            NoResourceAvailableError: there are not so many, and there will not be while other jobs run.
+            NoResourceAvailableError: the slots cannot be provided while other jobs run.
         """
         pool = self.resources.slots
         most = self._max_workers * self._slots_per_worker
-        # One that waits goes on to wait for what others have taken.
+        # A waiting rescale keeps waiting for slots that other jobs have taken.
         others = 0 if run in self._waiting else pool.total - pool.available - run.master.slots.held
         short = run.master.slots.held + lacking - (most - others)
         if short > 0 and not self._slots_grow:
@@ -350,11 +350,11 @@ class JobManager(Handlers):
             self.loop.soon(self._start_what_can)
 
     def _look_beyond(self, fence: EpochFence) -> None:
-        """Workers of an earlier job manager end by themselves; what does not is ended."""
+        """Check for workers of an earlier job manager: they end by themselves, and are killed after a time."""
         now = self._clock.monotonic()
         if self._stopping:
             return
-        alive = set(fence.alive()) - self.resources.pids()  # what has come here has let go of its tasks
+        alive = set(fence.alive()) - self.resources.pids()  # a registered worker has closed its tasks
         if not alive:
             self._fenced = False
             self._start_what_can()
@@ -367,9 +367,9 @@ class JobManager(Handlers):
         self.loop.at(now + _LOOK_S, lambda: self._look_beyond(fence))
 
     def _has_room(self, run: JobRun) -> bool:
-        """Whether a job has its slots, on as many workers as it can use; if not, workers are started.
+        """Return whether a job has its slots, on as many workers as it can use; if not, start workers.
 
-        It waits for workers that come, not for those that cannot: then it makes do with the slots that there are.
+        It waits for workers that are starting; if none can start, it uses the slots that exist.
         """
         needed = sum(slots_required(run.graph).values())
         lacking = -(-(needed - self.resources.slots.available) // self._slots_per_worker)
@@ -381,7 +381,7 @@ class JobManager(Handlers):
         return lacking <= 0 and not self.resources.starting
 
     def _start_workers(self, wanted: int) -> None:
-        """Have so many workers come, as far as there may be more; those that are coming count."""
+        """Start workers up to ``wanted`` in all, within the limit; starting ones count."""
         coming = len(self.resources.starting)
         room = self._max_workers - len(self.resources.names()) - coming
         for _ in range(min(wanted - coming, room)):
@@ -412,7 +412,7 @@ class JobManager(Handlers):
         )
         try:
             process = self._start_process(config)
-        except OSError as error:  # no descriptors, no memory, too many processes: that may pass
+        except OSError as error:  # lack of descriptors, memory or processes may pass
             why = WorkerLostError(f"worker {name!r} cannot be started: {error}", started=False, killed=True)
             log(WARNING, "workers", f"{why}; another one is tried in {_START_AGAIN_S:g} s")
             self.loop.at(self._clock.monotonic() + _START_AGAIN_S, lambda: self._lost(name, why))
@@ -432,7 +432,7 @@ class JobManager(Handlers):
         for run in list(self.jobs.values()):
             run.worker_lost(worker, why)
         if not why.started:
-            # What cannot start must not be tried for ever; where somebody kills it, have more patience.
+            # Starts that keep failing must end; those that were killed from outside get more attempts.
             self._failed_starts += 1 if why.killed else _AS_MANY_KILLS
             if why.hopeless or self._failed_starts >= _MOST_FAILED_STARTS * _AS_MANY_KILLS:
                 self._failed_starts = 0
@@ -473,12 +473,12 @@ class JobManager(Handlers):
 
     @handles(Logged)
     def _logged(self, message: Logged, connection: Connection) -> None:
-        # Not in here: a terminal that is gone ends the job, and not the connection.
+        # Not in here: an error in writing to the terminal ends the job, not the connection.
         self.loop.soon(lambda: show_lines(message.lines, self._logs.style))
 
     @handles(Register)
     def _register(self, message: Register, connection: Connection) -> None:
-        if self._slots_grow and message.slots < self._slots_per_worker:  # it was started before they grew
+        if self._slots_grow and message.slots < self._slots_per_worker:  # started before the number of slots grew
             message = structs_replace(message, slots=self._slots_per_worker)
         if message.slots != self._slots_per_worker and message.epoch == self.epoch:
             raise BrokenProtocolError(f"worker {message.worker!r:.80} offers {message.slots} slots")
@@ -487,11 +487,11 @@ class JobManager(Handlers):
         elif message.line and message.epoch < self.epoch and self._could_start(message):
             self.resources.adopt(connection, message)
         else:
-            connection.send(StopWorker(self.epoch))  # it was started for a job manager that is none any more
+            connection.send(StopWorker(self.epoch))  # it was started for an earlier job manager that is gone
             connection.close()
 
     def _could_start(self, message: Register) -> bool:
-        """Whether a worker is as those are that this job manager starts."""
+        """Return whether a worker is configured as those that this job manager starts."""
         return (message.slots, message.transport) == (self._slots_per_worker, self._transport)
 
     def _closed(self, connection: Connection, why: ConnectionLostError | None) -> None:
@@ -505,6 +505,6 @@ class JobManager(Handlers):
             if isinstance(why, BrokenProtocolError):
                 self._accepting.refused(str(why))
         elif connection.peer == "worker":
-            self.resources.closed(connection, why)  # which says why the worker is lost
+            self.resources.closed(connection, why)  # this gives the reason for the loss of the worker
         elif isinstance(why, BrokenProtocolError):
             log(WARNING, "workers", f"closed a connection: {why}")

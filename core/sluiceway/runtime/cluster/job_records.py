@@ -1,4 +1,4 @@
-"""What a dispatcher knows of its jobs besides what runs of them; in the job store, too, if there is one."""
+"""Records of the dispatcher's jobs, running and ended; persisted in the job store if there is one."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _FAILURES: Final = 16
 
 
 class JobManagerLostError(SluicewayError):
-    """The job manager of a job has ended before the job has."""
+    """The job manager of a job has ended before the job."""
 
 
 class JobRecords:
-    """Keeps them. All calls in the job manager's loop.
+    """Records of all jobs. From the job manager's loop only.
 
     Args:
-        store: where they are written down; None: nowhere.
+        store: store for the records; None: memory only.
 
     Attributes:
-        went_on: the jobs that an earlier job manager has left and that go on.
-        problems: what could not be read, and why.
+        went_on: recovered jobs of an earlier job manager.
+        problems: errors in reading the store.
     """
 
     def __init__(self, store: JobStore | None) -> None:
@@ -53,29 +53,29 @@ class JobRecords:
         self.problems: list[str] = []
 
     def close(self) -> None:
-        """Leave the store to others."""
+        """Release the store."""
         if self._store is not None:
             self._store.close()
 
     def fence(self) -> EpochFence | None:
-        """That against workers of earlier job managers of the store."""
+        """Return the fence against workers of earlier job managers of the store."""
         return None if self._store is None else EpochFence(self._store.workers)
 
     def settled(self, settings: Settings) -> Settings:
-        """With a place for checkpoints, where the job says none: what is temporary ends with the job manager."""
+        """Return the settings with a checkpoint directory in the store, if the job sets none."""
         if self._store is None or settings.checkpoints is not None or not settings.checkpoint_interval_ms:
             return settings
         return replace(settings, checkpoints=str(self._store.checkpoints))
 
     def place_of(self, settings: Settings) -> str | None:
-        """Where a job said that its checkpoints are to be."""
+        """Return the checkpoint place that the job has set."""
         own = self._store is not None and settings.checkpoints == str(self._store.checkpoints)
         return None if own else settings.checkpoints
 
     # ---- what was there ------------------------------------------------------------------------------------
 
     def load(self) -> list[StoredJob]:
-        """The jobs that had not ended. Those that had are told of from now on."""
+        """Return the jobs that had not ended, and load the records of the others."""
         if self._store is None:
             return []
         loaded = self._store.load()
@@ -90,12 +90,12 @@ class JobRecords:
         return [stored for stored in loaded.jobs if stored.ended is None]
 
     def program(self, stored: StoredJob) -> bytes:
-        """What was submitted. Raises JobStoreError."""
+        """Return the submitted program. Raises JobStoreError."""
         assert self._store is not None
         return self._store.program(stored)
 
     def recovered(self, stored: StoredJob, now_ms: int) -> None:
-        """A job goes on: that counts as a restart, if any of it had begun."""
+        """Record that a job is recovered; it counts as a restart if any of its tasks had started."""
         self.went_on.append(stored.job)
         if stored.begun:
             stored.restarts += 1
@@ -107,13 +107,13 @@ class JobRecords:
         self._write(stored)
 
     def lost(self, stored: StoredJob, status: JobStatus, now_ms: int, why: JobManagerLostError) -> None:
-        """A job does not go on, for good."""
+        """Record that a job has ended for good, without being recovered."""
         if status is JobStatus.FAILED:
             stored.failures.append(_of_job(now_ms, why))
         self.ended(_info(stored, status, now_ms, why if status is JobStatus.FAILED else None))
 
     def stuck(self, stored: StoredJob, now_ms: int, why: Exception) -> None:
-        """A job cannot go on; the next job manager may have more luck."""
+        """Record that a job cannot be recovered now; the next job manager tries again."""
         assert self._store is not None
         why.add_note(
             f"it stays in the job store {self._store.directory}, for the next time that a cluster is started; "
@@ -125,22 +125,22 @@ class JobRecords:
     # ---- what happens --------------------------------------------------------------------------------------
 
     def next_number(self) -> int:
-        """The number of a new job."""
+        """Return the number of a new job."""
         self._last += 1
         return self._last
 
     def submitted(self, stored: StoredJob, program: bytes) -> None:
-        """There is a new job. Raises JobStoreError: it cannot be written down."""
+        """Record a new job. Raises JobStoreError if it cannot be written."""
         if self._store is not None:
             self._store.add(stored, program)
         self._jobs[stored.job] = stored
 
     def of(self, job: str) -> StoredJob:
-        """What is known of a job."""
+        """Return the record of a job."""
         return self._jobs[job]
 
     def changed(self, job: str, run: JobRun) -> None:
-        """Something may have happened to a job that runs."""
+        """Update the record of a running job."""
         stored = self._jobs[job]
         before, _ = self._before.get(job, (0, []))
         begun = stored.begun or run.status is not JobStatus.CREATED
@@ -151,10 +151,10 @@ class JobRecords:
             self._write(stored)
 
     def rescaled(self, job: str, run: JobRun) -> None:
-        """A job runs at another parallelism, or does not: the next job manager goes on with what is written here.
+        """Record the parallelism of a job, with which the next job manager recovers it.
 
-        Checkpoints fit any parallelism. So it does no harm that the job may have begun at the new one already, and
-        what goes back to the old one has never been written.
+        Checkpoints fit any parallelism, so it is harmless if the job has started at the new one already, and
+        a rescale that was undone is never written.
         """
         stored = self._jobs[job]
         stored.parallelism = parallelism_of(run.graph)
@@ -163,40 +163,40 @@ class JobRecords:
         self._write(stored)
 
     def rescales(self, job: str, now: Sequence[RescaleInfo]) -> list[RescaleInfo]:
-        """The changes of the parallelism of a job, under earlier job managers too; of many, the last."""
+        """Return the last rescales of a job, including those under earlier job managers."""
         return [*self._rescaled_before.get(job, ()), *now][-_FAILURES:]
 
     def wants(self, job: str, wanted: str) -> None:
-        """Somebody wants a job to end. Raises OSError: it cannot be written down."""
+        """Record a request to end a job. Raises OSError if it cannot be written."""
         self._jobs[job].wanted = wanted
         if self._store is not None:
             self._store.update(self._jobs[job])
 
     def ends_with(self, job: str, place: str) -> None:
-        """A job is to end with a savepoint in a place. Raises OSError: it cannot be written down."""
+        """Record the place of the savepoint that a job is stopped with. Raises OSError if it cannot be written."""
         self._jobs[job].savepoint = place
         if self._store is not None:
             self._store.update(self._jobs[job])
 
     def saved(self, job: str, location: str) -> None:
-        """The savepoint with which a job ends is complete."""
+        """Record that the savepoint that ends a job is complete."""
         self._jobs[job].saved = location
         self._write(self._jobs[job])
 
     def last_savepoint(self, job: str) -> str:
-        """The savepoint with which a job has ended; empty: it has not ended, or not with one."""
+        """Return the savepoint that a job has ended with; empty: none, or it has not ended."""
         stored = self._jobs.get(job)
         done = stored is not None and stored.ended is not None and stored.ended.status == JobStatus.FINISHED.value
         return stored.saved if stored is not None and done else ""
 
     def submitted_with(self, key: str) -> str:
-        """The job of a submission that came before; empty: there is none."""
+        """Return the job of an earlier submission with that key; empty: none."""
         return next((stored.job for stored in self._jobs.values() if key and stored.key == key), "")
 
     def ended(self, told: JobInfo) -> None:
-        """A job has ended, and this is what is to be told of it.
+        """Record the end of a job.
 
-        Checkpoints in the store stay only if it has failed, for another try with the option ``from``.
+        Its checkpoints in the store are kept only if it has failed, for a restart with the option ``from``.
         """
         self._told[told.job] = told
         self._jobs[told.job].ended = told
@@ -209,7 +209,7 @@ class JobRecords:
                 self._store.drop_checkpoints(self._jobs[told.job])
 
     def remember(self, ended: EndedJob) -> None:
-        """Keep the record of a job that has ended: in the history of the job store, or else in memory."""
+        """Store the record of an ended job: in the history of the job store, or else in memory."""
         if self._store is not None:
             try:
                 self._store.history.add(ended)
@@ -220,7 +220,7 @@ class JobRecords:
         self._ended[ended.info.job] = ended
 
     def find_ended(self, job: str) -> EndedJob | None:
-        """Return the record of a job that has ended, perhaps under an earlier job manager; None: there is none."""
+        """Return the record of an ended job, perhaps from an earlier job manager; None: there is none."""
         if job in self._ended or self._store is None or not self._store.history.has(job):
             return self._ended.get(job)
         try:
@@ -230,20 +230,20 @@ class JobRecords:
             return None
 
     def restarts_before(self, job: str) -> int:
-        """How often a job was begun anew under earlier job managers."""
+        """Return the number of restarts of a job under earlier job managers."""
         return self._before.get(job, (0, []))[0]
 
     def failures(self, job: str, run: JobRun) -> list[FailureInfo]:
-        """What has gone wrong with a job, under earlier job managers too; of much, the last."""
+        """Return the last failures of a job, including those under earlier job managers."""
         _, before = self._before.get(job, (0, []))
         return [*before, *(failure_info(failure) for failure in run.master.failures)][-_FAILURES:]
 
     def status(self, job: str) -> str:
-        """How a job has ended; empty: it has not, or is not known."""
+        """Return the final status of a job; empty: it has not ended, or is not known."""
         return self._told[job].status if job in self._told else ""
 
     def give_up(self, job: str, now_ms: int) -> bool:
-        """Somebody does not want a job any more that cannot go on; whether it is one."""
+        """Cancel a job that could not be recovered; return whether it is one."""
         stored = self._jobs.get(job)
         if stored is None or stored.ended is not None or job not in self._told:
             return False
@@ -251,12 +251,12 @@ class JobRecords:
         return True
 
     def told(self, running: Mapping[str, JobInfo]) -> list[JobInfo]:
-        """All jobs, in the order of their submission."""
+        """Return all jobs, in the order of their submission."""
         every = {**self._told, **running}
         return [every[job] for job in self._jobs if job in every]
 
     def drop_oldest(self, most: int) -> None:
-        """Forget the jobs that ended first, but for ``most`` of them."""
+        """Remove the jobs that ended first, except ``most`` of them."""
         ended = [job for job in self._told if self._store is None or self._jobs[job].ended is not None]
         gone = ended[: max(0, len(ended) - most)]
         for job in gone:

@@ -1,4 +1,4 @@
-"""One job in the job manager: its job master, and the messages between that and the workers."""
+"""Run of one job in the job manager: its job master, and the messages between that and the workers."""
 
 from __future__ import annotations
 
@@ -51,32 +51,32 @@ __all__ = ["JobRun"]
 
 
 class JobRun(Handlers):
-    """Runs one job on the cluster's workers. All calls in the job manager's loop, except where it says otherwise.
+    """Run of one job on the cluster's workers. From the job manager's loop, unless a method says otherwise.
 
     Attributes:
         settings: the options of the run.
-        begins_with: where it begins, for people.
-        checkpoint_path: directory of its checkpoints, in their place; empty: they are in memory.
-        rejected: messages of workers that were meant for an earlier leader of the job.
+        begins_with: description of its start, for display.
+        checkpoint_path: directory of its checkpoints, relative to their place; empty: in memory.
+        rejected: number of messages of workers to an earlier leader of the job.
 
     Args:
         job: its id.
-        epoch: of this leader: what workers say to an earlier one is not for this one.
+        epoch: epoch of this leader: messages of workers to an earlier one are rejected.
         graph: the job.
         settings: the options of the run.
-        loop: the job manager's.
-        clock: the runtime's.
+        loop: loop of the job manager.
+        clock: clock of the runtime.
         resources: the workers.
-        listener: told about state changes.
-        on_slots_wanted: told when something that is to begin anew finds no slots, and when others may find some.
-        background: does what blocks.
+        listener: notified of state changes.
+        on_slots_wanted: called when a restart lacks slots, and when slots may be free again.
+        background: executor for blocking calls.
         open_storage: opens the storage at a path or URL.
-        open_backend: makes the state backend of a name.
-        storage: where checkpoints are kept; None: as long as the job manager lives.
-        temporary: where they are kept then; None: in memory.
-        restored: what the job begins with; None: at the beginning.
-        recovered: what an earlier job manager has left of it; None: it is a new job.
-        make_room: has so many more slots be there for the job, or raises NoResourceAvailableError.
+        open_backend: creates a state backend by name.
+        storage: storage of checkpoints; None: they are lost with the job manager.
+        temporary: storage in that case; None: memory.
+        restored: snapshot to restore; None: the job starts empty.
+        recovered: state from an earlier job manager; None: it is a new job.
+        make_room: provides a number of further slots, or raises NoResourceAvailableError.
     """
 
     def __init__(
@@ -157,11 +157,11 @@ class JobRun(Handlers):
 
     @property
     def failure(self) -> BaseException | None:
-        """Why it failed."""
+        """Failure of the job, or None."""
         return self.master.failure
 
     def cancel(self) -> None:
-        """End it without finishing it."""
+        """Cancel the job."""
         self.master.cancel()
 
     def stop(self) -> None:
@@ -169,11 +169,11 @@ class JobRun(Handlers):
         self.master.stop()
 
     def savepoint(self, place: str, stops: bool, done: Callable[[str, BaseException | None], None]) -> None:
-        """Take a savepoint in a place, and perhaps end with it; ``done`` is given where it is, or why not."""
+        """Take a savepoint, and stop with it if ``stops``; ``done`` is called with its location or the error."""
         self.master.savepoint(place, stops, done)
 
     def read_state(self, message: AskState, done: Callable[[FoundState | None, str], None]) -> None:
-        """Read what a key has now; ``done`` is given that, or why not, once."""
+        """Read the current state of a key; ``done`` is called once, with it or the error."""
         self._readers.ask(message, done)
 
     def sample_stacks(self, seconds: float, rate: float, done: Sampled[StackSamples]) -> None:
@@ -183,7 +183,7 @@ class JobRun(Handlers):
     def sample_keys(
         self, vertices: list[int], seconds: float, done: Callable[[list[KeySample], list[str]], None]
     ) -> None:
-        """Count the keys that come to tasks of some vertices; ``done`` is called once."""
+        """Count the keys that tasks of some vertices receive; ``done`` is called once."""
 
         def sampled(workers: list[list[KeySample]], problems: list[str]) -> None:
             done([sample for samples in workers for sample in samples], problems)
@@ -193,23 +193,23 @@ class JobRun(Handlers):
         )
 
     def give_up(self, why: BaseException) -> None:
-        """Fail it, whatever its restart strategy says; if it only waits to be rescaled, it goes on as it is."""
+        """Fail the job, whatever its restart strategy; if it only waits for a rescale, cancel that instead."""
         if not self.master.give_up_rescale(why):
             self.master.fail(why)
 
     def start(self) -> None:
-        """Start it; enough slots are there."""
+        """Start the job; it has enough slots."""
         self._started_at = self.clock.monotonic()
         self.master.start()
 
     def forget(self) -> None:
-        """The job has ended: the workers may forget it."""
+        """Remove the job from the workers; it has ended."""
         self._ended_at = self.clock.monotonic()
         for worker in sorted(self.workers):
             self.resources.send(worker, JobEnded(self.job, self.epoch))
 
     def worker_lost(self, worker: str, why: WorkerLostError) -> None:
-        """A worker is gone."""
+        """Handle the loss of a worker."""
         self.workers.discard(worker)
         self._stacks.lost(worker)
         self._keys.lost(worker)
@@ -217,15 +217,15 @@ class JobRun(Handlers):
 
     @property
     def waits_for_slots(self) -> bool:
-        """Whether something in it is to begin anew and has found no slots."""
+        """True if a restart lacks slots."""
         return not self.status.ended and self.master.waits_for_slots
 
     def slots_came(self) -> None:
-        """There are more slots than there were."""
+        """Retry restarts that lacked slots."""
         self.master.slots_came()
 
     def take(self, message: JobMessage) -> None:
-        """Take a message of a worker: a handler here has it, or one of the job master."""
+        """Dispatch a message of a worker to a handler here or of the job master."""
         if message.epoch != self.epoch:
             self.rejected += 1
         elif not self.dispatch(message):
@@ -272,7 +272,7 @@ class JobRun(Handlers):
             handle.when_wanted(lambda: self.loop.mail(lambda: self._hold(message.number, False)))
 
     def _hold(self, number: int, hold: bool) -> None:
-        """Tell the workers that the program has enough records for now, or wants more again."""
+        """Notify the workers that the program has enough records for now, or needs more."""
         if not hold:
             self._held.discard(number)
         for worker in sorted(self.workers):
@@ -287,7 +287,7 @@ class JobRun(Handlers):
         return checkpoint_infos(self.graph, self.master.checkpoints.coordinator.history.copy())
 
     def metrics(self) -> JobMetrics:
-        """The figures that the workers have sent last. From any thread."""
+        """Return the metrics that the workers have sent last. From any thread."""
         until = self._ended_at or self.clock.monotonic()
         return self._figures.metrics(
             self._job_name,

@@ -1,4 +1,4 @@
-"""Control socket of a job that runs by itself, so that clients see it as they see a job of a cluster."""
+"""Control socket of a job that runs by itself: clients access it like a job of a cluster."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _CLOSE_S = 5.0
 
 
 class JobServer(Handlers):
-    """Answers clients of one job, in a thread of its own that sleeps while nobody asks.
+    """Server for clients of one job, in its own thread, which sleeps while there are no requests.
 
     Call order: :meth:`start`, :meth:`close` once.
 
@@ -106,15 +106,15 @@ class JobServer(Handlers):
         self._thread = threading.Thread(target=self._serve, name="sluiceway-job-server", daemon=True)
 
     def start(self) -> None:
-        """Start to answer."""
+        """Start the thread."""
         self._thread.start()
 
     def job_ended(self) -> None:
-        """Note the time at which the job has ended. From any thread."""
+        """Record the time at which the job has ended. From any thread."""
         self._ended_ms = self._clock.now_ms()
 
     def close(self) -> None:
-        """Answer those who wait for the end of the job, close all connections, and remove the directory."""
+        """Answer clients that wait for the end of the job, close all connections, and remove the directory."""
         self._ended_ms = self._ended_ms or self._clock.now_ms()
         self._loop.mail(self._end)
         self._thread.join(_CLOSE_S)

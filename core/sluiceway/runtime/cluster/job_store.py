@@ -1,12 +1,12 @@
-"""The job store: what a job manager writes down of its jobs, so that the next one can go on with them.
+"""Job store: persisted jobs of a job manager, for recovery by the next one.
 
-Each job has a directory of its own, with ``job.json``, which makes it known, and ``program``, its graph and
-options as they were submitted. A job is in the store before its submission is acknowledged. When it has ended its
-program goes, and what is to be told of it stays; ``history`` has the record of how it went.
+Each job has its own directory, with ``job.json``, which makes it visible, and ``program``, its graph and
+options as submitted. A job is in the store before its submission is acknowledged. When it has ended, its
+program is deleted and its summary kept; ``history`` has its record.
 
 ``lock`` is held by the job manager that leads, and ``epoch`` is the number of its leadership. ``workers`` has a
-file for each of its workers, which is locked as long as that lives: so a job manager knows whether any of those
-before it still have tasks.
+file for each of its workers, which is locked as long as the worker lives: so a job manager knows whether any of
+those before it still have tasks.
 """
 
 from __future__ import annotations
@@ -42,28 +42,28 @@ class JobStoreError(SluicewayError):
 
 
 class StoredJob(msgspec.Struct, kw_only=True):
-    """What is written down of a job.
+    """Stored entry of a job.
 
     Attributes:
         job: its id.
-        name: the pipeline's.
-        number: of the submission; those of later ones are higher.
-        submitted_ms: when, ms since the epoch.
-        path: the ``sys.path`` of whoever submitted it.
-        needs_slots: how many.
+        name: name of the pipeline.
+        number: number of the submission, ascending.
+        submitted_ms: time of the submission, ms since the epoch.
+        path: ``sys.path`` of the submitting process.
+        needs_slots: number of slots.
         crc32: checksum of the program.
-        checkpoints: the directory of its checkpoints, in their place; empty: they are not kept anywhere.
+        checkpoints: directory of its checkpoints, relative to their place; empty: none are kept.
         begun: whether any of its tasks may have been started.
-        wanted: what it was asked for: ``cancel``, or ``stop`` to end its sources; empty: to run.
-        savepoint: the place of a savepoint with which it is to end; empty: it is not.
-        saved: that savepoint, when it is complete.
-        key: the client's own for the submission, by which it finds the job when it asks again.
-        restarts: how often it was begun anew.
-        failures: what has gone wrong, oldest first.
-        parallelism: by uid of a vertex, that with which it goes on; empty: that of the program.
-        rescales: the last changes of it, oldest first.
-        ended: what is to be told of it, if it has ended.
-        version: of this form.
+        wanted: requested end: ``cancel``, or ``stop`` to end its sources; empty: none.
+        savepoint: place of the savepoint that it is to be stopped with; empty: none.
+        saved: path of that savepoint, once complete.
+        key: the client's key of the submission, which identifies a repeated request.
+        restarts: number of restarts.
+        failures: failures, oldest first.
+        parallelism: parallelism by uid of a vertex after a rescale; empty: that of the program.
+        rescales: last rescales, oldest first.
+        ended: summary, if it has ended.
+        version: version of this format.
     """
 
     job: str
@@ -89,11 +89,11 @@ class StoredJob(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """What the store has.
+    """Content of the store.
 
     Attributes:
-        jobs: in the order of their submission.
-        problems: what cannot be read, and why; each names the file.
+        jobs: jobs in the order of their submission.
+        problems: errors of unreadable entries; each names the file.
     """
 
     jobs: list[StoredJob]
@@ -101,10 +101,10 @@ class _Loaded:
 
 
 def prepare_store(directory: str | os.PathLike[str]) -> Path:
-    """Make the directory of a job store if it is not there; returns its absolute path.
+    """Create the directory of a job store unless it exists; return its absolute path.
 
     Raises:
-        ConfigurationError: it cannot be made, or others may write to it.
+        ConfigurationError: it cannot be created, or others may write to it.
     """
     store = Path(directory).absolute()
     try:
@@ -116,13 +116,13 @@ def prepare_store(directory: str | os.PathLike[str]) -> Path:
 
 
 class JobStore:
-    """The jobs of one job manager, in a directory that nobody else may write to. Methods may block.
+    """Store of the jobs of one job manager, in a directory that no other user may write to. Methods may block.
 
-    Methods that write raise :class:`~.election.LeadershipLostError` where another job manager leads by now.
+    Methods that write raise :class:`~.election.LeadershipLostError` if another job manager leads by now.
 
     Args:
-        directory: made if it is not there.
-        election: by which this process leads; None: it becomes the leader here.
+        directory: created if it does not exist.
+        election: the election that this process has won; None: it campaigns here.
         epoch: the lowest epoch of that leadership.
 
     Attributes:
@@ -164,7 +164,7 @@ class JobStore:
         self.close()
 
     def close(self) -> None:
-        """Leave it to others."""
+        """Release the store."""
         self.election.close()
 
     def check_leadership(self) -> None:
@@ -173,7 +173,7 @@ class JobStore:
             raise LeadershipLostError(f"another job manager leads the jobs in {self.directory} by now")
 
     def load(self) -> _Loaded:
-        """All that is there. What cannot be read is told of, and keeps nothing else from being read."""
+        """Return all jobs. Unreadable entries are reported, and do not affect the others."""
         jobs, problems = [], []
         for place in sorted(self.directory.iterdir()):
             if not place.name.startswith("job-"):
@@ -196,7 +196,7 @@ class JobStore:
         return job
 
     def program(self, job: StoredJob) -> bytes:
-        """What was submitted.
+        """Return the submitted program.
 
         Raises:
             JobStoreError: it cannot be read, or is damaged; names the file.
@@ -211,10 +211,10 @@ class JobStore:
         return program
 
     def add(self, job: StoredJob, program: bytes) -> None:
-        """Write down a job that is about to be acknowledged.
+        """Store a job before its submission is acknowledged.
 
         Raises:
-            JobStoreError: that is not possible.
+            JobStoreError: it cannot be written.
         """
         self.check_leadership()
         job.crc32 = crc32(program)
@@ -229,24 +229,24 @@ class JobStore:
             raise JobStoreError(f"the job cannot be written into the job store {place}: {error}") from error
 
     def update(self, job: StoredJob) -> None:
-        """Something has changed. Raises OSError."""
+        """Store a changed entry. Raises OSError."""
         self.check_leadership()
         write_file(self._place(job.job) / _TOLD, msgspec.json.encode(job))
 
     def end(self, job: StoredJob, told: JobInfo) -> None:
-        """It has ended: nothing but what is to be told of it stays. Raises OSError."""
+        """Store the summary of an ended job, and delete everything else. Raises OSError."""
         job.ended = told
         self.update(job)
         (self._place(job.job) / _PROGRAM).unlink(missing_ok=True)
 
     def drop_checkpoints(self, job: StoredJob) -> None:
-        """A job needs those no more that it has in the store, if any."""
+        """Delete the checkpoints of a job that are in the store, if any."""
         self.check_leadership()
         if job.checkpoints:
             shutil.rmtree(self.checkpoints / job.checkpoints, ignore_errors=True)
 
     def forget(self, job: StoredJob) -> None:
-        """Nothing is to be told of it any more."""
+        """Delete the entry of a job."""
         self.drop_checkpoints(job)
         place = self._place(job.job)
         with suppress(OSError):

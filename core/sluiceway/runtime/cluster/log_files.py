@@ -1,4 +1,4 @@
-"""The log files of a cluster's processes: bounded, one JSON object a line, and read together by time."""
+"""Log files of a cluster's processes: bounded, one JSON object per line, read together by time."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ __all__ = ["LogFile", "LogFollower", "PrintedLines", "WorkerLog", "lines_of", "l
 SUFFIX: Final = ".jsonl"
 OLDER: Final = ".1"
 MOST_BYTES: Final = 8 << 20
-"""A file that has become larger is put aside, in the place of the one that was put aside before it."""
+"""Size in bytes at which a file is rotated; one rotated file is kept."""
 MOST_FILES: Final = 64
-"""Of so many processes the files are kept; those written to last."""
+"""Number of processes whose files are kept, by last write."""
 _LONGEST_LINE: Final = 1 << 20
 
 
 class WorkerLog(logging.Handler, ABC):
-    """Takes the log records of a process and what it prints, with a level for each job.
+    """Log handler for the records of a process and its printed lines, with a level for each job.
 
     Args:
         process: name of the process.
-        level: the lowest level that is written, where a job has none of its own.
+        level: lowest level that is written, unless a job sets its own.
     """
 
     def __init__(self, process: str, level: str) -> None:
@@ -47,7 +47,7 @@ class WorkerLog(logging.Handler, ABC):
         self._process = process
 
     def use_level(self, job: str, level: str | None) -> None:
-        """From now on a job's records are written from this level up; None: from the log's own."""
+        """Set the lowest level of a job's records; None: the log's own."""
         if level is None:
             self.levels.pop(job, None)
         else:
@@ -55,11 +55,11 @@ class WorkerLog(logging.Handler, ABC):
 
     @property
     def lowest(self) -> int:
-        """The lowest level that any record may need in order to be written."""
+        """Lowest level at which any record is written."""
         return min([self._base, *self.levels.values()])
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record, unless its job wants fewer."""
+        """Write a record, if its level is high enough for its job."""
         try:
             line = line_of(record, self._process)
             if record.levelno >= self.levels.get(line.job or "", self._base):
@@ -68,20 +68,20 @@ class WorkerLog(logging.Handler, ABC):
             self.handleError(record)
 
     def printed(self, level: str, texts: Iterable[str]) -> None:
-        """Write lines that were printed, with the task that has printed them."""
+        """Write printed lines, with the task that has printed them."""
         now, fields = time.time(), task_fields(2)
         self.write(make_line(now, level, self._process, "", text, fields) for text in texts)
 
     def room(self) -> Wait | None:
-        """None if there is room for more, else what to wait for before asking again. From any thread."""
+        """Return None if there is room for more, else a wait for it. From any thread."""
         return None
 
     @abstractmethod
     def write(self, lines: Iterable[LogLine]) -> None:
-        """Write lines, all at once. From any thread."""
+        """Write lines, atomically. From any thread."""
 
     def take_over(self) -> None:
-        """Have everything that this process logs and prints from now on come here."""
+        """Redirect all logging and printing of this process to this handler."""
         root = logging.getLogger()
         root.addHandler(self)
         root.setLevel(self.lowest)
@@ -91,7 +91,7 @@ class WorkerLog(logging.Handler, ABC):
 
 
 class LogFile(WorkerLog):
-    """Writes into a file of the process's own.
+    """Log file of one process.
 
     Args:
         directory: of the cluster's logs; it is made.
@@ -114,7 +114,7 @@ class LogFile(WorkerLog):
         self._size = os.fstat(self._descriptor).st_size
 
     def write(self, lines: Iterable[LogLine]) -> None:
-        """Write lines, all at once. From any thread."""
+        """Write lines, atomically. From any thread."""
         data = "".join(f"{as_json(line)}\n" for line in lines).encode()
         self.acquire()
         try:
@@ -157,10 +157,10 @@ def _remove_oldest(directory: Path) -> None:
 
 
 class PrintedLines(io.TextIOBase):
-    """Stands in for ``sys.stdout`` or ``sys.stderr``: each line that is printed becomes a line of the log.
+    """Replacement of ``sys.stdout`` or ``sys.stderr`` that turns each printed line into a line of the log.
 
     Args:
-        log: where they go.
+        log: receives the lines.
         level: ``STDOUT`` or ``STDERR``.
         descriptor: of what it stands in for.
     """
@@ -176,19 +176,19 @@ class PrintedLines(io.TextIOBase):
         self._begun: dict[int, str] = {}
 
     def room(self) -> Wait | None:
-        """None if there is room for more, else what to wait for."""
+        """Return None if there is room for more, else a wait for it."""
         return self._log.room()
 
     def writable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def fileno(self) -> int:
-        """Of what it stands in for."""
+        """Return the descriptor of the replaced stream."""
         return self._descriptor
 
     def write(self, text: str) -> int:
-        """Take a text; what ends in no line break waits for the rest of its line."""
+        """Write text; an incomplete line is buffered."""
         me = threading.get_ident()
         begun = self._begun.pop(me, "") + text
         *lines, rest = begun.split("\n")
@@ -202,7 +202,7 @@ class PrintedLines(io.TextIOBase):
 
 
 def log_to_file(directory: str, process: str, level: str) -> LogFile:
-    """Have this process log into its file of the cluster's logs, with everything that it prints."""
+    """Redirect logging and printing of this process to its file in the cluster's logs."""
     log = LogFile(Path(directory), process, level)
     log.take_over()
     return log
@@ -214,7 +214,7 @@ _DECODER: Final = msgspec.json.Decoder(LogLine)
 
 
 def read_logs(directory: Path) -> Iterator[LogLine]:
-    """All lines of a cluster's logs, ordered by time."""
+    """Return all lines of a cluster's logs, ordered by time."""
     return _by_time([data for path in _files(directory) for data in [_bytes(path)]])
 
 
@@ -225,29 +225,29 @@ def _files(directory: Path) -> list[Path]:
 def _bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except FileNotFoundError:  # removed, or put aside, since it was listed
+    except FileNotFoundError:  # removed or rotated since it was listed
         return b""
 
 
 def _by_time(parts: Iterable[bytes]) -> Iterator[LogLine]:
-    # Threads of one process may write a little out of turn.
+    # Threads of one process may write slightly out of order.
     lines = [sorted(lines_of(part), key=lambda line: line.time) for part in parts]
     return merge(*lines, key=lambda line: line.time)
 
 
 def lines_of(data: bytes) -> Iterator[LogLine]:
-    """The lines in what was written."""
+    """Return the lines in the data of a file."""
     for each in data.splitlines():
-        # A process that was killed may have left half a line.
+        # A killed process may have left half a line.
         with suppress(msgspec.DecodeError, msgspec.ValidationError):
             yield _DECODER.decode(each)
 
 
 class LogFollower:
-    """Reads what is added to a cluster's logs. Each call gives what has come since the one before it.
+    """Reader of new lines in a cluster's logs. Each call returns the lines since the previous one.
 
     Args:
-        directory: of the logs; it need not be there yet.
+        directory: directory of the logs; it need not exist yet.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -255,14 +255,14 @@ class LogFollower:
         self._at: dict[bytes, int] = {}
 
     def read(self) -> list[LogLine]:
-        """The new lines, ordered by time as far as they are there."""
+        """Return the new lines, ordered by time."""
         parts = []
         there = set()
         for path in _files(self._directory):
             try:
                 with open(path, "rb") as file:
-                    # Its first line is what a file is known by: when it is put aside it gets another name, and
-                    # its number may be that of one that has gone.
+                    # A file is identified by its first line: rotation gives it another name, and its inode number
+                    # may be that of a deleted file.
                     which = file.readline()
                     at = self._at.get(which, 0)
                     file.seek(at)

@@ -1,4 +1,4 @@
-"""Parts of the log files of a cluster, for clients that name a file: nothing else can be read by that name."""
+"""Parts of log files for clients, which name a file: no other files can be read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_FILES: Final = 256
 
 
 def log_files_in(directory: Path) -> list[LogFile]:
-    """Return the log files of a directory, by name; none if it is not there. Links are not followed."""
+    """Return the log files of a directory by name; none if it does not exist. Links are not followed."""
     found = []
     with suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
@@ -39,12 +39,12 @@ def read_log_part(directory: Path, name: str, offset: int | None, size: int) -> 
 
     Args:
         directory: of the logs.
-        name: of the file, without any directory.
+        name: name of the file, without a directory.
         offset: first byte; None: the last ``size`` bytes.
-        size: most bytes; no more than MOST_LOG_BYTES are read.
+        size: largest number of bytes; at most MOST_LOG_BYTES are read.
 
     Raises:
-        SluicewayError: there is no such log file, or the range is none.
+        SluicewayError: the log file does not exist, or the range is invalid.
     """
     if size < 0 or (offset is not None and offset < 0):
         raise SluicewayError(f"bytes {offset} to {offset} + {size} are no part of a file")
@@ -52,7 +52,7 @@ def read_log_part(directory: Path, name: str, offset: int | None, size: int) -> 
         raise SluicewayError(f"there is no log file {name!r:.120}")
     size = min(size, MOST_LOG_BYTES)
     try:
-        # Neither a link nor a pipe, which would keep this process waiting.
+        # Neither a link nor a pipe, which would block this process.
         descriptor = os.open(directory / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise SluicewayError(f"there is no log file {name!r}: {error.strerror or error}") from error

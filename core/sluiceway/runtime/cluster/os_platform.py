@@ -1,4 +1,4 @@
-"""What the processes of a cluster take from the operating system, in one place: simulations give another one."""
+"""Services of the operating system for the processes of a cluster, in one place: simulations replace it."""
 
 from __future__ import annotations
 
@@ -23,57 +23,57 @@ _BACKLOG: Final = 128
 
 
 class Stream(Protocol):
-    """One end of a connection of bytes, as a socket is one. Never blocks: BlockingIOError says to wait."""
+    """End of a byte stream, like a socket. Never blocks: raises BlockingIOError instead."""
 
     def fileno(self) -> int:
-        """What pollers know it by."""
+        """Return the descriptor for pollers."""
 
     def setblocking(self, flag: bool, /) -> None:
         """Called with False before anything else."""
 
     def recv(self, size: int, /) -> bytes:
-        """What has come, at most that much; nothing: the other end is closed."""
+        """Return received bytes, at most ``size``; empty: the other end is closed."""
 
     def send(self, data: memoryview, /) -> int:
-        """Send; how much of it was taken."""
+        """Send; return the number of bytes accepted."""
 
     def close(self) -> None:
-        """Part."""
+        """Close the stream."""
 
 
 class Listener(Protocol):
-    """Where connections come in."""
+    """Listening socket."""
 
     def fileno(self) -> int:
-        """What pollers know it by; negative once it is closed."""
+        """Return the descriptor for pollers; negative once closed."""
 
     def accept(self) -> tuple[Stream, Any]:
-        """The next connection."""
+        """Return the next connection."""
 
     def close(self) -> None:
-        """Take no more."""
+        """Stop listening."""
 
 
 class Platform:
-    """The operating system's own."""
+    """Platform of the operating system itself."""
 
     def loop(self, clock: Clock) -> tuple[TaskletLoop, Poller]:
-        """A loop, and where it sleeps."""
+        """Return a loop and its poller."""
         poller = SelectorPoller()
         return TaskletLoop(clock, poller), poller
 
     def event_loop(self) -> EventLoop:
-        """Where coroutines run."""
+        """Return the event loop for coroutines."""
         return LazyEventLoop()
 
     def background(self, loop: TaskletLoop) -> Background:
-        """Where work is done that may block."""
+        """Return the executor for blocking calls."""
         return HelperThread(loop.mail)
 
     def listen(self, directory: Path) -> Listener:
-        """Listen in a cluster's directory, where its workers know to look."""
+        """Listen in a cluster's directory, at the path that its workers connect to."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        (directory / "manager").unlink(missing_ok=True)  # that of a job manager that is gone
+        (directory / "manager").unlink(missing_ok=True)  # left by a job manager that is gone
         listener.bind(str(directory / "manager"))
         (directory / "manager").chmod(0o600)
         listener.listen(_BACKLOG)
@@ -81,14 +81,14 @@ class Platform:
         return listener
 
     def address(self, directory: Path, listener: Listener) -> str:
-        """What workers are told to connect to: a path, or ``tcp://host:port``."""
+        """Return the address for workers: a path, or ``tcp://host:port``."""
         return str(directory / "manager")
 
     def temporary_storage(self, directory: Path) -> CheckpointStorage | None:
-        """Storage in a directory that is not there yet, and which workers share; None: they share none."""
+        """Return storage in a new directory that workers share; None: they share none."""
         return TemporaryStorage(str(directory))
 
     def remove(self, directory: Path) -> None:
-        """Remove a cluster's directory with all that is in it, unless a standby leads the cluster from now on."""
+        """Remove a cluster's directory and its content, unless a standby leads the cluster from now on."""
         if not is_stood_by(directory):
             shutil.rmtree(directory, ignore_errors=True)

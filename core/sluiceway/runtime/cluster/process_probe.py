@@ -15,12 +15,12 @@ __all__ = ["ProcessProbe"]
 
 _FRESH_S: Final = 1.0
 _STALE_S: Final = 30.0
-"""After so long without figures the share of the CPU since the last ones says nothing about now."""
+"""Seconds after which the CPU share since the last figures is too old to describe the present."""
 _FIRST_S: Final = 0.2
 
 
 class ProcessProbe:
-    """Answers questions about this process. In the loop's thread.
+    """Probe of this process. From the loop's thread only.
 
     Args:
         name: name of the process.

@@ -1,4 +1,4 @@
-"""Questions about worker processes: job manager to their inspectors, and back."""
+"""Queries of worker processes: job manager to their inspectors, and back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["ProcessQueries", "Read"]
 _LATE_S: Final = 5.0
 
 Read = Callable[[ProcessReadings], None]
-"""Called once with the answers of those processes that gave one, and the problems of the others."""
+"""Called once with the answers of processes, and the errors of those that gave none."""
 
 
 @dataclass(slots=True)
@@ -37,11 +37,11 @@ class _Query:
 
 
 class ProcessQueries(Handlers):
-    """Open questions, and the inspectors that are connected. In the job manager's loop.
+    """Open queries, and the connected inspectors. From the job manager's loop only.
 
     Args:
-        loop: of the job manager.
-        clock: the machine's.
+        loop: loop of the job manager.
+        clock: clock of the machine.
         resources: knows the workers.
     """
 
@@ -54,12 +54,12 @@ class ProcessQueries(Handlers):
         self._inspectors: dict[str, Connection] = {}
 
     def ask(self, worker: str, threads: bool, done: Read) -> None:
-        """Ask for figures, or with ``threads`` for thread dumps. ``done`` is called within five seconds.
+        """Request figures, or with ``threads`` thread dumps. ``done`` is called within five seconds.
 
         Args:
-            worker: name of one; empty: all that are registered.
-            threads: whether thread dumps are wanted.
-            done: given the answers.
+            worker: name of a worker; empty: all registered ones.
+            threads: True for thread dumps.
+            done: called with the answers.
         """
         known = sorted(self._resources.names())
         workers = [name for name in known if worker in ("", name)]
@@ -77,12 +77,12 @@ class ProcessQueries(Handlers):
                 self._resources.call_inspector(name)
 
     def take(self, connection: Connection, message: Message) -> None:
-        """Take a message of an inspector."""
+        """Process a message of an inspector."""
         if not self.dispatch(message, connection):
             raise BrokenProtocolError(f"an inspector sent {type(message).__name__}")
 
     def closed(self, connection: Connection) -> None:
-        """Forget an inspector that has ended; if it left a question open, the worker is called again."""
+        """Remove an inspector that has ended; if it left a query open, call its worker again."""
         for name, known in list(self._inspectors.items()):
             if known is connection:
                 del self._inspectors[name]
@@ -90,7 +90,7 @@ class ProcessQueries(Handlers):
                     self._resources.call_inspector(name)
 
     def lost(self, worker: str) -> None:
-        """Wait no longer for a worker that is gone."""
+        """Stop waiting for a lost worker."""
         for number, query in list(self._open.items()):
             if worker in query.waiting:
                 query.waiting.discard(worker)

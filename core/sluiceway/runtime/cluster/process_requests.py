@@ -34,13 +34,13 @@ __all__ = ["ProcessRequests"]
 
 
 class ProcessRequests(Handlers):
-    """Handlers of the requests. In the loop's thread.
+    """Handlers of the requests. From the loop's thread only.
 
     Args:
-        loop: in which clients are answered.
-        clock: the machine's.
-        ask_workers: asks the worker of a name, or all, for figures or thread dumps; may call back in any thread.
-        options: that the cluster or the job was started with.
+        loop: loop in which clients are answered.
+        clock: clock of the machine.
+        ask_workers: queries one worker or all for figures or thread dumps; may call back in any thread.
+        options: options of the cluster or the job.
         logs: directory of the log files; None: there are none.
     """
 

@@ -1,4 +1,4 @@
-"""A worker whose job manager is gone: it has let go of its tasks, and looks for the next job manager."""
+"""Reconnection of a worker that has lost its job manager, after closing its tasks."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ _MOST_SHORT: Final = 10
 
 
 class Patience:
-    """Bound on how often a worker joins a job manager that does not keep it.
+    """Limit on the reconnections of a worker to a job manager that does not keep it.
 
-    A job manager that cannot take a worker over, because it has no descriptors left, closes the connection.
-    Without a pause the worker would do nothing but connect again.
+    A job manager that cannot adopt a worker, because it has no descriptors left, closes the connection.
+    Without a pause the worker would only reconnect.
     """
 
     def __init__(self) -> None:
         self._short = 0
 
     def pause_s(self, lasted_s: float) -> float | None:
-        """Return how long to wait before the next attempt; None: there is to be none.
+        """Return the pause before the next attempt in seconds; None: no further attempt.
 
         Args:
-            lasted_s: for how long the last job manager has kept the worker, in seconds.
+            lasted_s: seconds that the last job manager has kept the worker.
         """
         self._short = self._short + 1 if lasted_s < _SHORT_S else 0
         return None if self._short > _MOST_SHORT else _LOOK_S * (2**self._short - 1)
 
 
 def find_job_manager(config: WorkerConfig) -> tuple[socket.socket, socket.socket] | None:
-    """Wait until a job manager is where the one before it was, or until that takes too long.
+    """Wait for another job manager at the address of the previous one, within a time.
 
     Args:
-        config: what the worker was told.
+        config: configuration of the worker.
 
     Returns:
-        a connection to it, and a socket that listens for the line from it; None: none has come in time, or nobody
-        may come any more, since the directory of the cluster is gone.
+        a connection to it, and a socket that listens for the line from it; None: none started in time, or none
+        can start any more, since the directory of the cluster is gone.
     """
     until = time.monotonic() + config.rejoin_s
     while time.monotonic() < until and os.path.isdir(config.directory):

@@ -1,4 +1,4 @@
-"""What workers on other machines log and print, told to the job manager, who writes it where its own goes."""
+"""Logs and standard output of remote workers, forwarded to the job manager, which writes them like its own."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from sluiceway.runtime.logging.task_logs import LogLine, as_json, as_text, make_
 __all__ = ["RemoteLogHandler", "show_lines"]
 
 _ROOM: Final = 1 << 18
-"""With so many bytes under way, what can wait does."""
+"""Backlog in bytes at which writers that can wait do so."""
 _MOST: Final = 1 << 22
-"""With so many, lines are left out: a function that prints cannot wait."""
+"""Backlog in bytes at which lines are dropped: a function that prints cannot wait."""
 _LOOK_S: Final = 0.01
 
 
 class RemoteLogHandler(WorkerLog):
-    """Tells lines to the job manager.
+    """Log handler that sends lines to the job manager.
 
     Args:
         process: name of the worker.
-        level: the lowest level that is told, where a job has none of its own.
+        level: lowest level that is sent, unless a job sets its own.
         send: sends bytes; called in the worker's loop.
-        mail: has something called in that. From any thread.
-        backlog: how many bytes wait to be sent. From any thread.
+        mail: calls an action in that loop. From any thread.
+        backlog: returns the bytes queued for sending. From any thread.
     """
 
     def __init__(
@@ -49,13 +49,13 @@ class RemoteLogHandler(WorkerLog):
         self._count = threading.Lock()
 
     def room(self) -> Wait | None:
-        """None if there is room for more, else what to wait for."""
+        """Return None if there is room for more, else a wait for it."""
         if self._under_way() < _ROOM:
             return None
         return Wait(until=time.monotonic() + _LOOK_S)
 
     def write(self, lines: Iterable[LogLine]) -> None:
-        """Tell lines, all at once, or count them if nobody takes any for long."""
+        """Send lines in one message, or count them as dropped while the backlog is too large."""
         given = list(lines)
         with self._count:
             if self._under_way() > _MOST:
@@ -79,11 +79,11 @@ class RemoteLogHandler(WorkerLog):
 
 
 def show_lines(lines: bytes, style: str) -> None:
-    """In the job manager: print what workers have printed, and log what they have logged.
+    """Print lines that workers have printed, and log lines that they have logged; in the job manager.
 
     Args:
-        lines: what one of them has told.
-        style: of log lines, ``text`` or ``json``.
+        lines: lines of one worker.
+        style: format of log lines, ``text`` or ``json``.
     """
     shown = as_json if style == "json" else as_text
     out: list[str] = []

@@ -1,4 +1,4 @@
-"""Answers to clients that have asked for another parallelism of a job."""
+"""Answers to clients that have requested another parallelism of a job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["RescaleAnswer"]
 
 
 class RescaleAnswer:
-    """Sends one answer: at the end of the rescale, or as soon as it is accepted if the client does not wait.
+    """Sender of one answer: at the end of the rescale, or once it is accepted if the client does not wait.
 
     Args:
         message: the request.
@@ -26,12 +26,12 @@ class RescaleAnswer:
         self._answered = False
 
     def accepted(self, info: RescaleInfo) -> None:
-        """Nothing is in the way."""
+        """Answer a client that does not wait."""
         if not self._message.wait:
             self._answer(JobRescaled(self._message.request, info))
 
     def done(self, info: RescaleInfo | None, problem: BaseException | None) -> None:
-        """It is over."""
+        """Answer a client that waits for the end."""
         if info is not None:
             self._answer(JobRescaled(self._message.request, info))
         elif problem is not None:
