@@ -1,1 +1,1 @@
-"""What runs a job: tasks, the worker's loop, the job master, and the engine that puts them together."""
+"""Execution of jobs: tasks, the worker's loop, the job master, and the engine that connects them."""

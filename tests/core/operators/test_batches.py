@@ -144,7 +144,7 @@ def test_a_list_that_was_returned_stays_the_functions_own():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda values, ctx: [1, 2, 3], "returned 3 records for 2, .*: give a Batch"),
+        (lambda values, ctx: [1, 2, 3], "returned 3 records for 2, .*: return a Batch"),
         (lambda values, ctx: 5, r"returned 5 \(int\); it takes an iterable of records, or a Batch"),
         (lambda values, ctx: "ab", r"returned 'ab' \(str\); it takes an iterable"),
         (

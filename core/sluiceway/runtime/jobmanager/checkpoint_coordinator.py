@@ -1,4 +1,4 @@
-"""The checkpoint coordinator: when checkpoints are taken, when they are complete, and when they are given up."""
+"""Checkpoint coordinator: triggers checkpoints, completes them, and aborts those that fail."""
 
 from __future__ import annotations
 
@@ -36,44 +36,44 @@ __all__ = [
 
 _HISTORY: Final = 32
 _AGAIN_MS: Final = 1000
-"""A final checkpoint that has failed is tried again after the interval, or after so long if that is less."""
+"""Longest time before a failed final checkpoint is tried again; the interval, if that is shorter."""
 
 
 class CheckpointedJob(Protocol):
-    """What a coordinator knows of the job, and does with it. Calls return at once."""
+    """Interface of a job to its coordinator. Calls return at once."""
 
     def participants(self) -> Participants | None:
-        """Who would take part now; None: not all tasks are running."""
+        """Return the participants of a checkpoint that begins now; None: not all tasks are running."""
 
     def empty_final_snapshot(self, where: Subtask) -> TaskSnapshot | None:
-        """What stands for a subtask that has finished and is in no checkpoint; None: it has had state."""
+        """Snapshot recorded for a finished subtask that is in no checkpoint; None if it held state."""
 
     def enumerators(self, checkpoint_id: int) -> dict[str, Any]:
-        """What the enumerators of the sources have to say, just before the sources are triggered."""
+        """Return the snapshots of the sources' enumerators; called just before the sources are triggered."""
 
     def trigger(self, attempt_id: str, barrier: CheckpointBarrier) -> None:
-        """Begin a checkpoint in a task."""
+        """Trigger a checkpoint in a task."""
 
     def store(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
-        """Keep it. Calls ``stored``, now or later in this thread: with None, or with why that was not possible."""
+        """Store a checkpoint; ``stored`` is called in this thread, now or later, with None or the error."""
 
     def discard(self, checkpoint: CompletedCheckpoint) -> None:
-        """A completed checkpoint is not needed any more."""
+        """Discard a completed checkpoint that is not needed any more."""
 
     def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
-        """What a task has done for a checkpoint was in vain."""
+        """Discard what a task has written for a checkpoint that was aborted."""
 
     def completed(self, checkpoint: CompletedCheckpoint, record: CheckpointRecord) -> None:
-        """Tell all tasks that a checkpoint is complete, but not of a savepoint that the job goes on after."""
+        """Notify all tasks of a completed checkpoint, except of a savepoint that the job continues after."""
 
     def aborted(self, checkpoint_id: int, cause: BaseException, failures: int) -> None:
-        """Tell all tasks that a checkpoint is given up, as the so many-th in a row; 0: it does not count."""
+        """Notify all tasks of an aborted checkpoint; ``failures``: number in a row, 0: it does not count."""
 
     def notify(self, attempt_ids: list[str], checkpoint_id: int, completed: bool) -> None:
         """Notify these tasks again that a checkpoint is complete, or was aborted."""
 
     def fail(self, cause: BaseException) -> None:
-        """Too many checkpoints have failed."""
+        """Fail the job: too many checkpoints have failed."""
 
 
 class _Pending:
@@ -103,7 +103,7 @@ class _Ask:
         self.patience: Scheduled | None = None
 
     def begin(self) -> None:
-        """Stop its timer: the checkpoint has one of its own."""
+        """Stop the request's timer: the checkpoint has its own."""
         if self.patience is not None:
             self.patience.cancel()
             self.patience = None
@@ -114,34 +114,34 @@ class _Ask:
 
 
 class CheckpointCoordinator:
-    """Takes the checkpoints of one job. All calls in the job master's thread; a state machine without a clock.
+    """Coordinator of one job's checkpoints: a state machine without a clock. From the job master's thread only.
 
-    A checkpoint is pending until every running subtask has acknowledged it. When it is stored it is completed:
-    older ones that are pending are given up, and completed ones beyond those to be kept are discarded. It fails
-    when a task declines it, when it takes too long, and when it cannot be stored. A task's end by failure, too,
-    ends what is pending, but that is no failure of the checkpoint.
+    A checkpoint is pending until every running subtask has acknowledged it. Once stored, it is completed:
+    older pending ones are aborted, and completed ones beyond those to be retained are discarded. It fails
+    when a task declines it, at its timeout, and when it cannot be stored. A task that fails
+    aborts pending checkpoints, too, but that does not count as a failure of theirs.
 
-    Before the job goes on at another parallelism it takes a checkpoint with which all tasks end, as with the last
+    Before a rescale the job takes a checkpoint with which all tasks end, as with the last
     savepoint of a job. No other checkpoint begins before :meth:`start`.
 
-    A savepoint is taken when it is asked for, with nothing else under way. It is no checkpoint to go on from after
-    a failure, since whoever asked for it may delete it; that it fails is no failure of the job; and sinks commit
-    nothing for it, unless the job ends with it.
+    A savepoint is taken on request, while no checkpoint is pending. It is never restored after
+    a failure, since its owner may delete it; its failure is no failure of the job; and sinks commit
+    nothing for it, unless the job is stopped with it.
 
-    When all tasks that still run have come to the end of their input a checkpoint is taken at once: the tasks
+    When all running tasks have reached the end of their input, a checkpoint is taken at once: the tasks
     wait for it in order to finish.
 
     Args:
-        policy: when.
+        policy: interval, timeout and limits.
         clock: for time stamps and durations.
-        random: draws the time of the first one.
+        random: draws the time of the first checkpoint.
         job: the job.
-        later: has something called in this thread after a delay in seconds, unless it is cancelled.
-        first_id: the number of the first checkpoint.
+        later: calls an action in this thread after a delay in seconds, unless it is cancelled.
+        first_id: id of the first checkpoint.
 
     Attributes:
         history: the last checkpoints, oldest first.
-        late: acknowledgements that came for a checkpoint that was over.
+        late: number of acknowledgements of checkpoints that were over.
     """
 
     def __init__(
@@ -182,45 +182,45 @@ class CheckpointCoordinator:
 
     @property
     def latest(self) -> CompletedCheckpoint | None:
-        """What the job would go on from; None: from its beginning."""
+        """Checkpoint that the job would be restored from; None: the job starts empty."""
         return self._kept[-1] if self._kept else None
 
     @property
     def pending(self) -> tuple[int, ...]:
-        """The checkpoints that are under way."""
+        """Pending checkpoints."""
         return tuple(self._pending)
 
     def go_on(self, completed: Iterable[CompletedCheckpoint], next_id: int) -> None:
-        """Before :meth:`start`: an earlier coordinator of the job has completed these, oldest first."""
+        """Adopt the completed checkpoints of an earlier coordinator, oldest first; call before :meth:`start`."""
         self._kept = list(completed)
         self._next_id = next_id
 
     def resized(self) -> None:
-        """The job goes on from :attr:`latest` at another parallelism: there its subtasks are others than now."""
+        """Note that the job is restored from :attr:`latest` at another parallelism, with other subtasks."""
         self._resized_after = 0 if self.latest is None else self.latest.checkpoint_id
 
     def _known(self) -> Mapping[Subtask, TaskSnapshot]:
-        """Return what subtasks of the present parallelism have sent for the last checkpoint."""
+        """Return the acknowledgements of the last checkpoint from subtasks of the present parallelism."""
         latest = self.latest
         return {} if latest is None or latest.checkpoint_id <= self._resized_after else latest.tasks
 
     # ---- when -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Take checkpoints from now on; the first after a random part of the interval."""
+        """Start periodic checkpoints; the first one after a random part of the interval."""
         self._stopped = False
         if self._policy.interval_ms:
             self._call_at_interval(self._policy.interval_ms * self._random.random())
 
     def pause(self) -> None:
-        """Begin none before :meth:`start` is called again. Requests wait."""
+        """Begin no checkpoint until :meth:`start` is called again. Requests wait."""
         self._stopped = True
         for timer in (self._interval, self._asked):
             if timer is not None:
                 timer.cancel()
 
     def stop(self) -> None:
-        """Take none any more. One that all have acknowledged is still completed."""
+        """Stop for good. A checkpoint that all tasks have acknowledged is still completed."""
         self.pause()
         self._over = True
         for pending in list(self._pending.values()):
@@ -233,7 +233,7 @@ class CheckpointCoordinator:
             ask.answer(0, CheckpointFailedError("the job has ended"))
 
     def forget(self) -> None:
-        """Release all state, at once or when what is being stored is: the job has ended and restores nothing."""
+        """Release all state, now or once a pending store ends: the job has ended and restores nothing."""
         self._forgotten = True
         self._reminders.stop()
         self.look()
@@ -248,11 +248,11 @@ class CheckpointCoordinator:
             self.look()
 
     def checkpoint(self, done: Callable[[int, BaseException | None], None]) -> None:
-        """Take a checkpoint as soon as all tasks are running, whatever pause there is to be between two.
+        """Take a checkpoint as soon as all tasks are running, whatever the minimum pause.
 
         Args:
-            done: called once, with the number of the first complete checkpoint that began after this call, or
-                with 0 and why there is none.
+            done: called once, with the id of the first completed checkpoint that began after this call, or
+                with 0 and the error.
         """
         if self._over:
             done(0, CheckpointFailedError("the job has ended"))
@@ -273,7 +273,7 @@ class CheckpointCoordinator:
         return CheckpointFailedError(why)
 
     def savepoint(self, request: SavepointRequest) -> None:
-        """Take a savepoint, as soon as no checkpoint is under way and all tasks are running."""
+        """Take a savepoint, as soon as no checkpoint is pending and all tasks are running."""
         if self._over:
             request.done("", CheckpointFailedError("the job has ended"))
             return
@@ -310,7 +310,7 @@ class CheckpointCoordinator:
         return bool(who.running) and not any(attempt in self._leaving for attempt in who.running)
 
     def look(self) -> None:
-        """Something has changed: trigger what is wanted, as soon as everything allows it."""
+        """Trigger requested checkpoints as soon as they can begin; call after every change."""
         if self._forgotten and not self._pending:
             self._kept.clear()
             self._answered.clear()
@@ -383,11 +383,11 @@ class CheckpointCoordinator:
     # ---- what tasks say -------------------------------------------------------------------------------------
 
     def acknowledge(self, attempt_id: str, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
-        """A task has done its part; too late, it was in vain; for the second time, it is nothing new."""
+        """Process an acknowledgement. A late one is discarded, a repeated one ignored."""
         self._reminders.heard_from(attempt_id, checkpoint_id)
         pending = self._pending.get(checkpoint_id)
         where = None if pending is None else pending.waits_for.pop(attempt_id, None)
-        # What is not known any more may be part of what is kept: it is left to the collection of orphans.
+        # Unknown files may be part of retained checkpoints, so they are left to the collection of orphans.
         answered = self._answered.get(checkpoint_id)
         if pending is None or where is None or answered is None:
             self.late += 1
@@ -403,31 +403,31 @@ class CheckpointCoordinator:
             self._store(pending)
 
     def decline(self, attempt_id: str, checkpoint_id: int, cause: BaseException) -> None:
-        """A task does not take part."""
+        """Process a task's refusal of a checkpoint."""
         pending = self._pending.get(checkpoint_id)
         if pending is not None and attempt_id in pending.waits_for:
             self._abort(pending, cause, counts=True)
 
     def drained(self, attempt_id: str) -> None:
-        """A task has come to the end of its input, and waits for a checkpoint."""
+        """Record that a task has reached the end of its input and waits for a checkpoint."""
         self._drained.add(attempt_id)
         self.look()
 
     def task_ended(self, attempt_id: str, *, failed: bool) -> None:
-        """A task has ended; if not by itself, what it has not acknowledged will never be complete."""
+        """Record the end of a task; if it failed, checkpoints that it has not acknowledged cannot complete."""
         self._drained.discard(attempt_id)
         self._leaving.discard(attempt_id)
         self._reminders.heard_from(attempt_id)
         ended = CheckpointFailedError("a task has ended before it was complete")
         for pending in list(self._pending.values()):
-            # A savepoint that is stored now is behind what the job goes back to.
+            # A savepoint that is being stored now is newer than the checkpoint that the job is restored from.
             vain = failed and (pending.request is not None or not pending.storing)
             if vain or attempt_id in pending.waits_for:
                 self._abort(pending, ended, counts=False)
         self.look()
 
     def restarting(self) -> None:
-        """Tasks begin anew, from :attr:`latest`: what was not complete by now must not become it."""
+        """Abort incomplete checkpoints: tasks are restarted from :attr:`latest`."""
         for pending in list(self._pending.values()):
             self._abort(pending, CheckpointFailedError("tasks have begun anew before it was stored"), counts=False)
 
@@ -451,7 +451,7 @@ class CheckpointCoordinator:
 
     def _stored(self, pending: _Pending, checkpoint: CompletedCheckpoint, problem: BaseException | None) -> None:
         if pending.id not in self._pending:
-            # Given up while it was being stored: only now can it be undone.
+            # Aborted while it was being stored: only now can it be deleted.
             if problem is None:
                 self._job.discard(checkpoint)
             else:
@@ -500,7 +500,7 @@ class CheckpointCoordinator:
         self.look()
 
     def _drop(self, pending: _Pending) -> None:
-        """Forget a checkpoint that is over: its timer would keep its snapshots until the timeout."""
+        """Remove a checkpoint that is over: its timer would keep its snapshots until the timeout."""
         del self._pending[pending.id]
         if pending.expiry is not None:
             pending.expiry.cancel()

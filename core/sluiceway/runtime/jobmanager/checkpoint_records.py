@@ -1,4 +1,4 @@
-"""What a checkpoint coordinator works with: its policy, who takes part, what was completed, and the history."""
+"""Records of a checkpoint coordinator: policy, participants, completed checkpoints, and history."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 _REASON: Final = 500
-"""Characters of the reason of a failure that metadata keep."""
+"""Longest reason of a failure in metadata, in characters."""
 
 Subtask = tuple[int, int]
 """Id of a job vertex, and the index of the subtask."""
@@ -29,17 +29,17 @@ Subtask = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPolicy:
-    """When checkpoints are taken. Times in ms.
+    """Policy of periodic checkpoints. Times in ms.
 
     Attributes:
-        interval_ms: from one to the next; 0: none by themselves.
-        timeout_ms: one that takes longer is given up.
+        interval_ms: time from one to the next; 0: no periodic checkpoints.
+        timeout_ms: a checkpoint that takes longer is aborted.
         min_pause_ms: least time between the end of one and the next.
-        max_concurrent: how many at a time.
-        tolerated_failures: how many in a row may fail before the job does.
-        retained: how many completed ones are kept.
-        aligned_ms: for how long their barriers keep their place among the records; -1: for ever. Those of
-            savepoints, and of the checkpoint that a job ends with, always do.
+        max_concurrent: largest number of pending checkpoints.
+        tolerated_failures: failures in a row that the job tolerates.
+        retained: number of completed checkpoints that are retained.
+        aligned_ms: alignment timeout, after which barriers overtake records; -1: never. Those of
+            savepoints, and of the checkpoint that a job ends with, never overtake.
     """
 
     interval_ms: int = 0
@@ -52,7 +52,7 @@ class CheckpointPolicy:
 
     @classmethod
     def of(cls, settings: Settings) -> CheckpointPolicy:
-        """That of a run."""
+        """Return the policy of a run."""
         return cls(
             settings.checkpoint_interval_ms,
             settings.checkpoint_timeout_ms,
@@ -66,7 +66,7 @@ class CheckpointPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Participants:
-    """Who takes part in a checkpoint that begins now.
+    """Participants of a checkpoint that begins now.
 
     Attributes:
         running: by attempt id, the subtasks that have to acknowledge.
@@ -81,16 +81,16 @@ class Participants:
 
 @dataclass(frozen=True, slots=True)
 class CompletedCheckpoint:
-    """A checkpoint that a job can go on from.
+    """Checkpoint that a job can be restored from.
 
     Attributes:
-        checkpoint_id: its number.
+        checkpoint_id: id of the checkpoint.
         timestamp_ms: when it was triggered.
-        tasks: what each subtask has acknowledged with, the finished ones included, in the order of the job.
-        enumerators: per uid of a source, what its enumerator's snapshot returned.
+        tasks: acknowledged snapshot of each subtask, finished ones included, in the order of the job.
+        enumerators: snapshot of the enumerator by uid of a source.
         savepoint: path or URL of its own directory, if it is a savepoint; else empty.
         stops: whether the job ends with it.
-        history: what became of those before it.
+        history: records of earlier checkpoints.
     """
 
     checkpoint_id: int
@@ -103,7 +103,7 @@ class CompletedCheckpoint:
 
     @property
     def snapshot(self) -> JobSnapshot:
-        """What the job goes on from."""
+        """Return the snapshot that the job is restored from."""
         operators = tuple(s for where in sorted(self.tasks) for s in self.tasks[where].operators)
         in_flight = (part for where in sorted(self.tasks) for part in self.tasks[where].in_flight)
         kept = tuple(part for part in in_flight if isinstance(part, InFlight))
@@ -112,12 +112,12 @@ class CompletedCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class SavepointRequest:
-    """Somebody wants a savepoint.
+    """Request for a savepoint.
 
     Attributes:
-        place: path or URL of the directory in which it gets one of its own.
+        place: path or URL of the parent directory.
         job: the job's id, for the name of that.
-        stops: whether the job is to end with it.
+        stops: whether the job is stopped with it.
         done: called once, in the job master's thread: with the savepoint's path or URL and None, or with an
             empty one and with why there is none.
         suspends: whether it is a checkpoint instead, for the job to go on from at once: it is stored where those
@@ -131,7 +131,7 @@ class SavepointRequest:
     suspends: bool = False
 
     def location(self, checkpoint_id: int, timestamp_ms: int) -> str:
-        """Path or URL of the savepoint's own directory; empty: it is a checkpoint."""
+        """Return path or URL of the savepoint's directory; empty: it is a checkpoint."""
         if self.suspends:
             return ""
         return f"{self.place.rstrip('/')}/savepoint-{self.job}-{timestamp_ms}-{checkpoint_id}"
@@ -139,16 +139,16 @@ class SavepointRequest:
 
 @dataclass(slots=True)
 class CheckpointRecord:
-    """One checkpoint in the history of a job.
+    """Entry of a checkpoint in the history of a job.
 
     Attributes:
-        checkpoint_id: its number.
+        checkpoint_id: id of the checkpoint.
         triggered_ms: when it was triggered, ms since the epoch.
-        duration_ms: how long it took, or has taken until it was given up; None: it is under way.
+        duration_ms: time until it completed or was aborted; None: it is pending.
         status: ``pending``, ``completed`` or ``failed``.
-        reason: why it was given up.
+        reason: reason of its failure.
         size: bytes of serialized state.
-        tasks: how each subtask took part; its state is not kept here.
+        tasks: participation of each subtask, without its state.
         savepoint: path or URL, if it is a savepoint; else empty.
         acknowledged_ms: from the trigger to the last acknowledgement; None: not all subtasks have acknowledged it.
     """
@@ -164,7 +164,7 @@ class CheckpointRecord:
     acknowledged_ms: int | None = None
 
     def entry(self) -> HistoryEntry:
-        """Without its subtasks, for the metadata of those that come after it."""
+        """Return the record without its subtasks, for the metadata of later checkpoints."""
         return HistoryEntry(
             checkpoint_id=self.checkpoint_id,
             status=self.status,

@@ -1,4 +1,4 @@
-"""Keeping completed checkpoints in a storage, from which they can be read when everything else is gone."""
+"""Stores of completed checkpoints in a checkpoint storage, readable without the process that wrote them."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ def checkpoint_store_of(
     recovered: Recovered | None = None,
     temporary: CheckpointStorage | None = None,
 ) -> CompletedCheckpointStore:
-    """Return where the checkpoints of one run are kept: in a directory of its own in the storage.
+    """Return the checkpoint store of one run, in its own directory in the storage.
 
-    A run that goes on under another job manager stays in its directory. Without a storage it is the ``temporary``
+    A run that is recovered by another job manager keeps its directory. Without a storage it is the ``temporary``
     one, which is the run's alone; without that, too, memory.
     """
     if storage is None and temporary is not None:
@@ -87,9 +87,9 @@ def checkpoint_store_of(
 
 
 class StorageCheckpointStore(CompletedCheckpointStore):
-    """Completes checkpoints of which the tasks have written their parts.
+    """Store that completes checkpoints whose parts the tasks have written.
 
-    Called in the job master's thread; what blocks is done beside it.
+    From the job master's thread; blocking calls run in the background.
 
     Args:
         directory: of the run.
@@ -112,7 +112,7 @@ class StorageCheckpointStore(CompletedCheckpointStore):
         self._given_up: dict[int, set[str]] = {}
 
     def adopt(self, metadata: CheckpointMetadata) -> None:
-        """One that an earlier job manager has completed."""
+        """Adopt a checkpoint that an earlier job manager has completed."""
         self._metadata[metadata.checkpoint_id] = metadata
 
     def use(self, graph: JobGraph) -> None:
@@ -120,7 +120,7 @@ class StorageCheckpointStore(CompletedCheckpointStore):
         self._graph = graph
 
     def keep(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
-        """Write the metadata, which makes it complete."""
+        """Write the metadata, which completes the checkpoint."""
 
         def done(metadata: CheckpointMetadata, problem: BaseException | None) -> None:
             if problem is None:
@@ -131,40 +131,40 @@ class StorageCheckpointStore(CompletedCheckpointStore):
         self._background.run(lambda: self._complete(checkpoint), done)
 
     def load(self, checkpoint: CompletedCheckpoint) -> JobSnapshot:
-        """What a job goes on from: keyed state is read by those who need it."""
+        """Return the snapshot of a checkpoint; keyed state is read later, by the subtasks that need it."""
         id_ = checkpoint.checkpoint_id
         operators = read_operators(self._directory.storage, self._directory.directory(id_), self._metadata[id_])
         in_flight = read_in_flight(self._directory.storage, self._directory.directory(id_), self._metadata[id_])
         return JobSnapshot(operators, checkpoint.enumerators, in_flight=in_flight)
 
     def left_behind(self, savepoints: Sequence[str]) -> None:
-        """It keeps none."""
+        """Do nothing: this store has no savepoints."""
 
     def stopped_with(self, savepoint: str) -> None:
-        """Note it beside the checkpoints, for a job that resumes from them."""
+        """Record the savepoint beside the checkpoints, for a job that resumes from them."""
         try:
             note_stop(self._directory.storage, self.path, self._graph.job_name, savepoint, self._clock.now_ms())
         except CheckpointError as error:
             log(WARNING, "jobs", f"{error}: to resume, name {savepoint} with --from", job=self._job_id)
 
     def discard(self, checkpoint: CompletedCheckpoint) -> None:
-        """Delete it, but for what others share with it."""
+        """Delete a checkpoint, except files that others share."""
         self._metadata.pop(checkpoint.checkpoint_id, None)
         self._background.run(lambda: self._directory.discard(checkpoint.checkpoint_id), _whatever)
 
     def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
-        """Delete what was written for it; what it shares with others, when a newer one is complete."""
+        """Delete what was written for it; shared files once a newer checkpoint is complete."""
         entry = snapshot.entry
         if entry is not None:
             self._given_up.setdefault(checkpoint_id, set()).update(shared_files(entry))
             self._background.run(lambda: self._delete(checkpoint_id, entry), _whatever)
 
     def ended(self) -> None:
-        """Leave nothing that no complete checkpoint refers to."""
+        """Delete all files that no complete checkpoint refers to."""
         self._background.run(lambda: self._directory.collect(_EVER, 0), _whatever)
 
     def _delete_given_up(self, checkpoint_id: int) -> None:
-        """There is a complete one: what those before it have put beside it in vain can go."""
+        """Delete files of aborted checkpoints that are older than a complete one."""
         before = [id_ for id_ in self._given_up if id_ < checkpoint_id]
         names = {name for id_ in before for name in self._given_up.pop(id_)}
         if names:
@@ -194,17 +194,17 @@ class StorageCheckpointStore(CompletedCheckpointStore):
         return write_enumerators(self._directory.storage, directory, checkpoint.enumerators)
 
     def _copied(self, where: tuple[int, int], snapshot: TaskSnapshot, checkpoint_id: int) -> TaskSnapshot:
-        """The state of a task that has finished, written once more: the checkpoint that has it will be dropped."""
+        """Copy the state of a finished task: the checkpoint that holds it will be deleted."""
         directory = self._directory.directory(checkpoint_id)
         entry = _finished(self._directory.storage, directory, where, self._written(snapshot))
         return replace(_without_times(snapshot), entry=entry, checkpoint_id=checkpoint_id)
 
     def state_of(self, snapshot: TaskSnapshot) -> list[OperatorSnapshot]:
-        """What a task has written, read when it is asked for."""
+        """Return the state that a task has written, read on access."""
         return self._written(snapshot)
 
     def _written(self, snapshot: TaskSnapshot) -> list[OperatorSnapshot]:
-        if snapshot.entry is None:  # it stands for one that had no state, and nothing was written
+        if snapshot.entry is None:  # the snapshot of a task without state, for which nothing was written
             return list(snapshot.operators)
         reader = StateReader(self._directory.storage, self._directory.directory(snapshot.checkpoint_id))
         return [reader.operator(operator) for operator in snapshot.entry.operators]
@@ -215,14 +215,14 @@ class StorageCheckpointStore(CompletedCheckpointStore):
 
 
 class TemporaryCheckpointStore(StorageCheckpointStore):
-    """Completes checkpoints in a temporary directory, for a job to go on from as long as its job master lives.
+    """Store in a temporary directory, for restores while the job master lives.
 
     State is in files there. The states of enumerators, and in one process the objects that have no serializer,
     stay with the checkpoint in memory.
     """
 
     def load(self, checkpoint: CompletedCheckpoint) -> JobSnapshot:
-        """What the job goes on from: keyed state is read by those who need it."""
+        """Return the snapshot of a checkpoint; keyed state is read later, by the subtasks that need it."""
         snapshot = super().load(checkpoint)
         objects = {(o.uid, o.subtask): o for task in checkpoint.tasks.values() for o in task.operators}
         if not objects:
@@ -232,16 +232,16 @@ class TemporaryCheckpointStore(StorageCheckpointStore):
         return replace(snapshot, operators=operators)
 
     def state_of(self, snapshot: TaskSnapshot) -> list[OperatorSnapshot]:
-        """What a task has written, with its objects."""
+        """Return the state that a task has written, with its objects."""
         objects = {o.uid: o for o in snapshot.operators}
         found = ((o, objects.get(o.uid)) for o in self._written(snapshot))
         return [o if kept is None else with_objects(o, kept) for o, kept in found]
 
     def stopped_with(self, savepoint: str) -> None:
-        """No job resumes from here."""
+        """Do nothing: no job resumes from this store."""
 
     def ended(self) -> None:
-        """Delete all."""
+        """Delete all files."""
         storage = self._directory.storage
         self._background.run(lambda: storage.delete([file.name for file in storage.files()]), _whatever)
 
@@ -250,7 +250,7 @@ class TemporaryCheckpointStore(StorageCheckpointStore):
 
 
 class SavepointCheckpointStore(CompletedCheckpointStore):
-    """Completes savepoints of which the tasks have written their parts. What blocks is done beside the loop.
+    """Store that completes savepoints whose parts the tasks have written; blocking calls run in the background.
 
     Args:
         open_storage: opens the storage at a path or URL.
@@ -259,7 +259,7 @@ class SavepointCheckpointStore(CompletedCheckpointStore):
         job_id: its id.
         clock: for time stamps.
         background: does what blocks.
-        checkpoints: where the state of tasks is that have finished; None: in memory.
+        checkpoints: store with the state of finished tasks; None: memory.
     """
 
     path = ""
@@ -287,31 +287,31 @@ class SavepointCheckpointStore(CompletedCheckpointStore):
         self._graph = graph
 
     def keep(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
-        """Write the metadata, which makes it complete."""
+        """Write the metadata, which completes the savepoint."""
         self._background.run(lambda: self._complete(checkpoint), lambda result, problem: stored(problem))
 
     def load(self, checkpoint: CompletedCheckpoint) -> JobSnapshot:
-        """Savepoints are none that a job goes on from after a failure."""
+        """Raise CheckpointError: no job is restored from a savepoint after a failure."""
         raise CheckpointError(f"{checkpoint.savepoint} is a savepoint, which begins another run")
 
     def discard(self, checkpoint: CompletedCheckpoint) -> None:
-        """Delete it: it was given up while it was being completed."""
+        """Delete a savepoint that was aborted while it was being completed."""
         self._background.run(lambda: self._delete_all(checkpoint.savepoint), _whatever)
 
     def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
-        """Delete what a task has written for one that was given up."""
+        """Delete what a task has written for an aborted savepoint."""
         entry = snapshot.entry
         if entry is not None:
             self._background.run(lambda: self._delete(snapshot.savepoint, entry), _whatever)
 
     def ended(self) -> None:
-        """What was given up has been deleted; savepoints that are complete are somebody else's."""
+        """Do nothing: aborted savepoints are deleted already, and complete ones belong to the user."""
 
     def stopped_with(self, savepoint: str) -> None:
-        """It says so itself."""
+        """Do nothing: the savepoint's own metadata say so."""
 
     def left_behind(self, savepoints: Sequence[str]) -> None:
-        """Note it in their metadata, before what they count on is aborted. One may be deleted by now."""
+        """Record it in the savepoints' metadata, before transactions that they rely on are aborted."""
         for savepoint in savepoints:
             place, directory = split_location(savepoint)
             with suppress(CheckpointError):
@@ -344,14 +344,14 @@ class SavepointCheckpointStore(CompletedCheckpointStore):
         storage.write(f"{directory}/{METADATA}", (encode_metadata(metadata),))
 
     def _state_of(self, snapshot: TaskSnapshot) -> Iterable[OperatorSnapshot]:
-        """That of a task that has finished, as the last checkpoint has it."""
+        """Return the state of a finished task from the last checkpoint."""
         if snapshot.entry is None:
             return snapshot.operators
         assert isinstance(self._checkpoints, StorageCheckpointStore)
         return self._checkpoints.state_of(snapshot)
 
     def _as_rows(self, operator: OperatorSnapshot, max_parallelism: int) -> OperatorSnapshot:
-        """With keyed state that any backend can read, though it is kept as the files of one."""
+        """Return the snapshot with keyed state as rows, which any backend can read, instead of backend files."""
         keyed = operator.keyed
         if keyed is None or keyed.native is None:
             return operator
@@ -374,7 +374,7 @@ class SavepointCheckpointStore(CompletedCheckpointStore):
 
 
 def _own_files(directory: str, entry: SubtaskEntry) -> list[str]:
-    """The files of a subtask that no other checkpoint refers to."""
+    """Return the files of a subtask that no other checkpoint refers to."""
     alone = CheckpointMetadata(
         job_name="",
         job_id="",
@@ -390,13 +390,13 @@ def _own_files(directory: str, entry: SubtaskEntry) -> list[str]:
 def _finished(
     storage: CheckpointStorage, directory: str, where: tuple[int, int], state: Iterable[OperatorSnapshot]
 ) -> SubtaskEntry:
-    """The state of a task that has finished, written once more: the checkpoint that has it will be dropped."""
+    """Copy the state of a finished task: the checkpoint that holds it will be deleted."""
     name = f"{where[0]}-{where[1]}-finished.state"
     return write_subtask(storage, directory, name, where[1], state, finished=True, canonical=True)
 
 
 def _without_times(snapshot: TaskSnapshot) -> TaskSnapshot:
-    """Of a task that had finished before: it has taken no part in this one."""
+    """Return the snapshot of an already finished task without times, as it took no part in this checkpoint."""
     return replace(snapshot, start_delay_ms=0, alignment_ms=0, flush_ms=0, sync_ms=0, async_ms=0)
 
 
@@ -437,9 +437,9 @@ def _vertex(vertex: JobVertex, subtasks: list[SubtaskEntry] | tuple[()]) -> Vert
 
 
 def _whatever(result: object, problem: BaseException | None) -> None:
-    """What could not be deleted is found by the collection of orphans."""
+    """Ignore the result: files that could not be deleted are found by the collection of orphans."""
 
 
 def directory_of(place: str | None, path: str) -> str:
-    """Return the path or URL of a job's checkpoints in a place; empty: they are in no files."""
+    """Return the path or URL of a job's checkpoint directory; empty: there are no files."""
     return f"{place.rstrip('/')}/{path}" if place and path else ""

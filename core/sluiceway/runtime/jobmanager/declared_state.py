@@ -1,4 +1,4 @@
-"""Which keyed state the steps of a job declare, found out before it runs."""
+"""Keyed state that the steps of a job declare, determined before it runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = ["Declared", "declared_states"]
 
 @dataclass(slots=True)
 class Declared:
-    """What a step declares.
+    """Declared state of a step.
 
     Attributes:
         schemas: by name of the state.
@@ -54,7 +54,7 @@ class Declared:
 def declared_states(
     graph: JobGraph, settings: Settings, services: Services, *, open_functions: bool
 ) -> dict[str, Declared]:
-    """By uid of a step with keyed state, what it declares.
+    """Return the declared state by uid of a step with keyed state.
 
     Args:
         graph: the job.
@@ -70,19 +70,19 @@ def declared_states(
             descriptors = (d for function in mine for d in visible_descriptors(function))
             schemas: dict[str, TableSchema] = {}
             for descriptor in descriptors:
-                with suppress(Exception):  # the run will say what is wrong with it
+                with suppress(Exception):  # the run reports the error
                     schemas[descriptor.name] = TableSchema.of(descriptor)
             found[node.uid] = Declared(schemas, own=True)
         else:
             found[node.uid] = _opened(graph, node, settings, services, bool(mine))
         if isinstance(node.step, WindowStep):
-            # Its trigger and function may have state of their own, and there are several ways to keep windows.
+            # Its trigger and function may have state of their own, and windows have several layouts.
             found[node.uid].lazy = partial(takes_over, node.step)
     return found
 
 
 def _is_called(function: object) -> bool:
-    """Whether code of the user's runs when the step is opened."""
+    """Return whether opening the step runs user code."""
     if isinstance(function, CheckpointedFunction):
         return True
     return isinstance(function, Function) and type(function).open is not Function.open
@@ -115,13 +115,13 @@ def _opened(graph: JobGraph, node: StreamNode, settings: Settings, services: Ser
             operator.open()
         finally:
             operator.close()
-    except Exception as error:  # whatever a user's function raises where it is not at home
+    except Exception as error:  # any exception of a user's function that runs outside its environment
         problem = f"{type(error).__name__}: {error}"
     return Declared(backend.found, not problem, own, problem)
 
 
 def _nothing() -> None:
-    """Nobody runs."""
+    """Do nothing."""
 
 
 class _Recording(StateBackend):

@@ -1,4 +1,4 @@
-"""Failover: which subtasks begin anew after a failure, and when."""
+"""Failover: choice of the subtasks to restart after a failure, and of the delay."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ __all__ = ["Failover"]
 
 
 _KINDS: Final = 100
-"""Kinds of failures whose traceback is logged, so that a log does not grow with each failure."""
+"""Number of kinds of failures whose traceback is logged, which bounds the log."""
 
 KEPT: Final = 16
-"""Failures that are remembered, the last ones."""
+"""Number of failures in the history."""
 
 _HOPELESS: Final = (SuppressRestartsError, ConfigurationError, GraphError, PluginError, ImportError)
-"""What would go wrong again however often a step is opened."""
+"""Errors that repeat however often a step is opened."""
 
 
 class Failover:
     """Restarts the region of a subtask that has failed: all subtasks that records flow between.
 
-    First the rest of the region is cancelled; when all of it has ended and the delay has passed, it begins anew
-    as a whole, since what was under way between its subtasks is lost. A failure of a region that is being
+    First the rest of the region is cancelled; once all of it has ended and the delay has passed, it is restarted
+    as a whole, since in-flight records between its subtasks are lost. A failure of a region that is being
     restarted already belongs to the failure before it. All calls in the job master's thread.
 
     Attributes:
-        history: what has gone wrong, oldest first; of many, the last ones.
-        restarts: how often a region was restarted, or is about to be.
+        history: last failures, oldest first.
+        restarts: number of restarts of regions, including pending ones.
         regions: the regions of the job.
-        given_up: why there is no restart after the last failure, where that is to be told; else empty.
+        given_up: reason to report for not restarting after the last failure; else empty.
 
     Args:
         executions: the job.
-        strategy: whether, and after which delay.
+        strategy: decides on restarts and their delay.
         clock: for time stamps.
         cancel: cancels a subtask that has not ended.
-        restart: begins a region anew; all of it has ended.
-        later: has something called in this thread after a delay in seconds.
-        worker_of: on which worker a subtask runs, or did.
-        completed: how many checkpoints the job has completed.
-        on_failure: told of each failure, with the subtasks that are restarted because of it.
+        restart: restarts a region whose subtasks have all ended.
+        later: calls an action in this thread after a delay in seconds.
+        worker_of: returns the worker on which a subtask runs, or ran.
+        completed: returns the number of completed checkpoints.
+        on_failure: notified of each failure, with the subtasks that it restarts.
         job: id of the job, for the log.
     """
 
@@ -90,12 +90,12 @@ class Failover:
         self._timers: dict[tuple[ExecutionVertex, ...], Scheduled] = {}
 
     def use(self, executions: ExecutionGraph) -> None:
-        """Watch the job at another parallelism from now on; nothing is being restarted."""
+        """Use the job at another parallelism from now on; no restart is pending."""
         self.regions = pipelined_regions(executions)
         self._region_of = {v: region for region in self.regions for v in region}
 
     def note(self, vertex: ExecutionVertex | None, cause: BaseException) -> None:
-        """Remember a failure after which all begins anew without this strategy: the job is being rescaled."""
+        """Record a failure after which all subtasks restart without this strategy: the job is being rescaled."""
         if vertex is None:
             now_ms, restarted = self._clock.now_ms(), len(self._region_of)
             self.history.append(JobFailure(now_ms, "", None, None, "", cause, restarted, 0))
@@ -104,15 +104,15 @@ class Failover:
 
     @property
     def restarting(self) -> bool:
-        """Whether any region is on its way from failure to restart."""
+        """True while a region waits for its restart."""
         return bool(self._due)
 
     def restarts_region_of(self, vertex: ExecutionVertex) -> bool:
-        """Whether the region of a subtask is on its way from failure to restart."""
+        """Return whether the region of a subtask waits for its restart."""
         return self._region_of[vertex] in self._due
 
     def failed(self, vertex: ExecutionVertex, cause: BaseException) -> bool:
-        """A subtask has failed; whether its region will be restarted."""
+        """Handle the failure of a subtask; return whether its region will be restarted."""
         region = self._region_of[vertex]
         if region in self._due:
             self.ended(vertex)
@@ -131,13 +131,13 @@ class Failover:
         return True
 
     def failed_everywhere(self, cause: BaseException) -> bool:
-        """The job has failed as a whole; whether all that has not finished will be restarted."""
+        """Handle a failure of the whole job; return whether all unfinished subtasks will be restarted."""
         return self._again(
             {r for v, r in self._region_of.items() if not v.state.ended and r not in self._due}, cause
         )
 
     def not_begun(self, region: tuple[ExecutionVertex, ...], cause: BaseException) -> bool:
-        """A region that was to begin anew cannot; whether that will be tried again."""
+        """Handle a failed restart of a region; return whether it will be tried again."""
         return self._again({region}, cause)
 
     def _again(self, regions: set[tuple[ExecutionVertex, ...]], cause: BaseException) -> bool:
@@ -160,9 +160,9 @@ class Failover:
         return True
 
     def _delay_ms(self, now_ms: int, cause: BaseException) -> int | None:
-        """After how long to begin anew; None: not at all, and the cause has a note that says why."""
+        """Return the delay of the restart; None: no restart, and the cause has a note with the reason."""
         if isinstance(cause, _HOPELESS):
-            return None  # the message says what to change
+            return None  # the error tells the user what to change
         limit = self._strategy.same_record_limit
         if limit is not None and self._repeated.count(cause, self._completed()) >= limit:
             times = "once" if limit == 1 else f"{limit} times"
@@ -179,7 +179,7 @@ class Failover:
         return delay_ms
 
     def failed_otherwise(self, cause: BaseException) -> None:
-        """The job fails with something that no subtask has done, or that no subtask may get over."""
+        """Record a failure of the job that no subtask has caused, or that no restart may follow."""
         if not any(known.cause is cause for known in self.history):
             self._note(JobFailure(self._clock.now_ms(), "", None, None, "", cause, 0, None), ())
 
@@ -207,22 +207,24 @@ class Failover:
             )
 
     def _details(self, cause: BaseException) -> str:
-        """The traceback at the first failure of a kind, and what can be done; empty at the next ones."""
+        """Return the traceback at the first failure of a kind, with a hint; empty at later ones."""
         kind = kind_of(cause)
-        if not kind[1] or kind in self._told or len(self._told) >= _KINDS:  # no step's: its message says it all
+        if (
+            not kind[1] or kind in self._told or len(self._told) >= _KINDS
+        ):  # not raised by a step
             return ""
         self._told.add(kind)
         hint = f"\n{SKIP_HINT}" if record_of(cause) is not None else ""
         return f"\n{users_traceback(cause)}{hint}"
 
     def ended(self, vertex: ExecutionVertex) -> None:
-        """A subtask has ended: if it was the last one of a failed region, restart the region when it is time."""
+        """Handle the end of a subtask: after the last one of a failed region, restart it once the delay is over."""
         region = self._region_of[vertex]
         due = self._due.get(region)
         if due is not None and all(each.state.ended for each in region):
             before = self._timers.get(region)
             if before is not None:
-                before.cancel()  # else it would cut short the delay of the failure after this one
+                before.cancel()  # else it would shorten the delay of the next failure
             due_s = max(0.0, due - self._clock.monotonic())
             self._timers[region] = self._later(lambda: self._begin_anew(region), due_s)
 

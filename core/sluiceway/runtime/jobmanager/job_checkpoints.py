@@ -1,4 +1,4 @@
-"""The checkpoints of a job: what the coordinator needs to know of it, and how it reaches its tasks."""
+"""Checkpoints of a job: connection of the coordinator to the execution graph and to the tasks."""
 
 from __future__ import annotations
 
@@ -40,41 +40,41 @@ __all__ = ["CompletedCheckpointStore", "JobCheckpoints", "MemoryCheckpointStore"
 
 
 class CompletedCheckpointStore(Protocol):
-    """Where completed checkpoints are kept. Calls return at once.
+    """Store of completed checkpoints. Calls return at once.
 
     Attributes:
-        path: where tasks have to write what they keep, relative to the location of the checkpoints.
+        path: directory for the tasks' files, relative to the location of the checkpoints.
     """
 
     path: str
 
     def use(self, graph: JobGraph) -> None:
-        """Keep those of the job at another parallelism from now on. None is being kept."""
+        """Store checkpoints of the job at another parallelism from now on; no store is pending."""
 
     def keep(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
-        """Keep one; calls ``stored`` in the job master's thread, with None or with why that was not possible."""
+        """Store one; ``stored`` is called in the job master's thread, with None or the error."""
 
     def load(self, checkpoint: CompletedCheckpoint) -> JobSnapshot:
-        """What the job goes on from, of one that is kept."""
+        """Return the snapshot of a stored checkpoint."""
 
     def discard(self, checkpoint: CompletedCheckpoint) -> None:
-        """Forget one that was kept."""
+        """Delete a stored checkpoint."""
 
     def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
-        """Forget what a task has done for one that will not be complete."""
+        """Delete what a task has written for a checkpoint that was aborted."""
 
     def left_behind(self, savepoints: Sequence[str]) -> None:
-        """The job begins anew from before these savepoints. Returns when that is noted in them."""
+        """Record in these savepoints that the job is restored from before them. Blocks until that is written."""
 
     def stopped_with(self, savepoint: str) -> None:
-        """Note the savepoint that the job is stopped with. Returns when that is noted."""
+        """Record the savepoint that the job is stopped with. Blocks until that is written."""
 
     def ended(self) -> None:
-        """The job has ended: nothing more will be complete."""
+        """Handle the end of the job: no checkpoint will complete any more."""
 
 
 class MemoryCheckpointStore(CompletedCheckpointStore):
-    """Keeps checkpoints where they are: in the memory of the job master, as long as that lives.
+    """Store in the memory of the job master, as long as that lives.
 
     For workers that share no file system with the job manager, and for jobs that take none.
     """
@@ -109,29 +109,29 @@ class MemoryCheckpointStore(CompletedCheckpointStore):
 
 
 class JobCheckpoints:
-    """Takes the checkpoints of a job, and knows what it goes on from. Job master's thread.
+    """Checkpoints of a job, and the snapshot for its restores. From the job master's thread.
 
     Args:
         executions: the job.
         settings: the options of the run.
-        send: sends a message to the tasks that it is about.
-        post: has something called in this thread after a delay in seconds.
+        send: sends a message to its tasks.
+        post: calls an action in this thread after a delay in seconds.
         job: its id.
-        epoch: of its job master.
+        epoch: epoch of its job master.
         clock: for time stamps and durations.
-        listener: told of checkpoints.
+        listener: notified of checkpoints.
         sources: the enumerators' coordinators, by id of the job vertex.
-        restored: what the job begins with; None: from the beginning.
-        keeper: where completed checkpoints are kept.
-        savepoints: where completed savepoints are kept: where those who asked for them want them.
-        seed: for the time of the first one.
+        restored: snapshot that the job starts from; None: it starts empty.
+        keeper: store of completed checkpoints.
+        savepoints: store of completed savepoints, in the places that requests name.
+        seed: seed for the time of the first checkpoint.
         fail: called when too many have failed.
-        events: told of checkpoints that have ended.
+        events: notified of checkpoints that have ended.
 
     Attributes:
-        completions: how many checkpoints have completed, without savepoints.
+        completions: number of completed checkpoints, without savepoints.
         ended_with: path or URL of the savepoint that the job ends with; empty: there is none.
-        figures: how many there were, and what the last one was like. To be read from any thread.
+        figures: counts, and figures of the last checkpoint. Readable from any thread.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class JobCheckpoints:
         self.coordinator = CheckpointCoordinator(CheckpointPolicy.of(settings), clock, Random(seed), self, post)
 
     def snapshot(self) -> JobSnapshot | None:
-        """What a subtask that begins now goes on from; None: it begins at the beginning.
+        """Return the snapshot for a subtask that starts now; None: it starts empty.
 
         Raises:
             CheckpointError: the last checkpoint cannot be read.
@@ -199,7 +199,7 @@ class JobCheckpoints:
             self.coordinator.savepoint(request)
 
     def suspend(self, done: Callable[[int, BaseException | None], None]) -> None:
-        """Take a checkpoint with which all tasks end; ``done`` is given its number, or 0 and why there is none."""
+        """Take a checkpoint with which all tasks end; ``done`` is called with its id, or with 0 and the error."""
 
         def answer(location: str, problem: BaseException | None) -> None:
             latest = self.coordinator.latest
@@ -208,7 +208,7 @@ class JobCheckpoints:
         self.coordinator.savepoint(SavepointRequest("", self._job, False, answer, suspends=True))
 
     def use(self, executions: ExecutionGraph) -> None:
-        """Take those of the job at another parallelism from now on; all tasks have ended."""
+        """Use the job at another parallelism from now on; all tasks have ended."""
         self._executions = executions
         self.keeper.use(executions.job_graph)
         if self._savepoints is not None:
@@ -216,7 +216,7 @@ class JobCheckpoints:
         self.coordinator.resized()
 
     def checkpoint(self, done: Callable[[int, BaseException | None], None]) -> None:
-        """Take a checkpoint now; ``done`` is given its number, or 0 and why there is none."""
+        """Take a checkpoint now; ``done`` is called with its id, or with 0 and the error."""
         if self._interval_ms:
             self.coordinator.checkpoint(done)
         else:
@@ -228,7 +228,7 @@ class JobCheckpoints:
             )
 
     def changed(self, vertex: ExecutionVertex) -> None:
-        """A subtask has changed its state."""
+        """Handle a change of a subtask's state."""
         state = vertex.state
         if state.ended:
             failed = state is not ExecutionState.FINISHED
@@ -239,7 +239,7 @@ class JobCheckpoints:
     # ---- what the coordinator asks --------------------------------------------------------------------------
 
     def participants(self) -> Participants | None:
-        """All subtasks that run, if the others have finished."""
+        """Return all running subtasks, if the others have finished."""
         running: dict[str, Subtask] = {}
         first: list[str] = []
         finished: list[Subtask] = []
@@ -264,7 +264,7 @@ class JobCheckpoints:
         ]
 
     def empty_final_snapshot(self, where: Subtask) -> TaskSnapshot | None:
-        """What stands for a subtask that has finished and is in no checkpoint; None: it has had state."""
+        """Snapshot recorded for a finished subtask that is in no checkpoint; None if it held state."""
         vertex = self._executions.job_graph.vertex(where[0])
         if any(_keeps_state(node.step) for node in vertex.nodes):
             return None
@@ -272,34 +272,34 @@ class JobCheckpoints:
         return TaskSnapshot(tuple(replace(operator, drained=True) for operator in done), drained=True)
 
     def enumerators(self, checkpoint_id: int) -> dict[str, Any]:
-        """What they have not handed out."""
+        """Return the snapshots of the enumerators: what they have not assigned."""
         graph = self._executions.job_graph
         return {graph.vertex(id_).uid: c.checkpoint(checkpoint_id) for id_, c in self._sources.items()}
 
     def trigger(self, attempt_id: str, barrier: CheckpointBarrier) -> None:
-        """Begin a checkpoint in a task."""
+        """Trigger a checkpoint in a task."""
         self._send(TriggerCheckpoint(self._job, self._epoch, attempt_id, barrier))
 
     def store(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
-        """Keep it."""
+        """Store a checkpoint."""
         self._keeper_of(checkpoint).keep(checkpoint, stored)
 
     def discard(self, checkpoint: CompletedCheckpoint) -> None:
-        """Forget it."""
+        """Delete a checkpoint."""
         self._keeper_of(checkpoint).discard(checkpoint)
 
     def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
-        """Forget what a task has sent in vain."""
+        """Delete what a task has sent in vain."""
         self._keeper_of(snapshot).discard_part(checkpoint_id, snapshot)
 
     def _keeper_of(self, what: CompletedCheckpoint | TaskSnapshot) -> CompletedCheckpointStore:
         return self._savepoints if what.savepoint and self._savepoints is not None else self.keeper
 
     def completed(self, checkpoint: CompletedCheckpoint, record: CheckpointRecord) -> None:
-        """From now on the job goes on from it, or ends with it; of another savepoint tasks need not know."""
+        """Use the checkpoint for restores, or end with it; tasks are not notified of other savepoints."""
         if checkpoint.stops:
             self.ended_with = checkpoint.savepoint
-            # Before sinks commit with it: a job that resumes must not go back behind their output.
+            # Before sinks commit with it: a job that resumes must not restart from before their output.
             self.keeper.stopped_with(checkpoint.savepoint)
         elif checkpoint.savepoint:
             self._since.append(checkpoint.savepoint)
@@ -323,14 +323,14 @@ class JobCheckpoints:
         self._listener.checkpoint_completed(job_name, checkpoint.checkpoint_id, duration_ms, record.size)
 
     def restarting(self) -> None:
-        """Tasks begin anew, from before any savepoint that was taken since the last checkpoint."""
+        """Restart tasks from before any savepoint that was taken since the last checkpoint."""
         self.coordinator.restarting()
         if self._since and self._savepoints is not None:
             self._savepoints.left_behind(self._since)
             self._since.clear()
 
     def aborted(self, checkpoint_id: int, cause: BaseException, failures: int) -> None:
-        """Tell everybody; log a failure that is tolerated, of which nothing else tells."""
+        """Notify all tasks; log a tolerated failure, which is reported nowhere else."""
         if 0 < failures <= self._tolerated:
             text = (
                 f"checkpoint {checkpoint_id} has failed: {describe(cause)}; the job goes on without it:"
@@ -350,13 +350,13 @@ class JobCheckpoints:
         self._send(kind(self._job, self._epoch, attempt_ids, checkpoint_id))
 
     def ended(self) -> None:
-        """The job has ended: release the state that it would have been restored from."""
+        """Release the state for restores: the job has ended."""
         self.coordinator.forget()
         self._restored = self._loaded = None
         self.keeper.ended()
 
     def fail(self, cause: BaseException) -> None:
-        """Tell the job."""
+        """Fail the job."""
         self._fail(cause)
 
     def _running(self) -> list[str]:
@@ -364,6 +364,6 @@ class JobCheckpoints:
 
 
 def _keeps_state(step: Step) -> bool:
-    """Whether it has state at its end. A reader has none, since all is read, nor a sink: all is committed."""
+    """Return whether a step has state at its end. Readers have none, as all is read; sinks have committed."""
     functions = any(isinstance(f, CheckpointedFunction) for f in step.functions)
     return functions or (step.stateful and not isinstance(step, SourceStep))

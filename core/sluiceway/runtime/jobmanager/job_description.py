@@ -1,4 +1,4 @@
-"""Descriptions of jobs and their checkpoints, as clients are sent them."""
+"""Descriptions of jobs and their checkpoints, as sent to clients."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def describe_job(
     executions: ExecutionGraph | None,
     rescales: Iterable[RescaleInfo] = (),
 ) -> JobDescription:
-    """Return the description of a job. From any thread; ``executions`` is None before the job begins."""
+    """Return the description of a job. From any thread; ``executions`` is None before the start."""
     return JobDescription(
         vertices=[
             VertexInfo(
@@ -104,7 +104,7 @@ def _text(value: object) -> str:
 
 
 def checkpoint_infos(graph: JobGraph, history: Iterable[CheckpointRecord]) -> list[CheckpointInfo]:
-    """Return what clients are sent of checkpoints, in the order of ``history``."""
+    """Return the infos of checkpoints for clients, in the order of ``history``."""
     names = {vertex.id: vertex.name for vertex in graph.vertices}
     return [_checkpoint(names, record) for record in history]
 
@@ -146,7 +146,7 @@ def told_error(error: BaseException) -> str:
 
 
 def failure_info(failure: JobFailure) -> FailureInfo:
-    """Return what clients are sent of a failure."""
+    """Return the info of a failure for clients."""
     return FailureInfo(
         failure.at_ms,
         failure.task,
@@ -161,6 +161,6 @@ def failure_info(failure: JobFailure) -> FailureInfo:
 
 
 def _traceback(error: BaseException) -> str:
-    """The traceback where it was raised: in a worker, if it was one."""
+    """Return the traceback at the place of origin, which may be in a worker."""
     remote = getattr(error.__cause__, "remote_traceback", None)
     return remote if isinstance(remote, str) else format_error(error)

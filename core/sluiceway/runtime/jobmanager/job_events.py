@@ -1,4 +1,4 @@
-"""Events of a job for those who listen: checkpoints that have ended, and restarts that are over."""
+"""Events of a job for listeners: checkpoints that have ended, and completed restarts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["JobEventListener", "JobEvents"]
 
 
 class JobEventListener(Protocol):
-    """Takes the events of a job, in the job master's thread. Must not raise and must not block."""
+    """Listener to the events of a job, in the job master's thread. Must not raise and must not block."""
 
     def checkpoint_ended(self, checkpoint: CheckpointInfo) -> None:
-        """Take a checkpoint or savepoint that was completed or has failed."""
+        """Handle a checkpoint or savepoint that was completed or has failed."""
 
     def restart_ended(self, restart: RestartInfo) -> None:
-        """Take a restart, once its subtasks run again or never will."""
+        """Handle a restart, once its subtasks run again or never will."""
 
 
 class _Restart:
@@ -32,7 +32,7 @@ class _Restart:
 
 
 class JobEvents:
-    """Puts together what listeners are told. Without a listener it keeps nothing. Job master's thread.
+    """Builder of events for the listeners. Without a listener it keeps nothing. From the job master's thread.
 
     Args:
         graph: the job.
@@ -46,18 +46,18 @@ class JobEvents:
         self._restarts: list[_Restart] = []
 
     def listen(self, listener: JobEventListener) -> None:
-        """Tell a listener of what happens from now on."""
+        """Register a listener."""
         self._listeners.append(listener)
 
     def checkpoint_ended(self, record: CheckpointRecord) -> None:
-        """A checkpoint was completed or has failed."""
+        """Notify listeners of a checkpoint that was completed or has failed."""
         if self._listeners:
             for checkpoint in checkpoint_infos(self._graph, [record]):
                 for listener in self._listeners:
                     listener.checkpoint_ended(checkpoint)
 
     def failed(self, failure: JobFailure, restarted: Iterable[ExecutionVertex]) -> None:
-        """Something has failed, and because of that some subtasks will be restarted."""
+        """Record a failure, and the subtasks that are restarted because of it."""
         if not self._listeners:
             return
         restart = _Restart(failure, {(v.job_vertex.id, v.subtask): v.current.attempt for v in restarted})
@@ -69,7 +69,7 @@ class JobEvents:
             self._tell(restart, "given up")
 
     def state_changed(self, execution: Execution, state: ExecutionState) -> None:
-        """An attempt of a subtask has another state."""
+        """Record a state change of an attempt."""
         if not self._restarts or state not in (ExecutionState.RUNNING, ExecutionState.FINISHED):
             return
         where = execution.vertex_id, execution.subtask
@@ -81,7 +81,7 @@ class JobEvents:
                     self._over(restart, "running")
 
     def ended(self) -> None:
-        """The job has ended."""
+        """Handle the end of the job."""
         for restart in list(self._restarts):
             self._over(restart, "ended")
 

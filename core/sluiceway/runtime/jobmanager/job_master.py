@@ -1,4 +1,4 @@
-"""The job master: owns a job's execution graph, deploys it, watches it, and ends it."""
+"""Job master: owns a job's execution graph, deploys it, monitors it, and ends it."""
 
 from __future__ import annotations
 
@@ -62,35 +62,35 @@ from sluiceway.transport.carrier import LinkLostError
 __all__ = ["JobMaster"]
 
 _REASON_S: Final = 0.5
-"""How long after a link has broken the loss of a worker may become known that explains it."""
+"""Seconds after a broken link in which the loss of a worker may still become known as its cause."""
 
 
 class JobMaster(Handlers):
-    """Runs one job. All calls in one thread, the job master's.
+    """Master of one job. All calls in one thread, the job master's.
 
     Attributes:
-        events: tells listeners of checkpoints and restarts.
+        events: events of checkpoints and restarts.
 
     Args:
-        graph: what to run.
+        graph: the job.
         settings: the options of the run.
-        send: sends a message to the worker of a name; lost where that is gone.
-        post: has something called in this thread after a delay in seconds; from any thread.
+        send: sends a message to a worker by name; dropped if the worker is gone.
+        post: calls an action in this thread after a delay in seconds; from any thread.
         clock: for time stamps of states.
-        listener: told about state changes.
-        slots: where subtasks may run.
-        seed: for partitioners that draw lots.
-        restored: what to go on from; None: from the beginning.
-        keeper: where its checkpoints are kept; None: in memory.
-        savepoints: where its savepoints are kept; None: it takes none.
-        job: its id, where there is more than one job; it makes the names of channels unique.
-        epoch: of this leader of the job; what tasks say to another one is not for it.
-        before_deploying: called with the name of each worker before that is sent deployments.
-        kill: kills a worker, for a reason, that has not cancelled a task within the limit; None: none can be.
-        on_slots_wanted: told when something that is to begin anew finds no slots, and when others may find some.
-        on_ended: told when the job has ended.
-        make_room: has so many more slots be there, now or soon, or raises NoResourceAvailableError.
-        on_resized: told the graph of the job at another parallelism, once it goes on with that.
+        listener: notified of state changes.
+        slots: slots of the job.
+        seed: seed of random partitioners.
+        restored: snapshot to restore; None: the job starts empty.
+        keeper: store of its checkpoints; None: memory.
+        savepoints: store of its savepoints; None: it takes none.
+        job: its id; it makes the names of channels unique among jobs.
+        epoch: epoch of this leader of the job; messages of tasks to another one are ignored.
+        before_deploying: called with the name of each worker before deployments are sent to it.
+        kill: kills a worker that has not cancelled a task within the limit, with the reason; None: not possible.
+        on_slots_wanted: called when a restart lacks slots, and when slots may be free for others.
+        on_ended: called when the job has ended.
+        make_room: provides a number of further slots, now or soon, or raises NoResourceAvailableError.
+        on_resized: called with the graph at another parallelism, once the job uses it.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class JobMaster(Handlers):
         self._before_deploying = before_deploying
         self._kill = kill
         self._name = job or graph.job_name
-        self._cancelling: dict[str, Scheduled] = {}  # by attempt, what happens if it does not end
+        self._cancelling: dict[str, Scheduled] = {}  # by attempt, the timer that acts if it does not end
         self._clock = clock
         self._listener = listener
         self.slots = SlotSharing(graph, slots)
@@ -165,7 +165,7 @@ class JobMaster(Handlers):
             events=self.events,
         )
         self._waiting_for_slots: list[tuple[ExecutionVertex, ...]] = []
-        self._broken: dict[str, tuple[ExecutionVertex, BaseException]] = {}  # by attempt: a link of it has
+        self._broken: dict[str, tuple[ExecutionVertex, BaseException]] = {}  # attempts with a broken link
         self._failover = Failover(
             self.executions,
             restart_strategy(settings.restart, Random(f"{seed}/{job}")),
@@ -182,21 +182,21 @@ class JobMaster(Handlers):
 
     @property
     def failures(self) -> tuple[JobFailure, ...]:
-        """What has gone wrong so far, oldest first."""
+        """Return the failures so far, oldest first."""
         return tuple(self._failover.history)
 
     @property
     def rescales(self) -> tuple[RescaleInfo, ...]:
-        """The last changes of the parallelism, oldest first, with the one that is under way."""
+        """Return the last rescales, oldest first, including a running one."""
         return tuple(self._rescaler.history)
 
     @property
     def restarts(self) -> int:
-        """How often a part of the job was begun anew, or is about to be."""
+        """Number of restarts of parts of the job, including pending ones."""
         return self._failover.restarts
 
     def send(self, message: TaskMessage | TasksMessage) -> None:
-        """Send a message to the task that it is about, or to each worker about those that run there."""
+        """Send a message to its task, or to each worker that runs some of its tasks."""
         if isinstance(message, TaskMessage):
             self._send(self.place_of(message.attempt) or "", message)
             return
@@ -207,7 +207,7 @@ class JobMaster(Handlers):
             self._send(worker, msgspec.structs.replace(message, attempts=some))
 
     def start(self) -> None:
-        """Start the sources' enumerators, allocate slots and deploy what the strategy says."""
+        """Start the sources' enumerators, allocate slots and deploy the job."""
         if self.status is not JobStatus.CREATED:
             return
         self._set_status(JobStatus.RUNNING)
@@ -218,25 +218,25 @@ class JobMaster(Handlers):
         self._guard(self.checkpoints.coordinator.start)
 
     def cancel(self) -> None:
-        """End the job without finishing it."""
+        """Cancel the job."""
         if self.status in (JobStatus.CREATED, JobStatus.RUNNING):
             self._set_status(JobStatus.CANCELLING)
             self._cancel_tasks()
 
     def stop(self) -> None:
-        """End the sources where they are, and let the job finish what was read."""
+        """End the sources at their current positions, and let the job finish."""
         self._stopping = True
         for vertex in self.executions.subtasks():
             if vertex.state is ExecutionState.RUNNING:
                 self._stop_source(vertex.job_vertex.id, vertex.current.attempt_id)
 
     def savepoint(self, place: str, stops: bool, done: Callable[[str, BaseException | None], None]) -> None:
-        """Take a savepoint in a place, as :class:`~.checkpoints.SavepointRequest` tells; perhaps end with it."""
+        """Take a savepoint in a place, and stop with it if ``stops``; see :class:`.SavepointRequest`."""
         name = re.sub(r"[^\w.-]+", "-", self._name).strip(".-") or "job"
         self.checkpoints.savepoint(SavepointRequest(place, name, stops, done))
 
     def checkpoint(self, done: Callable[[int, BaseException | None], None]) -> None:
-        """Take a checkpoint now; ``done`` is given its number, or 0 and why there is none."""
+        """Take a checkpoint now; ``done`` is called with its id, or with 0 and the error."""
         self.checkpoints.checkpoint(done)
 
     def rescale(
@@ -246,11 +246,11 @@ class JobMaster(Handlers):
         done: Callable[[RescaleInfo | None, BaseException | None], None],
         accepted: Callable[[RescaleInfo], None] | None = None,
     ) -> None:
-        """Go on at another parallelism, as :meth:`.Rescaler.begin` tells."""
+        """Continue at another parallelism; see :meth:`.Rescaler.begin`."""
         self._rescaler.begin(parallelism, steps, done, accepted)
 
     def give_up_rescale(self, why: BaseException) -> bool:
-        """Give up a rescale that waits for slots; whether there was one, and nothing else waits for some."""
+        """Cancel a rescale that waits for slots; return whether there was one, and no restart waits for slots."""
         return self._rescaler.failed_to_wait(why) and not self._waiting_for_slots
 
     def _stop_source(self, vertex_id: int, attempt_id: str) -> None:
@@ -258,12 +258,12 @@ class JobMaster(Handlers):
             self.send(StopSource(self._name, self._epoch, attempt_id))
 
     def fail(self, cause: BaseException) -> None:
-        """End the job with a failure, whatever the restart strategy says."""
+        """Fail the job, whatever its restart strategy."""
         if self.status in (JobStatus.CREATED, JobStatus.RUNNING):
             self._fail(cause)
 
     def _fail_over(self, cause: BaseException) -> None:
-        """Begin all anew, if the restart strategy says so."""
+        """Restart the whole job, if the restart strategy allows it."""
         if self.status is JobStatus.RUNNING and not self._failover.failed_everywhere(cause):
             self._fail(cause)
         self._forget_broken()
@@ -295,9 +295,10 @@ class JobMaster(Handlers):
             self.checkpoints.changed(vertex)
         if state is ExecutionState.FAILED and cause is not None:
             if self.status is JobStatus.CANCELLING and (lost or isinstance(cause, LinkLostError)):
-                self._check_end()  # it was to end, and has
+                self._check_end()  # its end was requested
             elif isinstance(cause, LinkLostError) and self._wants_reason(vertex):
-                # Most often a worker at the other end was lost, which is the reason to be told of: soon.
+                # Most often a worker at the other end was lost; that will be known soon, and is the cause to
+                # report.
                 self._broken[attempt_id] = vertex, cause
                 self._post(lambda: self._told_of_link(attempt_id), _REASON_S)
             else:
@@ -333,7 +334,7 @@ class JobMaster(Handlers):
                 self._failed(vertex, cause)
 
     def _forget_broken(self) -> None:
-        """Broken links need no explanation any more where all begins anew, for whichever reason."""
+        """Drop broken links: after a restart of everything they need no explanation."""
         for attempt_id, (vertex, _) in list(self._broken.items()):
             if self._failover.restarts_region_of(vertex):
                 del self._broken[attempt_id]
@@ -368,14 +369,14 @@ class JobMaster(Handlers):
             self.checkpoints.coordinator.drained(message.attempt)
 
     def place_of(self, attempt_id: str) -> str | None:
-        """The worker on which an attempt runs, or None for one that is not known."""
+        """Return the worker on which an attempt runs, or None if it is not known."""
         execution = self.executions.execution(attempt_id)
         return None if execution is None else self._places.get((execution.vertex_id, execution.subtask))
 
     def worker_lost(self, worker: str, cause: BaseException) -> None:
-        """A worker is gone, and with it all that ran there."""
+        """Handle the loss of a worker and of all subtasks on it."""
         if isinstance(self.failure, LinkLostError) and not self.status.ended:
-            # A neighbour has told that their link broke before anybody knew why it did.
+            # A neighbour has reported the broken link before the loss was known.
             self.failure = cause
             if self._failover.given_up:
                 add_note(cause, self._failover.given_up)
@@ -406,7 +407,7 @@ class JobMaster(Handlers):
     # ---- deployment -----------------------------------------------------------------------------------------
 
     def _allocate(self) -> None:
-        """Find a place for every subtask before the first is deployed: each is told where its peers are."""
+        """Allocate a slot for every subtask before the first is deployed: each needs the places of its peers."""
         self._give_slots(self.executions.subtasks())
 
     def _give_slots(self, subtasks: Iterable[ExecutionVertex]) -> None:
@@ -421,20 +422,20 @@ class JobMaster(Handlers):
         return bool(self._waiting_for_slots) or self._rescaler.waits_for_slots
 
     def slots_came(self) -> None:
-        """There are more slots than there were: what waits for some may find them now."""
+        """Retry restarts and rescales that lack slots."""
         self._rescaler.slots_came()
         waiting, self._waiting_for_slots = self._waiting_for_slots, []
         for region in waiting:
             self._restart(region, asked=True)
 
     def _restart(self, region: tuple[ExecutionVertex, ...], asked: bool = False) -> None:
-        """Begin a region anew, as soon as there are slots for it."""
+        """Restart a region, as soon as it has slots."""
         if self.status is not JobStatus.RUNNING:
             self._check_end()
             return
         try:
             self.checkpoints.snapshot()
-        except CheckpointError as error:  # the storage may be there again later
+        except CheckpointError as error:  # the storage may be available again later
             if not self._failover.not_begun(region, error):
                 self._fail(error)
             return
@@ -456,7 +457,7 @@ class JobMaster(Handlers):
     def _deploy(self, vertices: Sequence[ExecutionVertex]) -> None:
         by_worker: dict[str, list[TaskDeployment]] = {}
         if vertices:
-            self.checkpoints.snapshot()  # if it cannot be read nothing is on its way yet
+            self.checkpoints.snapshot()  # if it cannot be read, nothing has been deployed yet
         for vertex in vertices:
             execution = vertex.current
             now = self._clock.now_ms()
@@ -470,7 +471,7 @@ class JobMaster(Handlers):
             self._send(worker, DeployTasks(self._name, self._epoch, attempts, Payload(some)))
 
     def _combined(self, edge: JobEdge) -> WindowStep | None:
-        # Imported here: it needs the operators of windows, and many jobs have neither these nor edges.
+        # Imported here: it needs the window operators, and many jobs have neither these nor edges.
         from sluiceway.operators.combining import combined_step
 
         return combined_step(edge.edge.partitioner, self.graph.vertex(edge.target).head, self._settings)
@@ -551,7 +552,7 @@ class JobMaster(Handlers):
     # ---- sources --------------------------------------------------------------------------------------------
 
     def _make_sources(self, restored: JobSnapshot | None) -> dict[int, SourceCoordinator]:
-        """Make the coordinators of all sources, not started. Returns them by id of their vertex."""
+        """Create the coordinators of all sources, without starting them, by id of their vertex."""
         for vertex in self.graph.vertices:
             if isinstance(vertex.head.step, SourceStep):
                 state = None if restored is None else restored.enumerators.get(vertex.uid)
@@ -577,7 +578,7 @@ class JobMaster(Handlers):
         )
 
     def _guarded(self, vertex_id: int, action: Callable[[], None]) -> None:
-        """Run an enumerator's code; what it raises fails the job, with the source's name."""
+        """Run an enumerator's code; an exception fails the job, with a note that names the source."""
         self._guard(action, self._enumerator_note(vertex_id))
 
     def _enumerator_note(self, vertex_id: int) -> str:
@@ -588,7 +589,7 @@ class JobMaster(Handlers):
             return
         try:
             action()
-        except BaseException as raised:  # no enumerator ends the process that leads other jobs, too
+        except BaseException as raised:  # no enumerator may end the process, which runs other jobs, too
             error = contained(raised, "an enumerator")
             if note is not None:
                 add_note(error, note)
@@ -598,13 +599,13 @@ class JobMaster(Handlers):
                 self._fail(error)
 
     def enumerator_snapshots(self) -> dict[str, Any]:
-        """Per uid of a source, what its enumerator has not handed out."""
+        """Return by uid of a source the splits that its enumerator has not assigned."""
         return {self.graph.vertex(id_).uid: c.snapshot() for id_, c in self._sources.items()}
 
     # ---- another parallelism, for the rescaler ----------------------------------------------------------------
 
     def check_rescalable(self) -> None:
-        """Refuse a job that is ending or begins anew, or of which no checkpoint can be taken."""
+        """Raise an error if the job is ending or restarting, or can take no checkpoint."""
         if self._stopping:
             raise RescaleError("the job ends: its sources were stopped")
         if self._failover.restarting or self._waiting_for_slots or self._broken:
@@ -616,8 +617,8 @@ class JobMaster(Handlers):
         self.checkpoints.suspend(done)
 
     def resize(self, graph: JobGraph) -> None:
-        """Make the subtasks and enumerators anew from the last checkpoint."""
-        snapshot = self.checkpoints.snapshot()  # first: nothing has changed if it cannot be read
+        """Create the subtasks and enumerators anew from the last checkpoint."""
+        snapshot = self.checkpoints.snapshot()  # first: if it cannot be read, nothing has changed
         restored = None if snapshot is None else replace(snapshot, enumerators=_copies(snapshot.enumerators))
         error = self._close_sources()
         if error is not None:
@@ -634,9 +635,9 @@ class JobMaster(Handlers):
                 raise
 
     def resize_ahead(self, graph: JobGraph) -> None:
-        """Have the job begin with this parallelism; it has not begun."""
+        """Set the parallelism of a job that has not started."""
         self._use(graph, None)
-        self._on_slots_wanted()  # there may be enough for it now
+        self._on_slots_wanted()  # the slots may suffice now
 
     def _use(self, graph: JobGraph, before: ExecutionGraph | None) -> None:
         self.graph = graph
@@ -649,13 +650,13 @@ class JobMaster(Handlers):
         self._on_resized(graph)
 
     def begin_all(self) -> None:
-        """Take slots for all subtasks and deploy them."""
+        """Allocate slots for all subtasks and deploy them."""
         self._allocate()
         self._deploy(self._strategy.next())
 
     def begin_all_anew(self) -> None:
         """Restart all regions as after a failure, as soon as there are slots."""
-        self.cancel_all()  # none was deployed
+        self.cancel_all()  # none of them was deployed
         for region in self._failover.regions:
             self._restart(region)
 
@@ -666,7 +667,7 @@ class JobMaster(Handlers):
                 self._cancel_task(vertex)
 
     def note_failure(self, vertex: ExecutionVertex | None, cause: BaseException) -> None:
-        """Remember a failure after which all subtasks begin anew."""
+        """Record a failure after which all subtasks restart."""
         self._failover.note(vertex, cause)
 
     def go_on(self) -> None:
@@ -678,11 +679,11 @@ class JobMaster(Handlers):
         self.checkpoints.coordinator.look()
 
     def slots_released(self) -> None:
-        """Let jobs that wait for slots look for them."""
+        """Notify jobs that wait for slots."""
         self._on_slots_wanted()
 
     def _close_sources(self) -> BaseException | None:
-        """Close all enumerators; returns the first error."""
+        """Close all enumerators; return the first error."""
         first = None
         for coordinator in self._sources.values():
             try:
@@ -710,11 +711,11 @@ class JobMaster(Handlers):
         if vertex.current.cancel(self._clock.now_ms()):
             if vertex.state is ExecutionState.CANCELING:
                 self._send_cancel(vertex.current.attempt_id)
-            elif not self._rescaler.holds_slots:  # it was never deployed
+            elif not self._rescaler.holds_slots:  # it was not deployed
                 self.slots.release(vertex.job_vertex.id, vertex.subtask)
 
     def _send_cancel(self, attempt_id: str) -> None:
-        """Cancel an attempt; a worker that does not get round to it within the limit is killed."""
+        """Cancel an attempt; a worker that does not comply within the limit is killed."""
         self.send(CancelTask(self._name, self._epoch, attempt_id))
         if (kill := self._kill) is not None:
             limit_s = self._settings.cancellation_timeout_ms / 1000
@@ -774,11 +775,11 @@ class JobMaster(Handlers):
 
 
 def _copies(states: Mapping[str, Any]) -> dict[str, Any]:
-    """Return copies of the states of enumerators, which change them: the job may have to go back to these."""
+    """Return copies of enumerator states, which enumerators change: the job may be restored from them again."""
     copies = {}
     for uid, state in states.items():
         try:
             copies[uid] = deepcopy(state)
-        except Exception:  # objects of the program that cannot be copied, in one process
+        except Exception:  # in one process: objects of the program that cannot be copied
             copies[uid] = state
     return copies
