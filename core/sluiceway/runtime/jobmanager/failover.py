@@ -209,16 +209,14 @@ class Failover:
     def _details(self, cause: BaseException) -> str:
         """Return the traceback at the first failure of a kind, with a hint; empty at later ones."""
         kind = kind_of(cause)
-        if (
-            not kind[1] or kind in self._told or len(self._told) >= _KINDS
-        ):  # not raised by a step
+        if not kind[1] or kind in self._told or len(self._told) >= _KINDS:  # not raised by a step
             return ""
         self._told.add(kind)
         hint = f"\n{SKIP_HINT}" if record_of(cause) is not None else ""
         return f"\n{users_traceback(cause)}{hint}"
 
     def ended(self, vertex: ExecutionVertex) -> None:
-        """Handle the end of a subtask: after the last one of a failed region, restart it once the delay is over."""
+        """Handle the end of a subtask: after the last one of a failed region, restart it after the delay."""
         region = self._region_of[vertex]
         due = self._due.get(region)
         if due is not None and all(each.state.ended for each in region):

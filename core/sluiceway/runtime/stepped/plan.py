@@ -1,4 +1,4 @@
-"""A job as numbers: which subtask runs at which stage, and by which channel it hears from which other."""
+"""Plan of a stepped job: subtasks and channels by number, in stages."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from sluiceway.transport import ChannelId
 __all__ = ["KEY_GROUPS", "Route", "SteppedPlan"]
 
 KEY_GROUPS: Final = 32
-"""Key groups of a keyed step for which nobody chose a number: each is a subtask."""
+"""Default number of key groups of a keyed step; each is a subtask."""
 
 _LENGTH: Final = struct.Struct("<I")
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One channel.
+    """Route of a channel.
 
     Attributes:
-        sender: its number.
+        sender: number of the sender.
         target: number of the consuming subtask.
-        stage: at which that runs.
-        port: which input of that it feeds.
+        stage: stage of that subtask.
+        port: index of its input.
     """
 
     sender: int
@@ -152,37 +152,37 @@ class SteppedPlan:
     # ---- who is who -----------------------------------------------------------------------------------------
 
     def stage_of(self, vertex: int) -> int:
-        """At which stage a vertex runs."""
+        """Return the stage of a vertex."""
         return self._stages[vertex]
 
     def vertices_of(self, stage: int) -> list[JobVertex]:
-        """The vertices of a stage, in the order of the graph."""
+        """Return the vertices of a stage, in the order of the graph."""
         return [v for v in self.graph.vertices if self._stages[v.id] == stage]
 
     def targets_of(self, stage: int) -> list[int]:
-        """The numbers of all subtasks of a stage."""
+        """Return the numbers of all subtasks of a stage."""
         return [self.target(v.id, subtask) for v in self.vertices_of(stage) for subtask in range(v.parallelism)]
 
     def target(self, vertex: int, subtask: int) -> int:
-        """The number of a subtask."""
+        """Return the number of a subtask."""
         return self._first_target[vertex] + subtask
 
     def who(self, target: int) -> tuple[int, int]:
-        """Vertex id and subtask of a target."""
+        """Return vertex id and subtask of a target."""
         index = bisect_right(self._starts, target) - 1
         return self._order[index], target - self._starts[index]
 
     def sender(self, edge: str, producer: int) -> int:
-        """The number of the channels of a producing subtask along an edge (its id)."""
+        """Return the number of the channels of a producing subtask along an edge (its id)."""
         return self._first_sender[edge] + producer
 
     def from_whom(self, sender: int) -> tuple[JobEdge, int]:
-        """The edge of a sender, and the producing subtask."""
+        """Return the edge of a sender, and the producing subtask."""
         index = bisect_right(self._sender_starts, sender) - 1
         return self._edges[index], sender - self._sender_starts[index]
 
     def senders_into(self, target: int) -> list[Route]:
-        """The channels into a subtask, input by input."""
+        """Return the channels into a subtask, input by input."""
         vertex, subtask = self.who(target)
         stage = self._stages[vertex]
         return [
@@ -192,7 +192,7 @@ class SteppedPlan:
         ]
 
     def routes_from(self, vertex: int, subtask: int) -> list[Route]:
-        """The channels out of a subtask, edge by edge, in the order of the partitioner's indices."""
+        """Return the channels out of a subtask, edge by edge, in the order of the partitioner's indices."""
         return [
             Route(
                 self.sender(edge.id, subtask),
@@ -218,7 +218,7 @@ class SteppedPlan:
     def deployment(
         self, vertex: int, subtask: int, attempt: int = 0, restored: Sequence[OperatorSnapshot] = ()
     ) -> TaskDeployment:
-        """The task deployment descriptor of a subtask."""
+        """Return the task deployment descriptor of a subtask."""
         job_vertex = self.graph.vertex(vertex)
         inputs = tuple(
             InputDescriptor(
@@ -268,11 +268,11 @@ class SteppedPlan:
     # ---- elements as bytes ----------------------------------------------------------------------------------
 
     def serializer(self, sender: int) -> Serializer:
-        """For lists of the records that come by a sender."""
+        """Return the serializer of lists of the records on a sender."""
         return edge_serializer(self._record_type(self.from_whom(sender)[0]), self.graph.serializers)
 
     def pack(self, sender: int, elements: Iterable[Element]) -> bytes:
-        """Elements that go by a sender as bytes. Raises SerializationError."""
+        """Encode elements of a sender. Raises SerializationError."""
         serializer = self.serializer(sender)
         parts: list[bytes | memoryview] = []
         for element in elements:
@@ -285,7 +285,7 @@ class SteppedPlan:
         return b"".join(parts)
 
     def unpack(self, sender: int, payload: bytes | memoryview) -> list[Element]:
-        """What :meth:`pack` was given. Raises CorruptStreamError."""
+        """Decode the bytes of :meth:`pack`. Raises CorruptStreamError."""
         serializer = self.serializer(sender)
         view = memoryview(payload).cast("B")
         elements: list[Element] = []
@@ -299,7 +299,7 @@ class SteppedPlan:
 
 
 def _spread(vertex: JobVertex, keyed_subtasks: int | None) -> JobVertex:
-    """The vertex with a subtask for each of its key groups, or with so many."""
+    """Return the vertex with a subtask for each of its key groups, or with ``keyed_subtasks``."""
     most = vertex.max_parallelism
     wide = most if keyed_subtasks is None else min(most, max(keyed_subtasks, vertex.parallelism))
     if wide == vertex.parallelism:

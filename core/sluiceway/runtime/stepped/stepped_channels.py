@@ -1,4 +1,4 @@
-"""The channels of a subtask that is driven by hand: what came lies in queues, and so does what goes."""
+"""Channels of a stepped subtask: queues that its caller fills and empties."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Inbox", "Outbox", "QueueTransport"]
 
 
 class Inbox(Receiver):
-    """The end of a channel into the subtask."""
+    """End of a channel into the subtask."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._queue: deque[Element] = deque()
@@ -23,40 +23,40 @@ class Inbox(Receiver):
         self.ended = False
 
     def put(self, elements: list[Element]) -> None:
-        """They have come."""
+        """Queue received elements."""
         self._queue.extend(elements)
         if self._queue:
             self._wake()
 
     def receive(self) -> Element | None:
-        """The next one."""
+        """Return the next element."""
         return self._queue.popleft() if self._queue else None
 
     def receive_urgent(self) -> Element | None:
-        """There are none."""
+        """Return None: no element overtakes."""
         return None
 
     def waiting(self) -> list[Element | bytes]:
-        """What lies in the queue."""
+        """Return the queued elements."""
         return list(self._queue)
 
     def queued(self) -> int:
-        """How many do."""
+        """Return the number of queued elements."""
         return len(self._queue)
 
     def close(self) -> None:
-        """Drop them."""
+        """Drop the queue."""
         self._queue.clear()
 
 
 class Outbox(Sender):
-    """The end of a channel out of the subtask.
+    """End of a channel out of the subtask.
 
     Attributes:
-        route: where it leads.
-        elements: what waits to be taken.
-        records: how many records that is.
-        seq: how often something was taken.
+        route: route of the channel.
+        elements: queued elements.
+        records: number of records in them.
+        seq: number of times that elements were taken.
     """
 
     def __init__(self, route: Route) -> None:
@@ -66,13 +66,13 @@ class Outbox(Sender):
         self.seq = 0
 
     def take(self) -> tuple[int, int, int, int, list[Element]]:
-        """Stage, target, sender, number within the channel, and the elements, of which there are some."""
+        """Return stage, target, sender, sequence number, and the queued elements, of which there must be some."""
         elements, self.elements, self.records = self.elements, [], 0
         seq, self.seq = self.seq, self.seq + 1
         return self.route.stage, self.route.target, self.route.sender, seq, elements
 
     def send(self, element: Element) -> None:
-        """Keep it; of watermarks that follow one another the last one says all."""
+        """Queue an element; of successive watermarks only the last is kept."""
         if type(element) is Batch:
             self.records += len(element.values)
         elif type(element) is Watermark and self.elements and type(self.elements[-1]) is Watermark:
@@ -81,37 +81,37 @@ class Outbox(Sender):
         self.elements.append(element)
 
     def send_urgent(self, element: Element) -> None:
-        """Nothing overtakes here."""
+        """Raise: nothing overtakes on these channels."""
         raise NotBuiltYetError("nothing overtakes on channels that are driven by hand")
 
     def overtake(self, barrier: CheckpointBarrier) -> list[Batch[object]]:
-        """Nothing overtakes here."""
+        """Raise: nothing overtakes on these channels."""
         raise NotBuiltYetError("nothing overtakes on channels that are driven by hand")
 
     def holds(self, checkpoint_id: int) -> bool:
-        """No barriers come by here."""
+        """Return False: no barriers pass here."""
         return False
 
     def available(self) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     def fail(self, cause: BaseException) -> None:
-        """Whoever drives the subtask has the failure already."""
+        """Do nothing: the caller of the subtask has the failure."""
 
     def backlog(self) -> int:
-        """Nothing waits for credit."""
+        """Return 0: nothing waits for credit."""
         return 0
 
     def close(self) -> None:
-        """Keep what was sent: it is still to be taken."""
+        """Do nothing: queued elements are still to be taken."""
 
 
 class QueueTransport(Transport):
-    """Opens both.
+    """Transport of a stepped subtask.
 
     Args:
-        plan: knows the numbers.
+        plan: plan with the numbers.
         vertex: id of the subtask's vertex.
         subtask: its index.
 
@@ -129,12 +129,12 @@ class QueueTransport(Transport):
     def receiver(
         self, channel: ChannelId, credit: CreditSource, wake: Callable[[], None], serializer: Serializer
     ) -> Receiver:
-        """An inbox."""
+        """Open an inbox."""
         inbox = self.inboxes[self._plan.sender(channel.edge, channel.producer)] = Inbox(wake)
         return inbox
 
     def sender(self, channel: ChannelId, wake: Callable[[], None], serializer: Serializer) -> Sender:
-        """An outbox."""
+        """Open an outbox."""
         edge = next(e for e in self._plan.graph.edges if e.id == channel.edge)
         number = (
             self._plan.sender(channel.edge, channel.producer),

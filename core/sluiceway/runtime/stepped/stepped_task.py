@@ -1,4 +1,4 @@
-"""A subtask driven by hand."""
+"""Subtask stepped by its caller instead of the worker loop."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ from sluiceway.streamgraph import StreamNode
 __all__ = ["Position", "SteppedTask"]
 
 _NAP_S: Final = 0.05
-"""How long at most a source is waited for before it is asked again whether to go on."""
+"""Longest wait for a source in seconds, before its caller is asked again whether to continue."""
 
 
 @persisted("SubtaskPosition")
 @dataclass(frozen=True, slots=True)
 class Position:
-    """What a subtask has heard and sent so far, beyond its state: for one that is to go on where another stopped.
+    """Position of a subtask in its channels, beyond its state, for a successor.
 
     Attributes:
         ended: whether it has come to its end.
@@ -65,7 +65,7 @@ class Position:
 
 
 class SteppedTask:
-    """Runs one subtask of a vertex without task, transport and threads: fed by hand, asked for what came out.
+    """Subtask of a vertex, stepped by its caller without transport and threads.
 
     Call order: :meth:`open`; then :meth:`feed` or :meth:`read`, :meth:`settle`, :meth:`take`, :meth:`snapshot`,
     :meth:`completed` as wanted; :meth:`close` once in any case. From one thread, except :meth:`wake` and
@@ -143,7 +143,7 @@ class SteppedTask:
     # ---- life -----------------------------------------------------------------------------------------------
 
     def open(self, restored: Sequence[OperatorSnapshot] = (), position: Position | None = None) -> None:
-        """Make the state and open the functions, the source's reader or the sink's writer.
+        """Initialise the state, and open the functions, the source's reader or the sink's writer.
 
         Args:
             restored: the state to go on with; empty for a first start.
@@ -157,7 +157,7 @@ class SteppedTask:
                 self.input.end()
             else:
                 self.input.open()
-            # What is due in processing time by now is not what was given out before: it comes when this goes on.
+            # Timers that are due by now were not part of earlier output: they fire when the subtask continues.
             self._now_ms = None if position is None else MIN_WATERMARK
             try:
                 self._free()
@@ -218,7 +218,7 @@ class SteppedTask:
         else:
             self.input.go_on_in_time(source)
         if self.input.watermark > MIN_WATERMARK:
-            # What was due by then has fired; now the operators know that time again.
+            # Timers due by then have fired; now the operators get the present time again.
             self._chain.control(Watermark(self.input.watermark))
             self._free()
         for operator, kept in zip(self._chain.operators, others, strict=False):
@@ -229,7 +229,7 @@ class SteppedTask:
             self._feed(sender, [EndOfData(), EndOfPartition()])
 
     def position(self) -> Position:
-        """How far it is. Together with :meth:`snapshot` that is all that another one needs to go on.
+        """Return the position; with :meth:`snapshot` it is all that a successor needs.
 
         Raises:
             StateError: a watermark generator cannot be pickled.
@@ -274,7 +274,7 @@ class SteppedTask:
     # ---- in -------------------------------------------------------------------------------------------------
 
     def feed(self, sender: int, elements: Iterable[Element]) -> None:
-        """Take what came by a sender and process it; watermarks, idleness and ends are merged over all senders.
+        """Process elements of a sender; watermarks, idleness and ends are merged over all senders.
 
         Behind the last sender's EndOfData everything is finished: see :attr:`ended`.
 
@@ -299,7 +299,7 @@ class SteppedTask:
         self._free()
 
     def read(self, limit: int, until: Callable[[], bool] = lambda: False) -> bool:
-        """Read on in the source.
+        """Read from the source.
 
         Args:
             limit: about how many records to read; watermarks behind them belong to them.
@@ -329,14 +329,14 @@ class SteppedTask:
         return self.ended
 
     def add_splits(self, splits: Sequence[Any]) -> None:
-        """Give splits to the source's reader."""
+        """Add splits to the source's reader."""
         assert isinstance(self.input, SourceInput)
         self.splits_wanted = 0
         with self._explaining():
             self.input.add_splits(splits)
 
     def no_more_splits(self) -> None:
-        """Tell the source's reader that it has got all."""
+        """Notify the source's reader that no splits will come."""
         assert isinstance(self.input, SourceInput)
         self.splits_wanted, self.no_more = 0, True
         with self._explaining():
@@ -373,7 +373,7 @@ class SteppedTask:
     # ---- between --------------------------------------------------------------------------------------------
 
     def settle(self, now_ms: int | None = None) -> None:
-        """Do everything that is due, and wait for what is under way: the input has run dry for now.
+        """Do everything that is due, and wait for results in flight: the input is empty for now.
 
         Args:
             now_ms: processing time, ms since the epoch; None: the clock's.
@@ -408,7 +408,7 @@ class SteppedTask:
         self._free()
 
     def _free(self) -> None:
-        """Do what is due, and wait until every operator accepts input."""
+        """Do everything that is due, and wait until every operator accepts input."""
         while (pending := self._chain.poll(self._now_ms)) is not None:
             if isinstance(pending, Blocked):
                 self._sleep(pending.wait, pending.depth)
@@ -417,7 +417,7 @@ class SteppedTask:
 
     @property
     def due_ms(self) -> int | None:
-        """When there will be something to do without any input, ms since the epoch; None: not before that."""
+        """Return the time of the next work without input, ms since the epoch; None: none."""
         times = [
             timed.idle_at if isinstance(timed, TimestampsOperator) else timed.next_processing_time()
             for timed in self._chain.timed
@@ -430,11 +430,11 @@ class SteppedTask:
 
     @property
     def waiting(self) -> int:
-        """How many records :meth:`take` would give, those apart that wait to make a full batch."""
+        """Return the number of records for :meth:`take`, without those buffered for a full batch."""
         return sum(outbox.records for outbox in self._transport.outboxes)
 
     def take(self, least: int = 0) -> list[tuple[int, int, int, int, list[Element]]]:
-        """What came out since it was last taken: stage, target, sender, number within the channel, elements.
+        """Return output since the last call: stage, target, sender, sequence number, elements.
 
         Args:
             least: only of channels with so many records or more; 0: everything, what waits for company included.
@@ -445,7 +445,7 @@ class SteppedTask:
         return [o.take() for o in self._transport.outboxes if o.elements and o.records >= least]
 
     def snapshot(self, checkpoint_id: int) -> list[OperatorSnapshot]:
-        """The state of every step as of now. What a sink has made ready for its commit is among it.
+        """Return the current state of every step, with the committables of a sink.
 
         What was given out and not taken is not in it: take it first, and keep it.
         """
@@ -457,7 +457,7 @@ class SteppedTask:
             return self._chain.snapshot(checkpoint_id, drained=self.ended, splits=self.input.snapshot)
 
     def completed(self, checkpoint_id: int) -> None:
-        """That checkpoint is complete: a sink commits what was ready by then, functions are told."""
+        """Handle the completion of a checkpoint: sinks commit, and functions are notified."""
         with self._explaining():
             self._chain.notify_checkpoint_completed(checkpoint_id)
             if isinstance(self.input, SourceInput):
@@ -465,33 +465,33 @@ class SteppedTask:
 
     @property
     def watermark(self) -> int:
-        """The watermark of the input, in ms."""
+        """Watermark of the input, in ms."""
         return self.input.watermark
 
     @property
     def records_to_sinks(self) -> int:
-        """Records that the sink was given."""
+        """Number of records written by the sink."""
         return records_to_sinks(self._chain.operators)
 
     def metrics(self) -> dict[str, dict[str, float]]:
-        """The functions' own metrics, by the name of the step and their own."""
+        """Return the functions' own metrics, by step and name."""
         return {step: own for step, group in self._metrics if (own := group.read())}
 
     # ---- waiting --------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Have it look again for what it waits for. From any thread."""
+        """End a wait of this subtask. From any thread."""
         self._woken = True
         if self._poller is not None:
             self._poller.wake()
 
     def cancel(self) -> None:
-        """Have it wait for nothing any more: what would have to wait raises JobCancelledError. From any thread."""
+        """Cancel: any further wait raises JobCancelledError. From any thread."""
         self._cancelled = True
         self.wake()
 
     def _sleep(self, wait: Wait, depth: int | None) -> None:
-        """Wait for ``wait``, or until a timer of the last ``depth`` operators is due, or for less."""
+        """Wait for ``wait``, until a timer of the last ``depth`` operators is due, or for less."""
         if self._poller is None:
             self._poller = SelectorPoller()
         if self._cancelled:
@@ -526,7 +526,7 @@ class SteppedTask:
 
 
 class _WithoutPlugins:
-    """In place of services."""
+    """Services without plugins."""
 
     def partitioner(self, name: str) -> Partitioner:
         raise UnknownNameError(f"there is no partitioner {name!r} where there are no plugins")

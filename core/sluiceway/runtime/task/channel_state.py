@@ -1,4 +1,4 @@
-"""What was in flight at a task when a checkpoint overtook it, and what the task begins with of that."""
+"""Channel state of a task: in-flight records of a checkpoint, and those that a restored task starts with."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from sluiceway.serializers import Serializer
 __all__ = ["received", "recovered_batches", "sent"]
 
 _AGAIN_FROM = 1 << 32
-"""Recordings name what is given again by this, plus the index of the edge into the task."""
+"""Base of the channel indices that recordings use for recovered batches; the index of the edge is added."""
 
 
 def recovered_batches(deployment: TaskDeployment) -> Iterator[tuple[int, int, Batch[Any]]]:
-    """What the task is given before anything else: how recordings name the edge, the port, the batch.
+    """Yield the recovered batches, which precede all input: channel index in recordings, port, batch.
 
     Raises:
         CheckpointError: it cannot be read, or is damaged.
@@ -42,7 +42,7 @@ def _again(deployment: TaskDeployment, descriptor: InputDescriptor) -> Iterator[
 
 
 def received(deployment: TaskDeployment, recording: Recording) -> list[Overtaken]:
-    """What was overtaken in the gate of a task."""
+    """Return the overtaken records of a task's gate."""
     edges = [(i, channel.producer) for i, d in enumerate(deployment.inputs) for channel in d.channels]
     found = []
     for index, batches in recording.batches.items():
@@ -73,7 +73,7 @@ def received(deployment: TaskDeployment, recording: Recording) -> list[Overtaken
 def sent(
     deployment: TaskDeployment, output: OutputDescriptor, overtaken: Iterable[tuple[int, list[Batch[Any]]]]
 ) -> Iterator[Overtaken]:
-    """What was overtaken on one edge out of a task."""
+    """Return the overtaken records of one edge out of a task."""
     for index, batches in overtaken:
         place = InFlight(
             output.edge,

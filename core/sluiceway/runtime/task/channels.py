@@ -1,4 +1,4 @@
-"""The ends of a task: the gate or the reader that it reads from, the partitions that it sends to."""
+"""Ends of a task: its input gate or source reader, and its result partitions."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class _Counts(Protocol):
 
 
 class EdgeOutput:
-    """One edge out of a task, as the step that feeds it sees it.
+    """Output of a step along one edge out of a task.
 
     Args:
-        task: where records are counted, and when its step began.
-        partition: the edge's.
+        task: counts records, and knows when its step began.
+        partition: result partition of the edge.
 
     Attributes:
-        watermark: the last one that went out, in ms.
+        watermark: the last one sent, in ms.
     """
 
     def __init__(self, task: _Counts, partition: ResultPartition) -> None:
@@ -73,13 +73,13 @@ def open_gate(
     """Open the consumer's end of all channels into a task.
 
     Args:
-        deployment: the task's.
+        deployment: descriptor of the task.
         transport: opens them.
-        data_came: told which channel of the gate has something to read.
-        urgent_came: told which channel of the gate has an urgent element.
+        data_came: called with the index of a channel that is readable.
+        urgent_came: called with the index of a channel that has an urgent element.
     """
     gate = InputGate(exactly_once=deployment.settings.checkpoint_mode == "exactly-once")
-    gate.on_recorded = lambda: urgent_came(gate, 0)  # which has the task run, though nothing else may come
+    gate.on_recorded = lambda: urgent_came(gate, 0)  # wakes the task, even if no data arrives
     limited = (c for descriptor in deployment.inputs if not descriptor.feedback for c in descriptor.channels)
     ledger_of_gate = GateCredits(far=sum(map(_is_far, limited)))
     index = 0
@@ -114,7 +114,7 @@ def open_source(
     backpressured_s: Callable[[], float],
     send: Callable[[Message], None],
 ) -> SourceInput:
-    """The input of a task that reads a source; nothing of it is opened yet."""
+    """Return the input of a task that reads a source; it is not opened yet."""
     d = deployment
     alignment = None if step.strategy is None else step.strategy.alignment
     group = "" if alignment is None else alignment.group
@@ -159,7 +159,7 @@ def open_partition(
         raise
     node = next(n for n in deployment.vertex.nodes if n.id == output.node)
     if output.combined is not None and isinstance(partitioner, HashPartitioner):
-        # In one process, with one consumer, records are given on as they are: nothing costs less.
+        # In one process, with one consumer, records are passed on by reference: nothing costs less.
         far = len(senders) > 1 or not senders[0].by_reference
         if far and isinstance(serializer, ContentSerializer):
             timeout_ms, full = node.buffer_timeout_ms, deployment.settings.batch_size
@@ -186,7 +186,7 @@ def operator_context(
     backpressured_s: Callable[[], float],
     calls: Callable[[Callable[[], None]], Calls],
 ) -> OperatorContext:
-    """What an operator of a task is given: see :class:`OperatorContext`."""
+    """Return the context of an operator of a task; see :class:`OperatorContext`."""
     d = deployment
     return OperatorContext(
         node=node,

@@ -1,4 +1,4 @@
-"""A task's part in checkpoints: from the barrier to the acknowledgement, and what is told of them afterwards."""
+"""Checkpoints of a task: from the barrier to the acknowledgement, and the notifications afterwards."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["TaskCheckpoints"]
 
 @dataclass(slots=True)
 class _Taken:
-    """A checkpoint of which the state was taken, and of what is in flight not everything is known."""
+    """Checkpoint whose state was taken, while its in-flight data is still being recorded."""
 
     snapshot: TaskSnapshot
     recording: Recording | None
@@ -36,7 +36,7 @@ class _Taken:
 
 
 class TaskCheckpoints:
-    """Takes a task through its checkpoints. From the task's thread.
+    """State machine of a task's checkpoints. From the task's thread only.
 
     A barrier that has arrived is kept until the task calls :meth:`snapshot`, with everything before it processed.
     That flushes the sinks and, when they hold nothing, takes the snapshot, sends the barrier on and acknowledges.
@@ -44,19 +44,19 @@ class TaskCheckpoints:
     is recorded.
 
     Args:
-        deployment: the task's.
-        clock: for durations, and for the time after which barriers overtake.
-        source: where the barriers come from.
-        outputs: where they go.
+        deployment: descriptor of the task.
+        clock: clock of durations and alignment timeouts.
+        source: input with the barriers.
+        outputs: outputs that forward them.
         chain: the operators.
         send: sends a message to the job master.
-        acknowledge: writes what was taken, then acknowledges the checkpoint with it.
+        acknowledge: writes the snapshot, then acknowledges the checkpoint with it.
 
     Attributes:
-        barrier: the one that has come and was not passed on yet.
-        early: whether it has overtaken what came before it.
-        hurry: whether it overtakes what is on its way out: it does not wait until the output takes more.
-        attention: whether :meth:`poll_timeouts` is to be called.
+        barrier: the barrier that has arrived and was not forwarded yet.
+        early: whether it has overtaken records.
+        hurry: whether it overtakes queued output as well, and so does not wait for the output.
+        attention: whether :meth:`poll_timeouts` must be called.
         due: when, in monotonic seconds; None: whenever something may have changed.
         drained: whether the task has processed all its input.
         finished: whether a checkpoint is complete that holds the state at the end of the input, or the job ends
@@ -101,11 +101,11 @@ class TaskCheckpoints:
     # ---- barriers -------------------------------------------------------------------------------------------
 
     def alignment_began(self) -> None:
-        """Some channels of the gate wait for others."""
+        """Record the start of the alignment: some channels of the gate are blocked."""
         self._alignment_began = self._clock.monotonic()
 
     def on_barrier(self, element: CheckpointBarrier | CancelCheckpointMarker) -> None:
-        """The input has given a barrier, or says that one will not come."""
+        """Handle a barrier of the input, or a cancel marker."""
         now = self._aligned()
         if isinstance(element, CancelCheckpointMarker):
             missing = CheckpointFailedError("its barrier has not come by every channel")
@@ -117,18 +117,18 @@ class TaskCheckpoints:
             self.attention = self.attention or self.hurry
 
     def announced(self, announcement: BarrierAnnouncement) -> None:
-        """A barrier is on its way that overtakes when its time is up."""
+        """Set the alignment timeout of an announced barrier."""
         if self._timed is None or self._timed.checkpoint_id < announcement.checkpoint_id:
             self._watch(announcement.checkpoint_id, announcement.timestamp_ms, announcement.aligned_ms)
 
     def overtaken(self, barrier: CheckpointBarrier) -> None:
-        """The input has given a barrier that is ahead of its place: the checkpoint begins at once."""
+        """Begin a checkpoint whose barrier has overtaken records."""
         self._came_at = self._aligned()
         self.barrier = barrier
         self.early = self.hurry = self.attention = True
 
     def poll_timeouts(self, now: float) -> None:
-        """Do what time has come for, and acknowledge what is known now. ``now`` is monotonic seconds."""
+        """Handle alignment timeouts, and acknowledge complete checkpoints. ``now`` is monotonic seconds."""
         taken, timed = self._taken, self._timed
         if self.due is not None and self.due <= now:
             self.due = None
@@ -145,13 +145,13 @@ class TaskCheckpoints:
         self.attention = self.hurry or self.due is not None or self._taken is not None
 
     def snapshot(self, remainder: Batch[Any] | None) -> Wait | None:
-        """Take the snapshot of the barrier that has arrived; or return what to wait for before calling this again.
+        """Take the snapshot of the arrived barrier; or return a wait, after which this must be called again.
 
         Args:
             remainder: unprocessed part of the last batch; in-flight data after a barrier that has overtaken it.
 
         Raises:
-            Exception: a function or a sink has failed on the way. The task has to fail with it.
+            Exception: a function or a sink has failed. The task must fail with it.
         """
         wait = self._chain.prepare_snapshot()
         if wait is not None:
@@ -165,7 +165,8 @@ class TaskCheckpoints:
             taken = self._chain.snapshot(barrier.checkpoint_id, drained=self.drained, splits=self._source.snapshot)
             operators = tuple(map(with_own_objects, taken))
         except SerializationError as error:
-            # The task is as it was. After anything else that functions and sinks raise here, nobody knows that.
+            # The task is unchanged after these errors. After any other one of functions and sinks its state is
+            # unknown.
             self._source.abort_checkpoint(barrier.checkpoint_id)
             self._give_up(barrier.checkpoint_id, error)
             return None
@@ -202,11 +203,11 @@ class TaskCheckpoints:
         return None
 
     def close(self) -> None:
-        """The task has ended."""
+        """Release everything; the task has ended."""
         self._drop_taken()
 
     def _aligned(self) -> float:
-        """How long channels waited is known; returns monotonic seconds."""
+        """Record the alignment time; return monotonic seconds."""
         now = self._clock.monotonic()
         self._alignment_s = 0.0 if self._alignment_began is None else now - self._alignment_began
         self._alignment_began = None
@@ -219,7 +220,7 @@ class TaskCheckpoints:
         self.attention = True
 
     def _look_at(self, taken: _Taken) -> None:
-        """Acknowledge a checkpoint, if all is known that was in flight."""
+        """Acknowledge a checkpoint once all of its in-flight data is recorded."""
         if taken.recording is not None and not taken.recording.complete:
             return
         snapshot = taken.snapshot
@@ -246,13 +247,13 @@ class TaskCheckpoints:
     # ---- what the coordinator says --------------------------------------------------------------------------
 
     def start(self, barrier: CheckpointBarrier) -> None:
-        """A checkpoint begins with this task, unless that or a newer one has."""
+        """Begin a checkpoint with this task, unless it or a newer one has begun."""
         if barrier.checkpoint_id > self._begun:
             self._begun = barrier.checkpoint_id
             self._source.start_checkpoint(barrier)
 
     def completed(self, checkpoint_id: int) -> None:
-        """A checkpoint is complete: what waited for that may become visible. Once, and not after a newer one."""
+        """Commit output that waited for a checkpoint. Once per checkpoint, and not after a newer one."""
         if checkpoint_id <= self._told:
             return
         self._told = checkpoint_id
@@ -263,7 +264,7 @@ class TaskCheckpoints:
             self.finished = True
 
     def aborted(self, checkpoint_id: int) -> None:
-        """A checkpoint is given up, whatever this task has done for it."""
+        """Abort a checkpoint, at whatever stage it is in this task."""
         self._source.abort_checkpoint(checkpoint_id)
         if checkpoint_id == self._stops_with:
             self._stops_with, self.suspends = None, False
@@ -278,7 +279,7 @@ class TaskCheckpoints:
         self._chain.notify_checkpoint_aborted(checkpoint_id)
 
     def input_ended(self) -> None:
-        """Everything was processed and the consumers were told: wait for a checkpoint of that."""
+        """Wait for a checkpoint: all input was processed and the consumers were notified."""
         self.drained = True
         d = self._deployment
         self._send(Drained(d.job, d.epoch, d.attempt_id))

@@ -1,4 +1,4 @@
-"""What a worker is told in order to run one attempt of one subtask."""
+"""Task deployment descriptor: all that a worker needs to run one attempt of a subtask."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ __all__ = ["InputDescriptor", "OutputDescriptor", "TaskDeployment"]
 
 @dataclass(frozen=True, slots=True)
 class InputDescriptor:
-    """One edge into a subtask.
+    """Descriptor of an edge into a subtask.
 
     Attributes:
         channels: its channels, one per producer, in the order of the producers.
-        port: which input of the head step it feeds.
-        feedback: whether it closes a loop.
-        record_type: the type of its records where it is known, or None.
-        edge: its name in checkpoints.
-        partitioner: how records find their consumer.
+        port: index of the input of the head step.
+        feedback: True if it closes a loop.
+        record_type: type of its records, or None if not known.
+        edge: name of the edge in checkpoints.
+        partitioner: name of the partitioner.
         overtakes: whether checkpoint barriers may overtake records on it.
-        in_flight: records that the subtask begins with, in order.
-        dealt: whether all subtasks are given the same of those, and each takes its share.
+        in_flight: recovered in-flight records, in order.
+        dealt: whether all subtasks receive the same of those, and each takes its share.
     """
 
     channels: tuple[ChannelId, ...]
@@ -46,7 +46,7 @@ class InputDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class OutputDescriptor:
-    """One edge out of a subtask.
+    """Descriptor of an edge out of a subtask.
 
     Attributes:
         node: id of the step in the chain that feeds it.
@@ -54,8 +54,8 @@ class OutputDescriptor:
         partitioner: how records find their consumer.
         channels: its channels, one per consumer, in the order of the partitioner's indices.
         consumer_max_parallelism: number of key groups of the consumer.
-        record_type: the type of its records where it is known, or None.
-        edge: its name in checkpoints.
+        record_type: type of its records, or None if not known.
+        edge: name of the edge in checkpoints.
         overtakes: whether checkpoint barriers may overtake records on it.
         combined: the window step for which records may be combined before they are sent, or None.
     """
@@ -77,20 +77,20 @@ class TaskDeployment:
 
     Attributes:
         job_name: the pipeline's name.
-        attempt_id: names this attempt in every report.
+        attempt_id: id of the attempt in all messages.
         vertex: the chain to run.
         subtask: index of the subtask.
         attempt: number of the attempt.
         inputs: the edges in.
         outputs: the edges out.
         settings: the options of the run.
-        seed: for partitioners that draw lots.
+        seed: seed of random partitioners.
         restored: state to start from; empty for a first run.
         job: id of the job; in one process, the pipeline's name.
-        checkpoint_path: the directory of the run's checkpoints, where they are written into a storage.
-        drained: whether it has nothing to do but to say so: the state is that after the end of its input.
-        serializers: those that were registered where the job was made.
-        epoch: of the job master.
+        checkpoint_path: directory of the run's checkpoints in the storage.
+        drained: whether the restored state is that after the end of its input.
+        serializers: serializers registered in the program.
+        epoch: epoch of the job master.
     """
 
     job_name: str

@@ -5,21 +5,21 @@ from __future__ import annotations
 __all__ = ["InputSlicer"]
 
 _MUCH = 2
-"""A step may make this many batches of one before its input is cut into smaller parts."""
+"""Batches that a step may make of one before its input is cut into smaller parts."""
 _FIRST = 16
-"""Records of the first part: nobody knows yet how long they take."""
+"""Records of the first part, before the duration of a record is known."""
 _LONG_S = 0.1
-"""A step that takes longer has its input cut, so that other tasks and messages have their turn."""
+"""Longest step in seconds: beyond it the input is cut, so that other tasks and messages get a turn."""
 
 
 class InputSlicer:
-    """Learns how many records a chain can be given at a time.
+    """Estimator of the number of records that a chain processes in one step.
 
     Args:
-        batch_size: of a full batch.
+        batch_size: records of a full batch.
 
     Attributes:
-        size: records that it may be given now.
+        size: largest number of records of the next step.
     """
 
     def __init__(self, batch_size: int) -> None:
@@ -27,7 +27,7 @@ class InputSlicer:
         self.size = min(_FIRST, batch_size)
 
     def learn(self, size: int, made: int, took: float) -> None:
-        """``size`` records have made that many, and have taken that many seconds."""
+        """Record that ``size`` records have made ``made`` records and taken ``took`` seconds."""
         if size > 1 and (made > _MUCH * self._batch_size or took > _LONG_S):
             share = min(self._batch_size / made if made else 1.0, _LONG_S / took if took else 1.0)
             self.size = max(1, int(size * share))

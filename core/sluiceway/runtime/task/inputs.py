@@ -36,22 +36,22 @@ __all__ = ["GateInput", "SourceInput", "TaskInput"]
 
 _NOTHING = Wait()
 _SECONDS_PER_SPLIT = 0.0005
-"""Age up to which a summary of the splits is good, for each split: looking at one takes about 1/1000 of that."""
+"""Seconds per split for which a summary of the splits is valid: examining one takes about 1/1000 of that."""
 
 
 class TaskInput(ABC):
-    """What a task reads from. From the task's thread only."""
+    """Input of a task. From the task's thread only."""
 
     _ahead: deque[Element] | None = None
 
     def read(self) -> Element | Wait:
-        """The next element, or what to wait for."""
+        """Return the next element, or a wait."""
         return self._ahead.popleft() if self._ahead else self.poll()
 
     def look_ahead(self) -> Batch[Any] | CheckpointBarrier | CancelCheckpointMarker | None:
-        """The next element that is one of these, unless a watermark comes before it; None: there is none now.
+        """Return the next element of these types, unless a watermark precedes it; None: none now.
 
-        What else comes before it is left for :meth:`read`.
+        Other elements before it are kept for :meth:`read`.
         """
         ahead = self._ahead = deque() if self._ahead is None else self._ahead
         while not (ahead and type(ahead[-1]) is Watermark):
@@ -64,24 +64,24 @@ class TaskInput(ABC):
         return None
 
     def looked_at(self) -> int:
-        """How many elements are left for :meth:`read`."""
+        """Return the number of elements kept for :meth:`read`."""
         return len(self._ahead or ())
 
     def open(self) -> None:
-        """Begin."""
+        """Start reading."""
 
     @abstractmethod
     def poll(self) -> Element | Wait:
-        """The next element behind what was looked at, or what to wait for."""
+        """Return the next element behind those looked at, or a wait."""
 
     @property
     @abstractmethod
     def watermark(self) -> int:
-        """The watermark of what was read so far, in ms."""
+        """Current watermark of the input, in ms."""
 
     @abstractmethod
     def start_checkpoint(self, barrier: CheckpointBarrier) -> None:
-        """A checkpoint begins with this task: give the barrier when its turn has come."""
+        """Begin a checkpoint with this task: return the barrier from :meth:`poll` in its turn."""
 
     def watch_checkpoints(
         self,
@@ -93,7 +93,7 @@ class TaskInput(ABC):
 
     @abstractmethod
     def overtake(self, barrier: CheckpointBarrier) -> None:
-        """A checkpoint that is not over here has waited long enough: it may begin ahead of what was not read."""
+        """Begin an alignment-timed-out checkpoint ahead of unread elements, unless it is over."""
 
     def record(self, checkpoint_id: int, remainder: Batch[Any] | None) -> Recording | None:
         """Record the in-flight data of a checkpoint that begins ahead of it; None: a source has none.
@@ -113,31 +113,31 @@ class TaskInput(ABC):
         return None
 
     def abort_checkpoint(self, checkpoint_id: int) -> None:
-        """A checkpoint is given up: hold nothing back for it."""
+        """Release what was held back for an aborted checkpoint."""
 
     def checkpoint_taken(self) -> None:
-        """The state belonging to the barrier that was given last was taken, or will not be."""
+        """Continue after the snapshot of the last returned barrier was taken or abandoned."""
 
     def checkpoint_completed(self, checkpoint_id: int) -> None:
         """Handle the completion of a checkpoint."""
 
     @property
     def port(self) -> int:
-        """Which input of the task the last batch belongs to."""
+        """Index of the task's input that the last batch belongs to."""
         return 0
 
     @property
     def bytes_in(self) -> int:
-        """Bytes that have come from other workers."""
+        """Bytes received from other workers."""
         return 0
 
     @property
     def ready(self) -> bool:
-        """Whether there may be an element to read at once."""
+        """True if an element may be readable now."""
         return True
 
     def queued(self) -> int:
-        """Elements that have come in and are not read."""
+        """Return the number of received elements that were not read."""
         return 0
 
     def split_times(self) -> SplitTimes | None:
@@ -146,16 +146,16 @@ class TaskInput(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of everything. Harmless a second time."""
+        """Release everything. Harmless a second time."""
 
 
 class GateInput(TaskInput):
-    """Reads what other tasks send.
+    """Input from other tasks.
 
     Args:
-        gate: the ends of their channels.
-        again: reads what was in flight when the checkpoint was taken that the task begins with: how recordings
-            name its edge, port, batch.
+        gate: gate with the channels.
+        again: returns the recovered in-flight batches of the restored checkpoint: channel index in
+            recordings, port, batch.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class GateInput(TaskInput):
         self._again = again
 
     def open(self) -> None:
-        """Start to read, what was in flight first."""
+        """Start to read, recovered batches first."""
         for source, port, batch in self._again():
             self._gate.add_recovered(source, port, batch)
         self._gate.start()
@@ -181,11 +181,11 @@ class GateInput(TaskInput):
         self._gate.on_alignment = alignment
 
     def overtake(self, barrier: CheckpointBarrier) -> None:
-        """Do not align."""
+        """Begin the checkpoint without further alignment."""
         self._gate.overtake(barrier)
 
     def record(self, checkpoint_id: int, remainder: Batch[Any] | None) -> Recording:
-        """What the gate has."""
+        """Return the gate's recording."""
         return self._gate.record(checkpoint_id, remainder)
 
     @property
@@ -194,7 +194,7 @@ class GateInput(TaskInput):
         return self._gate.last.overtakes
 
     def poll(self) -> Element | Wait:
-        """The next element of the gate."""
+        """Return the next element of the gate, or a wait."""
         element = self._gate.poll()
         return _NOTHING if element is None else element
 
@@ -204,11 +204,11 @@ class GateInput(TaskInput):
         return self._gate.watermark
 
     def start_checkpoint(self, barrier: CheckpointBarrier) -> None:
-        """All producers have finished, or are about to."""
+        """Begin a checkpoint: all producers have finished, or are about to."""
         self._gate.start_checkpoint(barrier)
 
     def abort_checkpoint(self, checkpoint_id: int) -> None:
-        """Let channels that wait go on."""
+        """Unblock channels that wait for the checkpoint."""
         self._gate.abort_checkpoint(checkpoint_id)
 
     def loops_ended(self) -> bool:
@@ -240,25 +240,25 @@ class GateInput(TaskInput):
 
 
 class SourceInput(TaskInput):
-    """Reads a source: the reader's batches, watermarks and latency markers between them, and the end.
+    """Input from a source: the reader's batches, watermarks and latency markers between them, and the end.
 
     Args:
         source: the source.
-        reader: makes the reader.
+        reader: creates the reader.
         clock: the runtime's clock.
         uid: uid of the source, for latency markers.
         subtask: index of the reader.
         settings: the options of the run.
-        restored: splits to go on with.
-        strategy: what the user said of timestamps and watermarks, or None.
+        restored: restored splits.
+        strategy: watermark strategy of the step, or None.
         step: name of the source's step, for messages.
-        backpressured_s: for how long the task's output was blocked so far.
-        report: tells the other readers of its alignment group how far this one is; None: it does not count.
+        backpressured_s: returns the seconds for which the output was blocked so far.
+        report: sends the reader's watermark to its alignment group; None: it does not count.
         skips: whether records on which the timestamp assigner raises are skipped.
 
     Attributes:
-        paused: whether nothing more is to be read for now; what was read already still comes.
-        limit: about how many records to read at a time.
+        paused: True while nothing more is read; elements read already are still returned.
+        limit: approximate number of records per read.
     """
 
     def __init__(
@@ -287,7 +287,7 @@ class SourceInput(TaskInput):
         self.limit = settings.batch_size
         self._interval_s = settings.latency_interval_ms / 1000
         self._next_marker = 0.0
-        # Made from what was read, and to be sent before anything else.
+        # Made from records that were read, and to be sent before anything else.
         self._out: deque[Element] = deque()
         self._ending: deque[Element] = deque()
         self._watermark = MIN_WATERMARK
@@ -305,7 +305,8 @@ class SourceInput(TaskInput):
         self.paused = False
         self._stopped = False
         self._over = False
-        # Barriers to give, and what has to wait until the state that belongs to them was taken, in order.
+        # Barriers to return, and actions that must wait until the snapshot of the barrier before them was taken,
+        # in order.
         self._marks: deque[CheckpointBarrier | Callable[[Reader[Any]], None]] = deque()
         self._taking = False
         self._snapshots: dict[int, tuple[Any, ...]] = {}
@@ -313,7 +314,7 @@ class SourceInput(TaskInput):
         self._begins: Callable[[CheckpointBarrier], None] = lambda barrier: None
 
     def open(self) -> None:
-        """Make the reader and start it."""
+        """Create the reader and start it."""
         reader = self._reader = self._make_reader()
         strategy = self._strategy
         if strategy is not None:
@@ -337,20 +338,20 @@ class SourceInput(TaskInput):
         self._before_open.clear()
 
     def tell(self, action: Callable[[Reader[Any]], None]) -> None:
-        """Call ``action`` with the reader, as soon as there is one."""
+        """Call ``action`` with the reader, once it exists."""
         if self._reader is None:
             self._before_open.append(action)
         elif self._taking or self._marks:
-            self._marks.append(action)  # the enumerator knows it as not done yet in that checkpoint
+            self._marks.append(action)  # the enumerator's snapshot in that checkpoint has it as not done
         else:
             action(self._reader)
 
     def add_splits(self, splits: Sequence[Any]) -> None:
-        """Give splits to the reader, as soon as there is one."""
+        """Add splits to the reader, once it exists."""
         self.tell(lambda reader: self._add(reader, splits))
 
     def start_checkpoint(self, barrier: CheckpointBarrier) -> None:
-        """Give the barrier behind what was read; what the enumerator says from now on comes after it."""
+        """Queue the barrier behind elements read so far; the enumerator's later messages come after it."""
         self._marks.append(barrier)
         if barrier.aligned_ms == 0:
             self.overtake(barrier)
@@ -368,7 +369,7 @@ class SourceInput(TaskInput):
         self._announced, self._begins = announced, begins
 
     def overtake(self, barrier: CheckpointBarrier) -> None:
-        """Give the barrier although the task cannot go on. What was read is for :meth:`read_before`."""
+        """Queue the barrier ahead, as the task cannot continue; see :meth:`read_before` for elements read."""
         mark = self._marks[0] if self._marks else None
         if isinstance(mark, CheckpointBarrier) and mark.checkpoint_id == barrier.checkpoint_id:
             self._marks.popleft()
@@ -376,22 +377,22 @@ class SourceInput(TaskInput):
             self._begins(barrier)
 
     def look_ahead(self) -> CheckpointBarrier | None:
-        """The barrier that comes next, if it does; nothing is read for this."""
+        """Return the barrier if it is next; reads nothing."""
         element = self.poll() if self._marks and not self._out else None
         assert element is None or isinstance(element, CheckpointBarrier)
         return element
 
     @property
     def reads_ahead(self) -> bool:
-        """Whether something was read and not given."""
+        """Return whether elements were read and not returned."""
         return bool(self._out)
 
     def read_before(self) -> Element | None:
-        """What was read before and has to be processed before state is taken; None: nothing is left."""
+        """Return an element read ahead, to be processed before state is taken; None: none is left."""
         return self._out.popleft() if self._out else None
 
     def abort_checkpoint(self, checkpoint_id: int) -> None:
-        """Drop the barrier if it was not returned yet, and the splits that were kept for the checkpoint."""
+        """Drop the barrier unless it was returned, and the splits that were kept for the checkpoint."""
         self._snapshots.pop(checkpoint_id, None)
         given_up = [
             m for m in self._marks if isinstance(m, CheckpointBarrier) and m.checkpoint_id == checkpoint_id
@@ -401,7 +402,7 @@ class SourceInput(TaskInput):
         self._go_on()
 
     def checkpoint_taken(self) -> None:
-        """Go on with what had to wait."""
+        """Run the actions that waited for the snapshot."""
         self._taking = False
         self._go_on()
 
@@ -415,21 +416,21 @@ class SourceInput(TaskInput):
                 action(self._reader)
 
     def end(self) -> None:
-        """In place of :meth:`open`: everything was read before."""
+        """Start at the end of the input, in place of :meth:`open`: everything was read before."""
         self._watermark = MAX_WATERMARK
         self._over = True
 
     def stop(self) -> None:
-        """Read nothing more: what was read is the whole input, as if the source had ended there."""
+        """Stop reading: elements read so far are the whole input, as if the source had ended."""
         self._stopped = True
 
     def announced(self, mark: int | None) -> None:
-        """How far the slowest of the alignment group is (ms); None: nobody in it counts."""
+        """Receive the watermark of the slowest reader of the alignment group (ms); None: no reader counts."""
         if self._member is not None:
             self._member.announced(mark)
 
     def poll(self) -> Element | Wait:
-        """The reader's next batch, a watermark, a marker, or the end."""
+        """Return the reader's next batch, a watermark, a marker, the end, or a wait."""
         if self._out:
             return self._out.popleft()
         if self._marks:
@@ -476,12 +477,12 @@ class SourceInput(TaskInput):
 
     @property
     def drift_ms(self) -> int | None:
-        """How far this reader is ahead of the slowest of its alignment group; None: that is not known."""
+        """Return how far this reader is ahead of the slowest of its alignment group, in ms; None: not known."""
         return None if self._member is None else self._member.drift_ms
 
     @property
     def idle_at(self) -> float | None:
-        """When a split will have been silent for too long, in monotonic seconds; None: that is not to be seen."""
+        """Return when a split becomes idle, in monotonic seconds; None: not known."""
         return None if self._time is None else self._time.idle_at
 
     def _add(self, reader: Reader[Any], splits: Sequence[Any]) -> None:
@@ -513,7 +514,7 @@ class SourceInput(TaskInput):
         return self._out.popleft() if self._out else self._wait(wait)
 
     def _wait(self, wait: Wait, *others: float | None) -> Wait:
-        """Not for longer than until there is something to do here."""
+        """Limit a wait by the next deadline of this input."""
         marker = self._next_marker if self._interval_s else None
         until = min((at for at in (wait.until, marker, *others) if at is not None), default=None)
         return wait if until == wait.until else Wait(wait.fileno, wait.write, until)
@@ -528,7 +529,7 @@ class SourceInput(TaskInput):
         return self._out.popleft()
 
     def queued(self) -> int:
-        """What was read and not sent."""
+        """Return the number of elements read and not returned."""
         return len(self._out)
 
     def split_times(self) -> SplitTimes | None:
@@ -536,30 +537,30 @@ class SourceInput(TaskInput):
         time, now = self._time, self._clock.monotonic()
         if time is not None and now >= self._split_times_due:
             found = self._split_times = time.split_times()
-            # Whoever asks often pays the same for many splits as for few: they are looked at less often.
+            # A frequent caller pays the same for many splits as for few: with many, they are examined less often.
             self._split_times_due = now + (found.splits * _SECONDS_PER_SPLIT if found is not None else 0.0)
         return self._split_times
 
     def snapshot(self, checkpoint_id: int = 0) -> tuple[Any, ...]:
-        """The reader's splits with their positions, kept until the checkpoint completes; 0: no checkpoint."""
+        """Return the reader's splits with positions, and keep them until the checkpoint completes; 0: none."""
         splits = tuple(self._restored if self._reader is None else self._reader.snapshot())
         if checkpoint_id:
             self._snapshots[checkpoint_id] = splits
         return splits
 
     def checkpoint_completed(self, checkpoint_id: int) -> None:
-        """Notify the reader; what it gave for earlier checkpoints is not needed any more."""
+        """Notify the reader, and drop the splits kept for earlier checkpoints."""
         splits = self._snapshots.pop(checkpoint_id, None)
         self._snapshots = {id_: s for id_, s in self._snapshots.items() if id_ > checkpoint_id}
         if splits is not None and self._reader is not None:
             self._reader.checkpoint_completed(splits)
 
     def kept_time(self) -> tuple[Any, ...] | None:
-        """What it makes event time from, for :meth:`go_on_in_time`; None: nothing."""
+        """Return the state of event time, for :meth:`go_on_in_time`; None: it has none."""
         return None if self._time is None else self._time.kept()
 
     def go_on_in_time(self, kept: tuple[Any, ...] | None) -> None:
-        """Go on where the reader was that has left this, after :meth:`open`."""
+        """Restore the event time of an earlier reader, after :meth:`open`."""
         if self._time is not None and kept is not None:
             self._time.go_on(kept)
 

@@ -1,4 +1,4 @@
-"""The figures of a task, read off its parts."""
+"""Metrics of a task, computed from its parts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def subtask_metrics(
     partitions: Sequence[ResultPartition],
     groups: Iterable[tuple[str, MetricGroup]],
 ) -> SubtaskMetrics:
-    """Put the figures of a subtask together. From any thread; they may be a batch apart.
+    """Return the metrics of a subtask. From any thread; figures may be a batch apart.
 
     Args:
         tasklet: the task.
@@ -86,7 +86,7 @@ def subtask_metrics(
 
 
 def at_rest_s(tasklet: Tasklet, now: float) -> tuple[float, float]:
-    """Seconds at rest because the output was blocked, and for want of input, with the rest that lasts."""
+    """Return the seconds parked because of blocked output and of missing input, the current time included."""
     rest, lasts_s = tasklet.rest, now - tasklet.rest_since
     return (
         tasklet.blocked_s + (lasts_s if rest is Progress.BLOCKED else 0.0),
@@ -95,10 +95,10 @@ def at_rest_s(tasklet: Tasklet, now: float) -> tuple[float, float]:
 
 
 def records_to_sinks(operators: Iterable[Operator]) -> int:
-    """Records written by the sinks of a chain."""
+    """Return the number of records written by the sinks of a chain."""
     return sum(o.records for o in operators if isinstance(o, SinkOperator))
 
 
 def latencies(operators: Iterable[Operator]) -> dict[str, Histogram]:
-    """Per sink of a chain, how long latency markers took."""
+    """Return latency quantiles by sink of a chain."""
     return {o.step_name: o.context.metrics.histogram("latency") for o in operators if isinstance(o, SinkOperator)}

@@ -100,13 +100,13 @@ class OperatorChain:
         Raises:
             GraphError: a function object cannot be copied, or there is no operator for a step.
         """
-        # own_copy() leaves subtask 0 the originals.
+        # own_copy() gives subtask 0 the originals.
         nodes = [own_copy(node, 1 if copy else 0) for node in self._nodes]
         self.operators = build_operators(nodes, self._edges, context, outside)
         self._receivers = self.head.receivers()
         self._backward = self.operators[::-1]
         self.timed = [o for o in self._backward if isinstance(o, TimedOperator)]
-        # Most operators have neither timers nor an outside, and need not be asked before each batch.
+        # Most operators have neither timers nor external systems, and need no check before each batch.
         for depth, operator in enumerate(self._backward, 1):
             timed = operator if isinstance(operator, TimedOperator) else None
             if timed is not None or type(operator).blocked is not Operator.blocked:
@@ -180,7 +180,7 @@ class OperatorChain:
     # ---- elements -------------------------------------------------------------------------------------------
 
     def enter_head(self) -> None:
-        """Have errors and log lines name the head's step."""
+        """Set the head's step as the one that errors and log lines report."""
         self.step = self._head_step
 
     def process(self, batch: Batch[Any], port: int = 0) -> None:
@@ -224,14 +224,14 @@ class OperatorChain:
         self.operators[0].control(element)
 
     def flush(self) -> None:
-        """Flush buffered output: the input has run dry for now."""
+        """Flush buffered output: the input is empty for now."""
         for operator in self.operators:
             self.step = operator.step_name
             operator.idle()
         self.enter_head()
 
     def draining(self) -> Wait | None:
-        """Return what the first operator with results under way waits for, without finishing it."""
+        """Return the wait of the first operator with results in flight, without finishing it."""
         for operator in self.operators:
             self.step = operator.step_name
             wait = operator.draining()
@@ -242,7 +242,7 @@ class OperatorChain:
     # ---- time -----------------------------------------------------------------------------------------------
 
     def poll(self, now_ms: int | None = None) -> Work | Blocked | None:
-        """Return what stands between the head and its next element; None: nothing does.
+        """Return the work or the wait that precedes the head's next element; None: neither.
 
         Operators are asked from tail to head, so that none is given what it cannot take. :attr:`step` is the step
         in question, or the head's after None.
@@ -267,7 +267,7 @@ class OperatorChain:
         return None
 
     def blocked(self) -> Wait | None:
-        """Return what the last operator waits for that accepts no input, whatever work is pending; or None."""
+        """Return the wait of the last operator that accepts no input, whatever work is pending; or None."""
         for _, operator, _ in self._polled:
             self.step = operator.step_name
             wait = operator.blocked()
@@ -291,7 +291,7 @@ class OperatorChain:
 
     @property
     def interruptible(self) -> bool:
-        """True if state may be taken before the work that has begun is done."""
+        """True if state may be taken while started work is unfinished."""
         return all(operator.interruptible for operator in self.timed if operator.has_work)
 
     def pending_work(self) -> int:

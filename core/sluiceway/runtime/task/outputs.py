@@ -1,4 +1,4 @@
-"""What a task sends: its result partitions, one for each edge out."""
+"""Outputs of a task: its result partitions, one per outgoing edge."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["TaskOutputs"]
 
 
 class TaskOutputs:
-    """All partitions of a task. From the task's thread only.
+    """Result partitions of a task. From the task's thread only.
 
     Args:
         deployment: the task's.
@@ -34,15 +34,15 @@ class TaskOutputs:
             partition.control(element)
 
     def barrier(self, barrier: CheckpointBarrier) -> list[Overtaken]:
-        """Send a barrier to every consumer; returns what it has overtaken here."""
+        """Send a barrier to every consumer; return the records that it has overtaken here."""
         return self._overtaken(lambda partition: partition.barrier(barrier))
 
     def holds(self, checkpoint_id: int) -> bool:
-        """Whether the barrier of a checkpoint waits here and could overtake."""
+        """Return whether the barrier of a checkpoint is queued here and may overtake."""
         return any(partition.holds(checkpoint_id) for partition in self.partitions)
 
     def overtake(self, barrier: CheckpointBarrier) -> list[Overtaken]:
-        """Have a barrier that was sent overtake what waits; returns that."""
+        """Send a queued barrier ahead of queued records; return those."""
         return self._overtaken(lambda partition: partition.overtake(barrier))
 
     def _overtaken(self, of: Callable[[ResultPartition], list[tuple[int, list[Batch[Any]]]]]) -> list[Overtaken]:

@@ -30,7 +30,7 @@ class Phase(Enum):
 
 TRANSITIONS: Final[Mapping[Phase, frozenset[Phase]]] = {
     Phase.NEW: frozenset({Phase.RUNNING}),
-    # Straight to the last two where the state that was restored is that of a finished task.
+    # Directly to the last two if the restored state is that of a finished task.
     Phase.RUNNING: frozenset(
         {Phase.FINISHING, Phase.SUSPENDED_FOR_SAVEPOINT, Phase.AWAITING_FINAL_CHECKPOINT, Phase.DRAINING}
     ),

@@ -1,4 +1,4 @@
-"""A job's state at one moment, and how it is dealt out to the subtasks of another run."""
+"""Snapshots of tasks and jobs, and their redistribution to the subtasks of another run."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class TaskSnapshot:
-    """What one subtask acknowledges a checkpoint with.
+    """Snapshot with which a subtask acknowledges a checkpoint.
 
     Attributes:
         operators: the state of each step, in the order of the chain.
-        drained: whether it was taken after the end of the input, with nothing left to do.
+        drained: whether it was taken after all input was processed.
         start_delay_ms: from the trigger to the moment when the state was taken.
-        alignment_ms: how long some channels waited for others.
-        flush_ms: from the barrier to the moment when nothing was left in sinks.
-        sync_ms: how long the task stood still for its state to be taken.
-        async_ms: how long it took to read and write it, while the task went on.
-        checkpoint_id: the checkpoint that it was taken for.
-        size_alone: how large it was, where the state itself is not kept.
+        alignment_ms: time for which some channels waited for others.
+        flush_ms: time from the barrier until the sinks were flushed.
+        sync_ms: time for which the task was blocked while its state was taken.
+        async_ms: time for reading and writing it, while the task continued.
+        checkpoint_id: id of the checkpoint.
+        size_alone: its size in bytes, if the state itself is not kept.
         entry: where the state is, if it was written into a storage; then ``operators`` has, in one process, the
             objects that were not written, else nothing.
         savepoint: path or URL of the savepoint that it is for; empty: it is for a checkpoint.
@@ -67,7 +67,7 @@ class TaskSnapshot:
 
     @property
     def size(self) -> int:
-        """Bytes of serialized state in it, or that it refers to, with the records in flight."""
+        """Bytes of serialized state in it, or that it refers to, including in-flight records."""
         if self.entry is not None:
             return self.entry.size
         in_flight = sum(part.size for part in self.in_flight if isinstance(part, InFlight))
@@ -77,7 +77,7 @@ class TaskSnapshot:
     def of_entry(
         cls, entry: SubtaskEntry, checkpoint_id: int, savepoint: str, unaligned: bool, objects: tuple[Any, ...]
     ) -> TaskSnapshot:
-        """Return the snapshot of which all but the objects was written."""
+        """Return the snapshot of which everything except the objects was written."""
         return cls(
             objects,
             drained=entry.finished,
@@ -94,7 +94,7 @@ class TaskSnapshot:
         )
 
     def timed_entry(self) -> SubtaskEntry:
-        """Return where its state is, and how long that has taken."""
+        """Return the entry of its state, with durations."""
         assert self.entry is not None
         return replace_struct(
             self.entry,
@@ -106,7 +106,7 @@ class TaskSnapshot:
         )
 
     def without_in_flight(self) -> TaskSnapshot:
-        """For a later checkpoint, when the task has finished: by then those have been processed."""
+        """Return it without in-flight records, which have been processed by a finished task."""
         entry = self.entry
         if entry is not None and entry.in_flight:
             entry = replace_struct(entry, in_flight=())
@@ -115,14 +115,14 @@ class TaskSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class JobSnapshot:
-    """Everything a job must know to go on from one moment.
+    """Snapshot of a job.
 
     Attributes:
         operators: per subtask and step, the subtasks of a step in order: keyed state, or the splits of a source's
             reader with positions, and so on.
-        enumerators: per uid of a source, what its enumerator's snapshot returned.
+        enumerators: snapshot of the enumerator by uid of a source.
         key_groups: per uid of a step with keyed state, into how many key groups it is divided; of another run's.
-        in_flight: the records that were on their way between two subtasks.
+        in_flight: in-flight records between subtasks.
     """
 
     operators: tuple[OperatorSnapshot, ...] = ()
@@ -131,7 +131,7 @@ class JobSnapshot:
     in_flight: tuple[InFlight, ...] = ()
 
     def fit(self, graph: JobGraph) -> JobGraph:
-        """The job with the saved numbers of key groups, where nobody chose one and the parallelism allows it."""
+        """Return the graph with the saved numbers of key groups, where none was chosen and parallelism allows."""
         return replace(graph, vertices=tuple(map(self._fit, graph.vertices)))
 
     def _fit(self, vertex: JobVertex) -> JobVertex:
@@ -145,11 +145,11 @@ class JobSnapshot:
         return replace(vertex, nodes=nodes, max_parallelism=groups)
 
     def share(self, vertex: JobVertex, subtask: int) -> tuple[OperatorSnapshot, ...]:
-        """What one subtask is given, whatever the parallelism was.
+        """Return the snapshots for one subtask, whatever the earlier parallelism.
 
-        Splits are dealt out here: with the same parallelism as before, each subtask has its own again. Everything
-        else is given whole, as it was in each earlier subtask in order, and a step keeps what it owns; keyed state
-        in which it owns nothing is left out.
+        Splits are distributed here: with the same parallelism as before, each subtask gets its own again.
+        Everything else is given whole, as it was in each earlier subtask in order, and a step keeps what it owns;
+        keyed state in which it owns nothing is left out.
         """
         uids = {n.uid for n in vertex.nodes}
         own = KeyGroupRange.of_subtask(subtask, vertex.parallelism, vertex.max_parallelism)
@@ -164,7 +164,7 @@ class JobSnapshot:
     def in_flight_on(
         self, name: EdgeName, edge: JobEdge, target: JobVertex, subtask: int
     ) -> tuple[tuple[InFlight, ...], bool]:
-        """What one subtask is given of the records that were in flight on an edge, in order.
+        """Return the in-flight records of an edge for one subtask, in order.
 
         Returns:
             the records, and whether they are to be dealt out: then all subtasks are given the same, and each
@@ -184,7 +184,7 @@ class JobSnapshot:
         return tuple(parts), True
 
     def drained(self, vertex: JobVertex, subtask: int) -> bool:
-        """Whether a subtask has nothing to do any more: all its steps had come to their end."""
+        """Return whether all steps of a subtask had reached their end."""
         uids = {n.uid for n in vertex.nodes}
         mine = [s for s in self.operators if s.uid in uids]
         if not mine or uids != {s.uid for s in mine}:
@@ -194,7 +194,7 @@ class JobSnapshot:
         return all(s.drained for s in mine)
 
     def check_known(self, graph: JobGraph) -> None:
-        """Refuse state that no step of the job would get.
+        """Raise an error for state that no step of the job restores.
 
         Raises:
             IncompatibleStateError: names the uids.
@@ -220,7 +220,7 @@ class JobSnapshot:
 
 
 def edge_names(graph: JobGraph) -> dict[str, EdgeName]:
-    """By id, what checkpoints call the edges between tasks."""
+    """Return the checkpoint names of the edges between tasks, by id."""
     uids = {n.id: n.uid for v in graph.vertices for n in v.nodes}
     names: dict[str, EdgeName] = {}
     counted: dict[EdgeName, int] = {}
@@ -251,7 +251,7 @@ def with_objects(snapshot: OperatorSnapshot, objects: OperatorSnapshot) -> Opera
 
 
 def with_own_objects(snapshot: OperatorSnapshot) -> OperatorSnapshot:
-    """With copies of what a task, or a user's function, may change after it was taken, or was restored from it."""
+    """Return a copy of objects that a task or a user's function may change after the snapshot or the restore."""
     if not (snapshot.splits or snapshot.pending or snapshot.committables or snapshot.broadcast):
         return snapshot
     splits, pending = deepcopy(snapshot.splits), deepcopy(snapshot.pending)
@@ -260,7 +260,7 @@ def with_own_objects(snapshot: OperatorSnapshot) -> OperatorSnapshot:
 
 
 def _if_any(keyed: KeyedSnapshot | None, groups: KeyGroupRange) -> KeyedSnapshot | None:
-    """Keyed state with something in those key groups. Without any, its tables are of no use, either."""
+    """Return keyed state if it has entries in those key groups; None otherwise, as its tables are useless then."""
     return keyed if keyed is None or any(groups.start <= g < groups.end for g in keyed.groups) else None
 
 

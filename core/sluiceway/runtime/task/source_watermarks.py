@@ -17,7 +17,7 @@ __all__ = ["SourceTime"]
 
 
 class _Split:
-    """The generator of one split.
+    """Watermark generator of one split.
 
     Attributes:
         heard: when the split last gave a record, by the clock that stands still while output is blocked.
@@ -37,7 +37,7 @@ class _Split:
 
 
 class _Rejects:
-    """The records that were skipped since the last batch."""
+    """Records that were skipped since the last batch."""
 
     skipping = True
 
@@ -50,7 +50,7 @@ class _Rejects:
 
 
 class SourceTime:
-    """Makes the timestamps and the watermarks of one reader, whose splits have a generator each.
+    """Event time of one reader: timestamps, and watermarks with a generator per split.
 
     The reader's watermark is the lowest of its splits' that are not idle, and never goes back. Splits count
     from when they are given to the reader to when they are read to their end. The generator of a split that ends
@@ -117,22 +117,22 @@ class SourceTime:
     # ---- splits ----------------------------------------------------------------------------------------------
 
     def add(self, split_ids: Iterable[str]) -> None:
-        """The reader was given splits."""
+        """Add splits that were assigned to the reader."""
         if self._all is None:
             for split_id in split_ids:
                 self._splits[split_id] = self._new_split(split_id)
                 self._changed = True
 
     def kept(self) -> tuple[Any, ...]:
-        """The generators and what they have said, for :meth:`go_on` in another process."""
+        """Return the generators and their output, for :meth:`go_on` in another process."""
         now = self._now()
         splits = {id_: (s.watch.kept(), now - s.heard, s.timed_out) for id_, s in self._splits.items()}
         return self.watermark, self.active, {**self._earlier, **splits}, self._all is not None, self._ended_at
 
     def go_on(self, kept: tuple[Any, ...]) -> None:
-        """Go on where another one was, whose unfinished splits were added before; time between does not count."""
+        """Restore an earlier reader's generators, after adding its unfinished splits; the gap does not count."""
         self.watermark, self.active, self._earlier, one_for_all, *since = kept
-        self._ended_at = since[0] if since else MIN_WATERMARK  # an earlier version kept no such thing
+        self._ended_at = since[0] if since else MIN_WATERMARK  # an earlier version has no such entry
         self._earlier = dict(self._earlier)
         if one_for_all:
             self._all = self._new_split("")
@@ -140,12 +140,12 @@ class SourceTime:
         else:
             for split_id in self._splits:
                 self._splits[split_id] = self._new_split(split_id)
-            # The other one had read these to their end, and was not asked for news of that.
+            # The other reader had read these to their end, and had not called their generators since.
             for split_id in tuple(self._earlier):
                 self._retire(self._new_split(split_id))
 
     def remove(self, split_ids: Iterable[str]) -> list[Element]:
-        """The reader has read splits to their end: they say what they have to say, and hold nobody back."""
+        """Remove finished splits after a last call of their generators; they hold back the watermark no longer."""
         out: list[Element] = []
         gone = [split for split_id in split_ids if (split := self._splits.pop(split_id, None)) is not None]
         if gone:
@@ -157,7 +157,7 @@ class SourceTime:
         return out
 
     def pause(self, split_ids: frozenset[str]) -> None:
-        """Time does not pass for these splits, until the next call."""
+        """Stop the idle time of these splits until the next call."""
         now = self._now()
         for split_id in self.paused - split_ids:
             if split_id in self._splits:
@@ -165,21 +165,21 @@ class SourceTime:
         self.paused = split_ids
 
     def ahead_of(self, limit: int) -> frozenset[str]:
-        """The splits whose watermark is above ``limit`` (ms)."""
+        """Return the splits whose watermark is above ``limit`` (ms)."""
         return frozenset(id_ for id_, split in self._splits.items() if split.watch.watermark > limit)
 
     @property
     def one_for_all(self) -> bool:
-        """Whether the reader does not say which split its records are from."""
+        """True if the reader does not identify the split of its records."""
         return self._all is not None
 
     @property
     def without_splits(self) -> bool:
-        """Whether the reader has nothing to read for now."""
+        """True if the reader has no split to read."""
         return not self._splits
 
     def split_ids(self) -> frozenset[str]:
-        """All splits that are known."""
+        """Return all known splits."""
         return frozenset(self._splits)
 
     def split_times(self) -> SplitTimes | None:
@@ -195,7 +195,7 @@ class SourceTime:
     # ---- what the reader gives -------------------------------------------------------------------------------
 
     def take(self, batch: Batch[Any], split_id: str | None) -> list[Element]:
-        """The reader gave records of a split; None: it does not say of which."""
+        """Process records of a split; None: the reader does not identify it."""
         batch = self._stamper.stamp(batch)
         out: list[Element] = []
         if self._rejects is not None and self._rejects.records:
@@ -226,7 +226,7 @@ class SourceTime:
         return out
 
     def dry(self) -> list[Element]:
-        """The reader has nothing now. Call it again at :attr:`again_at` at the latest."""
+        """Record that the reader has no records now. Call it again at :attr:`again_at` at the latest."""
         out: list[Element] = []
         now = self._clock_ms()
         if self._ask_at is not None and now >= self._ask_at:
@@ -237,17 +237,17 @@ class SourceTime:
 
     @property
     def idle_at(self) -> float | None:
-        """When a split will have been silent for too long, in monotonic seconds; None: that is not to be seen."""
+        """Return when a split becomes idle, in monotonic seconds; None: not known."""
         return None if self._look_at is None else self._look_at / 1000
 
     @property
     def again_at(self) -> float | None:
-        """When there may be news even if the reader gives nothing, in monotonic seconds."""
+        """Return the time of the next change without records, in monotonic seconds."""
         at = [ms for ms in (self._ask_at, self._look_at) if ms is not None]
         return min(at) / 1000 if at else None
 
     def end(self) -> list[Element]:
-        """The reader has come to its end."""
+        """Handle the end of the reader."""
         out: list[Element] = []
         self._set_active(True, out)
         self._rise(MAX_WATERMARK, out)
@@ -259,7 +259,7 @@ class SourceTime:
         return round(self._monotonic() * 1000)
 
     def _now(self) -> int:
-        """The same by a clock that stands still while output is blocked."""
+        """Return the time of a clock that stops while the output is blocked."""
         return self._clock_ms() - round(self._held_up_s() * 1000)
 
     def _new_split(self, split_id: str | None) -> _Split:
@@ -286,7 +286,7 @@ class SourceTime:
         return split
 
     def _retire(self, split: _Split) -> None:
-        """Let a split that is not among the others any more say what it has not said yet."""
+        """Call the generator of a removed split for the last time."""
         if not split.timed_out:
             split.watch.ask()
         self._ended_at = max(self._ended_at, split.watch.watermark)
@@ -311,7 +311,7 @@ class SourceTime:
             self._ask_at = self._clock_ms() + self._interval_ms
 
     def _ask(self, out: list[Element]) -> None:
-        """Have the generators say what they have to say."""
+        """Call all generators."""
         self._unasked = 0
         self._ask_at = None
         for split in self._splits.values():
@@ -322,13 +322,13 @@ class SourceTime:
         self._look(out)
 
     def _look(self, out: list[Element]) -> None:
-        """See which splits have been silent for too long, and give out what that changes."""
+        """Find splits that have become idle, and emit the resulting changes."""
         self._changed = False
         timeout_ms = self._idleness_ms
         if timeout_ms is not None:
             silent = self._silent(timeout_ms)
             if silent:
-                # What they have heard of is said before they fall silent.
+                # Their pending watermarks are emitted before they become idle.
                 for split in silent:
                     split.watch.ask()
                 self._settle(out)
@@ -364,13 +364,13 @@ class SourceTime:
         return silent
 
     def _settle(self, out: list[Element]) -> None:
-        """Give out what has changed for all splits together."""
+        """Emit changes of the combined watermark and status."""
         marks = [split.watch.watermark for split in self._splits.values() if not split.idle]
         if marks:
             self._set_active(True, out)
             self._rise(min(marks), out)
             return
-        # As if the fastest of those that ended had been the last to do so.
+        # As if the furthest of the finished splits had been the last one to end.
         if self._splits or not self._bounded:
             self._rise(self._ended_at, out)
         if self._splits or self._without_splits_too_long:

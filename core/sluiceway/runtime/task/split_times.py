@@ -12,7 +12,7 @@ from sluiceway.metrics import SplitTime, SplitTimes
 __all__ = ["SHOWN", "split_times"]
 
 SHOWN: Final = 16
-"""Splits that are named: up to three quarters of them hold back the watermark, the others are idle."""
+"""Largest number of splits named: up to three quarters of them hold back the watermark, the others are idle."""
 _SLOWEST: Final = 12
 _LONGEST_ID: Final = 200
 

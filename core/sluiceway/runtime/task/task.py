@@ -55,8 +55,8 @@ MakeReader = Callable[["Task"], Callable[[], Reader[Any]]]
 _UNTIL_WOKEN = Wait()
 _CHECKPOINT = (CheckpointBarrier, CancelCheckpointMarker)
 _STEPS_OF_CONSUMERS = 4
-"""In a turn. Several producers may send to one consumer, which has to keep up with them all: records that wait
-long are in no cache any more when they are processed."""
+"""Steps per turn. Several producers may send to one consumer, which must keep up with all of them: records that
+wait long are in no cache any more when they are processed."""
 
 
 class Task(Tasklet):
@@ -270,7 +270,7 @@ class Task(Tasklet):
             self._process(element)
         elif isinstance(element, Wait):
             if self.checkpoints.hurry:
-                return Progress.AGAIN  # an unaligned checkpoint begins with what was just read
+                return Progress.AGAIN  # an unaligned checkpoint starts with the element just read
             self._chain.flush()
             return self._park(element, Progress.IDLE)
         elif type(element) is EndOfData:
@@ -282,7 +282,7 @@ class Task(Tasklet):
             self.checkpoints.on_barrier(element)
         elif type(element) is not EndOfPartition:
             self._chain.control(element)
-        # An EndOfPartition says nothing new: a loop may still hold records, and any other input has ended before.
+        # An EndOfPartition is ignored: a loop may still hold records, and any other input has ended before.
         return Progress.AGAIN
 
     def _take_snapshot(self) -> Progress:
@@ -317,13 +317,13 @@ class Task(Tasklet):
             if wait is not None:
                 return self._park(wait, Progress.IDLE)
             if self._chain.timed:
-                # What it has emitted may have to wait in an operator behind it.
+                # Its results may have to wait in an operator behind it.
                 return Progress.AGAIN
         self._end_output()
         return Progress.AGAIN
 
     def _end_output(self) -> None:
-        """Send the end of data; where checkpoints are taken, wait for one that holds the state as of now."""
+        """Send the end of data; with checkpoints, wait for one that holds the current state."""
         self._outputs.send(EndOfData())
         if self.deployment.settings.checkpoint_interval_ms:
             self._enter(Phase.AWAITING_FINAL_CHECKPOINT)
@@ -525,7 +525,7 @@ class Task(Tasklet):
     # ---- what others ask ------------------------------------------------------------------------------------
 
     def snapshot(self) -> list[OperatorSnapshot]:
-        """The state of every step as of now. Worker's thread, between steps.
+        """Return the current state of every step. Worker's thread, between steps.
 
         Raises:
             StateError: the task has ended, and with it its state.
@@ -545,7 +545,7 @@ class Task(Tasklet):
         )
 
     def metrics(self, state: ExecutionState) -> SubtaskMetrics:
-        """The figures of this subtask. From any thread; they may be a batch apart."""
+        """Return the metrics of this subtask. From any thread; figures may be a batch apart."""
         return subtask_metrics(
             self,
             self.deployment,
@@ -563,7 +563,7 @@ class Task(Tasklet):
         """Return the fields of a line that was logged in a step, a coroutine or a thread of this task."""
         d = self.deployment
         if operator is None:
-            # Outside of loops of steps a task knows its step in its own thread alone.
+            # Outside the loops of steps, a task knows its step in its own thread only.
             operator = self._chain.step if get_ident() == self.worker.thread else d.vertex.name
         return TaskFields(d.job or d.job_name, operator, d.subtask, d.vertex.parallelism, d.attempt)
 
@@ -572,9 +572,9 @@ class Task(Tasklet):
         return at_rest_s(self, self.clock.monotonic())
 
     def records_to_sinks(self) -> int:
-        """Records written by the sinks of the chain."""
+        """Return the number of records written by the sinks of the chain."""
         return records_to_sinks(self._chain.operators)
 
     def latencies(self) -> dict[str, Histogram]:
-        """Per sink of the chain, how long latency markers took."""
+        """Return latency quantiles by sink of the chain."""
         return latencies(self._chain.operators)

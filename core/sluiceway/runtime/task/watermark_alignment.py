@@ -1,4 +1,4 @@
-"""Watermark alignment, a reader's part: it stops while it is too far ahead of the slowest of its group."""
+"""Watermark alignment of a reader: it pauses while it is too far ahead of the slowest of its group."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["AlignedReader"]
 
 
 class AlignedReader:
-    """Reports how far one reader is, hears how far the slowest is, and has splits pause.
+    """Aligned reader: reports its watermark, receives that of the slowest, and pauses splits.
 
     A reader that cannot pause single splits is paused as a whole: when its own watermark, that of its slowest
     split, is too far ahead. Whoever pauses has reported where it stands: of a group in which all pause, the
@@ -51,17 +51,17 @@ class AlignedReader:
         self._pausing: frozenset[str] = frozenset()
 
     def announced(self, mark: int | None) -> None:
-        """The slowest of the group is at ``mark``; None: there is no slowest."""
+        """Receive the watermark of the slowest of the group; None: no reader counts."""
         self._limit = None if mark is None else mark + self._drift_ms
 
     def may_read(self) -> bool:
-        """Report what there is to report, pause and resume; whether the reader may be polled."""
+        """Report the watermark, pause and resume splits; return whether the reader may be polled."""
         time, limit = self._time, self._limit
         mark = self._mark
         ahead = limit is not None and mark is not None and mark > limit
         if mark != self._reported:
             counts = mark is not None and self._reported is not None
-            # A reader that is between two splits is back soon: that is no news before the time of the next report.
+            # A reader between two splits continues soon: no report before the time of the next one.
             at_once = ahead or not (counts or time.without_splits)
             if at_once or self._clock_ms() >= self._report_at:
                 self._report(mark)
@@ -79,24 +79,24 @@ class AlignedReader:
 
     @property
     def again_at(self) -> float | None:
-        """When there is something to report even if the reader gives nothing, in monotonic seconds."""
+        """Return the time of the next report without records, in monotonic seconds."""
         return self._report_at / 1000 if self._mark != self._reported else None
 
     @property
     def _mark(self) -> int | None:
-        """The watermark for which the others of the group are to wait; None: for none."""
+        """Return the watermark that the others of the group wait for; None: none."""
         time = self._time
         counts = time.active and not time.without_splits and time.watermark != MIN_WATERMARK
         return time.watermark if counts else None
 
     @property
     def drift_ms(self) -> int | None:
-        """How far ahead of the slowest this reader is; None where no reader counts."""
+        """Return how far this reader is ahead of the slowest, in ms; None: no reader counts."""
         limit, mark = self._limit, self._time.watermark
         return None if limit is None or mark == MIN_WATERMARK else mark - (limit - self._drift_ms)
 
     def leave(self) -> None:
-        """The reader has come to its end."""
+        """Leave the group: the reader has reached its end."""
         if self._reported is not None:
             self._report(None)
 

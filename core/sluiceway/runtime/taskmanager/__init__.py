@@ -1,1 +1,1 @@
-"""The task manager: the tasks of one job in one worker, and where their snapshots go."""
+"""Task manager: the tasks of one job in one worker, and the writers of their snapshots."""

@@ -18,7 +18,7 @@ _KEPT: Final = 1024
 
 
 class FrequentKeys:
-    """Counts keys; those that are rare are forgotten. Not thread-safe.
+    """Counter of keys that drops rare ones. Not thread-safe.
 
     A key has occurred at least as often as it says, and at most ``error`` times more. ``error`` is at most the
     number of all records divided by ``kept``, so no key with a larger share is missing.

@@ -1,4 +1,4 @@
-"""Counting of the keys that come to tasks, for as long as somebody asks."""
+"""Sampler of the keys that tasks receive."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def sample_keys(
     clock: Clock,
     done: Callable[[list[KeySample] | None, str], None],
 ) -> None:
-    """Count the keys of all records that come to keyed tasks. In the loop's thread.
+    """Count the keys of all records that keyed tasks receive. In the loop's thread.
 
-    Nothing on the way of a record asks whether keys are counted: what takes a task's batches is exchanged for the
+    No check is added per record while nobody samples: the receiver of a task's batches is replaced for that
     time, which costs 0.2 microseconds or so for each record.
 
     Args:
@@ -76,7 +76,7 @@ def _keys_of(task: Task, head: Operator) -> tuple[KeyOf, ...] | None:
     """Return the functions from a record to its key, one for each input; None: an input is not keyed."""
     keys = head.context.node.step.keys
     if not keys or any(key is None for key in keys):
-        # A step without state of keys, such as a map, has the key of the exchange in front of it.
+        # A step without keyed state, such as a map, has the key of the exchange before it.
         by_port = {i.port: i.partitioner.key for i in task.deployment.inputs if i.partitioner.name == "hash"}
         keys = tuple(by_port.get(port) for port in range(len(head.receivers())))
     if any(key is None for key in keys):
@@ -85,7 +85,7 @@ def _keys_of(task: Task, head: Operator) -> tuple[KeyOf, ...] | None:
 
 
 class _Count:
-    """Counts the keys of one task until :meth:`end`."""
+    """Counter of the keys of one task until :meth:`end`."""
 
     def __init__(self, task: Task, head: Operator, keys: tuple[KeyOf, ...]) -> None:
         self._task = task
@@ -95,17 +95,17 @@ class _Count:
         self.end = task.watch(self._look)
 
     def _look(self, batch: Batch[Any], port: int) -> None:
-        # A key that cannot be computed or counted fails the step itself, which says at which record.
+        # A key that cannot be computed or counted fails the step itself, which names the record.
         with suppress(Exception):
             self._frequent.add(self._keys(batch, port) if batch.keys is None else batch.keys)
 
     def _keys(self, batch: Batch[Any], port: int) -> list[Any]:
         key_of = self._key_of[port]
-        # What a producer has combined knows its key; the key of a record is computed.
+        # A combined record has its key; the keys of others are computed.
         return [value.key if type(value) is Partial else key_of(value) for value in batch.values]
 
     def sample(self, worker: str, seconds: float) -> KeySample:
-        """End, and return what was counted."""
+        """Stop counting, and return the sample."""
         self.end()
         deployment, frequent = self._task.deployment, self._frequent
         keys = [HotKey(shown(key, _LONGEST_KEY), count) for key, count in frequent.top(_TOLD)]

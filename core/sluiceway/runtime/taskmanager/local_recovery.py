@@ -1,4 +1,4 @@
-"""Copies of what a worker has written for checkpoints, on its own disk, to go on from without the storage."""
+"""Local recovery: copies of a worker's checkpoint files on its own disk, for restores without the storage."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["LocalCopies", "keep_copies", "with_local_copies"]
 
 
 class LocalCopies(CheckpointStorage):
-    """A storage; what was written in this process is read from its own disk, as long as there is room for it.
+    """Checkpoint storage that reads files of this process from its own disk, as far as they fit there.
 
-    Copies are kept only where :func:`keep_copies` says so; anywhere else this is the storage as it is. A copy that
-    cannot be made, or read, is done without.
+    Copies are kept only under :func:`keep_copies`; otherwise this is the plain storage. A copy that
+    cannot be written or read is skipped.
 
     Args:
         storage: where the files are.
@@ -37,7 +37,7 @@ class LocalCopies(CheckpointStorage):
         return LocalCopies, (self._storage,)
 
     def write(self, name: str, parts: Iterable[bytes]) -> int:
-        """Write it there, and here on the way."""
+        """Write to the storage, and a copy here."""
         copies = _kept.get(self.location)
         if copies is None:
             return self._storage.write(name, parts)
@@ -51,19 +51,19 @@ class LocalCopies(CheckpointStorage):
         return size
 
     def check(self) -> None:
-        """It is there that files must be written."""
+        """Check the storage."""
         self._storage.check()
 
     def other_writers(self, name: str) -> str | None:
-        """As the storage knows."""
+        """Return the answer of the storage."""
         return self._storage.other_writers(name)
 
     def create(self, name: str, parts: Iterable[bytes]) -> bool:
-        """Write it there alone."""
+        """Write to the storage only."""
         return self._storage.create(name, parts)
 
     def read(self, name: str, offset: int = 0, size: int | None = None) -> bytes:
-        """From here if it is here."""
+        """Read the copy, or else the storage."""
         copies = _kept.get(self.location)
         path = None if copies is None else copies.find(name)
         if path is not None:
@@ -73,25 +73,25 @@ class LocalCopies(CheckpointStorage):
         return self._storage.read(name, offset, size)
 
     def files(self, directory: str = "") -> Iterator[StoredFile]:
-        """Those of the storage."""
+        """Return the files of the storage."""
         return self._storage.files(directory)
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete them there, and here."""
+        """Delete files in the storage, and their copies."""
         gone = list(names)
         for name in gone:
             self.distrust(name)
         self._storage.delete(gone)
 
     def put_file(self, name: str, path: str) -> int:
-        """Write it there, and share it here."""
+        """Write to the storage, and link the file here."""
         size = self._storage.put_file(name, path)
         if (copies := _kept.get(self.location)) is not None:
             copies.add(name, _Copy.of(path, copies.new_path()))
         return size
 
     def fetch_file(self, name: str, path: str) -> None:
-        """From here if it is here."""
+        """Fetch the copy, or else from the storage."""
         copies = _kept.get(self.location)
         copy = None if copies is None else copies.find(name)
         if copy is not None:
@@ -101,22 +101,22 @@ class LocalCopies(CheckpointStorage):
         self._storage.fetch_file(name, path)
 
     def distrust(self, name: str) -> bool:
-        """Drop what is here of it."""
+        """Delete the copy of a file."""
         copies = _kept.get(self.location)
         return copies is not None and copies.drop(name)
 
     def shown(self, name: str) -> str:
-        """As the storage has it."""
+        """Return the name as the storage shows it."""
         return self._storage.shown(name)
 
 
 def with_local_copies(storage: CheckpointStorage, settings: Settings) -> CheckpointStorage:
-    """The storage of a job's checkpoints, as its options say."""
+    """Return the storage of a job's checkpoints, with local copies if its options enable them."""
     return LocalCopies(storage) if settings.local_recovery_bytes else storage
 
 
 class keep_copies:  # noqa: N801 (it is used as a function)
-    """From now on, keep copies in this process of what is written to a location. Until :meth:`close`.
+    """Registration of local copies of what this process writes to a location, until :meth:`close`.
 
     Args:
         storage: the job's; None: nothing is written.
@@ -137,7 +137,7 @@ class keep_copies:  # noqa: N801 (it is used as a function)
                 _kept[location] = known
 
     def close(self) -> None:
-        """They go with the last who kept them. Harmless twice."""
+        """Delete the copies with the last registration. Harmless twice."""
         copies, self._copies = self._copies, None
         if copies is None:
             return
@@ -149,7 +149,7 @@ class keep_copies:  # noqa: N801 (it is used as a function)
 
 
 class _Copy:
-    """A file that is being written beside the one in the storage."""
+    """Copy that is being written beside the file in the storage."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -159,7 +159,7 @@ class _Copy:
 
     @classmethod
     def of(cls, path: str, copy: Path) -> _Copy:
-        """One that is there already."""
+        """Return the copy of an existing file."""
         made = cls(copy)
         try:
             _share(Path(path), copy)
@@ -169,7 +169,7 @@ class _Copy:
         return made
 
     def passing(self, parts: Iterable[bytes]) -> Iterator[bytes]:
-        """The parts; each is written on its way."""
+        """Yield the parts, and write each to the copy."""
         try:
             self._file = open(self.path, "wb", opener=private_opener)  # noqa: SIM115 - closed at its end
         except OSError:
@@ -184,7 +184,7 @@ class _Copy:
         self._close()
 
     def discard(self) -> None:
-        """It is of no use."""
+        """Delete the copy."""
         self.failed = True
         self._close()
         with suppress(OSError):
@@ -199,7 +199,7 @@ class _Copy:
 
 
 class _Copies:
-    """The copies of one location. From any thread."""
+    """Copies of one location. From any thread."""
 
     def __init__(self, place: Path | None) -> None:
         self.directory = TemporaryDirectory(
@@ -253,7 +253,7 @@ _lock: Final = Lock()
 
 
 def _share(path: Path, other: str | Path) -> None:
-    """Make another file of one that never changes: on the same disk, the same."""
+    """Hard-link an immutable file, or copy it from another disk."""
     try:
         os.link(path, other)
     except OSError:

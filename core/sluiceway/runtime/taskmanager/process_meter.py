@@ -20,10 +20,10 @@ _KIB: Final = 1024
 
 
 class ProcessMeter:
-    """Takes the figures of this process. For one thread.
+    """Meter of this process. For one thread.
 
     Passes of the garbage collector are timed from the first figures on until :meth:`close`, by a callback, which a
-    process that nobody looks at does not have.
+    process that is not inspected does not have.
 
     Args:
         name: name of the process.
@@ -38,13 +38,13 @@ class ProcessMeter:
         self._used_at = 0.0
 
     def begin(self) -> None:
-        """Begin an interval: the share of the CPU in the next figures is that since now."""
+        """Begin an interval: the CPU share of the next figures starts now."""
         if self._pauses is None:
             self._pauses = _Pauses()
         self._used_s, self._used_at = time.process_time(), self._clock.monotonic()
 
     def take(self) -> ProcessFigures:
-        """Return the figures as of now. Call :meth:`begin` before the first ones."""
+        """Return the current figures. Call :meth:`begin` before the first ones."""
         assert self._pauses is not None
         used_s, now = time.process_time(), self._clock.monotonic()
         elapsed = now - self._used_at
@@ -79,7 +79,7 @@ class ProcessMeter:
 
 
 class _Pauses:
-    """Times of the passes of the garbage collector, in whatever thread they happen."""
+    """Durations of the passes of the garbage collector, in any thread."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -89,7 +89,7 @@ class _Pauses:
         gc.callbacks.append(self._passed)
 
     def _passed(self, phase: str, info: dict[str, Any]) -> None:
-        # A pass neither nests nor overlaps with another one, so that one beginning is enough.
+        # Passes neither nest nor overlap, so one start time is enough.
         if phase == "start":
             self._began = time.perf_counter()
         elif self._began:
@@ -104,13 +104,13 @@ class _Pauses:
 
 
 def figures_of_other(process: str, pid: int, at_ms: int, problem: str) -> ProcessFigures:
-    """Return the figures of another process of this machine that the operating system has.
+    """Return the operating system's figures of another process of this machine.
 
     Args:
         process: its name.
         pid: its process id.
         at_ms: the time, ms since the epoch.
-        problem: why it does not tell itself.
+        problem: why it does not report them itself.
     """
     status = _status(pid)
     return ProcessFigures(

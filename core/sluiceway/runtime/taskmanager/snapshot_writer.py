@@ -1,4 +1,4 @@
-"""Writers of the state that a checkpoint has taken of a task: into a storage, or into the message."""
+"""Writers of the state that a task's checkpoint has taken: to a storage, or into the message."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ __all__ = ["MemoryWriter", "SavepointWriter", "SnapshotWriter", "StorageWriter",
 
 
 class SnapshotWriter(ABC):
-    """Makes what the coordinator is told of what was taken."""
+    """Writer of snapshots; its result is acknowledged to the coordinator."""
 
     @abstractmethod
     def write(self, deployment: TaskDeployment, checkpoint_id: int, snapshot: TaskSnapshot) -> TaskSnapshot:
-        """Read the state and let go of it. Blocks; called in a helper thread, while the task goes on."""
+        """Read the state and release it. Blocks; called in a helper thread, while the task continues."""
 
     def completed(self, attempt_ids: Collection[str], checkpoint_id: int) -> None:
-        """A checkpoint is complete: what was written for it stays. In the loop's thread."""
+        """Handle the completion of a checkpoint: its files are retained. In the loop's thread."""
 
 
 class MemoryWriter(SnapshotWriter):
-    """Leaves the state in the snapshot, as bytes: for workers that share no file system with the job manager."""
+    """Writer that keeps the state in the snapshot, as bytes: for workers without a shared file system."""
 
     def write(self, deployment: TaskDeployment, checkpoint_id: int, snapshot: TaskSnapshot) -> TaskSnapshot:
-        """With all of it as bytes."""
+        """Return the snapshot with all state as bytes."""
         kept = _kept(snapshot)
         return replace(
             snapshot,
@@ -57,10 +57,10 @@ def _read(snapshot: OperatorSnapshot) -> OperatorSnapshot:
 
 
 class StorageWriter(SnapshotWriter):
-    """Writes the state into a storage, and sends along where it is.
+    """Writer to a storage; the snapshot refers to the files.
 
     Args:
-        storage: the checkpoints' place.
+        storage: storage of the checkpoints.
     """
 
     def __init__(self, storage: CheckpointStorage) -> None:
@@ -69,7 +69,7 @@ class StorageWriter(SnapshotWriter):
         self._known: dict[str, dict[str, NativeFileEntry]] = {}
 
     def write(self, deployment: TaskDeployment, checkpoint_id: int, snapshot: TaskSnapshot) -> TaskSnapshot:
-        """In a file of the task's own."""
+        """Write a file of the task."""
         d = deployment
         entry = write_subtask(
             self._storage,
@@ -86,7 +86,7 @@ class StorageWriter(SnapshotWriter):
         return replace(snapshot, operators=(), entry=entry, in_flight=(), in_flight_size=in_flight_size)
 
     def completed(self, attempt_ids: Collection[str], checkpoint_id: int) -> None:
-        """Files of backends that never change need not be written again."""
+        """Record immutable backend files, which later checkpoints need not write again."""
         for (attempt_id, id_), entry in list(self._written.items()):
             if id_ == checkpoint_id and attempt_id in attempt_ids:
                 self._known[attempt_id] = shared_files(entry)
@@ -97,14 +97,14 @@ class StorageWriter(SnapshotWriter):
 
 
 class TemporaryWriter(StorageWriter):
-    """Writes the state of a job in one process, and leaves objects that may have no serializer as they are.
+    """Writer for a job in one process, which keeps objects that may have no serializer in memory.
 
     Splits, committables, pending records and broadcast state go by reference: in one process they need not be
     pickled, and some cannot be.
     """
 
     def write(self, deployment: TaskDeployment, checkpoint_id: int, snapshot: TaskSnapshot) -> TaskSnapshot:
-        """Write rows, lists and records in flight."""
+        """Write rows, lists and in-flight records."""
         plain = tuple(map(without_objects, snapshot.operators))
         objects = tuple(replace(o, keyed=None, lists=()) for o in snapshot.operators if has_objects(o))
         written = super().write(deployment, checkpoint_id, replace(snapshot, operators=plain))
@@ -112,7 +112,7 @@ class TemporaryWriter(StorageWriter):
 
 
 class SavepointWriter(SnapshotWriter):
-    """Writes the state into the savepoint that it was taken for: as rows, which any backend can read.
+    """Writer to a savepoint: as rows, which any backend can read.
 
     Args:
         open_storage: opens the storage at a path or URL.
@@ -122,7 +122,7 @@ class SavepointWriter(SnapshotWriter):
         self._open_storage = open_storage
 
     def write(self, deployment: TaskDeployment, checkpoint_id: int, snapshot: TaskSnapshot) -> TaskSnapshot:
-        """In a file of the task's own."""
+        """Write a file of the task."""
         d = deployment
         place, directory = split_location(snapshot.savepoint)
         entry = write_subtask(

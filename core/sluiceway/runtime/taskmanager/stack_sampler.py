@@ -26,7 +26,7 @@ _DEEPEST: Final = 128
 _MOST_STACKS: Final = 10_000
 
 _GENERATED: Final = "<sluiceway"
-"""Beginning of the file names of loops that the engine has generated."""
+"""Prefix of the file names of generated loops."""
 _PROGRAM: Final = ("__main__", "__sluiceway__")
 
 _RESTS: Final = frozenset({"concurrent.futures.thread", "queue", "selectors", "threading"})
@@ -38,7 +38,7 @@ _Key = tuple[int, int, bool, tuple[CodeType | str, ...]]
 
 
 def check_sampling(seconds: float, rate: float) -> None:
-    """Raise ConfigurationError if a process does not take samples for so long or so often."""
+    """Raise ConfigurationError for a duration or a rate of samples beyond the limits."""
     if not 0 < seconds <= MOST_SECONDS:
         raise ConfigurationError(f"stacks are sampled for up to {MOST_SECONDS:g} s, not for {seconds:g} s")
     if not 1 <= rate <= MOST_RATE:
@@ -54,7 +54,7 @@ def sample_stacks(
     clock: Clock,
     done: Callable[[StackSamples | None, str], None],
 ) -> None:
-    """Take samples of all threads of this process, in a thread of its own.
+    """Take samples of all threads of this process, in a separate thread.
 
     A sample costs 0.1 ms or so, in which no other thread runs Python code.
 
@@ -74,7 +74,7 @@ def sample_stacks(
     def work() -> None:
         samples, problem = None, ""
         try:
-            # Else the sampler would mostly get its turn where a function waits, and never where it computes.
+            # Otherwise the sampler would mostly run when a function waits, and never while it computes.
             with short_turns(_TURN_S):
                 samples = _Sampling(loop.thread, task_of, worker, clock).take(seconds, rate)
         except Exception as error:
@@ -148,7 +148,7 @@ class _Sampling:
             self._add((*where, on_cpu, tuple(reversed(codes))))
 
     def _rests(self, frame: FrameType) -> bool:
-        """Return True for a thread that waits for something to do, as those of pools and event loops."""
+        """Return True for a thread that waits for work, such as those of pools and event loops."""
         module = str(frame.f_globals.get("__name__", ""))
         return module in _RESTS or module.startswith("sluiceway.")
 

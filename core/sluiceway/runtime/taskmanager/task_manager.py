@@ -63,18 +63,18 @@ def _acknowledgement(d: TaskDeployment, written: TaskSnapshot) -> Message:
 
 
 class TaskManager(Handlers):
-    """The tasks of one job on one worker. All calls in the worker's thread.
+    """Tasks of one job on one worker. From the worker's thread only.
 
     Args:
         worker: runs the tasks.
         transport: opens their channels.
-        state_backend: makes their keyed state.
+        state_backend: creates their keyed state.
         services: for plugin partitioners and the clock.
         event_loop: where coroutines run.
         send: sends a message to the job master.
-        writer: takes the state of checkpoints.
-        background: does what blocks.
-        on_dropped: told of each task that has ended and is forgotten, because a later attempt takes its place.
+        writer: writes the state of checkpoints.
+        background: executor for blocking calls.
+        on_dropped: notified of each ended task that is removed because a later attempt replaces it.
         open_payload: opens what a message holds, such as ``"steps"`` or ``"splits"``; adds to what that raises.
     """
 
@@ -106,7 +106,7 @@ class TaskManager(Handlers):
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """The tasks, as far as they are deployed. From any thread."""
+        """Return the deployed tasks. From any thread."""
         return tuple(self._tasks.values())
 
     def task_of(self, tasklet: Tasklet) -> tuple[int, int] | None:
@@ -117,7 +117,7 @@ class TaskManager(Handlers):
 
     @handles(DeployTasks)
     def deploy(self, message: DeployTasks) -> None:
-        """Make tasks: all consumers' ends first, then the producers'."""
+        """Create tasks: all consumers' ends first, then the producers'."""
         try:
             deployments: Sequence[TaskDeployment] = self._open(message.deployments, "steps")
         except Exception as error:
@@ -157,17 +157,17 @@ class TaskManager(Handlers):
         self._send(ReportTask(message.job, message.epoch, attempt, ExecutionState.FAILED.value, Cause(error)))
 
     def _readable(self, deployment: TaskDeployment) -> TaskDeployment:
-        """With keyed state that any state backend can go on from, whichever has written it."""
+        """Return the deployment with keyed state that this worker's state backend can restore."""
         most, open_backend = deployment.vertex.max_parallelism, self._services.state_backend
         restored = tuple(readable_by_all(snapshot, open_backend, most) for snapshot in deployment.restored)
         return replace(deployment, restored=restored)
 
     def drop(self, attempt_id: str) -> None:
-        """Forget a task that has ended; unknown ones are ignored."""
+        """Remove an ended task; unknown ones are ignored."""
         self._tasks.pop(attempt_id, None)
 
     def _drop_earlier(self, deployments: Iterable[TaskDeployment]) -> None:
-        """Earlier attempts have ended; with them goes what their functions and their state have held."""
+        """Remove ended earlier attempts, with the objects of their functions and their state."""
         coming = {(d.vertex.id, d.subtask) for d in deployments}
         for attempt_id, task in list(self._tasks.items()):
             if (task.deployment.vertex.id, task.deployment.subtask) in coming:
@@ -176,7 +176,7 @@ class TaskManager(Handlers):
 
     @handles(CancelTask)
     def cancel(self, message: CancelTask) -> None:
-        """Cancel a task if it is there."""
+        """Cancel a task; unknown ones are ignored."""
         task = self._tasks.get(message.attempt)
         if task is not None:
             self._cancel(task)
@@ -192,7 +192,7 @@ class TaskManager(Handlers):
 
     @handles(AssignSplits)
     def assign_splits(self, message: AssignSplits) -> None:
-        """Give splits to a reader, between its batches."""
+        """Add splits to a reader, between its batches."""
         try:
             splits: Sequence[Any] = self._open(message.splits, "splits")
         except Exception as error:
@@ -204,12 +204,12 @@ class TaskManager(Handlers):
 
     @handles(NoMoreSplits)
     def no_more_splits(self, message: NoMoreSplits) -> None:
-        """Tell a reader, between its batches."""
+        """Notify a reader that no splits will come, between its batches."""
         self._tell_source(message, lambda source: source.tell(lambda reader: reader.no_more_splits()))
 
     @handles(AnnounceWatermark)
     def announce_watermark(self, message: AnnounceWatermark) -> None:
-        """Tell a reader the watermark of the slowest of its alignment group."""
+        """Send a reader the watermark of the slowest of its alignment group."""
         self._tell_source(message, lambda source: source.announced(message.mark))
 
     @handles(StopSource)
@@ -229,7 +229,7 @@ class TaskManager(Handlers):
             task.mail(partial(task.checkpoints.start, barrier))
 
     def ask(self, attempt_id: str, action: Callable[[Task], None]) -> bool:
-        """Have something look at a task between its batches. False: it is not there, or has ended."""
+        """Call an action with a task between its batches. False: it does not exist, or has ended."""
         task = self._tasks.get(attempt_id)
         if task is None or task.ended:
             return False
@@ -250,7 +250,7 @@ class TaskManager(Handlers):
             task.mail(partial(task.checkpoints.aborted, message.checkpoint))
 
     def _acknowledge(self, deployment: TaskDeployment, taken: TaskSnapshot) -> None:
-        """Write what was taken while the task goes on, then acknowledge the checkpoint."""
+        """Write the snapshot while the task continues, then acknowledge the checkpoint."""
         d, checkpoint_id = deployment, taken.checkpoint_id
         monotonic = self._services.clock.monotonic
         writer = self._savepoints if taken.savepoint else self._writer
@@ -272,7 +272,7 @@ class TaskManager(Handlers):
         self._background.run(work, done)
 
     def close(self) -> None:
-        """Free what the job had here."""
+        """Release the job's resources on this worker."""
         self._transport.close()
         self._event_loop.close()
 

@@ -1,4 +1,4 @@
-"""Storage for the checkpoints of jobs that name none: a directory that goes with the job."""
+"""Temporary storage for the checkpoints of jobs without a place for them: a directory deleted with the job."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ __all__ = ["TemporaryStorage"]
 T = TypeVar("T")
 
 _NO_LINK: Final = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
-"""Another disk, or one that has no hard links, or too many to this file."""
+"""Errors of hard links: another disk, no support for them, or too many of this file."""
 
 
 class TemporaryStorage(CheckpointStorage):
-    """Files below a directory, which is made when the first is written.
+    """Storage below a directory, which is created with the first file.
 
-    Files are visible whole or not at all, but nothing waits for the disk: after a power cut the job is gone, and
-    nobody wants them.
+    Files become visible atomically, but are not synced to disk: after a power cut the job is lost, and
+    they are useless.
 
     Args:
-        directory: where they are; whoever made the storage removes it.
+        directory: directory of the files; the creator of the storage removes it.
     """
 
     def __init__(self, directory: str) -> None:
         self.location = directory
 
     def write(self, name: str, parts: Iterable[bytes]) -> int:
-        """Write."""
+        """Write a file."""
         path = self._path(name)
         with self._failing("write", name):
             return self._placed(path, lambda partial: _write(partial, parts))
 
     def read(self, name: str, offset: int = 0, size: int | None = None) -> bytes:
-        """Read."""
+        """Read a file."""
         with self._failing("read", name), open(self._path(name), "rb") as file:
             file.seek(offset)
             return file.read(-1 if size is None else size)
 
     def files(self, directory: str = "") -> Iterator[StoredFile]:
-        """Walk."""
+        """Yield the files below a directory."""
         top = self._path(directory) if directory else self.location
         for folder, _, names in os.walk(top):
             prefix = os.path.relpath(folder, self.location).replace(os.sep, "/")
@@ -58,7 +58,7 @@ class TemporaryStorage(CheckpointStorage):
                     yield StoredFile(full, stat.st_size, int(stat.st_mtime * 1000))
 
     def delete(self, names: Iterable[str]) -> None:
-        """Unlink, and remove directories that are empty then."""
+        """Delete files, and directories that are empty then."""
         emptied: set[str] = set()
         for name in names:
             path = self._path(name)
@@ -70,7 +70,7 @@ class TemporaryStorage(CheckpointStorage):
                 os.rmdir(folder)
 
     def put_file(self, name: str, path: str) -> int:
-        """Link it, or copy it from another disk."""
+        """Link a file, or copy it from another disk."""
         try:
             with self._failing("write", name):
                 return self._placed(self._path(name), lambda partial: _link(path, partial))
@@ -80,18 +80,18 @@ class TemporaryStorage(CheckpointStorage):
             return super().put_file(name, path)
 
     def fetch_file(self, name: str, path: str) -> None:
-        """Link it, or copy it to another disk."""
+        """Link a file, or copy it to another disk."""
         try:
             os.link(self._path(name), path)
         except OSError:
-            super().fetch_file(name, path)  # which says what is wrong, too
+            super().fetch_file(name, path)  # which raises the error as well
 
     def other_writers(self, name: str) -> str:
-        """Return nobody: only its user may enter the directory."""
+        """Return an empty text: only its user may enter the directory."""
         return ""
 
     def _placed(self, path: str, make: Callable[[str], T]) -> T:
-        """Make a file beside its path, and move it there when it is whole."""
+        """Write a file beside its path, and rename it once complete."""
         partial = f"{path}.part-{secrets.token_hex(6)}"
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         try:

@@ -20,7 +20,7 @@ __all__ = ["dump_threads"]
 _MOST_THREADS: Final = 1_000
 _MOST_FRAMES: Final = 256
 _GENERATED: Final = "<sluiceway"
-"""Beginning of the file names of loops that the engine has generated."""
+"""Prefix of the file names of generated loops."""
 _TURN: Final = TaskletLoop._step.__code__
 
 
