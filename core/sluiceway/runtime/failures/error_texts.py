@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class WorkerError(SluicewayError):
-    """Stands in for an exception of a worker that could not be sent as it was."""
+    """Replacement of an exception of a worker that could not be sent as it was."""
 
 
 LIMIT_S: Final = 3.0
@@ -60,7 +60,7 @@ def within(seconds: float, work: Callable[[], T], otherwise: Callable[[BaseExcep
     thread = Thread(target=run, name="sluiceway-error-text", daemon=True)
     try:
         thread.start()
-    except (RuntimeError, MemoryError):  # no thread is to be had
+    except (RuntimeError, MemoryError):  # no thread can be started
         run()
     else:
         thread.join(seconds)
@@ -88,7 +88,7 @@ def describe(error: BaseException, limit: int = 2_000) -> str:
 
 
 def is_too_slow(described: str) -> bool:
-    """Whether :func:`describe` has waited in vain; then the exception's other methods are not worth a try."""
+    """Return whether :func:`describe` has timed out; then other methods of the exception are not tried."""
     return described.endswith(_TOO_SLOW)
 
 
@@ -154,7 +154,7 @@ def cut(lines: Iterable[str]) -> str:
 
 
 def _first(lines: list[str], limit: int) -> int:
-    """How many of the lines, from the first one on, have no more than ``limit`` characters together."""
+    """Return how many of the first lines have at most ``limit`` characters together."""
     size = 0
     for number, line in enumerate(lines):
         size += len(line) + 1

@@ -1,4 +1,4 @@
-"""What is added to an exception so that its reader knows which record of which step it was about."""
+"""Notes on exceptions that name the record and the step."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def explain_failure(
             "a generator or another iterable; for one record out per record in use map"
         )
     if not isinstance(getattr(error, "__notes__", []), list):
-        error.__notes__ = []  # somebody's own attribute, to which nothing can be added
+        error.__notes__ = []  # an attribute of the user's, to which nothing can be added
     where = _where(fault, vertex, step, subtask, parallelism)
     # The repr of a record may take long, or for ever.
     about = within(LIMIT_S, lambda: list(_record(fault)), lambda _: ["record: cannot be shown"])

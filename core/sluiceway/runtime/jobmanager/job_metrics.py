@@ -1,4 +1,4 @@
-"""A job's figures: put together from those of its tasks, wherever they run, and told to reporters."""
+"""Metrics of a job: combined from those of its tasks, and sent to reporters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["JobFigures", "Reporting", "figures_of", "plain_figures", "plain_metr
 
 
 def figures_of(task: Task, worker: str = "") -> TaskFigures:
-    """Return the figures of a task on a worker, as of now. From any thread."""
+    """Return the current figures of a task on a worker. From any thread."""
     latency = {
         name: {"p50": h.quantile(0.5) * 1000, "p99": h.quantile(0.99) * 1000}
         for name, h in task.latencies().items()
@@ -39,12 +39,12 @@ def figures_of(task: Task, worker: str = "") -> TaskFigures:
 
 
 def plain_figures(figures: TaskFigures) -> TaskFigures:
-    """Return figures whose values are plain numbers, to be sent: functions may have put anything into theirs."""
+    """Return figures whose values are plain numbers, to be sent: functions may have registered any values."""
     return msgspec.structs.replace(figures, metrics=_plain(figures.metrics))
 
 
 def plain_metrics(metrics: JobMetrics) -> JobMetrics:
-    """Return the metrics of a job with plain numbers, likewise."""
+    """Return the metrics of a job with plain numbers, to be sent."""
     return replace(metrics, subtasks=tuple(map(_plain, metrics.subtasks)))
 
 
@@ -65,7 +65,7 @@ def _numbers(figures: Mapping[str, Any]) -> dict[str, float]:
         if type(value) is float or (type(value) is int and abs(value) < 1 << 63):
             numbers[str(name)] = value
         else:
-            with suppress(Exception):  # what is no number is left out
+            with suppress(Exception):  # other values are left out
                 numbers[str(name)] = float(value)
     return numbers
 
@@ -75,7 +75,7 @@ def _whole(mark: Any) -> int | None:
 
 
 class JobFigures:
-    """The last figures of each subtask of a job.
+    """Last figures of each subtask of a job.
 
     Of a subtask that was restarted, the newest attempt is told of; what the sources of the earlier ones have read
     and their sinks have written counts in the job's totals, which so never go back.
@@ -87,12 +87,12 @@ class JobFigures:
         self._earlier_out = 0
 
     def take(self, figures: Iterable[TaskFigures]) -> None:
-        """Take figures in, those of an attempt before those of the next one."""
+        """Store figures; those of an attempt arrive before those of the next one."""
         for each in figures:
             which = each.metrics.vertex_id, each.metrics.subtask
             known = self._newest.get(which)
             if known is not None and known.metrics.attempt > each.metrics.attempt:
-                continue  # a worker goes on to tell of what has ended there
+                continue  # a worker keeps reporting ended tasks
             if known is not None and known.attempt_id != each.attempt_id:
                 self._earlier_in += known.metrics.records_in if known.is_source else 0
                 self._earlier_out += known.records_to_sinks
@@ -107,7 +107,7 @@ class JobFigures:
         restarts: int = 0,
         checkpoints: CheckpointFigures = CheckpointFigures(),  # noqa: B008 - it is frozen
     ) -> JobMetrics:
-        """All of them as the job's metrics, with the states that the job master knows. From any thread."""
+        """Return the job's metrics, with the states that the job master knows. From any thread."""
         figures = [each for _, each in sorted(self._newest.items(), key=lambda item: item[0])]
         latency: dict[str, dict[str, float]] = {}
         for each in figures:
@@ -140,7 +140,7 @@ def _is_there(figures: TaskFigures, executions: ExecutionGraph | None) -> bool:
 
 
 def _with_state(figures: TaskFigures, executions: ExecutionGraph | None, over: bool) -> SubtaskMetrics:
-    """The figures, with what the job master knows better: in a job that is over no buffer is in use any more."""
+    """Return the figures with the job master's state; once the job is over, no buffer is in use."""
     metrics = figures.metrics
     execution = None if executions is None else executions.execution(figures.attempt_id)
     if execution is not None:
@@ -149,17 +149,17 @@ def _with_state(figures: TaskFigures, executions: ExecutionGraph | None, over: b
 
 
 class Reporting:
-    """Opens reporters when a job begins, tells them its metrics at an interval, and once more when it ends.
+    """Reporting of a job: opens reporters, sends them its metrics at an interval, and once more at the end.
 
     Call order: :meth:`open` once, :meth:`close` once, also where :meth:`open` has raised. In the loop's thread.
     Events are passed on between steps of the loop: what a reporter raises must not interrupt the job master.
 
     Args:
-        reporters: whom to tell.
-        loop: where the interval is kept.
-        clock: the loop's.
-        interval_ms: between two reports.
-        metrics: the job's metrics as of now.
+        reporters: the reporters.
+        loop: loop with the timer.
+        clock: clock of the loop.
+        interval_ms: time between two reports.
+        metrics: returns the current metrics of the job.
         on_error: told what a reporter has raised, after which there are no more reports; None: the loop is.
     """
 
@@ -183,7 +183,7 @@ class Reporting:
         self._closed = self._failed = False
 
     def open(self, job_name: str) -> None:
-        """Open the reporters, and report from now on."""
+        """Open the reporters, and start the interval."""
         for reporter in self._reporters:
             reporter.open(job_name)
             self._opened.append(reporter)
@@ -191,7 +191,7 @@ class Reporting:
             self._report_later()
 
     def close(self) -> None:
-        """Report for the last time, and close what was opened, whatever one of them raises. Harmless twice."""
+        """Report for the last time, and close the opened reporters, whatever one raises. Harmless twice."""
         opened, self._opened = self._opened, []
         self._closed = True
         if opened:
@@ -207,11 +207,11 @@ class Reporting:
                     reporter.report(metrics)
 
     def checkpoint_ended(self, checkpoint: CheckpointInfo) -> None:
-        """Tell reporters of a checkpoint, soon."""
+        """Send a checkpoint to reporters, soon."""
         self._tell(lambda reporter: reporter.checkpoint_ended(checkpoint))
 
     def restart_ended(self, restart: RestartInfo) -> None:
-        """Tell reporters of a restart, soon."""
+        """Send a restart to reporters, soon."""
         self._tell(lambda reporter: reporter.restart_ended(restart))
 
     def _tell(self, event: Callable[[MetricsReporter], None]) -> None:
@@ -235,7 +235,7 @@ class Reporting:
             self._report_later()
 
     def _guarded(self, action: Callable[[], object]) -> bool:
-        """Call reporters; False: one of them has raised, and none is called any more until they are closed."""
+        """Call reporters; False: one has raised, and none is called any more until they are closed."""
         if self._failed:
             return False
         try:

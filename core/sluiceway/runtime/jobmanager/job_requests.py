@@ -1,4 +1,4 @@
-"""Requests of whoever runs a job: from any thread, and answered whatever becomes of the job."""
+"""Requests to a job from any thread, each answered whatever happens to the job."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ T = TypeVar("T")
 
 
 def savepoint_place(place: str | None, checkpoints: str | None) -> str:
-    """Where a savepoint goes.
+    """Return the place of a savepoint.
 
     Args:
-        place: what was asked for.
-        checkpoints: the place of the job's checkpoints, where nothing was asked for.
+        place: place that was requested.
+        checkpoints: place of the job's checkpoints, the default.
 
     Raises:
         ConfigurationError: there is neither, or it is not a path or URL.
@@ -42,14 +42,14 @@ def savepoint_place(place: str | None, checkpoints: str | None) -> str:
 
 
 class JobRequests(Generic[M]):
-    """Savepoints and checkpoints of one job that were asked for and are not answered.
+    """Unanswered requests for savepoints and checkpoints of one job.
 
     ``M`` is the type of the job's master, which takes them. Methods may be called from any thread, and from signal
     handlers.
     """
 
     def __init__(self) -> None:
-        # Reentrant: a signal handler may interrupt whoever holds it.
+        # Reentrant: a signal handler may interrupt the holder.
         self._lock = RLock()
         self._unanswered: dict[int, Callable[[], None]] = {}
         self._numbers = count()
@@ -64,12 +64,12 @@ class JobRequests(Generic[M]):
         done: Callable[[T, BaseException | None], None],
         nothing: T,
     ) -> None:
-        """Ask for one: now, or when the job has begun.
+        """Send a request now, or once the job has started.
 
         Args:
-            send: asks the job master, in its thread, and gives it what to call with the answer.
-            done: called once, whatever becomes of the job, with the answer or with why there is none.
-            nothing: the answer that goes with a reason.
+            send: called in the job master's thread, with the callback for the answer.
+            done: called once, whatever happens to the job, with the answer or the error.
+            nothing: answer that accompanies an error.
         """
         number = next(self._numbers)
 
@@ -94,11 +94,11 @@ class JobRequests(Generic[M]):
             mail(lambda: ask(master))
 
     def begin(self, master: M, mail: Callable[[Callable[[], None]], None]) -> None:
-        """The job has begun.
+        """Send the requests that have waited for the start of the job.
 
         Args:
             master: of the job.
-            mail: has something called in the thread of the job master.
+            mail: calls an action in the thread of the job master.
         """
         with self._lock:
             self._master, self._mail = master, mail
@@ -107,7 +107,7 @@ class JobRequests(Generic[M]):
             mail(partial(ask, master))
 
     def close(self) -> None:
-        """The job has ended: there is nobody to answer any more. Harmless twice."""
+        """Answer all requests with an error: the job has ended. Harmless twice."""
         with self._lock:
             self._over = True
             left, self._unanswered = self._unanswered, {}

@@ -1,4 +1,4 @@
-"""Tasks that stand still until they hear of a checkpoint are told again, should they not have."""
+"""Retry of notifications to tasks that are blocked on a checkpoint."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _MOST: Final = 20
 
 
 class NotificationRetry:
-    """Says again what has become of a checkpoint, to those who have not done anything since.
+    """Re-sender of notifications to attempts that have shown no reaction.
 
     Args:
-        later: has something called in this thread after a delay in seconds.
-        tell: tells attempts that a checkpoint is complete, or is given up.
+        later: calls an action in this thread after a delay in seconds.
+        tell: notifies attempts that a checkpoint is complete, or was aborted.
     """
 
     def __init__(
@@ -33,24 +33,25 @@ class NotificationRetry:
         self._timer: Scheduled | None = None
 
     def expect(self, attempts: Iterable[str], checkpoint_id: int, *, completed: bool) -> None:
-        """They have been told now, and are to end, or to go on."""
+        """Record notified attempts, which are expected to end, or to continue."""
         self._waiting.update(dict.fromkeys(sorted(attempts), (checkpoint_id, completed)))
         self._left = _MOST
         self._ask()
 
     def heard_from(self, attempt: str, checkpoint_id: int | None = None) -> None:
-        """An attempt has ended, or does its part of a checkpoint."""
+        """Record the reaction of an attempt: it has ended, or takes part in a checkpoint."""
         if attempt not in self._waiting:
             return
         told, completed = self._waiting[attempt]
-        # Who waits to end may have done its part of a later one before; who was to go on shows by it that it has.
+        # A task that waits to end may have acknowledged a later checkpoint before; one that was to continue proves
+        # by it that it has.
         if checkpoint_id is None or (not completed and checkpoint_id > told):
             del self._waiting[attempt]
             if not self._waiting:
                 self.stop()
 
     def stop(self) -> None:
-        """Remind nobody any more."""
+        """Stop all retries."""
         self._waiting.clear()
         if self._timer is not None:
             self._timer.cancel()

@@ -1,4 +1,4 @@
-"""A job that goes on under another job manager: what of its checkpoints is there."""
+"""Recovery of a job's checkpoints under another job manager."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ __all__ = ["Recovered", "find_last_savepoint", "recover"]
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What an earlier job manager has left of a job's checkpoints.
+    """Checkpoints of a job from an earlier job manager.
 
     Attributes:
-        path: the directory of the run, in the storage.
-        next_id: the number of the next checkpoint: higher than all before, complete or not.
-        completed: the complete ones, oldest first, with what is written of each.
-        snapshot: what the job goes on from; None: none was complete.
-        savepoint: path or URL of the savepoint that it goes on from instead, with which it was to end.
+        path: directory of the run in the storage.
+        next_id: id of the next checkpoint, higher than all earlier ones, complete or not.
+        completed: complete checkpoints, oldest first, with their metadata.
+        snapshot: snapshot to restore; None: no checkpoint was complete.
+        savepoint: path or URL of the final savepoint, which is restored instead.
     """
 
     path: str
@@ -43,22 +43,22 @@ class Recovered:
 
     @property
     def latest(self) -> int:
-        """The number of the last complete checkpoint; 0: there is none."""
+        """Return the id of the last complete checkpoint; 0: none."""
         return self.completed[-1][0].checkpoint_id if self.completed else 0
 
     def from_savepoint(self, location: str, number: int) -> Recovered:
-        """Go on from a savepoint; the checkpoints before it are of no use any more."""
+        """Restore a savepoint; the checkpoints before it are useless then."""
         return Recovered(self.path, max(self.next_id, number + 1), savepoint=location)
 
 
 def recover(storage: CheckpointStorage, path: str, graph: JobGraph, now_ms: int) -> Recovered:
-    """Look for the checkpoints of a run, and remove what was not complete. Blocks.
+    """Find the checkpoints of a run, and remove incomplete ones. Blocks.
 
     If the newest one is damaged this does not fall back on an older one: what was committed with the newest would
     be committed once more.
 
     Args:
-        storage: where they are.
+        storage: storage of the checkpoints.
         path: the directory of the run.
         graph: the job.
         now_ms: the time, ms since the epoch.
@@ -73,7 +73,7 @@ def recover(storage: CheckpointStorage, path: str, graph: JobGraph, now_ms: int)
     for id_ in directory.ids():
         metadata = directory.load(id_)
         completed.append((_completed(metadata, graph), metadata))
-    with suppress(CheckpointError):  # then it stays
+    with suppress(CheckpointError):  # then the file stays
         directory.collect(now_ms, 0)
     if not completed:
         return Recovered(path, next_id)
@@ -85,7 +85,7 @@ def recover(storage: CheckpointStorage, path: str, graph: JobGraph, now_ms: int)
 
 
 def find_last_savepoint(storage: CheckpointStorage, job: str, after: int) -> tuple[str, int] | None:
-    """The savepoint that a job was to end with, if it had been completed: its sinks may have committed with it.
+    """Return the final savepoint of a job if it was completed: its sinks may have committed with it.
 
     Args:
         storage: the place where it was to be.
@@ -117,7 +117,7 @@ def _number(name: str) -> int:
 
 
 def _completed(metadata: CheckpointMetadata, graph: JobGraph) -> CompletedCheckpoint:
-    # At another parallelism its subtasks are others than those of the job; nobody may take them for these.
+    # At another parallelism it has other subtasks than the job, and their states must not be confused.
     now = {vertex.uid: vertex for vertex in graph.vertices}
     ids = {v.uid: now[v.uid].id for v in metadata.vertices if now[v.uid].parallelism == v.parallelism}
     tasks = {

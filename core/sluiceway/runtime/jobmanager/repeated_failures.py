@@ -1,4 +1,4 @@
-"""Failures of the same record, or of the same state, again and again: what no restart helps against."""
+"""Repeated failures of the same record, or of the same state, which no restart can cure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SKIP_HINT: Final = (
 )
 
 _OUTSIDE: Final = (OSError, ConnectorError, MemoryError)
-"""What something outside of the pipeline may bring about, and end, so that the record need not be at fault."""
+"""Errors that external systems may cause and end, so that the record need not be at fault."""
 
 _ADDRESS: Final = re.compile(r"\b0x[0-9a-f]+")
 _REMEMBERED: Final = 64
@@ -30,7 +30,7 @@ _CHECKPOINTS_BETWEEN: Final = 8
 
 
 class RepeatedFailures:
-    """Counts per record how often it has failed in the same way without progress in between.
+    """Counter per record of equal failures without progress in between.
 
     A record that fails again was not behind any checkpoint: the job was restarted from before it. Checkpoints can
     complete all the same until it comes again: the one that was overdue at the restart, the next one if records
@@ -42,11 +42,11 @@ class RepeatedFailures:
         self._seen: dict[tuple[str, ...], tuple[int, int]] = {}
 
     def count(self, cause: BaseException, completed: int) -> int:
-        """Return how often this failure has come, with this time; 0: neither a record nor state is at fault.
+        """Return the number of equal failures, including this one; 0: neither a record nor state is at fault.
 
         Args:
             cause: of the failure, with the notes of its task.
-            completed: how many checkpoints the job has completed.
+            completed: number of checkpoints that the job has completed.
         """
         record = record_of(cause) or _value_of(cause)
         if record is None or isinstance(cause, _OUTSIDE):
@@ -67,7 +67,7 @@ def record_of(cause: BaseException) -> tuple[str, ...] | None:
 
 
 def _value_of(cause: BaseException) -> tuple[str, ...] | None:
-    """Return what identifies a refusal of values, as of those that cannot be written; None: another failure."""
+    """Return the identity of a refused value, such as one that cannot be written; None: another failure."""
     if isinstance(cause, SerializationError | CorruptStreamError | FunctionContractError | DeclaredTypeError):
         return ("value", *kind_of(cause))
     if isinstance(cause, CheckpointFailedError) and isinstance(cause.__cause__, SerializationError):
@@ -76,9 +76,9 @@ def _value_of(cause: BaseException) -> tuple[str, ...] | None:
 
 
 def kind_of(cause: BaseException) -> tuple[str, str]:
-    """Return the class of an exception and the step that it was raised in; which subtask that was may change."""
+    """Return the class of an exception and its step, without the subtask, which may change."""
     notes = [note for note in getattr(cause, "__notes__", ()) if isinstance(note, str)]
     step = next((note.partition(", subtask ")[0] for note in notes if note.startswith("in step ")), "")
-    # Of an exception that could not be sent as it was, its text names the class.
+    # If the exception could not be sent as it was, its text names the class.
     kind = str(cause).partition(":")[0] if isinstance(cause, WorkerError) else type(cause).__qualname__
     return kind, step

@@ -24,7 +24,7 @@ from sluiceway.scheduler import SlotSharing
 __all__ = ["RescalableJob", "Rescaler"]
 
 KEPT: Final = 16
-"""Rescales that are remembered, the last ones."""
+"""Number of rescales in the history."""
 
 _SLOTS_S: Final = 60.0
 """Seconds that workers being started may take to offer the missing slots."""
@@ -50,7 +50,7 @@ _SWITCHING: Final = frozenset({_Phase.ENDING_TASKS, _Phase.RESTORING, _Phase.RET
 
 
 class RescalableJob(Protocol):
-    """What a rescaler knows of the job, and does with it. Job master's thread."""
+    """Interface of a job to its rescaler. Job master's thread."""
 
     graph: JobGraph
     executions: ExecutionGraph
@@ -58,19 +58,19 @@ class RescalableJob(Protocol):
 
     @property
     def slots(self) -> SlotSharing:
-        """The slots that the job has."""
+        """Slots of the job."""
 
     def check_rescalable(self) -> None:
-        """Refuse a job that cannot be stopped now. Raises SluicewayError."""
+        """Raise SluicewayError if the job cannot be stopped now."""
 
     def make_room(self, slots: int) -> None:
-        """Have so many more slots be there, now or soon. Raises NoResourceAvailableError: there cannot be."""
+        """Provide a number of further slots, now or soon. Raises NoResourceAvailableError."""
 
     def suspend(self, done: Callable[[int, BaseException | None], None]) -> None:
-        """Take a checkpoint with which all tasks end; ``done`` is given its number, or 0 and why there is none."""
+        """Take a checkpoint with which all tasks end; ``done`` is called with its id, or with 0 and the error."""
 
     def resize(self, graph: JobGraph) -> None:
-        """Make the subtasks and enumerators of the job anew from the last checkpoint; all tasks have ended.
+        """Create the subtasks and enumerators anew from the last checkpoint; all tasks have ended.
 
         Raises:
             CheckpointError: it cannot be read; nothing has changed.
@@ -78,10 +78,10 @@ class RescalableJob(Protocol):
         """
 
     def resize_ahead(self, graph: JobGraph) -> None:
-        """Have the job begin with this parallelism; it has not begun."""
+        """Set the parallelism of a job that has not started."""
 
     def begin_all(self) -> None:
-        """Take slots for all subtasks and deploy them. Raises what is in the way."""
+        """Allocate slots for all subtasks and deploy them. Raises the error that prevents it."""
 
     def begin_all_anew(self) -> None:
         """Restart all regions as after a failure, as soon as there are slots."""
@@ -90,13 +90,13 @@ class RescalableJob(Protocol):
         """Cancel all subtasks that have not ended."""
 
     def note_failure(self, vertex: ExecutionVertex | None, cause: BaseException) -> None:
-        """Remember a failure after which all subtasks begin anew."""
+        """Record a failure after which all subtasks restart."""
 
     def go_on(self) -> None:
         """Release the slots of subtasks that have ended, and take checkpoints again."""
 
     def slots_released(self) -> None:
-        """Others may take slots that this job has given back."""
+        """Notify jobs that wait for slots."""
 
     def fail(self, cause: BaseException) -> None:
         """End the job with a failure."""
@@ -115,7 +115,7 @@ class Rescaler:
         job: the job.
         name: its id, for the log.
         clock: for time stamps.
-        post: has something called in this thread after a delay in seconds.
+        post: calls an action in this thread after a delay in seconds.
 
     Attributes:
         history: the last rescales, oldest first, with the one that is under way.
@@ -145,12 +145,12 @@ class Rescaler:
 
     @property
     def holds_slots(self) -> bool:
-        """Whether subtasks that end keep their slots: those of the next attempts need them."""
+        """True while subtasks that end keep their slots for the next attempts."""
         return self._phase in _SWITCHING
 
     @property
     def waits_for_slots(self) -> bool:
-        """Whether slots are missing that have to come before anything is stopped."""
+        """True while slots are missing that are needed before any task is stopped."""
         return self._phase is _Phase.WAITING_FOR_SLOTS
 
     def begin(
@@ -163,10 +163,10 @@ class Rescaler:
         """Rescale the job; arguments as for :func:`sluiceway.graph.rescaling.rescaled`.
 
         Args:
-            parallelism: of the steps that follow the job's.
-            steps: of single steps.
-            done: called once, now or later: with what was done, or with why the job has its old parallelism.
-            accepted: called before, once nothing is in the way.
+            parallelism: parallelism of the steps that follow the job's.
+            steps: parallelism of single steps.
+            done: called once, now or later: with the result, or with the error if the job keeps its parallelism.
+            accepted: called before, once the request is accepted.
         """
         try:
             self._check()
@@ -217,7 +217,7 @@ class Rescaler:
     # ---- slots ------------------------------------------------------------------------------------------------
 
     def slots_came(self) -> None:
-        """There are more slots than there were."""
+        """Continue a rescale that waits for slots."""
         if self._phase is not _Phase.WAITING_FOR_SLOTS:
             return
         try:
@@ -235,7 +235,7 @@ class Rescaler:
         )
 
     def failed_to_wait(self, why: BaseException) -> bool:
-        """Give up waiting for slots; whether this has waited."""
+        """Stop waiting for slots; return whether this rescale has waited."""
         waited = self.waits_for_slots
         if waited:
             self._refuse(why)
@@ -254,14 +254,14 @@ class Rescaler:
         self.history[-1] = msgspec.structs.replace(self.history[-1], checkpoint=checkpoint_id)
 
     def _refuse(self, problem: BaseException) -> None:
-        """Nothing was stopped: the job never noticed."""
+        """Refuse the rescale; no task was stopped."""
         self._job.slots.release_reserved()
         self._end("failed", f"the job keeps its parallelism: {describe(problem)}")
 
     # ---- from the one to the other ----------------------------------------------------------------------------
 
     def all_ended(self) -> bool:
-        """All tasks have ended; whether they begin anew."""
+        """Handle the end of all tasks; return whether they are restarted."""
         if self._phase not in (_Phase.ENDING_TASKS, _Phase.RETURNING):
             return False
         if self._timer is None:
@@ -286,12 +286,12 @@ class Rescaler:
             else:
                 self._phase = _Phase.ENDING_TASKS
                 self._read_again(error)
-        except BaseException as raised:  # of users' enumerators
+        except BaseException as raised:  # errors of users' enumerators
             self._not_begun(contained(raised, "an enumerator"))
 
     def _not_begun(self, error: BaseException) -> None:
         self.failed(None, error)
-        if all(v.state.ended for v in self._job.executions.subtasks()):  # as a rule none was deployed
+        if all(v.state.ended for v in self._job.executions.subtasks()):  # usually none was deployed
             self._begin_anew()
 
     def _return(self) -> None:
@@ -310,7 +310,7 @@ class Rescaler:
         self._job.begin_all_anew()
 
     def _read_again(self, error: CheckpointError) -> None:
-        """The storage may be there again later: no task runs, and there is nothing else to go on from."""
+        """Retry reading the checkpoint: no task runs, and there is nothing else to restore."""
         self._reads += 1
         if self._reads > _MOST_READS:
             self._job.fail(error)
@@ -319,25 +319,25 @@ class Rescaler:
         self._timer = self._post(self._begin_anew, _READ_AGAIN_S)
 
     def task_changed(self) -> None:
-        """A subtask has come up, or has finished."""
+        """Handle a subtask that runs or has finished."""
         if self._phase is _Phase.RESTORING and all(v.state in _UP for v in self._job.executions.subtasks()):
             self._end("completed", "")
 
     def failed(self, vertex: ExecutionVertex | None, cause: BaseException) -> bool:
-        """A subtask has failed, or with None anything else; whether all begins anew because of that."""
+        """Handle a failure of a subtask, or with None of anything else; return whether all subtasks restart."""
         self.failed_to_wait(cause)
         if self._phase not in _SWITCHING:
             return False
         if self._phase is _Phase.RESTORING:
             self._phase, self._problem = _Phase.RETURNING, cause
-        if not self._noted:  # those after it are of the same worker, or of links to it
+        if not self._noted:  # later ones come from the same worker, or from links to it
             self._noted = True
             self._job.note_failure(vertex, cause)
         self._job.cancel_all()
         return True
 
     def abandon(self, why: str) -> None:
-        """The job is about to end."""
+        """Cancel the rescale: the job is about to end."""
         if self._phase is not _Phase.IDLE:
             self._end("failed", why)
 

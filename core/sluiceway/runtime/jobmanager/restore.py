@@ -1,4 +1,4 @@
-"""Going on from a checkpoint of an earlier run."""
+"""Restore of a job from a checkpoint of an earlier run."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ __all__ = ["check_place", "refusals", "restore_from", "saved_key_groups", "wrong
 
 
 def check_place(settings: Settings, services: Services) -> None:
-    """Refuse a place for checkpoints that cannot be used.
+    """Raise an error for a checkpoint place that cannot be used.
 
     Raises:
         CheckpointError: it cannot be written.
-        ConfigurationError: there is no such kind of place, or a package is missing for it.
+        ConfigurationError: the kind of place is unknown, or its package is missing.
     """
     if settings.checkpoints is not None:
         services.checkpoint_storage(settings.checkpoints).check()
 
 
 def restore_from(settings: Settings, graph: JobGraph, services: Services) -> JobSnapshot | None:
-    """What a job begins with.
+    """Return the snapshot that a job starts from, or None.
 
     Args:
         settings: ``from_checkpoint`` is the path or URL of a checkpoint; or of a directory with checkpoints in
@@ -75,7 +75,7 @@ def restore_from(settings: Settings, graph: JobGraph, services: Services) -> Job
         raise IncompatibleStateError(problem)
     if not settings.allow_dropped_state:
         restored.check_known(graph)
-    # It loads operators that most jobs have not, so only a restore does.
+    # It imports operators that most jobs do not use, so only a restore does so.
     from sluiceway.runtime.jobmanager.state_compatibility import check_states, saved_metadata
 
     check_states(saved_metadata(storage, directory, metadata, services), graph, settings, services)
@@ -83,7 +83,7 @@ def restore_from(settings: Settings, graph: JobGraph, services: Services) -> Job
 
 
 def _check_origin(storage: CheckpointStorage, directory: str, settings: Settings, job_name: str) -> None:
-    """Refuse a checkpoint that somebody else may have written, or log that this cannot be known."""
+    """Refuse a checkpoint that others may have written, or log that this cannot be determined."""
     if settings.allow_pickles:
         return
     name = f"{directory}/{METADATA}" if directory else METADATA

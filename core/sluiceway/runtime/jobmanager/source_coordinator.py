@@ -13,17 +13,17 @@ __all__ = ["SourceCoordinator"]
 
 
 class SourceCoordinator(EnumeratorDriver):
-    """Runs one source's enumerator and carries splits to its readers. Job master's thread, except :meth:`wake`.
+    """Driver of a source's enumerator that sends splits to readers. Job master's thread, except :meth:`wake`.
 
-    Which reader has which splits is in the readers' snapshots; the enumerator keeps those that nobody has.
+    Assigned splits are in the readers' snapshots, unassigned ones in the enumerator's.
 
     Args:
         source: the source.
         parallelism: number of readers.
         clock: the runtime's clock.
-        assign: carries splits to a reader.
-        no_more: tells a reader that no splits will come.
-        post: has something run in the job master's thread, after a delay in seconds; from any thread.
+        assign: sends splits to a reader.
+        no_more: notifies a reader that no splits will come.
+        post: calls an action in the job master's thread after a delay in seconds; from any thread.
         restored: what an earlier enumerator's snapshot returned, or None.
     """
 
@@ -43,24 +43,24 @@ class SourceCoordinator(EnumeratorDriver):
         self._end = no_more
         self._post = post
         self._readers: set[int] = set()
-        # For readers that have not come up.
+        # Splits for readers that are not running yet.
         self._early: dict[int, list[Any]] = {}
         self._early_ends: set[int] = set()
-        # Per reader, what it was given since the last checkpoint, and between earlier ones that are not complete.
+        # Splits by reader: those assigned since the last checkpoint, and those between earlier incomplete ones.
         self._assigned: dict[int, list[Any]] = {}
         self._sealed: dict[int, dict[int, list[Any]]] = {}
 
     def deliver(self, reader: int, splits: Sequence[Any]) -> None:
-        """Carry splits to a reader, as soon as it has come up."""
+        """Send splits to a reader, once it is running."""
         self._assigned.setdefault(reader, []).extend(splits)
         if reader in self._readers:
             self._assign(reader, splits)
         else:
-            # An enumerator that finds splits by itself does not know that a reader is about to begin anew.
+            # An enumerator that discovers splits by itself does not know that a reader is about to restart.
             self._early.setdefault(reader, []).extend(splits)
 
     def deliver_end(self, reader: int) -> None:
-        """Tell a reader, as soon as it has come up."""
+        """Notify a reader of the end, once it is running."""
         if reader in self._readers:
             self._end(reader)
         else:
@@ -71,7 +71,7 @@ class SourceCoordinator(EnumeratorDriver):
         self._post(self.run, after_s)
 
     def reader_ready(self, reader: int) -> None:
-        """A reader has come up."""
+        """Handle a reader that has started."""
         if self.enumerator is not None and reader not in self._readers:
             self._readers.add(reader)
             early = self._early.pop(reader, None)
@@ -83,29 +83,29 @@ class SourceCoordinator(EnumeratorDriver):
             self.add_reader(reader)
 
     def reader_failed(self, reader: int) -> None:
-        """A reader begins anew: what it was given since the last complete checkpoint is to be read again."""
+        """Return splits assigned since the last complete checkpoint: the reader restarts."""
         self._readers.discard(reader)
         self._early_ends.discard(reader)
-        self._early.pop(reader, None)  # which is among what it was given
+        self._early.pop(reader, None)  # it is among the assigned splits
         given = (*self._sealed.values(), self._assigned)
         self.add_splits_back([split for assigned in given for split in assigned.pop(reader, ())], reader)
 
     def split_requested(self, reader: int) -> None:
-        """A reader wants a split."""
+        """Handle a reader's request for a split."""
         self.reader_ready(reader)
         self.request(reader)
 
     def checkpoint(self, checkpoint_id: int) -> Any:
-        """The enumerator's state for a checkpoint, in which the readers have what they were given until now.
+        """Return the enumerator's state for a checkpoint; the readers' snapshots hold splits assigned before.
 
         Raises:
             ConnectorError: as for :meth:`snapshot`.
         """
         state = self.snapshot()
-        if self._assigned:  # nothing is kept of checkpoints between which nothing was handed out
+        if self._assigned:  # no entry for checkpoints without new assignments
             self._sealed[checkpoint_id], self._assigned = self._assigned, {}
         return state
 
     def checkpoint_completed(self, checkpoint_id: int) -> None:
-        """What readers were given before that checkpoint is in it."""
+        """Drop splits assigned before that checkpoint: the readers' snapshots hold them."""
         self._sealed = {id_: given for id_, given in self._sealed.items() if id_ > checkpoint_id}

@@ -1,4 +1,4 @@
-"""What a pipeline would make of the state of a checkpoint, or of another pipeline, found out before it runs."""
+"""Compatibility of a pipeline with the state of a checkpoint or of another pipeline, checked before it runs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """What becomes of one state of a step.
+    """Change of one state of a step.
 
     Attributes:
         name: of the state.
@@ -61,7 +61,7 @@ class StateChange:
 
 @dataclass(frozen=True, slots=True)
 class StepChange:
-    """What becomes of the state of one step.
+    """Change of the state of one step.
 
     Attributes:
         uid: of the step.
@@ -80,13 +80,13 @@ class StepChange:
 
     @property
     def states(self) -> tuple[str, ...]:
-        """The names of the states that were there before."""
+        """Return the names of the earlier states."""
         return tuple(change.name for change in self.changes if change.what != "new")
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What a job would make of what was there before.
+    """Comparison of a job with earlier state.
 
     Attributes:
         location: path or URL of the checkpoint; of another pipeline, its name.
@@ -103,7 +103,7 @@ class Comparison:
     lost_on: tuple[str, ...] = ()
 
     def refused(self, allow_dropped_state: bool) -> tuple[str, ...]:
-        """Why the job would be refused, or would lose state; empty: neither."""
+        """Return why the job would be refused, or would lose state; empty: neither."""
         dropped = [step.uid for step in self.steps if step.what == "dropped"]
         why = [step.reason for step in self.steps if step.what == "refused"]
         changes = [change for step in self.steps for change in step.changes]
@@ -132,7 +132,7 @@ class _EarlierStep:
 
 @dataclass(slots=True)
 class Earlier:
-    """What was there before.
+    """Earlier state.
 
     Attributes:
         location: path or URL of the checkpoint; of a pipeline, its name.
@@ -152,7 +152,7 @@ class Earlier:
 
 
 def saved_job(location: str, services: Services) -> Earlier:
-    """What a checkpoint has. No state is read.
+    """Return the state of a checkpoint. Only metadata is read.
 
     Args:
         location: as that of :func:`sluiceway.runtime.jobmanager.restore.restore_from`.
@@ -170,7 +170,7 @@ def saved_job(location: str, services: Services) -> Earlier:
 def saved_metadata(
     storage: CheckpointStorage, directory: str, metadata: CheckpointMetadata, services: Services
 ) -> Earlier:
-    """What a checkpoint has of which the metadata was read. No state is read."""
+    """Return the state of a checkpoint from its metadata."""
     reader = StateReader(storage, directory)
     kinds = {step.uid: step.kind for vertex in metadata.vertices for step in vertex.steps}
     steps: dict[str, _EarlierStep] = {}
@@ -209,7 +209,7 @@ def _has_rows(reader: StateReader, metadata: CheckpointMetadata, services: Servi
 
 
 def earlier_job(graph: JobGraph, settings: Settings, services: Services, *, open_functions: bool) -> Earlier:
-    """What an earlier version of a pipeline would have saved, as far as that can be known."""
+    """Return the state that an earlier version of a pipeline would have saved, as far as can be known."""
     declared = declared_states(graph, settings, services, open_functions=open_functions)
     steps, groups = {}, {}
     for vertex in graph.vertices:
@@ -238,10 +238,10 @@ def _other_states(operator: OperatorEntry) -> Iterator[str]:
 def compare(
     earlier: Earlier, graph: JobGraph, settings: Settings, services: Services, *, open_functions: bool = False
 ) -> Comparison:
-    """What a job would make of what was there before. Nothing runs.
+    """Compare a job with earlier state. Nothing runs.
 
     Args:
-        earlier: what was there.
+        earlier: the earlier state.
         graph: the job.
         settings: of the run.
         services: gives the clock and the memory backend.

@@ -1,4 +1,4 @@
-"""Watermark alignment, the job master's part: how far the slowest reader of each group is."""
+"""Watermark alignment in the job master: the slowest reader of each group."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["AlignmentCoordinator"]
 
 
 class AlignmentCoordinator:
-    """Hears from readers where they are, and tells them where the slowest of their group is. Job master's thread.
+    """Coordinator of alignment groups: announces the slowest reader's watermark. Job master's thread.
 
     Args:
         announce: tells a reader, by its attempt id, the watermark of the slowest in ms, or None where no reader
@@ -22,7 +22,7 @@ class AlignmentCoordinator:
         self._announced: dict[str, int | None] = {}
 
     def report(self, group: str, attempt_id: str, mark: int | None) -> None:
-        """A reader is at ``mark`` (ms); None: it is idle, or at its end, and does not count."""
+        """Record a reader's watermark (ms); None: it is idle, or at its end, and does not count."""
         members = self._groups.setdefault(group, {})
         is_new = attempt_id not in members
         members[attempt_id] = mark
@@ -31,7 +31,7 @@ class AlignmentCoordinator:
             self._announce(attempt_id, self._announced.get(group))
 
     def leave(self, attempt_id: str) -> None:
-        """A reader has ended, whatever the reason. Unknown ones are ignored."""
+        """Remove a reader that has ended. Unknown ones are ignored."""
         group = self._group_of.pop(attempt_id, None)
         if group is not None:
             del self._groups[group][attempt_id]

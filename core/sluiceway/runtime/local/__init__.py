@@ -1,1 +1,1 @@
-"""The local engine: job master and task manager in one thread of this process."""
+"""Local engine: job master and task manager in one thread of this process."""

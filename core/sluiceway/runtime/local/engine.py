@@ -1,4 +1,4 @@
-"""The local engine: job master and worker in one thread of this process."""
+"""Local engine: job master and worker in one thread of this process."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ __all__ = ["LocalEngine", "LocalJob", "job_graph_of"]
 
 
 class LocalEngine(Engine):
-    """Runs a pipeline in the calling thread, with everything that a debugger may want to step into."""
+    """Engine that runs a pipeline in the calling thread, where a debugger can step into everything."""
 
     def prepare(self, graph: StreamGraph, settings: Settings, services: Services) -> Job:
         """Chain the graph and look up what it needs."""
@@ -86,7 +86,7 @@ class LocalEngine(Engine):
         return LocalJob(graph, settings, services, restored=restored)
 
     def capabilities(self, settings: Settings, *, bounded: bool) -> Capabilities:
-        """Nearly all there is: some options are for workers, some objects for one process."""
+        """Return the capabilities; a few options need workers, a few objects need one process."""
         hosted = Unsupported("it starts its own workers", "leave it out, or choose --engine spark")
         if settings.workers:
             return Capabilities(
@@ -94,7 +94,7 @@ class LocalEngine(Engine):
                 {Feature.HOSTED: hosted, Feature.PROCESS_OBJECTS: ONE_PROCESS},
             )
         lacks = {Feature.HOSTED: hosted}
-        if settings.transport == "auto":  # whoever names one is told by the services, which know them all
+        if settings.transport == "auto":  # the services report an unknown name, as they know all
             one = "records go by reference inside one process"
             lacks[Feature.TRANSPORTS] = Unsupported(one, "leave transport at 'auto', or run with --workers")
         return Capabilities(
@@ -108,7 +108,7 @@ class LocalEngine(Engine):
 
 
 class _Presence(Tasklet):
-    """Keeps the loop going for as long as the job may need it, as while it waits to begin anew."""
+    """Tasklet that keeps the loop running while the job needs it, for example between restarts."""
 
     def __init__(self, job: LocalJob) -> None:
         super().__init__()
@@ -119,16 +119,16 @@ class _Presence(Tasklet):
 
 
 class LocalJob(Job):
-    """One run in this process.
+    """Run of a job in this process.
 
     Args:
-        graph: what to run.
+        graph: the job.
         settings: the options of the run.
-        services: what plugins give.
-        make_poller: where the worker sleeps; tests give one with virtual time.
-        make_event_loop: where coroutines run; likewise.
-        make_background: where blocking work is done; likewise.
-        restored: what to go on from; None: from the beginning.
+        services: factories of the plugins.
+        make_poller: creates the worker's poller; tests use one with virtual time.
+        make_event_loop: creates the event loop of coroutines.
+        make_background: creates the executor of blocking calls.
+        restored: snapshot to restore; None: the job starts empty.
 
     Raises:
         StateError: what is to be restored holds state of a step that the graph does not have.
@@ -184,7 +184,7 @@ class LocalJob(Job):
     # ---- the job's face -------------------------------------------------------------------------------------
 
     def run(self) -> JobResult:
-        """Run it to its end, in this thread."""
+        """Run the job to its end, in this thread."""
         self._check_new()
         with job_logging(self._settings), seldom():
             try:
@@ -196,14 +196,14 @@ class LocalJob(Job):
             return self.end()
 
     def cancel(self) -> None:
-        """Ask it to stop soon. From any thread."""
+        """Request cancellation. From any thread."""
         self._cancelled = True
         master, worker = self._master, self._worker
         if master is not None and worker is not None:
             worker.mail(master.cancel)
 
     def stop(self) -> None:
-        """Ask it to end its sources. From any thread."""
+        """Request the end of the sources. From any thread."""
         master, worker = self._master, self._worker
         if master is not None and worker is not None:
             worker.mail(master.stop)
@@ -211,7 +211,7 @@ class LocalJob(Job):
     def savepoint(
         self, place: str | None, done: Callable[[str, BaseException | None], None], *, stop: bool = False
     ) -> None:
-        """Ask for a savepoint. From any thread."""
+        """Request a savepoint. From any thread."""
         where = savepoint_place(place, self._settings.checkpoints)
         self._requests.ask(lambda master, answer: master.savepoint(where, stop, answer), done, "")
 
@@ -222,7 +222,7 @@ class LocalJob(Job):
         done: Callable[[RescaleInfo | None, BaseException | None], None],
         accepted: Callable[[RescaleInfo], None] | None = None,
     ) -> None:
-        """Change the parallelism. From any thread."""
+        """Request another parallelism. From any thread."""
         if self._settings.restart == "none":
             raise RescaleError(
                 "in one process a job can be rescaled only if it can be restarted, for which its functions are "
@@ -235,31 +235,31 @@ class LocalJob(Job):
         )
 
     def checkpoint(self, done: Callable[[int, BaseException | None], None]) -> None:
-        """Ask for a checkpoint. From any thread."""
+        """Request a checkpoint. From any thread."""
         self._requests.ask(JobMaster.checkpoint, done, 0)
 
     @property
     def status(self) -> JobStatus:
-        """Its status."""
+        """Status of the job."""
         return JobStatus.CREATED if self._master is None else self._master.status
 
     def failures(self) -> tuple[JobFailure, ...]:
-        """What has gone wrong so far."""
+        """Return the failures so far."""
         return () if self._master is None else self._master.failures
 
     @property
     def job_graph(self) -> JobGraph:
-        """The chains it runs."""
+        """Job graph."""
         return self._graph
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """Its tasks, as far as they are deployed."""
+        """Deployed tasks."""
         return () if self._tasks is None else self._tasks.tasks
 
     @property
     def worker(self) -> TaskletLoop:
-        """The worker, once the job has begun."""
+        """Worker, once the job has started."""
         if self._worker is None:
             raise RuntimeError("the job has not begun: call run()")
         return self._worker
@@ -300,7 +300,7 @@ class LocalJob(Job):
     def sample_keys(
         self, vertices: list[int], seconds: float, done: Callable[[list[KeySample], list[str]], None]
     ) -> None:
-        """Count the keys that come to tasks of this process. From any thread."""
+        """Count the keys that tasks of this process receive. From any thread."""
         from sluiceway.runtime.taskmanager.key_sampler import sample_keys
 
         def taken(samples: list[KeySample] | None, problem: str) -> None:
@@ -314,7 +314,7 @@ class LocalJob(Job):
             worker.mail(lambda: sample_keys(worker, tasks.tasks, vertices, seconds, "", clock, taken))
 
     def metrics(self) -> JobMetrics:
-        """The figures as of now. From any thread."""
+        """Return the current metrics. From any thread."""
         clock = self.services.clock
         ended_at = self._ended_at
         elapsed = 0.0 if self._master is None else (ended_at or clock.monotonic()) - self._started_at
@@ -330,13 +330,13 @@ class LocalJob(Job):
     # ---- its beginning and its end, for whoever runs the loop in another way --------------------------------
 
     def begin(self) -> None:
-        """Make worker and job master and start the job; :meth:`worker` runs it, :meth:`end` ends it."""
+        """Create worker and job master, and start the job; :meth:`worker` runs it, :meth:`end` ends it."""
         self._check_new()
         clock = self.services.clock
         seed = self._settings.seed
         self._poller = self._make_poller()
         self._worker = TaskletLoop(clock, self._poller)
-        # What a failed attempt leaves in a function object must not be there in the next one.
+        # State that a failed attempt has left in a function object must not be in the next attempt.
         may_restart = self._settings.restart != "none"
         if may_restart:
             self._unused = {v.id: [own_copy(n, 1) for n in v.nodes] for v in self._graph.vertices}
@@ -399,14 +399,14 @@ class LocalJob(Job):
             self._worker.soon(self._master.cancel)
 
     def pause_sources(self, paused: bool) -> None:
-        """Stop reading, or go on: what is under way then goes through and the job comes to rest."""
+        """Stop or resume reading: elements in flight are processed, and the job becomes quiet."""
         for task in self.tasks:
             if isinstance(task.input, SourceInput):
                 task.input.paused = paused
                 self.worker.wake(task)
 
     def snapshot(self) -> JobSnapshot:
-        """The job's state as of now. Worker's thread, between steps, with nothing under way.
+        """Return the job's current state. Worker's thread, between steps, with no elements in flight.
 
         Raises:
             StateError: records are under way; pause the sources and let the worker run first.
@@ -431,7 +431,7 @@ class LocalJob(Job):
         return JobResult(self._graph.job_name, master.status, self.metrics(), master.failures)
 
     def abandon(self) -> None:
-        """End at once after something that no task may catch, such as KeyboardInterrupt."""
+        """End at once after an exception that no task may catch, such as KeyboardInterrupt."""
         if self._master is not None and self._tasks is not None:
             self._tasks.cancel_all()
             self._master.cancel()
@@ -441,7 +441,7 @@ class LocalJob(Job):
     # ---- inside ---------------------------------------------------------------------------------------------
 
     def _make_temporary(self) -> TemporaryStorage | None:
-        """Make a directory for the checkpoints of a job that names no place for them; None: it takes none.
+        """Create the directory for the checkpoints of a job without a place for them; None: it takes none.
 
         One without an interval takes a checkpoint when it is rescaled, if that is possible.
         """
@@ -458,7 +458,7 @@ class LocalJob(Job):
 
         remove_dead(place_of_directories())
         self._directory = make_directory()
-        self._lock = lock_directory(self._directory)  # by which others see that this process lives
+        self._lock = lock_directory(self._directory)  # by which other processes see that this one is alive
         return TemporaryStorage(str(self._directory / "checkpoints"))
 
     def _writer(self, temporary: TemporaryStorage | None) -> SnapshotWriter:
@@ -467,7 +467,7 @@ class LocalJob(Job):
         return MemoryWriter() if temporary is None else TemporaryWriter(temporary)
 
     def _to_tasks(self, worker: str, message: Message) -> None:
-        """Send a message of the job master, by the loop's own mailbox, as it would be over a wire."""
+        """Send a message of the job master through the loop's mailbox, as it would be over a connection."""
         tasks = self._tasks_of_job()
         if isinstance(message, DeployTasks):
             own = Payload([self._own(deployment) for deployment in message.deployments.open()])
@@ -475,11 +475,11 @@ class LocalJob(Job):
         self.worker.soon(partial(_dispatch, tasks, message))
 
     def _to_master(self, message: Message) -> None:
-        """Send a message of a task, likewise."""
+        """Send a message of a task through the loop's mailbox."""
         self.worker.soon(partial(_dispatch, self._begun(), message))
 
     def _own(self, deployment: TaskDeployment) -> TaskDeployment:
-        """With objects of its own: a later attempt must find them as this one does."""
+        """Return the deployment with copied objects: a later attempt must start with the same."""
         restored = tuple(map(with_own_objects, deployment.restored))
         if not deployment.attempt or self._unused is None:
             return replace(deployment, restored=restored)
@@ -490,7 +490,7 @@ class LocalJob(Job):
         return replace(deployment, restored=restored, vertex=replace(deployment.vertex, nodes=nodes))
 
     def _resized(self, graph: JobGraph) -> None:
-        """The job goes on at another parallelism: tasks of subtasks that are not there any more are forgotten."""
+        """Handle another parallelism: tasks of removed subtasks are dropped."""
         self._graph = graph
         for task in self.tasks:
             d = task.deployment

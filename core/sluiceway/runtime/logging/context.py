@@ -1,4 +1,4 @@
-"""Context of a log line: the tasklet whose step, coroutine or thread is under way, and what it says of itself."""
+"""Context of a log line: the tasklet whose step, coroutine or thread is running."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["LogOrigin", "TaskFields", "stepping"]
 
 @dataclass(frozen=True, slots=True)
 class TaskFields:
-    """Fields of a log line that a task has written.
+    """Fields of a log line of a task.
 
     Attributes:
         job: id of the job.

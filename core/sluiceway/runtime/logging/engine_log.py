@@ -1,4 +1,4 @@
-"""What the engine itself logs, and the set-up of logging for a run; neither imports ``logging`` without need."""
+"""Log of the engine itself, and set-up of logging for a run; neither imports ``logging`` without need."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def log(level: int, topic: str, message: str, *, job: str = "", error: BaseExcep
     Args:
         level: one of this module's, which are those of ``logging``.
         topic: ``jobs`` or ``workers``.
-        message: the whole text.
+        message: text of the line.
         job: id of the job that it is about.
         error: logged with its traceback.
     """
     if level < WARNING and "logging" not in sys.modules:
-        return  # nobody can have asked for it
+        return  # nobody can have configured it
     import logging
 
     logger = logging.getLogger(f"sluiceway.{topic}")
@@ -37,9 +37,9 @@ def log(level: int, topic: str, message: str, *, job: str = "", error: BaseExcep
 
 
 def job_logging(settings: Settings) -> AbstractContextManager[None]:
-    """The logging of a job that runs, or is led, in this process; see :func:`.tasklogs.logging_to_stderr`."""
+    """Return the logging context of a job that this process runs or leads; see :func:`.logging_to_stderr`."""
     if settings.log_level is None and settings.restart == "none" and "logging" not in sys.modules:
-        return nullcontext()  # nobody will log anything
+        return nullcontext()  # no line will be logged
     from sluiceway.runtime.logging.task_logs import logging_to_stderr
 
     return logging_to_stderr(settings.log_level, settings.log_format)

@@ -1,4 +1,4 @@
-"""What log lines know of the task that they come from, and where they go.
+"""Log lines with the fields of their task, and their destinations.
 
 Nothing is done per record for it: the worker's loop notes the tasklet whose step it makes, and who logs asks.
 """
@@ -36,10 +36,10 @@ _FIELDS: Final = "_sluiceway_task"
 
 
 def task_fields(level: int = 1) -> TaskFields | None:
-    """The task in whose step, coroutine or thread this is called; None: in none.
+    """Return the fields of the task in whose step, coroutine or thread this is called; None: no task.
 
     Args:
-        level: how many frames above the caller's own the search for the step begins.
+        level: number of frames above the caller's at which the search for the step begins.
     """
     origin = stepping.get()
     return origin.log_fields(step_around(sys._getframe(level))) if isinstance(origin, LogOrigin) else None
@@ -60,7 +60,7 @@ class TaskLogFilter(logging.Filter):
         self._worker = worker
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Add the attributes; nothing is left out."""
+        """Add the attributes; return True."""
         fields = fields_of(record)
         known = record.__dict__
         known.setdefault("job", "" if fields is None else fields.job)
@@ -72,7 +72,7 @@ class TaskLogFilter(logging.Filter):
 
 
 def fields_of(record: logging.LogRecord) -> TaskFields | None:
-    """The fields of a record, looked up in the thread that logs it, once."""
+    """Return the fields of a record, looked up once, in the thread that logs it."""
     if _FIELDS not in record.__dict__:
         record.__dict__[_FIELDS] = task_fields(2)
     fields: TaskFields | None = record.__dict__[_FIELDS]
@@ -83,7 +83,7 @@ def fields_of(record: logging.LogRecord) -> TaskFields | None:
 
 
 class LogLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A line of a log, as it is in files.
+    """Line of a log file.
 
     ``time`` is UTC, as ISO 8601 with microseconds, so that texts sort as times do. ``level`` is one of Python's
     names, or ``STDOUT`` or ``STDERR`` for what was printed.
@@ -106,7 +106,7 @@ _PLAIN: Final = logging.Formatter()
 
 
 def line_of(record: logging.LogRecord, process: str) -> LogLine:
-    """The line of a record."""
+    """Return the line of a record."""
     fields = fields_of(record)
     traceback = None
     if record.exc_info:
@@ -166,10 +166,10 @@ def make_line(
 
 
 def as_json(line: LogLine) -> str:
-    """A line as a JSON object."""
+    """Return a line as a JSON object."""
     try:
         return msgspec.json.encode(line).decode()
-    except UnicodeEncodeError:  # half of a surrogate pair, which UTF-8 has no bytes for
+    except UnicodeEncodeError:  # half of a surrogate pair, which UTF-8 cannot encode
         told = {name: _encodable(text) for name, text in msgspec.structs.asdict(line).items()}
         return msgspec.json.encode(LogLine(**told)).decode()
 
@@ -179,7 +179,7 @@ def _encodable(text: Any) -> Any:
 
 
 def as_text(line: LogLine) -> str:
-    """A line for people, in local time: when, how bad, where, and what."""
+    """Return a line for people, in local time: time, level, place, and text."""
     when = datetime.fromisoformat(line.time).astimezone().strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
     where = [line.process] if line.process else []
     if line.operator is not None:
@@ -193,27 +193,27 @@ def as_text(line: LogLine) -> str:
 
 
 class TextFormatter(logging.Formatter):
-    """Records as lines for people. ``process`` is the worker's name, or empty."""
+    """Formatter of records as text lines. ``process`` is the worker's name, or empty."""
 
     def __init__(self, process: str = "") -> None:
         super().__init__()
         self._process = process
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Return the line of a record."""
         return as_text(line_of(record, self._process))
 
 
 class JsonFormatter(TextFormatter):
-    """Records as JSON objects."""
+    """Formatter of records as JSON objects."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Return the line of a record."""
         return as_json(line_of(record, self._process))
 
 
 def log_to_stderr(process: str, level: str, style: str) -> None:
-    """Have this process log to standard error, for good."""
+    """Log to standard error, for the rest of this process."""
     logging.getLogger().addHandler(_stderr_handler(process, style))
     logging.getLogger().setLevel(level.upper())
 
@@ -229,7 +229,7 @@ def _stderr_handler(process: str, style: str) -> logging.Handler:
 
 
 class _Stderr(logging.StreamHandler[Any]):
-    """Writes to what is standard error at the moment."""
+    """Handler of the current standard error."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)

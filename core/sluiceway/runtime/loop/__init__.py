@@ -1,1 +1,1 @@
-"""The tasklet loop: one thread that steps tasklets, and what may block or await beside it."""
+"""Tasklet loop: one thread that steps tasklets, with helpers for blocking calls and coroutines."""

@@ -1,4 +1,4 @@
-"""Where the coroutines of a worker's tasks run."""
+"""Contract of the event loop that runs the coroutines of a worker's tasks."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["EventLoop"]
 
 
 class EventLoop(ABC):
-    """The event loop of a worker. From the worker's thread."""
+    """Event loop of a worker. From the worker's thread only."""
 
     @abstractmethod
     def calls(self, wake: Callable[[], None]) -> Calls:
-        """Begin to make calls for an operator.
+        """Return the calls of an operator.
 
         Args:
             wake: called in the loop's thread when calls have ended.

@@ -1,4 +1,4 @@
-"""The event loop of a worker: coroutines of all its tasks, in one thread of their own.
+"""Event loop of a worker: the coroutines of all its tasks, in a separate thread.
 
 Between the two threads there are two queues for each operator. One wake-up hands over all that has gathered in
 a queue, so that a thread is not woken for each record.
@@ -22,15 +22,15 @@ from sluiceway.runtime.loop.async_calls import EventLoop
 __all__ = ["LoopCalls", "ThreadedEventLoop", "tidy"]
 
 GRACE_S: Final = 5.0
-"""How long cancelled coroutines and closing functions may take before they are given up."""
+"""Seconds that cancelled coroutines and closing functions may take before they are abandoned."""
 
 
 class LoopCalls(Calls):
-    """Calls in an asyncio loop.
+    """Calls of an operator in an asyncio loop.
 
     Args:
         loop: the loop.
-        into_loop: has something called in the loop's thread.
+        into_loop: calls an action in the loop's thread.
         run: runs a coroutine in the loop and waits until it has ended.
         wake: called in the loop's thread when calls have ended.
     """
@@ -54,34 +54,34 @@ class LoopCalls(Calls):
     # ---- in the task's thread --------------------------------------------------------------------------------
 
     def start(self, calls: Iterable[Call]) -> None:
-        """Hand all of them over at once."""
+        """Pass all calls to the loop at once."""
         self._coming.extend(calls)
         self._into_loop(self._begin)
 
     def cancel(self, tokens: Iterable[Any]) -> None:
-        """Hand the cancellations over, behind the calls."""
+        """Pass the cancellations to the loop, behind the calls."""
         self._coming.extend(_Cancel(token) for token in tokens)
         self._into_loop(self._begin)
 
     @property
     def ready(self) -> bool:
-        """Whether something lies in the queue."""
+        """Return whether calls have ended."""
         return bool(self._over)
 
     def take(self) -> list[Ended]:
-        """Empty the queue."""
-        # Cleared first: what is added from now on is told again.
+        """Return the ended calls, and empty the queue."""
+        # Cleared first: calls that end from now on wake the task again.
         self._told = False
         over = self._over
         return [over.popleft() for _ in range(len(over))]
 
     @property
     def running(self) -> bool:
-        """Whether calls are under way."""
+        """Return whether calls are in flight."""
         return bool(self._running or self._coming)
 
     def close(self, last: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Cancel and wait."""
+        """Cancel all calls, and wait for their end."""
         self._run(self._end(last))
 
     # ---- in the loop's thread --------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class LoopCalls(Calls):
         self._over.append(ended)
         if not self._told:
             self._told = True
-            # Not at once: whatever else ends in this round of the loop goes with it.
+            # Not at once: other calls that end in this round of the loop are reported together.
             self._loop.call_soon(self._wake)
 
     async def _end(self, last: Callable[[], Awaitable[None]] | None) -> None:
@@ -151,7 +151,7 @@ class _Cancel:
 
 
 class ThreadedEventLoop(EventLoop):
-    """A loop in a thread of its own."""
+    """Event loop in a separate thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -161,11 +161,11 @@ class ThreadedEventLoop(EventLoop):
         self._thread.start()
 
     def calls(self, wake: Callable[[], None]) -> Calls:
-        """Calls in the loop."""
+        """Return calls in the loop."""
         return LoopCalls(self._loop, self._loop.call_soon_threadsafe, self._run, wake)
 
     def close(self) -> None:
-        """End the thread; one that does not answer was told of when its step closed, and is left to itself."""
+        """End the thread; one that does not answer was reported when its step closed, and is abandoned."""
         if not self._stopping:
             self._stopping = True
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -174,7 +174,8 @@ class ThreadedEventLoop(EventLoop):
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
         while not self._stopping:
-            # A coroutine that raises one of these ends the loop's run; its task has it, and the job fails with it.
+            # A coroutine that raises one of these ends the loop's run; its task has the error, and the job fails
+            # with it.
             with suppress(KeyboardInterrupt, SystemExit):
                 self._loop.run_forever()
         self._loop.run_until_complete(tidy(self._loop))
@@ -196,7 +197,7 @@ class ThreadedEventLoop(EventLoop):
 
 
 async def tidy(loop: asyncio.AbstractEventLoop) -> None:
-    """End what the users' coroutines have started and left."""
+    """Cancel tasks that the users' coroutines have started and left."""
     left = [task for task in asyncio.all_tasks(loop) if task is not asyncio.current_task(loop)]
     for task in left:
         task.cancel()

@@ -1,4 +1,4 @@
-"""Work that may block, beside a loop: done by a helper thread, told of by a mail."""
+"""Blocking calls beside a loop: executed by a helper thread, completed by a mail."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ writes files waits as long after every call: a small checkpoint beside a busy lo
 
 
 class Background(ABC):
-    """Does one piece of work after the other. :meth:`run` from the loop's thread."""
+    """Executor of blocking calls, one after the other. :meth:`run` from the loop's thread."""
 
     @abstractmethod
     def run(self, work: Callable[[], T], done: Callable[[T, BaseException | None], None]) -> None:
@@ -30,18 +30,18 @@ class Background(ABC):
 
         Args:
             work: may block.
-            done: given what ``work`` returned and None, or None and what it raised.
+            done: called with the result and None, or with None and the exception.
         """
 
     def close(self) -> None:
-        """Do what was asked for until now, and end."""
+        """Run everything queued, and end."""
 
 
 class HelperThread(Background):
-    """A thread, from the first piece of work on.
+    """Executor with a thread, which starts with the first call.
 
     Args:
-        mail: has something called in the loop's thread.
+        mail: calls an action in the loop's thread.
         name: of the thread.
     """
 
@@ -52,7 +52,7 @@ class HelperThread(Background):
         self._thread: Thread | None = None
 
     def run(self, work: Callable[[], T], done: Callable[[T, BaseException | None], None]) -> None:
-        """Put it at the end of the queue."""
+        """Queue a call."""
         if self._thread is None:
             self._thread = Thread(target=self._serve, name=self._name, daemon=True)
             self._thread.start()
@@ -71,28 +71,28 @@ class HelperThread(Background):
             with short_turns(_TURN_S):
                 outcome = _outcome(work, done)
             self._mail(outcome)
-            del piece, work, done, outcome  # what it holds may be large, and the next one may be long in coming
+            del piece, work, done, outcome  # the call may hold large objects, and the next one may come late
 
 
 class Inline(Background):
-    """Does it at once, for loops in which nothing blocks.
+    """Executor that runs calls at once, for loops in which nothing blocks.
 
     Args:
-        soon: has something called in the loop's thread, after what was asked for before.
+        soon: calls an action in the loop's thread, after earlier ones.
     """
 
     def __init__(self, soon: Callable[[Callable[[], None]], None]) -> None:
         self._soon = soon
 
     def run(self, work: Callable[[], T], done: Callable[[T, BaseException | None], None]) -> None:
-        """Do it now, and tell of it soon."""
+        """Run the call now, and report its end soon."""
         self._soon(_outcome(work, done))
 
 
 def _outcome(work: Callable[[], Any], done: _Done) -> Callable[[], None]:
     try:
         result = work()
-    except BaseException as error:  # whoever waits for it must learn of it: a thread that ends tells nobody
+    except BaseException as error:  # the waiting caller must learn of it: a thread that ends reports nothing
         problem = contained(error, "work in a helper thread")
         return lambda: done(None, problem)
     return lambda: done(result, None)

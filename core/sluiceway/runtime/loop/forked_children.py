@@ -1,4 +1,4 @@
-"""Processes that a user's function forks: each of them ends when it comes back from that function.
+"""Processes that a user's function forks: each one ends when it returns from that function.
 
 A forked child has the sockets, the pipes and the output of its parent. A child that returned into the engine's
 loops would send what its parent sends, too, and if each record forks, each record would double the processes. So
@@ -28,12 +28,12 @@ _generation = 0
 
 
 def generation() -> int:
-    """How many forks there are between the first process of the program and this one."""
+    """Return the number of forks between the first process of the program and this one."""
     return _generation
 
 
 def leave_if_forked(made_in: int) -> None:
-    """End this process if it is a forked child of the one that made something.
+    """End this process if it is a forked child of the one that created the caller's object.
 
     Args:
         made_in: the :func:`generation` in which it was made.
@@ -43,12 +43,12 @@ def leave_if_forked(made_in: int) -> None:
 
 
 def _forked() -> None:
-    """Have this child end when it comes back to the engine. Called by Python in each forked child."""
+    """Trace the engine's frame in a forked child, so that it ends on its return. Called by Python."""
     global _generation
     _generation += 1
     frame: FrameType | None = sys._getframe(1)
     if frame is None or frame.f_code.co_filename.startswith(CORE):
-        return  # the engine's own, as that of a job manager that goes into the background
+        return  # a fork of the engine itself, such as that of a job manager that goes into the background
     for _ in range(_DEEPEST):
         if frame is None:
             return
@@ -62,7 +62,7 @@ def _forked() -> None:
     frame.f_trace = _trace
     sys.settrace(_trace_no_call)
     util = sys.modules.get("multiprocessing.util")
-    if util is not None:  # a process of multiprocessing does not come back, and is not to be slowed down
+    if util is not None:  # a process of multiprocessing does not return, and must not be slowed down
         util.register_after_fork(_Ends(before), _Ends.trace_as_before)
 
 
@@ -73,7 +73,7 @@ class _Ends:
 
     def __init__(self, before: Any) -> None:
         self._before = before
-        self._kept[:] = [self]  # it is known by a weak reference alone
+        self._kept[:] = [self]  # multiprocessing holds a weak reference only
 
     def trace_as_before(self) -> None:
         sys.settrace(self._before)

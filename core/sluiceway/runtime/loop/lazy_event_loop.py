@@ -11,7 +11,7 @@ __all__ = ["LazyEventLoop"]
 
 
 class LazyEventLoop(EventLoop):
-    """A loop in a thread of its own, for workers that will mostly not want one: asyncio is slow to import."""
+    """Event loop that is created on demand: most workers need none, and asyncio is slow to import."""
 
     def __init__(self) -> None:
         self._loop: EventLoop | None = None
@@ -25,7 +25,7 @@ class LazyEventLoop(EventLoop):
         return self._loop.calls(wake)
 
     def close(self) -> None:
-        """End it, if there is one."""
+        """End the loop, if it was started."""
         loop, self._loop = self._loop, None
         if loop is not None:
             loop.close()

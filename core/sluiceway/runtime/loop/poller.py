@@ -1,4 +1,4 @@
-"""The one place where a worker sleeps: until a file is ready, a deadline passes, or somebody wakes it."""
+"""Poller: the only place where a worker sleeps, until a file is ready, a deadline passes, or a wake-up."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from sluiceway.connector import Wait
 __all__ = ["Poller", "SelectorPoller"]
 
 _LONGEST_S: Final = 86_400.0
-"""The system's own clocks for sleeping end after 24 days; whoever sleeps looks again for what is due."""
+"""Longest sleep in seconds: the system's timers end after 24 days."""
 
 
 class Poller(ABC):
-    """Waits for files on behalf of tasks. All but :meth:`wake` from the worker's thread."""
+    """Poller of files on behalf of tasks. All methods except :meth:`wake` from the worker's thread."""
 
     @abstractmethod
     def watch(self, owner: object, wait: Wait, ready: Callable[[], None]) -> None:
@@ -32,12 +32,12 @@ class Poller(ABC):
         raise NotImplementedError(f"{type(self).__name__} watches no files for good")
 
     def drop(self, fileno: int, write: bool) -> None:
-        """The opposite of :meth:`keep`; harmless where there is nothing to drop."""
+        """Stop :meth:`keep`; harmless if the file is not registered."""
         raise NotImplementedError(f"{type(self).__name__} watches no files for good")
 
     @abstractmethod
     def watching(self) -> bool:
-        """Whether any file is watched."""
+        """Return whether any file is watched."""
 
     @abstractmethod
     def poll(self, timeout_s: float | None) -> None:
@@ -49,7 +49,7 @@ class Poller(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Free everything."""
+        """Release all resources."""
 
 
 class _Watch(NamedTuple):
@@ -63,7 +63,7 @@ def _event(write: bool) -> int:
 
 
 class SelectorPoller(Poller):
-    """A poller on the operating system's own."""
+    """Poller on the operating system's selector."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -111,7 +111,7 @@ class SelectorPoller(Poller):
             self._selector.unregister(fileno)
 
     def watching(self) -> bool:
-        """Whether any file is watched."""
+        """Return whether any file is watched."""
         return bool(self._watches or self._kept)
 
     def poll(self, timeout_s: float | None) -> None:
@@ -125,7 +125,7 @@ class SelectorPoller(Poller):
                     if event & events and event in self._kept.get(key.fd, ()):
                         ready()
                 continue
-            # Once only, and unregistered first: who waits may close the file as soon as it is told.
+            # Once only, and unregistered first: the callback may close the file.
             watches = self._watches.get(key.fd, [])
             self._set(key.fd, [w for w in watches if not w.event & events])
             for watch in watches:

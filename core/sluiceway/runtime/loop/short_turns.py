@@ -1,4 +1,4 @@
-"""Shorter turns of threads at the interpreter's lock, for as long as somebody needs them."""
+"""Shorter switch interval of the interpreter's lock while a thread needs it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _usual_s = 0.0
 
 @contextmanager
 def short_turns(seconds: float) -> Iterator[None]:
-    """Let a thread that computes pass the interpreter's lock on after ``seconds``, where Python has 5 ms.
+    """Set the switch interval of the interpreter's lock to ``seconds`` within this context; the default is 5 ms.
 
-    Contexts may overlap, in any threads: the shortest turn counts, and after the last of them it is as it was.
+    Contexts may overlap, in any threads: the shortest interval counts, and the last exit restores the original.
     """
     global _usual_s
     with _lock:

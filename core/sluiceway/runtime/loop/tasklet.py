@@ -1,7 +1,7 @@
-"""The worker's loop: one thread that runs tasklets in turn and sleeps when none has work.
+"""Worker loop: one thread that runs tasklets in turn and sleeps when none has work.
 
-A tasklet makes a little progress at a time and says how it stands. Whoever has something for a tasklet that
-is at rest wakes it: a channel with data or credit, a file, a deadline, a mail. Nothing here takes a lock;
+A tasklet does a small step at a time and reports its progress. A tasklet that is parked
+is woken by a channel with data or credit, a file, a deadline or a mail. Nothing here takes a lock;
 mails are the only way in from other threads.
 """
 
@@ -27,15 +27,15 @@ __all__ = ["Progress", "Scheduled", "Tasklet", "TaskletLoop", "acting_for"]
 
 _ROUNDS_BETWEEN_POLLS = 16
 _PATIENCE_S = 0.002
-"""After so long, mails are read, and files are looked at, though not all tasklets have had their turn."""
+"""Seconds after which mails and files are checked, even if not all tasklets have had their turn."""
 _SHORT_TURN_S = 0.001
-"""A turn that has taken so long is over."""
+"""Seconds after which a turn of a tasklet ends."""
 _CANCELLED_KEPT = 64
-"""Fewer cancelled calls than this are not worth a new heap."""
+"""Number of cancelled calls below which the heap is not rebuilt."""
 
 
 class Progress(Enum):
-    """How a tasklet stands after a step."""
+    """Progress of a tasklet after a step."""
 
     AGAIN = "again"
     """There is more to do at once."""
@@ -48,7 +48,7 @@ class Progress(Enum):
 
 
 class Scheduled:
-    """Call that a loop makes later, unless it is cancelled before.
+    """Scheduled call of a loop, which may be cancelled before.
 
     A cancelled call holds neither its action nor anything that the action refers to: a timeout of minutes must not
     keep alive what it was to watch.
@@ -65,11 +65,11 @@ class Scheduled:
 
     @property
     def pending(self) -> bool:
-        """Whether the call is neither made nor cancelled."""
+        """True until the call is made or cancelled."""
         return self._action is not None
 
     def cancel(self) -> None:
-        """Forget the call. From the loop's thread; harmless twice, and after the call."""
+        """Cancel the call. From the loop's thread; harmless twice, and after the call."""
         self._action = None
         loop, self._loop = self._loop, None
         if loop is not None:
@@ -83,14 +83,14 @@ class Scheduled:
 
 
 class Tasklet(ABC):
-    """Something that a worker runs a step at a time.
+    """Unit of work that a worker runs step by step.
 
     Attributes:
-        scheduled: whether it is in the worker's queue; the worker's business.
+        scheduled: whether it is in the worker's queue; set by the worker only.
         busy_s: seconds spent in steps.
-        blocked_s: seconds at rest because its output was blocked.
-        idle_s: seconds at rest because it had no input.
-        steps_a_turn: how many steps it may make in a row, while they are short.
+        blocked_s: seconds parked because its output was blocked.
+        idle_s: seconds parked because it had no input.
+        steps_a_turn: largest number of short steps in a turn.
     """
 
     steps_a_turn = 1
@@ -107,16 +107,16 @@ class Tasklet(ABC):
 
     @abstractmethod
     def step(self) -> Progress:
-        """Do a little, in the worker's thread. Must neither block nor raise."""
+        """Do one step, in the worker's thread. Must neither block nor raise."""
 
     def goes_on(self) -> bool:
-        """Whether there is something for another step in the same turn. It need not be exact."""
+        """Return whether another step may follow in the same turn; an estimate."""
         return True
 
 
 @contextmanager
 def acting_for(tasklet: Tasklet) -> Iterator[None]:
-    """What is done in this context outside of steps is done for ``tasklet``."""
+    """Attribute actions in this context, outside of steps, to ``tasklet``."""
     before = stepping.set(tasklet)
     try:
         yield
@@ -125,18 +125,18 @@ def acting_for(tasklet: Tasklet) -> Iterator[None]:
 
 
 class TaskletLoop:
-    """Runs tasklets until there are none left.
+    """Loop that runs tasklets until none is left.
 
     Attributes:
         passed_on: exceptions of users' functions of these kinds end the loop; all others end a task.
-        thread: identity of the thread that made it, which is the one it runs in.
+        thread: identity of the thread that created it and runs it.
 
     Args:
         clock: for deadlines and for the time that tasklets take.
-        poller: where it sleeps.
+        poller: poller in which it sleeps.
     """
 
-    # Ctrl-C may come as one where a program has a signal handler of its own.
+    # Ctrl-C may arrive as one, if a program has its own signal handler.
     passed_on: tuple[type[BaseException], ...] = (KeyboardInterrupt,)
 
     def __init__(self, clock: Clock, poller: Poller) -> None:
@@ -155,12 +155,12 @@ class TaskletLoop:
     # ---- from any thread ------------------------------------------------------------------------------------
 
     def mail(self, action: Callable[[], None]) -> None:
-        """Have ``action`` called in the worker's thread, between steps. From any thread."""
+        """Call ``action`` in the worker's thread, between steps. From any thread."""
         self._mails.append(action)
         self._poller.wake()
 
     def post(self, action: Callable[[], None], after_s: float) -> Scheduled:
-        """Have ``action`` called in the worker's thread, after a delay in seconds. From any thread.
+        """Call ``action`` in the worker's thread, after a delay in seconds. From any thread.
 
         Returns:
             the call, which may be cancelled in the worker's thread.
@@ -175,11 +175,11 @@ class TaskletLoop:
     # ---- from the worker's thread ---------------------------------------------------------------------------
 
     def soon(self, action: Callable[[], None]) -> None:
-        """Have ``action`` called between steps, after what was asked for before it."""
+        """Call ``action`` between steps, after earlier ones."""
         self._mails.append(action)
 
     def add(self, tasklet: Tasklet) -> None:
-        """Take on a tasklet and run it soon."""
+        """Add a tasklet and run it soon."""
         self._alive.add(tasklet)
         tasklet.rest_since = self._monotonic()
         self.wake(tasklet)
@@ -191,7 +191,7 @@ class TaskletLoop:
             self._ready.append(tasklet)
 
     def at(self, deadline: float, action: Callable[[], None]) -> Scheduled:
-        """Have ``action`` called at a reading of the clock's monotonic seconds; returns the call."""
+        """Call ``action`` at a reading of the clock's monotonic seconds; return the call."""
         scheduled = Scheduled(action)
         self._schedule(deadline, scheduled)
         return scheduled
@@ -202,7 +202,7 @@ class TaskletLoop:
             heapq.heappush(self._deadlines, (deadline, next(self._order), scheduled))
 
     def _one_cancelled(self) -> None:
-        """Drop cancelled calls that are due first, and all of them when they are the larger part of the heap."""
+        """Drop cancelled calls that are due first, and all of them if they are the larger part of the heap."""
         self._cancelled += 1
         self._drop_cancelled()
         if self._cancelled > _CANCELLED_KEPT and self._cancelled * 2 > len(self._deadlines):
@@ -217,13 +217,13 @@ class TaskletLoop:
             self._cancelled -= 1
 
     def wait(self, tasklet: Tasklet, wait: Wait) -> None:
-        """Wake a tasklet when what it waits for is there."""
+        """Wake a tasklet when its wait is over."""
         if wait.fileno is not None:
             self._poller.watch(tasklet, wait, lambda: self.wake(tasklet))
-        # One deadline a tasklet is enough: when it comes, the tasklet says anew what it waits for.
+        # One deadline per tasklet is enough: after it, the tasklet returns its next wait.
         if wait.until is not None and (tasklet.deadline is None or wait.until < tasklet.deadline):
             if tasklet.alarm is not None:
-                tasklet.alarm.cancel()  # a tasklet that waits shortly, then long, would leave one behind each time
+                tasklet.alarm.cancel()  # else each short wait followed by a long one leaves an entry
             tasklet.deadline = wait.until
             tasklet.alarm = self.at(wait.until, lambda: self._wake_at(tasklet))
 
@@ -236,15 +236,15 @@ class TaskletLoop:
         self._poller.forget(tasklet)
 
     def defect(self, where: str, error: Exception) -> None:
-        """Log an exception that was contained where it has come from, so that it ends no more than that."""
+        """Log an exception that was contained where it was raised, so that nothing else ends."""
         log(ERROR, "workers", f"{type(error).__name__} {where}", error=error)
 
     def next_deadline(self) -> float | None:
-        """The earliest deadline in monotonic seconds, or None."""
+        """Return the earliest deadline in monotonic seconds, or None."""
         return self._deadlines[0][0] if self._deadlines else None
 
     def alive(self) -> bool:
-        """Whether there are tasklets that are not done."""
+        """Return whether any tasklet is not done."""
         return bool(self._alive)
 
     def run(self, ended: Callable[[], bool] = lambda: True) -> None:
@@ -286,13 +286,13 @@ class TaskletLoop:
             ready = self._ready
             if not ready:
                 if self._mails:
-                    continue  # of those who were just told that their time has come
+                    continue  # tasklets whose deadline has just passed
                 return ran
             ran = True
             for _ in range(len(ready)):
                 self._step(ready.popleft())
                 if self._mails and self._monotonic() - began >= _PATIENCE_S:
-                    break  # what a step has for others must not wait for all the other steps
+                    break  # messages of a step to others must not wait for all the other steps
             if rounds is not None:
                 rounds -= 1
                 if self._monotonic() - began >= _PATIENCE_S:
@@ -318,7 +318,7 @@ class TaskletLoop:
                 if progress is not Progress.AGAIN or ended - started >= _SHORT_TURN_S or self._mails:
                     break
                 if not tasklet.goes_on():
-                    break  # to look, and to be woken again, takes longer than the others' turn
+                    break  # polling and waking it again would take longer than the other tasklets' turn
                 progress = tasklet.step()
                 ended = self._monotonic()
         finally:

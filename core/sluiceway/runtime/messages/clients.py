@@ -46,7 +46,7 @@ __all__ = [
 
 
 class SubmitProgram(Request, frozen=True):
-    """Client to job manager: run this. ``path`` is the client's ``sys.path``.
+    """Client to job manager: run this program. ``path`` is the client's ``sys.path``.
 
     ``key`` is unique to the submission. A client whose job manager has died sends it again to the next one, which
     may have the job already. For the same reason other requests have ``again``.
@@ -125,7 +125,7 @@ class JobRescaled(Answer, frozen=True):
 
 
 class AskCheckpoints(Request, frozen=True):
-    """Client to job manager: which checkpoints and savepoints has a job taken?"""
+    """Client to job manager: request the checkpoints and savepoints of a job."""
 
     job: str
 
@@ -189,13 +189,13 @@ class StateFound(Answer, frozen=True):
 
 
 class AskStatus(Request, frozen=True):
-    """Client to job manager: what is going on?"""
+    """Client to job manager: request the state of the cluster."""
 
     figures: bool = False
 
 
 class Status(Answer, frozen=True):
-    """Job manager to client: how things are.
+    """Job manager to client: state of the cluster.
 
     ``epoch`` goes up with each job manager. ``figures``, where they were asked for: by job, its metrics,
     of those that have not ended.
@@ -223,7 +223,7 @@ class Status(Answer, frozen=True):
 
 
 class ShutDown(Request, frozen=True):
-    """Client to job manager: cancel all jobs, end the workers, end.
+    """Client to job manager: cancel all jobs, stop the workers, and exit.
 
     With ``keep`` the jobs stay in the job store instead, for the next job manager to go on with.
     """

@@ -29,7 +29,7 @@ class OpenInspector(Message, frozen=True):
 
 
 class RegisterInspector(Message, frozen=True):
-    """An inspector has come: a thread of a worker that answers while the loop of the worker is busy."""
+    """Inspector to job manager: first message of a worker's thread that answers while its loop is busy."""
 
     worker: str
     pid: int
@@ -90,7 +90,7 @@ class LogRead(Answer, frozen=True):
 
 
 class AskConfiguration(Request, frozen=True):
-    """Client to job manager: which options and which environment do you have?"""
+    """Client to job manager: request the options and the environment."""
 
 
 class Configuration(Answer, frozen=True):

@@ -34,7 +34,7 @@ __all__ = [
 
 
 class Register(Message, frozen=True):
-    """A worker has come.
+    """Worker to job manager: registration.
 
     ``address`` is where its ``transport`` for data can be reached, by the transport's own notation. ``epoch`` is
     that of the job manager that it was started for. If that is gone, and it comes to another one instead, none of
@@ -51,13 +51,13 @@ class Register(Message, frozen=True):
 
 
 class Heartbeat(Message, frozen=True):
-    """Both ways: still here. ``count`` goes up by one each time."""
+    """Both directions: the sender is alive. ``count`` increases by one each time."""
 
     count: int
 
 
 class StopWorker(Message, frozen=True):
-    """Job manager to worker: end. ``epoch`` is that of the job manager."""
+    """Job manager to worker: exit. ``epoch`` is that of the job manager."""
 
     epoch: int = 0
 
@@ -76,7 +76,7 @@ class WorkerAddresses(Message, frozen=True):
 
 
 class JobEnded(JobMessage, frozen=True):
-    """Job manager to worker: forget the job."""
+    """Job manager to worker: remove the job."""
 
 
 class Logged(Message, frozen=True):
@@ -108,7 +108,7 @@ class HoldResults(JobMessage, frozen=True):
 
 
 class StateValue(msgspec.Struct, frozen=True):
-    """What a key has in a namespace; each part as a snapshot has it."""
+    """State of a key in a namespace; each part in the form of snapshots."""
 
     namespace: bytes
     key: bytes
@@ -170,16 +170,16 @@ class StacksSampled(JobMessage, frozen=True):
 
 
 class RegisterStandby(Message, frozen=True):
-    """A job manager has come that stands by; ``pid`` is its process id."""
+    """Standby to job manager: registration; ``pid`` is its process id."""
 
     pid: int
 
 
 class Leads(Message, frozen=True):
-    """Job manager to standby: it leads, and its loop turns."""
+    """Job manager to standby: heartbeat of the leader's loop."""
 
     epoch: int
 
 
 class StopStandby(Message, frozen=True):
-    """Job manager to standby: end, the cluster is stopped."""
+    """Job manager to standby: exit, as the cluster is stopped."""

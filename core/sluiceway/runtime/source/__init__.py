@@ -1,1 +1,1 @@
-"""Sources with a thread of their own, and the driver of enumerators."""
+"""Sources with their own thread, and the driver of enumerators."""

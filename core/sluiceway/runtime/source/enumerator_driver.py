@@ -70,7 +70,7 @@ class EnumeratorDriver(EnumeratorContext):
             self.deliver(reader, splits)
 
     def no_more_splits(self, reader: int) -> None:
-        """Tell a reader that no splits will come; harmless a second time.
+        """Notify a reader that no splits will come; harmless a second time.
 
         Raises:
             ConnectorError: the source has no such reader.
@@ -86,7 +86,7 @@ class EnumeratorDriver(EnumeratorContext):
 
     @abstractmethod
     def deliver_end(self, reader: int) -> None:
-        """Tell a reader, once, that no splits will come."""
+        """Notify a reader, once, that no splits will come."""
 
     # ---- for the runtime -------------------------------------------------------------------------------------
 
@@ -98,7 +98,7 @@ class EnumeratorDriver(EnumeratorContext):
             self.add_reader(reader)
 
     def add_reader(self, reader: int) -> None:
-        """Tell the enumerator of a reader that has come up."""
+        """Notify the enumerator of a reader that has started."""
         if self.enumerator is not None:
             self.enumerator.add_reader(reader)
 

@@ -1,4 +1,4 @@
-"""A source over a function that blocks, or that is an async generator: it runs in a thread of the reader's own."""
+"""Source over a function that blocks, or that is an async generator, in a separate thread per reader."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ __all__ = ["ThreadedFunctionSource"]
 T = TypeVar("T")
 
 _MOST_WAITING: Final = 2048
-"""Records that the function may be ahead of the task."""
+"""Largest number of records that the function may be ahead of the task."""
 _ROOM_AT: Final = 1024
-"""It goes on when so few are left: a thread that is woken for each record takes longer than the record."""
+"""Queue length at which the function resumes: waking a thread for each record costs more than the record."""
 _GRACE_S: Final = 5.0
-"""For so long a function may go on after it was told to stop, before its thread is left to itself."""
+"""Seconds that a function may run after the request to stop, before its thread is abandoned."""
 
 
 class ThreadedFunctionSource(FunctionSource[T]):
-    """The records of a function that may block, or of an async generator function.
+    """Source of the records of a function that may block, or of an async generator function.
 
     The function runs in a thread of its own, an async generator in an asyncio event loop there, up to 2048 records
     ahead of the task; then it waits until the task has taken some. Other tasks of the worker go on whatever it
@@ -49,7 +49,7 @@ class ThreadedFunctionSource(FunctionSource[T]):
     _runs_async: ClassVar[bool] = True
 
     def create_reader(self, context: ReaderContext) -> Reader[T]:
-        """Make the reader, which begins with its thread when it is given the split."""
+        """Create the reader, whose thread starts with the split."""
         return _ThreadedReader(context, self._function, self._timestamp)
 
 
@@ -76,7 +76,9 @@ class _ThreadedReader(SimpleReader[T]):
         producer = self._producer
         assert producer is not None
         while True:
-            has_ended = producer.ended  # before looking: what was added in between is found by the next call
+            has_ended = (
+                producer.ended
+            )  # before the check: a record that is added in between is found by the next call
             values = producer.take(limit)
             if values:
                 result = stamped(values, self._timestamp)
@@ -100,11 +102,11 @@ class _ThreadedReader(SimpleReader[T]):
 
 
 class _Producer(Generic[T]):
-    """Calls a function in a thread, and holds what it has given until it is taken.
+    """Producer that calls a function in a thread, and queues its records.
 
     Args:
-        function: what to call.
-        to_skip: how many records are to be passed over.
+        function: the function.
+        to_skip: number of records to skip.
         wake: called from the thread when there is something after :meth:`waits_for` has returned True.
 
     Attributes:
@@ -136,7 +138,7 @@ class _Producer(Generic[T]):
     # ---- in the task's thread --------------------------------------------------------------------------------
 
     def take(self, limit: int) -> list[T]:
-        """The next records; an empty list if there are none now."""
+        """Return the next records; an empty list if there are none now."""
         records = self._records
         taken = [records.popleft() for _ in range(min(limit, len(records)))]
         if self._full and len(records) <= _ROOM_AT:
@@ -144,19 +146,19 @@ class _Producer(Generic[T]):
         return taken
 
     def waits_for(self) -> bool:
-        """Have the task woken when there is something; False if there is something already."""
+        """Request a wake-up for the next record; return False if there is one already."""
         self._awaited = True
         if self._records or self.ended:
             self._awaited = False
         return self._awaited
 
     def stop(self) -> None:
-        """Have the function end, and wait until it has, for a while."""
+        """Stop the function, and wait for its end, for a time."""
         self._stopped.set()
         self._make_room()
         loop, task = self._loop, self._task
         if loop is not None and task is not None:
-            with suppress(RuntimeError):  # the loop is closed: it has ended
+            with suppress(RuntimeError):  # the loop is closed: the function has ended
                 loop.call_soon_threadsafe(task.cancel)
         self._thread.join(_GRACE_S)
         if self._thread.is_alive():
@@ -187,7 +189,7 @@ class _Producer(Generic[T]):
             else:
                 self._produce()
         except BaseException as error:
-            # What ends it because it was told to stop is no failure.
+            # An exception that follows the request to stop is no failure.
             if not self._stopped.is_set():
                 self.error = error
         self.ended = True
@@ -219,7 +221,7 @@ class _Producer(Generic[T]):
     async def _produce_in_loop(self, generator: AsyncIterator[T]) -> None:
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         room = self._room_in_loop = asyncio.Event()
-        if self._stopped.is_set():  # before the task was there to be cancelled
+        if self._stopped.is_set():  # stopped before the asyncio task could be cancelled
             return
         try:
             async for record in generator:
@@ -235,7 +237,7 @@ class _Producer(Generic[T]):
             await generator.aclose()  # type: ignore[attr-defined]
 
     def _put(self, record: T) -> bool:
-        """Add a record; whether there is no room for another one."""
+        """Add a record; return whether the queue is full."""
         if self._to_skip:
             self._to_skip -= 1
             return False
@@ -258,11 +260,11 @@ class _Producer(Generic[T]):
 
 
 def takes_event(function: Callable[..., Any]) -> bool:
-    """Whether a function cannot be called without arguments, and so is given the event."""
+    """Return whether a function requires an argument, and so receives the event."""
     try:
         inspect.signature(function).bind()
     except TypeError:
         return True
-    except ValueError:  # a built-in that does not tell
+    except ValueError:  # a built-in without a signature
         return False
     return False
