@@ -1,4 +1,4 @@
-"""The step that calls coroutines."""
+"""Step of coroutine functions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["AsyncStep"]
 
 @dataclass(frozen=True)
 class AsyncStep(Step):
-    """Calls a coroutine function for each record; many calls are under way at a time.
+    """Step that calls a coroutine function for each record, with many calls in flight.
 
     Attributes:
         fn: an AsyncFunction, or a coroutine function that gives one result.
@@ -36,11 +36,11 @@ class AsyncStep(Step):
     skips: ClassVar[bool] = True
 
     def method_of(self, function: object) -> str | None:
-        """An AsyncFunction is asked for its method."""
+        """Return the method of an AsyncFunction."""
         return self.method if isinstance(function, AsyncFunction) else None
 
     def output_type(self, *entering: Any) -> Any:
-        """What the coroutine returns; of an AsyncFunction, one element of it."""
+        """Return the result type of the coroutine; of an AsyncFunction, that of an element of its result."""
         returned = self.returned_type()
         if get_origin(returned) is Coroutine:
             returned = get_args(returned)[2]

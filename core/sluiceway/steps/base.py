@@ -1,4 +1,4 @@
-"""What every step has."""
+"""Base of all steps."""
 
 from __future__ import annotations
 
@@ -39,65 +39,57 @@ class Step:
 
     @property
     def function(self) -> object | None:
-        """The user's function, if the step has one."""
+        """Function of the user, or None."""
         return getattr(self, "fn", None)
 
     @property
     def functions(self) -> tuple[object, ...]:
-        """What the user gave to be called: none, one, or for some steps with two inputs one per input."""
+        """Callables of the user: none, one, or for some steps with two inputs one per input."""
         return () if self.function is None else (self.function,)
 
     @property
     def keys(self) -> tuple[Any, ...]:
-        """What each input is keyed by, in the order of the ports; None for one that is not keyed."""
+        """Key selector of each input, in the order of the ports; None for an input without keys."""
         return (getattr(self, "key", None),) + (None,) * (self.ports - 1)
 
     @property
     def known_side_outputs(self) -> frozenset[str] | None:
-        """The names of all side outputs that it may emit to; None: any, as its function says at run time."""
+        """Names of all possible side outputs; None: any, chosen by its function at run time."""
         return None if self.side_outputs else frozenset()
 
     @property
     def event_time(self) -> bool:
-        """Whether it waits for watermarks."""
+        """True if the step waits for watermarks."""
         return False
 
     def exchange(self, port: int = 0) -> str | None:
-        """The partitioner by which an input must come; None: any will do."""
+        """Return the partitioner that an input requires; None: any."""
         return "hash" if self.keyed and self.keys[port] is not None else None
 
     def returned_type(self) -> Any:
-        """What the function returns according to its hints, or None."""
+        """Return the result type of the function according to its hints, or None."""
         return None if self.function is None else return_type(self.function, self.method_of(self.function))
 
     def wanted_types(self, port: int = 0) -> list[Any]:
-        """The types that the function or sink asks of its records, where hints say.
-
-        Args:
-            port: of which input, for a step with two.
-        """
+        """Return the record types that the function or sink declares by hints."""
         fn = self.function
         return [] if fn is None else [parameter_type(fn, 0, self.method_of(fn))]
 
     def output_type(self, *entering: Any) -> Any:
-        """The type of the records that come out, or None where hints do not say.
-
-        Args:
-            entering: the type of the records that go in at each input, or None.
-        """
+        """Return the type of output records, or None if hints do not declare it."""
         return self.returned_type()
 
     def method_of(self, function: object) -> str | None:
-        """A function object is asked for its method, a plain callable for itself."""
+        """Return the method of a function object, or the plain callable itself."""
         return self.method if isinstance(function, Function) else None
 
     def with_function(self, function: object) -> Step:
-        """The same step with another function. Only for steps that have one."""
+        """Return the step with another function. Only for steps that have one."""
         step: Any = self
         changed: Step = replace(step, fn=function)
         return changed
 
     def with_own_functions(self, own: Callable[[FunctionObject], object]) -> Step:
-        """The same step, with what ``own`` makes of each of its function objects."""
+        """Return the step with ``own(function)`` in place of each of its function objects."""
         function = self.function
         return self.with_function(own(function)) if isinstance(function, FunctionObject) else self

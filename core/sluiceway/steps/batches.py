@@ -18,7 +18,7 @@ __all__ = ["BatchProcessStep", "KeyedBatchProcessStep"]
 
 @dataclass(frozen=True)
 class BatchProcessStep(Step):
-    """A process function of batches."""
+    """Step of a process function of batches."""
 
     fn: BatchProcessFunction[Any, Any]
     kind: ClassVar[str] = "process"
@@ -26,17 +26,17 @@ class BatchProcessStep(Step):
     method: ClassVar[str | None] = "process_batch"
 
     def wanted_types(self, port: int = 0) -> list[Any]:
-        """The type of one of the records that the function takes."""
+        """Return the record type that the function takes."""
         return _wanted(self)
 
     def output_type(self, *entering: Any) -> Any:
-        """The type of one of the records that the function returns."""
+        """Return the record type that the function returns."""
         return _made(self.returned_type())
 
 
 @dataclass(frozen=True)
 class KeyedBatchProcessStep(Step):
-    """A keyed process function of batches. ``key`` is what the input stream is keyed by."""
+    """Step of a keyed process function of batches. ``key`` is the key selector of the input."""
 
     fn: KeyedBatchProcessFunction[Any, Any, Any] | BatchProcessFunction[Any, Any]
     key: Callable[[Any], Any] | KeySelector[Any, Any]
@@ -47,11 +47,11 @@ class KeyedBatchProcessStep(Step):
     stateful: ClassVar[bool] = True
 
     def wanted_types(self, port: int = 0) -> list[Any]:
-        """The type of one of the records that the function takes."""
+        """Return the record type that the function takes."""
         return _wanted(self)
 
     def output_type(self, *entering: Any) -> Any:
-        """The type of one of the records that the function returns."""
+        """Return the record type that the function returns."""
         return _made(self.returned_type())
 
 

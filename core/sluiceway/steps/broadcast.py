@@ -1,4 +1,4 @@
-"""The step of a stream and a broadcast one."""
+"""Step of a stream and a broadcast stream."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["BroadcastProcessStep"]
 
 @dataclass(frozen=True)
 class BroadcastProcessStep(ConnectedStep):
-    """A process function of a stream, keyed or not, and a broadcast one.
+    """Step of a process function of a stream, keyed or not, and a broadcast stream.
 
     Attributes:
         fn: the function.
@@ -34,22 +34,22 @@ class BroadcastProcessStep(ConnectedStep):
 
     @property
     def keyed(self) -> bool:  # type: ignore[override]
-        """Whether the first input is."""
+        """True if the first input is keyed."""
         return self.key is not None
 
     @property
     def keys(self) -> tuple[Any, ...]:
-        """Of the first input alone."""
+        """Key selectors; only the first input may have one."""
         return (self.key, None)
 
     def exchange(self, port: int = 0) -> str | None:
-        """The second input must come to every subtask."""
+        """Return the broadcast partitioner for the second input."""
         return "broadcast" if port == 1 else super().exchange(port)
 
     def function_of(self, port: int) -> tuple[Any, str | None]:
-        """The function's methods."""
+        """Return the method of an input."""
         return self.fn, ("process_element", "process_broadcast_element")[port]
 
     def output_type(self, *entering: Any) -> Any:
-        """The type of one of the records that the methods return."""
+        """Return the record type that the methods return."""
         return elements(self.returned_types())

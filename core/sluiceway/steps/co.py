@@ -22,7 +22,7 @@ __all__ = ["CoFlatMapStep", "CoMapStep", "CoProcessStep", "ConnectedStep", "PerI
 
 @dataclass(frozen=True, slots=True)
 class PerInput:
-    """Two plain callables in place of a function object: one for the records of each input."""
+    """Pair of plain callables in place of a function object: one per input."""
 
     first: Callable[..., Any]
     second: Callable[..., Any]
@@ -47,47 +47,47 @@ class ConnectedStep(Step):
 
     @property
     def keyed(self) -> bool:  # type: ignore[override]
-        """Whether both inputs are."""
+        """True if both inputs are keyed."""
         return self.key is not None and self.key2 is not None
 
     @property
     def stateful(self) -> bool:  # type: ignore[override]
-        """A function object of keyed streams may have state."""
+        """True if the function may have state: a function object of keyed streams."""
         return self.keyed and isinstance(self.fn, Function)
 
     @property
     def keys(self) -> tuple[Any, ...]:
-        """Of both inputs, or none."""
+        """Key selectors of both inputs, or none."""
         return (self.key, self.key2) if self.keyed else (None, None)
 
     def function_of(self, port: int) -> tuple[Any, str | None]:
-        """What is called for the records of an input: an object and the name of its method, or a callable."""
+        """Return the callable of an input: an object and the name of its method, or a callable."""
         if isinstance(self.fn, PerInput):
             return (self.fn.first, self.fn.second)[port], None
         return self.fn, f"{self.method}{port + 1}"
 
     @property
     def functions(self) -> tuple[object, ...]:
-        """One, or one per input."""
+        """The function object, or a callable per input."""
         return (self.fn.first, self.fn.second) if isinstance(self.fn, PerInput) else (self.fn,)
 
     def returned_types(self) -> list[Any]:
-        """What is returned for the records of each input according to the hints, or None."""
+        """Return the result types per input according to the hints, or None."""
         return [return_type(*self.function_of(port)) for port in range(self.ports)]
 
     def wanted_types(self, port: int = 0) -> list[Any]:
-        """What the input's method asks for."""
+        """Return the record type that the input's method takes."""
         fn, method = self.function_of(port)
         return [parameter_type(fn, 0, method)]
 
     def returned_type(self) -> Any:
-        """What one of the methods or the other returns."""
+        """Return the union of the result types of both methods."""
         return union_of(self.returned_types())
 
 
 @dataclass(frozen=True)
 class CoMapStep(ConnectedStep):
-    """One record in, one out, for each of two inputs."""
+    """Step that emits one record for each record of two inputs."""
 
     fn: CoMapFunction[Any, Any, Any] | PerInput
     kind: ClassVar[str] = "co_map"
@@ -96,20 +96,20 @@ class CoMapStep(ConnectedStep):
 
 @dataclass(frozen=True)
 class CoFlatMapStep(ConnectedStep):
-    """One record in, any number out, for each of two inputs."""
+    """Step that emits any number of records for each record of two inputs."""
 
     fn: CoFlatMapFunction[Any, Any, Any] | PerInput
     kind: ClassVar[str] = "co_flat_map"
     method: ClassVar[str | None] = "flat_map"
 
     def output_type(self, *entering: Any) -> Any:
-        """The type of one of the records that the methods return."""
+        """Return the record type that the methods return."""
         return elements(self.returned_types())
 
 
 @dataclass(frozen=True)
 class CoProcessStep(ConnectedStep):
-    """A process function of two inputs, with side outputs, and with timers if both are keyed."""
+    """Step of a process function of two inputs, with side outputs, and with timers if both are keyed."""
 
     fn: CoProcessFunction[Any, Any, Any] | KeyedCoProcessFunction[Any, Any, Any, Any] | PerInput
     kind: ClassVar[str] = "co_process"
@@ -117,15 +117,15 @@ class CoProcessStep(ConnectedStep):
     method: ClassVar[str | None] = "process_element"
 
     def output_type(self, *entering: Any) -> Any:
-        """The type of one of the records that the methods return."""
+        """Return the record type that the methods return."""
         return elements(self.returned_types())
 
     @property
     def stateful(self) -> bool:  # type: ignore[override]
-        """Callables, too, may set timers."""
+        """True if both inputs are keyed: callables may set timers, too."""
         return self.keyed
 
 
 def elements(returned: Iterable[Any]) -> Any:
-    """The type of one of the records that come of iterables of these types, or of None."""
+    """Return the element type of iterables of these types, or None."""
     return union_of(element_type(t) for t in returned if t is not type(None))

@@ -1,4 +1,4 @@
-"""Where a pipeline begins, ends, and comes back to itself."""
+"""Sources, sinks, and heads of feedback loops."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["IterationHeadStep", "SinkStep", "SourceStep"]
 
 @dataclass(frozen=True)
 class SourceStep(Step):
-    """Reads a source, and says how far event time has come, if there is a strategy for that."""
+    """Step that reads a source, and emits watermarks if it has a strategy."""
 
     source: Source[Any]
     strategy: WatermarkStrategy[Any] | None = None
@@ -28,28 +28,28 @@ class SourceStep(Step):
         return assigns or self.source.rejects_records
 
     def output_type(self, *entering: Any) -> Any:
-        """What the source says."""
+        """Return the record type that the source declares."""
         return self.source.output_type
 
 
 @dataclass(frozen=True)
 class IterationHeadStep(Step):
-    """Where a feedback loop begins: passes on its input and what comes back on its feedback edges."""
+    """Head of a feedback loop: passes on records of its input and of its feedback edges."""
 
     kind: ClassVar[str] = "iterate"
 
     def output_type(self, *entering: Any) -> Any:
-        """What comes in goes out."""
+        """Return the type of its input."""
         return entering[0]
 
 
 @dataclass(frozen=True)
 class SinkStep(Step):
-    """Writes to a sink."""
+    """Step that writes to a sink."""
 
     sink: Sink[Any]
     kind: ClassVar[str] = "sink"
 
     def wanted_types(self, port: int = 0) -> list[Any]:
-        """What the sink says."""
+        """Return the record type that the sink declares."""
         return [self.sink.input_type]

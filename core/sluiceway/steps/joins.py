@@ -1,4 +1,4 @@
-"""Steps that bring together what two keyed streams have of one key."""
+"""Steps that join two keyed streams by key."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["AsOfJoinStep", "IntervalJoinStep", "TagStep"]
 
 @dataclass(frozen=True)
 class _KeyedJoinStep(Step):
-    """What the joins of two keyed streams have in common.
+    """Base of the joins of two keyed streams.
 
     Attributes:
         fn: called for each pair.
@@ -42,30 +42,30 @@ class _KeyedJoinStep(Step):
 
     @property
     def keys(self) -> tuple[Any, ...]:
-        """What the left and the right input are keyed by."""
+        """Key selectors of the left and the right input."""
         return self.key, self.right_key
 
     @property
     def event_time(self) -> bool:
-        """To know what it may forget, if not what it may give out."""
+        """True: watermarks expire its state."""
         return True
 
     @property
     def gives_many(self) -> bool:
-        """Whether what the function returns is an iterable of results."""
+        """True if the function returns an iterable of results."""
         return isinstance(self.fn, FlatJoinFunction)
 
     def wanted_types(self, port: int = 0) -> list[Any]:
-        """Of the function's first parameter for the left input, of its second for the right one."""
+        """Return the type of the first parameter for the left input, of the second for the right one."""
         return [parameter_type(self.fn, port, self.method_of(self.fn))]
 
     def output_type(self, *entering: Any) -> Any:
-        """That of one result."""
+        """Return the type of one result."""
         returned = self.returned_type()
         return element_type(returned) if self.gives_many else returned
 
     def method_of(self, function: object) -> str | None:
-        """``join``, or ``process_element``."""
+        """Return the method ``join`` or ``process_element``."""
         if isinstance(function, ProcessJoinFunction):
             return "process_element"
         return "join" if isinstance(function, Function) else None
@@ -73,7 +73,7 @@ class _KeyedJoinStep(Step):
 
 @dataclass(frozen=True)
 class IntervalJoinStep(_KeyedJoinStep):
-    """Joins two keyed streams by key and by distance in event time.
+    """Step that joins two keyed streams by key and by distance in event time.
 
     Attributes:
         lower: a right record may be this much later than the left one, at least, in ms; both bounds inclusive.
@@ -98,20 +98,20 @@ class IntervalJoinStep(_KeyedJoinStep):
 
     @property
     def known_side_outputs(self) -> frozenset[str] | None:
-        """Those for late records, unless the function is given a context, by which it may emit to any."""
+        """Side outputs of late records; None if the function takes a context, which can emit to any."""
         if self.with_context:
             return None
         return frozenset(tag.name for tag in (self.left_late, self.right_late) if tag is not None)
 
     @property
     def gives_many(self) -> bool:
-        """Whether what the function returns is an iterable of results."""
+        """True if the function returns an iterable of results."""
         return self.with_context or super().gives_many
 
 
 @dataclass(frozen=True)
 class AsOfJoinStep(_KeyedJoinStep):
-    """Joins each record of a keyed stream with the latest record of another, as of the first one's time.
+    """Step that joins each record of a keyed stream with the latest one of another, as of its event time.
 
     Attributes:
         tolerance: how much older the right record may be, in ms; None: any age.
@@ -127,13 +127,13 @@ class AsOfJoinStep(_KeyedJoinStep):
 
     @property
     def known_side_outputs(self) -> frozenset[str]:
-        """That for late left records."""
+        """Side output of late left records."""
         return frozenset() if self.left_late is None else frozenset({self.left_late.name})
 
 
 @dataclass(frozen=True)
 class TagStep(MapStep):
-    """Says of each record which of two streams it is from, before these become one.
+    """Step that tags each record with its stream, before two streams are united.
 
     Attributes:
         wanted: the types that what follows asks of the records, as far as hints say.
@@ -143,5 +143,5 @@ class TagStep(MapStep):
     kind: ClassVar[str] = "tag"
 
     def wanted_types(self, port: int = 0) -> list[Any]:
-        """Of the key selector, and of the function that both streams go to."""
+        """Return the types of the key selector, and of the function that both streams lead to."""
         return list(self.wanted)

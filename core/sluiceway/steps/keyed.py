@@ -24,7 +24,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class KeyedMapStep(MapStep):
-    """One record in, one out, by a function object that may have state per key."""
+    """Map step whose function object may have state per key."""
 
     key: Callable[[Any], Any] | KeySelector[Any, Any]
     record_wise: ClassVar[bool] = False
@@ -34,7 +34,7 @@ class KeyedMapStep(MapStep):
 
 @dataclass(frozen=True)
 class KeyedFlatMapStep(FlatMapStep):
-    """One record in, any number out, by a function object that may have state per key."""
+    """Flat-map step whose function object may have state per key."""
 
     key: Callable[[Any], Any] | KeySelector[Any, Any]
     record_wise: ClassVar[bool] = False
@@ -44,7 +44,7 @@ class KeyedFlatMapStep(FlatMapStep):
 
 @dataclass(frozen=True)
 class KeyedFilterStep(FilterStep):
-    """Keeps the records for which a function object is true that may have state per key."""
+    """Filter step whose function object may have state per key."""
 
     key: Callable[[Any], Any] | KeySelector[Any, Any]
     record_wise: ClassVar[bool] = False
@@ -54,7 +54,7 @@ class KeyedFilterStep(FilterStep):
 
 @dataclass(frozen=True)
 class KeyedReduceStep(Step):
-    """A running reduction per key; emits the new value for every record.
+    """Step of a running reduction per key; emits the new value for every record.
 
     ``key`` is what the input stream is keyed by.
     """
@@ -68,19 +68,19 @@ class KeyedReduceStep(Step):
     stateful: ClassVar[bool] = True
 
     def wanted_types(self, port: int = 0) -> list[Any]:
-        """Of both parameters."""
+        """Return the types of both parameters."""
         first, second = (parameter_type(self.fn, i, self.method_of(self.fn)) for i in (0, 1))
         return [first] if first == second else [first, second]
 
     def output_type(self, *entering: Any) -> Any:
-        """That of what is reduced."""
+        """Return the type of the reduced values."""
         returned = self.returned_type()
         return returned if is_known(returned) else entering[0]
 
 
 @dataclass(frozen=True)
 class KeyedAggregateStep(Step):
-    """A running aggregate per key; emits a result for every record.
+    """Step of a running aggregate per key; emits a result for every record.
 
     ``with_key`` makes that a pair of key and result.
     """
@@ -95,11 +95,11 @@ class KeyedAggregateStep(Step):
     stateful: ClassVar[bool] = True
 
     def returned_type(self) -> Any:
-        """What the aggregate's result is."""
+        """Return the result type of the aggregate."""
         return return_type(self.fn, "get_result")
 
     def output_type(self, *entering: Any) -> Any:
-        """The result, or the pair of key and result."""
+        """Return the type of the result, or of the pair of key and result."""
         returned = self.returned_type()
         if not self.with_key:
             return returned
@@ -108,12 +108,12 @@ class KeyedAggregateStep(Step):
 
 @dataclass(frozen=True)
 class KeyedCountStep(KeyedAggregateStep):
-    """A running aggregate that counts: its accumulator is a number, its result the pair of key and number."""
+    """Step that counts records per key: the accumulator is a number, the result a pair of key and number."""
 
 
 @dataclass(frozen=True)
 class KeyedProcessStep(Step):
-    """A keyed process function."""
+    """Step of a keyed process function."""
 
     fn: KeyedProcessFunction[Any, Any, Any] | Callable[[Any, KeyedProcessFunction.Context], Any]
     key: Callable[[Any], Any] | KeySelector[Any, Any]
@@ -125,10 +125,10 @@ class KeyedProcessStep(Step):
     stateful: ClassVar[bool] = True
 
     def output_type(self, *entering: Any) -> Any:
-        """The type of one of the records that the function returns."""
+        """Return the record type that the function returns."""
         return element_type(self.returned_type())
 
 
 def key_type(key: object) -> Any:
-    """The type of key that a key selector returns, or None."""
+    """Return the key type of a key selector, or None."""
     return return_type(key, "get_key" if isinstance(key, KeySelector) else None)

@@ -1,4 +1,4 @@
-"""Steps that look at one record at a time and remember nothing."""
+"""Steps that process one record at a time without state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["FilterStep", "FlatMapStep", "MapStep", "ProcessStep"]
 
 @dataclass(frozen=True)
 class MapStep(Step):
-    """One record in, one out."""
+    """Step that emits one record for each record."""
 
     fn: Callable[[Any], Any] | MapFunction[Any, Any]
     kind: ClassVar[str] = "map"
@@ -27,7 +27,7 @@ class MapStep(Step):
 
 @dataclass(frozen=True)
 class FlatMapStep(Step):
-    """One record in, any number out."""
+    """Step that emits any number of records for each record."""
 
     fn: Callable[[Any], Any] | FlatMapFunction[Any, Any]
     kind: ClassVar[str] = "flat_map"
@@ -36,13 +36,13 @@ class FlatMapStep(Step):
     skips: ClassVar[bool] = True
 
     def output_type(self, *entering: Any) -> Any:
-        """The type of one of the records that the function returns."""
+        """Return the record type that the function returns."""
         return element_type(self.returned_type())
 
 
 @dataclass(frozen=True)
 class FilterStep(Step):
-    """Keeps the records for which the function is true."""
+    """Step that keeps the records for which the function is true."""
 
     fn: Callable[[Any], Any] | FilterFunction[Any]
     kind: ClassVar[str] = "filter"
@@ -51,7 +51,7 @@ class FilterStep(Step):
     skips: ClassVar[bool] = True
 
     def output_type(self, *entering: Any) -> Any:
-        """What passes. It may be narrower than what went in: then it is not known."""
+        """Return the type of its input, or of a TypeGuard; None if the predicate may narrow it."""
         guard = self.returned_type()
         if typing.get_origin(guard) is typing.TypeGuard:
             return typing.get_args(guard)[0]
@@ -66,7 +66,7 @@ class FilterStep(Step):
 
 @dataclass(frozen=True)
 class ProcessStep(Step):
-    """A process function, with side outputs."""
+    """Step of a process function, with side outputs."""
 
     fn: ProcessFunction[Any, Any] | Callable[[Any, ProcessFunction.Context], Any]
     kind: ClassVar[str] = "process"
@@ -75,5 +75,5 @@ class ProcessStep(Step):
     method: ClassVar[str | None] = "process_element"
 
     def output_type(self, *entering: Any) -> Any:
-        """The type of one of the records that the function returns."""
+        """Return the record type that the function returns."""
         return element_type(self.returned_type())

@@ -1,4 +1,4 @@
-"""Steps that say how far event time has come."""
+"""Step of timestamps and watermarks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["TimestampsStep"]
 
 @dataclass(frozen=True)
 class TimestampsStep(Step):
-    """Gives records their event times, and watermarks of its own in place of those that come in."""
+    """Step that assigns event times, and emits its own watermarks instead of those of its input."""
 
     strategy: WatermarkStrategy[Any]
     kind: ClassVar[str] = "timestamps"
@@ -22,11 +22,11 @@ class TimestampsStep(Step):
 
     @property
     def function(self) -> object | None:
-        """What takes the timestamp from a record, if there is such a thing."""
+        """Timestamp assigner, or None."""
         return self.strategy.assigner
 
     def wanted_types(self, port: int = 0) -> list[Any]:
-        """What the assigner takes."""
+        """Return the record type that the assigner takes."""
         assigner = self.strategy.assigner
         if assigner is None:
             return []
@@ -34,5 +34,5 @@ class TimestampsStep(Step):
         return [parameter_type(assigner, 0, method)]
 
     def output_type(self, *entering: Any) -> Any:
-        """What comes in goes out."""
+        """Return the type of its input."""
         return entering[0]

@@ -1,4 +1,4 @@
-"""The step that cuts a stream into windows and evaluates them."""
+"""Step that assigns records to windows and evaluates them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["WindowContents", "WindowStep", "without_timestamps"]
 
 
 class WindowContents(Enum):
-    """What an evaluation is made from; without an evictor also what a window keeps of its records."""
+    """Contents of a window at its evaluation; without an evictor also its stored contents."""
 
     REDUCED = "reduce"
     AGGREGATED = "aggregate"
@@ -36,7 +36,7 @@ class WindowContents(Enum):
 
 @dataclass(frozen=True)
 class WindowStep(Step):
-    """Assigns records to windows per key, and evaluates a window when its trigger says so.
+    """Step that assigns records to windows per key, and evaluates a window when its trigger fires.
 
     Attributes:
         key: what the input stream is keyed by.
@@ -79,32 +79,32 @@ class WindowStep(Step):
 
     @property
     def known_side_outputs(self) -> frozenset[str] | None:
-        """That for late records, unless the window function is given a context, by which it may emit to any."""
+        """Side output of late records; None if the window function takes a context, which can emit to any."""
         if isinstance(self.window_fn, ProcessWindowFunction | ProcessAllWindowFunction):
             return None
         return frozenset() if self.late_tag is None else frozenset({self.late_tag.name})
 
     @property
     def event_time(self) -> bool:
-        """As its windows are."""
+        """True if its windows are of event time."""
         return self.assigner.event_time
 
     @property
     def function(self) -> object | None:
-        """What takes the records."""
+        """Function that takes the records."""
         return self.window_fn if self.fn is None else self.fn
 
     @property
     def functions(self) -> tuple[object, ...]:
-        """What takes the records, and what takes the windows."""
+        """Functions that take the records, and the windows."""
         return tuple(function for function in (self.fn, self.window_fn) if function is not None)
 
     def with_function(self, function: Any) -> Step:
-        """The same step with another function in place of :attr:`function`."""
+        """Return the step with another function in place of :attr:`function`."""
         return replace(self, window_fn=function) if self.fn is None else replace(self, fn=function)
 
     def with_own_functions(self, own: Callable[[FunctionObject], object]) -> Step:
-        """Of both functions."""
+        """Return the step with ``own(function)`` in place of both functions."""
         step: Any = super().with_own_functions(own)
         if self.fn is None or not isinstance(self.window_fn, FunctionObject):
             return step  # type: ignore[no-any-return]
@@ -112,7 +112,7 @@ class WindowStep(Step):
         return changed
 
     def method_of(self, function: object) -> str | None:
-        """A function object is asked for its method."""
+        """Return the method of a function object."""
         if isinstance(function, ReduceFunction):
             return "reduce"
         if isinstance(function, AggregateFunction):
@@ -120,7 +120,7 @@ class WindowStep(Step):
         return _method(function)
 
     def returned_type(self) -> Any:
-        """What the last function returns, or the aggregate's result."""
+        """Return the result type of the last function, or of the aggregate."""
         if self.window_fn is not None:
             return return_type(self.window_fn, _method(self.window_fn))
         if isinstance(self.fn, AggregateFunction):
@@ -128,7 +128,7 @@ class WindowStep(Step):
         return super().returned_type()
 
     def wanted_types(self, port: int = 0) -> list[Any]:
-        """Of both parameters of a reduction, of the value of an aggregate, of the elements of a window."""
+        """Return the types of both parameters of a reduction, of an aggregate's value, or of window elements."""
         if self.contents is WindowContents.REDUCED:
             first, second = (parameter_type(self.fn, i, self.method_of(self.fn)) for i in (0, 1))
             return [first] if first == second else [first, second]
@@ -138,7 +138,7 @@ class WindowStep(Step):
         return [element_type(parameter_type(self.window_fn, index, _method(self.window_fn)))]
 
     def output_type(self, *entering: Any) -> Any:
-        """The type of one result."""
+        """Return the type of one result."""
         returned = self.returned_type()
         if self.window_fn is not None:
             return element_type(returned)
@@ -156,7 +156,7 @@ def _method(window_function: object) -> str | None:
 
 
 def without_timestamps(step: str) -> str:
-    """What is said of windows of event time whose records have no timestamps; ``step`` is the name to be shown."""
+    """Return the message about records without timestamps in event-time windows of the step named ``step``."""
     return (
         f"step {step} has windows of event time, but its records have no timestamps: put "
         "assign_timestamps_and_watermarks(...) before it"
