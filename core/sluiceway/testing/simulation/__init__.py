@@ -1,4 +1,4 @@
-"""Job manager, workers and the network between them in one thread, in virtual time, from a seed."""
+"""Simulation of job manager, workers and network in one thread, in virtual time, from a seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work beside the loop of a simulated process."""
+"""Blocking calls of a simulated process."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ T = TypeVar("T")
 
 
 class SimulatedBackground(Background):
-    """Does the work a little later, one piece after the other, and tells of it later still.
+    """Executor that runs each call a little later, in order, and reports its end later still.
 
-    A process that ends in between has done the work or has not, and never hears of it.
+    If the process ends in between, the call was made or not, and its end is never reported.
 
     Args:
         node: the process.
@@ -30,7 +30,7 @@ class SimulatedBackground(Background):
         self._done: Pipe[Callable[[], None]] = Pipe(node.world, self._tell)
 
     def run(self, work: Callable[[], T], done: Callable[[T, BaseException | None], None]) -> None:
-        """Do it later."""
+        """Run a call later."""
         self._coming.put(partial(self._work, work, done))
 
     def _work(self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:

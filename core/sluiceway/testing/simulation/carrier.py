@@ -1,4 +1,4 @@
-"""What carries data between simulated workers."""
+"""Carrier of frames between simulated workers."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _KINDS: Final = {
 
 
 class SimulatedCarrier(Carrier):
-    """Frames over pipes between processes of one world.
+    """Carrier over pipes between processes of one world.
 
-    Some links hand over payloads as shared memory does: the receiver reads them in the sender's segment, which
-    comes back when it has read them. The others copy them, as sockets do. Which, is decided by lot.
+    Some links pass payloads like shared memory: the receiver reads them in the sender's segment, which
+    is returned when it has read them. The others copy them, as sockets do. The seed decides.
 
     Args:
         node: the worker.
@@ -38,18 +38,18 @@ class SimulatedCarrier(Carrier):
         self.accepted: Callable[[Link], None] = lambda link: None
 
     def start(self, context: CarrierContext) -> str:
-        """Be there for others."""
+        """Accept links."""
         self.accepted = context.accepted
         self._carriers[context.worker] = self
         self.node.on_end.append(self._process_ended)
         return f"simulated:{context.worker}"
 
     def segments(self, count: int, size: int) -> list[memoryview]:
-        """Memory of this process."""
+        """Allocate segments in this process."""
         return [memoryview(bytearray(size)) for _ in range(count)]
 
     def connect(self, peer: str, address: str) -> Link:
-        """Make a link; that nobody is there is found out later."""
+        """Make a link; an absent peer is detected later."""
         link = SimulatedLink(self, peer, self.node.world.chance.random() < 0.5)
         other = self._carriers.get(address.removeprefix("simulated:"))
         if other is None or not other.node.alive:
@@ -73,7 +73,7 @@ class SimulatedCarrier(Carrier):
 
 
 class _Open(NamedTuple):
-    """The link is made."""
+    """First frame of a link."""
 
 
 class _Frame(NamedTuple):
@@ -82,7 +82,7 @@ class _Frame(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """A payload has been read."""
+    """Acknowledgement of a payload that was read."""
 
     buffer: Buffer
 
@@ -92,7 +92,7 @@ class _Lost(NamedTuple):
 
 
 class SimulatedLink(Link):
-    """One end of a link.
+    """End of a link.
 
     Args:
         carrier: whose end.
@@ -130,27 +130,27 @@ class SimulatedLink(Link):
             self.out.put(_Frame(header, _InPlace(self.other, payload)))
 
     def close(self) -> None:
-        """Part; what was sent still arrives."""
+        """Close the link; frames that were sent still arrive."""
         if self._closed:
             return
         self._let_go()
         self.out.put(_Lost(f"worker {self._node.name!r} has closed the connection"))
 
     def process_ended(self, cleanly: bool) -> None:
-        """The process of this end has ended."""
+        """Handle the end of this end's process."""
         if self._closed:
             return
-        self._closed = True  # its buffers went with it
+        self._closed = True  # its buffers are gone with it
         if not cleanly:
             self.out.cut()
         self.out.put(_Lost(f"worker {self._node.name!r} has gone"))
 
     def to_end_soon(self, why: str) -> None:
-        """There is nobody at the other end."""
+        """Schedule the loss of the link: the peer does not exist."""
         self._node.world.after(self._node.world.delay_us(), partial(self._soon, _Lost(why)))
 
     def has_read(self, buffer: Buffer) -> None:
-        """A payload that came over this end has been read."""
+        """Return the buffer of a payload that the peer has read."""
         if not self._closed and self._node.alive:
             self.out.put(_Read(buffer))
 
@@ -161,7 +161,7 @@ class SimulatedLink(Link):
             self.other._soon(thing)
 
     def _soon(self, thing: _Open | _Frame | _Read | _Lost) -> None:
-        """In the loop's turn."""
+        """Call in the loop's turn."""
         if self._node.alive:
             self._node.loop.soon(partial(self._take, thing))
 
@@ -187,7 +187,7 @@ class SimulatedLink(Link):
                 self.on_lost(LinkLostError(thing.why))
 
     def _let_go(self) -> None:
-        """Have the buffers back; what the peer has not taken yet must stay as it is."""
+        """Release the buffers; payloads that the peer has not read must stay unchanged."""
         self._closed = True
         under_way = self.out.under_way
         for index, thing in enumerate(under_way):
@@ -199,18 +199,18 @@ class SimulatedLink(Link):
 
 
 class _Copy:
-    """A payload of one's own."""
+    """Copied payload."""
 
     def __init__(self, data: bytes) -> None:
         self.data = memoryview(data)
 
     def release(self) -> None:
-        """Whoever looks at it after that gets an error."""
+        """Release it; later reads raise an error."""
         self.data.release()
 
 
 class _InPlace:
-    """A payload in the sender's memory."""
+    """Payload in the sender's memory."""
 
     def __init__(self, link: SimulatedLink, buffer: Buffer) -> None:
         self.data = buffer.data
@@ -218,6 +218,6 @@ class _InPlace:
         self._buffer = buffer
 
     def release(self) -> None:
-        """Tell the sender."""
+        """Acknowledge the payload to the sender."""
         self.data.release()
         self._link.has_read(self._buffer)

@@ -1,4 +1,4 @@
-"""Job manager and workers, as they are, in a simulated world."""
+"""Simulated cluster: the real job manager and workers in a simulated world."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ __all__ = ["MANAGER", "SimulatedCluster"]
 MANAGER: Final = "job manager"
 _TRANSPORT: Final = "simulated"
 _SECRET: Final = b"simulated" * 4
-# Removed at the end by a real one, so it must be none.
+# A real job manager removes its directory at the end, so this must be none.
 _NOWHERE: Final = Path("/nonexistent/sluiceway-simulation")
 _STARTS_WITHIN_US: Final = 300_000
 _GOES_ON_FOR_US: Final = 2_000_000
 
 
 class SimulatedCluster(LifecycleListener):
-    """A job manager with its workers.
+    """Job manager with its workers.
 
     Args:
         world: where they live.
@@ -108,26 +108,26 @@ class SimulatedCluster(LifecycleListener):
 
     @property
     def listener(self) -> SimulatedListener:
-        """Where workers connect."""
+        """Listener that workers connect to."""
         return self._platform.listener
 
     @property
     def living(self) -> list[SimulatedProcess]:
-        """The workers that have not ended."""
+        """Return the workers that have not ended."""
         return [process for process in self.workers.values() if process.node.alive]
 
     def settle(self) -> None:
-        """Nothing goes wrong from now on; let what is still on its way arrive."""
+        """Stop all faults, and let messages in flight arrive."""
         self._due.clear()
         self.messages.chance = 0.0
         self._wait_for_hangs()
         self.world.run(lambda: False, _GOES_ON_FOR_US)
 
     def check_nothing_is_held(self) -> None:
-        """No worker may have anything left of a job that it was told to forget.
+        """Check that workers hold nothing of a job that was removed.
 
         Raises:
-            SimulationError: one has.
+            SimulationError: a worker holds something.
         """
         held = [
             f"{process.node.name}: {what}"
@@ -142,7 +142,7 @@ class SimulatedCluster(LifecycleListener):
             raise SimulationError(f"the job has ended, and {slots.total - slots.available} slots are still taken")
 
     def close(self) -> None:
-        """End the workers and the job manager.
+        """Stop the workers and the job manager.
 
         Raises:
             SimulationError: a worker does not end by itself.
@@ -155,7 +155,7 @@ class SimulatedCluster(LifecycleListener):
         """Wait for the workers to end by themselves.
 
         Raises:
-            SimulationError: one does not.
+            SimulationError: a worker does not end.
         """
         self._wait_for_hangs()
         if not self.world.run(lambda: not self.living, 60_000_000):
@@ -163,7 +163,7 @@ class SimulatedCluster(LifecycleListener):
             raise SimulationError(f"the job manager is gone, and workers go on without it: {names}")
 
     def let_go(self) -> None:
-        """Free what processes hold that did not get round to it: the operating system would do that."""
+        """Release what ended processes hold, as the operating system would."""
         self._checkpoints.cleanup()
         for process in self.workers.values():
             if process.worker is not None and not process.closed:
@@ -175,12 +175,12 @@ class SimulatedCluster(LifecycleListener):
     # ---- what happens ---------------------------------------------------------------------------------------
 
     def job_status_changed(self, job_name: str, old: JobStatus, new: JobStatus) -> None:
-        """For the trace."""
+        """Write the change to the trace."""
         self.world.note(MANAGER, f"the job is {new.value}")
         self.services.listener.job_status_changed(job_name, old, new)
 
     def task_state_changed(self, job_name: str, vertex: str, subtask: int, old: str, new: str) -> None:
-        """For the trace."""
+        """Write the change to the trace."""
         self.world.note(MANAGER, f"{vertex} [{subtask}] is {new}")
         self.services.listener.task_state_changed(job_name, vertex, subtask, old, new)
 
@@ -232,7 +232,7 @@ class SimulatedCluster(LifecycleListener):
 
 
 class SimulatedProcess(WorkerHandle):
-    """A worker, and the job manager's view of its process."""
+    """Worker, and the job manager's handle of its process."""
 
     def __init__(self, cluster: SimulatedCluster, config: WorkerConfig, pid: int) -> None:
         self.node = Node(cluster.world, config.name)
@@ -250,11 +250,11 @@ class SimulatedProcess(WorkerHandle):
 
     @property
     def pid(self) -> int:
-        """A number."""
+        """Return a number."""
         return self._pid
 
     def ended(self, within_s: float = 0.0) -> bool:
-        """Whether it has; the job manager waits while the world goes on."""
+        """Return whether it has ended; the job manager waits while the world runs."""
         if self.node.alive and within_s > 0:
             waiting = self._cluster.node
             before, waiting.waits_inside = waiting.waits_inside, True
@@ -266,33 +266,33 @@ class SimulatedProcess(WorkerHandle):
         return not self.node.alive
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the worker."""
         if self.node.alive:
             self._cluster.world.note(self.node.name, "is killed by the job manager")
             self.crash("SIGKILL")
 
     def heard(self) -> bool:
-        """Whether it lives and does not hang."""
+        """Return whether it lives and does not hang."""
         return self.node.alive and not self.node.hung
 
     def is_at_work(self) -> bool:
-        """What hangs does nothing."""
+        """Return whether it uses the processor; a hanging worker does not."""
         return self.heard()
 
     def was_killed(self) -> bool:
-        """Whether a signal has ended it."""
+        """Return whether a signal has ended it."""
         return self._killed
 
     def how_it_ended(self) -> str:
-        """For messages."""
+        """Return how it ended, for messages."""
         return "is still running" if self.node.alive else self._how
 
     def what_it_said(self) -> str:
-        """What it said before it was up."""
+        """Return its output before it was up."""
         return self._said
 
     def crash(self, signal: str) -> None:
-        """It ends from one moment to the next."""
+        """End the worker at once, as by a signal."""
         self._killed = True
         self._how = f"was killed by {signal}"
         self.node.end(cleanly=False)
@@ -326,7 +326,7 @@ class SimulatedProcess(WorkerHandle):
 
 
 def _held(worker: WorkerProcess) -> list[str]:
-    """What a worker has of jobs, its channels and buffers."""
+    """Return what a worker holds of jobs, channels and buffers."""
     network = worker.network
     jobs = [f"job {name!r}" for name in worker._jobs]
     senders = [f"sender of channel {channel}" for channel in network._senders]
@@ -355,11 +355,11 @@ class _Platform(Platform):
         return self.listener
 
     def temporary_storage(self, directory: Path) -> CheckpointStorage:
-        """Storage in a directory of the simulation's own."""
+        """Return storage in a directory of the simulation."""
         return TemporaryStorage(self._checkpoints)
 
     def remove(self, directory: Path) -> None:
-        """There is none."""
+        """Do nothing: the cluster has no directory."""
 
 
 class SimulatedServices(PluginServices):
@@ -372,9 +372,9 @@ class SimulatedServices(PluginServices):
 
     @property
     def listener(self) -> LifecycleListener:
-        """Also writes the trace."""
+        """Listener that also writes the trace."""
         return self._cluster
 
     def carrier(self, name: str) -> Carrier:
-        """The world's."""
+        """Return the carrier of the world."""
         return SimulatedCarrier(self._node, self._cluster.carriers)

@@ -1,4 +1,4 @@
-"""What a simulation raises by itself."""
+"""Errors that a simulation raises itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The other side of a sink, for jobs that are simulated: strict, and it survives every crash."""
+"""External system of a sink in simulated jobs: strict, and it survives every crash."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Transaction:
 
 
 class Outside:
-    """Keeps what sinks have committed, as a database would that no simulated process is part of.
+    """Store of committed records, like a database outside the simulated processes.
 
     It is strict: a transaction that is written after its pre-commit, committed before that or after it was
     aborted, aborted after it was committed, or committed twice by one attempt, is an ``AssertionError``, which
@@ -62,31 +62,31 @@ class Outside:
         _living[self._number] = self
 
     def sink(self) -> OutsideSink:
-        """Writes into it in transactions."""
+        """Return a sink that writes to it in transactions."""
         return OutsideSink(self._number)
 
     def counts(self) -> Counter[Any]:
-        """How often each record was committed."""
+        """Return the number of commits of each record."""
         return Counter(self.records)
 
     # ---- what sinks call ------------------------------------------------------------------------------------
 
     def begin(self, owner: tuple[str, int]) -> int:
-        """A new transaction of a subtask."""
+        """Begin a transaction of a subtask."""
         number = len(self._transactions) + 1
         self._transactions[number] = _Transaction(owner)
         return number
 
     def write(self, number: int, values: Sequence[Any]) -> None:
-        """Records come."""
+        """Add records."""
         self._expect(number, "written to", _State.OPEN).records.extend(values)
 
     def pre_commit(self, number: int) -> None:
-        """No more records come."""
+        """Close a transaction for records."""
         self._expect(number, "pre-committed", _State.OPEN).state = _State.READY
 
     def commit(self, number: int, again: bool) -> None:
-        """They are there from now on; again, where that may have been done by an attempt before."""
+        """Commit a transaction; ``again`` if an earlier attempt may have done so."""
         allowed = (_State.READY, _State.COMMITTED) if again else (_State.READY,)
         transaction = self._expect(number, "committed", *allowed)
         fails = transaction.state is _State.READY and self._chance.random() < self._fails
@@ -99,11 +99,11 @@ class Outside:
             self._fail(f"after it was committed: transaction {number}")
 
     def abort(self, number: int) -> None:
-        """They are never there."""
+        """Abort a transaction."""
         self._expect(number, "aborted", _State.OPEN, _State.READY, _State.ABORTED).state = _State.ABORTED
 
     def abort_all_of(self, owner: tuple[str, int]) -> None:
-        """Whatever else an earlier attempt of a subtask has begun."""
+        """Abort all other transactions that earlier attempts of a subtask have begun."""
         for transaction in self._transactions.values():
             if transaction.owner == owner and transaction.state in (_State.OPEN, _State.READY):
                 transaction.state = _State.ABORTED
@@ -123,7 +123,7 @@ class Outside:
 
 
 class OutsideSink(TwoPhaseCommitSink[Any, int]):
-    """Writes to an :class:`Outside` of this process: made by its method ``sink``."""
+    """Sink that writes to an :class:`Outside` of this process; created by its method ``sink``."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -134,11 +134,11 @@ class OutsideSink(TwoPhaseCommitSink[Any, int]):
         return _living[self._number]
 
     def open(self, context: WriterContext) -> None:
-        """Know whose transactions these are."""
+        """Record the owner of the transactions."""
         self._owner = context.uid, context.subtask
 
     def begin_transaction(self) -> int:
-        """A new number."""
+        """Return a new number."""
         return self._outside.begin(self._owner)
 
     def write(self, transaction: int, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
@@ -158,9 +158,9 @@ class OutsideSink(TwoPhaseCommitSink[Any, int]):
         self._outside.abort(transaction)
 
     def recover_and_commit(self, transaction: int) -> None:
-        """Commit, if that was not done."""
+        """Commit, unless that was done."""
         self._outside.commit(transaction, again=True)
 
     def abort_unknown(self) -> None:
-        """Abort what is left of earlier attempts of the subtask."""
+        """Abort transactions left by earlier attempts of the subtask."""
         self._outside.abort_all_of(self._owner)

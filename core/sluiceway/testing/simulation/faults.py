@@ -1,4 +1,4 @@
-"""What goes wrong in a simulation."""
+"""Faults of a simulation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST_HANG_MS: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """A worker ends from one moment to the next, as by SIGKILL.
+    """Crash of a worker, as by SIGKILL.
 
     Attributes:
         step: before this turn of a process, counted over all of them from 1.
@@ -29,11 +29,11 @@ class Crash:
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """A worker stands still for a while, as by SIGSTOP: it is killed if that takes too long.
+    """Hang of a worker, as by SIGSTOP; it is killed if that takes too long.
 
     Attributes:
         step: before this turn of a process, counted over all of them from 1.
-        ms: for how long.
+        ms: duration.
         worker: its name; None: one of those that live then, by lot.
     """
 
@@ -44,7 +44,7 @@ class Hang:
 
 @dataclass(frozen=True, slots=True)
 class LoseJobManager:
-    """The job manager ends from one moment to the next, and the job with it.
+    """Loss of the job manager, and of the job with it.
 
     Attributes:
         step: before this turn of a process, counted over all of them from 1.
@@ -55,7 +55,7 @@ class LoseJobManager:
 
 @dataclass(frozen=True, slots=True)
 class CancelJob:
-    """Somebody cancels the job.
+    """Cancellation of the job.
 
     Attributes:
         step: before this turn of a process, counted over all of them from 1.
@@ -66,12 +66,12 @@ class CancelJob:
 
 @dataclass(frozen=True, slots=True)
 class TakeSavepoint:
-    """Somebody asks for a savepoint: no failure, but it comes as unexpected.
+    """Request for a savepoint: no failure, but as unexpected as one.
 
     Attributes:
         step: before this turn of a process, counted over all of them from 1.
         place: path or URL of the directory in which it gets one of its own.
-        stop: whether the job is to end with it.
+        stop: whether the job is stopped with it.
     """
 
     step: int
@@ -83,7 +83,7 @@ Fault: TypeAlias = Crash | Hang | LoseJobManager | CancelJob | TakeSavepoint
 
 
 def draw_faults(chance: Random, crashes: int, hangs: int) -> list[Fault]:
-    """That many of each, early and late in a job alike, whatever its length."""
+    """Return a number of crashes and hangs at random steps, early and late in jobs of any length."""
     faults: list[Fault] = []
     for _ in range(crashes):
         faults.append(Crash(step_by_lot(chance)))
@@ -94,5 +94,5 @@ def draw_faults(chance: Random, crashes: int, hangs: int) -> list[Fault]:
 
 
 def step_by_lot(chance: Random) -> int:
-    """Early and late in a job alike, whatever its length."""
+    """Return a random step, early and late in jobs of any length alike."""
     return int(_FIRST * 2 ** (_OCTAVES * chance.random()))

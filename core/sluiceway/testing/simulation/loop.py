@@ -1,4 +1,4 @@
-"""A process of a simulation: its loop has a turn when the world gives it one."""
+"""Process of a simulation: its loop has a turn when the world schedules it."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _LONGEST_STEP_US: Final = 300
 
 
 class Node:
-    """A process.
+    """Process of the simulated world.
 
     Args:
-        world: where it lives.
+        world: world of the process.
         name: its name.
 
     Attributes:
         alive: whether it has not ended.
-        hung_until_us: it has no turn before that.
-        waits_inside: it has a turn already, and waits in the middle of it for something of the world.
+        hung_until_us: virtual time before which it has no turn.
+        waits_inside: it is in a turn, and waits in it for an event of the world.
         on_turn: called after each turn.
-        on_end: called when it ends, however that comes.
+        on_end: called when it ends, for any reason.
     """
 
     def __init__(self, world: World, name: str) -> None:
@@ -54,11 +54,11 @@ class Node:
 
     @property
     def hung(self) -> bool:
-        """Whether it does nothing for now."""
+        """True while it hangs."""
         return self.world.clock.us < self.hung_until_us
 
     def stir(self) -> None:
-        """There is something for it to do."""
+        """Schedule a turn."""
         if self.alive and not self._turn_comes:
             self._turn_comes = True
             chance = self.world.chance.random()
@@ -66,7 +66,7 @@ class Node:
             self.world.after(took * self._slowness, self._turn)
 
     def end(self, cleanly: bool) -> None:
-        """It ends: in order, or from one moment to the next."""
+        """End the process: in order, or at once."""
         if self.alive:
             self.alive = False
             for told in self.on_end:
@@ -94,7 +94,7 @@ class Node:
         return not self.alive
 
     def go_on(self) -> None:
-        """See to it that it has its next turn when there is something to do."""
+        """Schedule its next turn, if there is work."""
         if not self.alive:
             return
         if self.loop.has_work:
@@ -119,7 +119,7 @@ class Node:
 
 
 class SimulatedLoop(TaskletLoop):
-    """A loop that runs one tasklet a turn, by lot among those that are ready."""
+    """Loop that runs one random ready tasklet per turn."""
 
     def __init__(self, node: Node, clock: Clock, poller: Poller) -> None:
         super().__init__(clock, poller)
@@ -128,7 +128,7 @@ class SimulatedLoop(TaskletLoop):
 
     @property
     def has_work(self) -> bool:
-        """Whether a turn would do anything."""
+        """Return whether a turn would do anything."""
         if self._mails or self._ready:
             return True
         deadline = self.next_deadline()
@@ -136,11 +136,11 @@ class SimulatedLoop(TaskletLoop):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing is left to run."""
+        """Return whether nothing is left to run."""
         return not self._alive and not self._mails
 
     def turn(self) -> None:
-        """Read the mails, do what is due, and give one tasklet its turn."""
+        """Process the mails, do what is due, and step one tasklet."""
         while self._mails:
             self._mails.popleft()()
         self._fire_deadlines()
@@ -156,7 +156,7 @@ class SimulatedLoop(TaskletLoop):
             self._step(tasklet)
 
     def mail(self, action: Callable[[], None]) -> None:
-        """As it says; but there are no other threads here."""
+        """Call an action between steps; raises SimulationError in another thread."""
         if threading.get_ident() != self._thread:
             self._node.world.broken = SimulationError(
                 f"a step, source or sink in {self._node.name} has work done by a thread of its own"
@@ -167,12 +167,12 @@ class SimulatedLoop(TaskletLoop):
         super().mail(action)
 
     def soon(self, action: Callable[[], None]) -> None:
-        """As it says."""
+        """Call an action between steps."""
         super().soon(action)
         self._node.stir()
 
     def defect(self, where: str, error: Exception) -> None:
-        """Raise it: what is contained in a process must not stay hidden in a simulation."""
+        """Raise the error: a simulation must not hide contained errors."""
         raise error
 
     def wake(self, tasklet: Tasklet) -> None:
@@ -186,7 +186,7 @@ class SimulatedLoop(TaskletLoop):
 
 
 class SimulatedPoller(Poller):
-    """Knows the simulation's own connections; anything else that has a number is a real file."""
+    """Poller of the simulation's connections; any other file descriptor is a real file."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -195,16 +195,16 @@ class SimulatedPoller(Poller):
         self._kept: dict[int, Callable[[], None]] = {}
 
     def open(self, fileno: int, readable: Callable[[], bool]) -> None:
-        """A connection of this process has come up under that number."""
+        """Register an open connection of this process."""
         self._readable[fileno] = readable
 
     def shut(self, fileno: int) -> None:
-        """It is closed."""
+        """Remove a closed connection."""
         self._readable.pop(fileno, None)
         self._watches.pop(fileno, None)
 
     def came(self, fileno: int) -> None:
-        """Something can be read now."""
+        """Mark a connection as readable."""
         kept = self._kept.get(fileno)
         if kept is not None:
             self._node.loop.soon(kept)
@@ -227,24 +227,24 @@ class SimulatedPoller(Poller):
             self._watches.setdefault(wait.fileno, []).append((owner, ready))
 
     def forget(self, owner: object) -> None:
-        """Stop watching for it."""
+        """Stop watching for ``owner``."""
         for fileno, watches in list(self._watches.items()):
             self._watches[fileno] = [w for w in watches if w[0] is not owner]
 
     def keep(self, fileno: int, write: bool, ready: Callable[[], None]) -> None:
-        """Watch for good."""
+        """Watch until :meth:`drop`."""
         self._kept[fileno] = ready
 
     def drop(self, fileno: int, write: bool) -> None:
-        """The opposite."""
+        """Stop :meth:`keep`."""
         self._kept.pop(fileno, None)
 
     def watching(self) -> bool:
-        """Nothing that a poll would have to look at."""
+        """Return whether a poll has anything to check."""
         return False
 
     def poll(self, timeout_s: float | None) -> None:
-        """Let the world go on until there is something to do here: for who runs this loop from outside."""
+        """Run the world until this loop has work; for a caller that runs this loop from outside."""
         node = self._node
         deadline = node.loop.next_deadline()
         waits_us = [round(s * 1_000_000) + 1 for s in (timeout_s,) if s is not None]
@@ -257,21 +257,21 @@ class SimulatedPoller(Poller):
             node.waits_inside = before
 
     def wake(self) -> None:
-        """There is a mail."""
+        """Schedule a turn for a mail."""
         self._node.stir()
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing."""
 
 
 class NoEventLoop(EventLoop):
-    """Stands where coroutines would run."""
+    """Event loop that refuses coroutines."""
 
     def calls(self, wake: Callable[[], None]) -> Calls:
-        """Refuse."""
+        """Raise SimulationError."""
         raise SimulationError(
             "steps that call coroutines cannot be simulated: leave them out, or put a map() there"
         )
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing."""

@@ -1,4 +1,4 @@
-"""Messages about checkpoints that do not come as they were sent."""
+"""Unreliable delivery of messages about checkpoints."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _LONGEST_DELAY_US: Final = 200_000
 
 
 class UnreliableMessages:
-    """Loses, doubles and delays messages about checkpoints.
+    """Filter that loses, duplicates and delays messages about checkpoints.
 
     The connections between processes do none of that by themselves. But whoever relies on it that each message
     comes, and comes once, may not notice when one that has come is not acted upon.
 
     Args:
         world: decides by lot.
-        chance: that a message does not come as it was sent.
+        chance: probability that a message is changed in delivery.
     """
 
     def __init__(self, world: World, chance: float) -> None:
@@ -49,11 +49,11 @@ class UnreliableMessages:
         self._world = world
 
     def to_worker(self, node: Node, send: Callable[[str, Message], None], worker: str, message: Message) -> None:
-        """The job manager tells a worker something."""
+        """Deliver a message of the job manager to a worker."""
         self._send(node, f"to {worker}", partial(send, worker), message)
 
     def to_manager(self, node: Node, send: Callable[[Message], None], message: Message) -> None:
-        """A worker tells the job manager something."""
+        """Deliver a message of a worker to the job manager."""
         if isinstance(message, AcknowledgeCheckpoint) and self._happens():
             self._world.note(
                 node.name, f"declines checkpoint {message.checkpoint} in the place of {message.attempt}"
@@ -72,7 +72,7 @@ class UnreliableMessages:
         world, name = self._world, type(message).__name__
         what = world.chance.choice(("lost", "doubled", "late"))
         if what == "late" and isinstance(message, TriggerCheckpoint):
-            # Splits that a reader is given behind it must not pass it: the enumerator's state is without them.
+            # Splits assigned after it must not pass it: the enumerator's state does not hold them.
             send(message)
             return
         world.note("the network", f"a {name} {whose} is {what}")
