@@ -1,4 +1,4 @@
-"""Blocks of whole lines out of a file or a part of it."""
+"""Blocks of whole lines of a file or a part of it."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 
 class Blocks:
-    """The lines that begin in a split, in blocks.
+    """Reader of the lines that begin in a split, in blocks.
 
     A line belongs to the part of the file in which it begins, so it is read beyond the part's end. Lines end
     with a line feed.
 
     Args:
-        file: what to read; stays the caller's.
+        file: file to read; owned by the caller.
         split: the part.
         max_line_length: bytes of a line above which reading fails.
 
     Attributes:
-        offset: where in the (decompressed) file the next block begins.
-        ended: whether there is none.
+        offset: offset of the next block in the (decompressed) file.
+        ended: whether all blocks were read.
     """
 
     def __init__(self, file: OpenFile, split: FileSplit, max_line_length: int) -> None:
@@ -38,7 +38,7 @@ class Blocks:
         self._end = split.end
         self._buffer = LineBuffer(LF, max_line_length, file.name)
         self.ended = False
-        # A part begins with the first line that begins in it: after the first line feed from the byte before.
+        # A part starts with the first line that begins in it: after the first line feed from the byte before.
         self._aligned = split.offset is not None or split.start == 0
         self.offset = split.offset if split.offset is not None else max(split.start - 1, 0)
         self._to_skip = self.offset
@@ -47,9 +47,9 @@ class Blocks:
             self._to_skip = 0
 
     def read(self) -> tuple[int, bytes]:
-        """Read one chunk of the file; the offset of the lines in it and the lines.
+        """Read one chunk of the file; return the offset of its lines, and the lines.
 
-        The last line may lack its line feed. No lines: ask again, unless ``ended`` is true by then.
+        The last line may lack its line feed. Without lines, call again unless ``ended`` is true.
         """
         if self._to_skip:
             skipped = self._file.read(min(self._to_skip, _CHUNK))
@@ -61,7 +61,7 @@ class Blocks:
         return self._lines_of(data)
 
     def close(self) -> None:
-        """Free the decompressor."""
+        """Close the decompressor."""
         if self._owned:
             self._file.close()
 
@@ -69,7 +69,7 @@ class Blocks:
         found = data.find(LF)
         self.offset += len(data) if found < 0 else found + 1
         if not data or (self._end is not None and self.offset >= self._end):
-            self.ended = True  # one line goes all through this part
+            self.ended = True  # one line covers this whole part
             return self.offset, b""
         if found < 0:
             return self.offset, b""
@@ -90,7 +90,7 @@ class Blocks:
             if start >= self._end:
                 block = b""
             elif self.offset > self._end:
-                # The last line that is ours is the one that goes over the byte before the end.
+                # The last line of this part is the one that crosses the byte before its end.
                 last = block.find(LF, self._end - 1 - start)
                 block = block[: last + 1] if last >= 0 else block
             self.offset = start + len(block)
@@ -98,7 +98,7 @@ class Blocks:
 
 
 def cut(size: int | None, split_size: int) -> list[tuple[int, int | None]]:
-    """Where the parts of a file of that size begin and end; parts are at least half of ``split_size``."""
+    """Return start and end of the parts of a file; parts have at least half of ``split_size``."""
     parts = 1 if size is None else max(round(size / split_size), 1)
     if size is None or parts == 1:
         return [(0, None)]

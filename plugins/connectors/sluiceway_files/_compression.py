@@ -29,7 +29,7 @@ _BY_SUFFIX: Final[dict[str, Compression]] = {
 
 
 def damaged_errors() -> tuple[type[Exception], ...]:
-    """What the decompressors raise on damaged data, besides OSError and EOFError."""
+    """Return the errors of decompressors for damaged data, besides OSError and EOFError."""
     zstandard = sys.modules.get("zstandard")
     return (zlib.error, lzma.LZMAError) if zstandard is None else (zlib.error, lzma.LZMAError, zstandard.ZstdError)
 
@@ -46,12 +46,12 @@ def check(compression: str | None, *more: str) -> None:
 
 
 def of_name(name: str) -> Compression | None:
-    """The compression that a file's name stands for."""
+    """Return the compression that a file name implies."""
     return next((kind for suffix, kind in _BY_SUFFIX.items() if name.lower().endswith(suffix)), None)
 
 
 def decompressing(raw: Any, compression: Compression | None) -> Any:
-    """``raw`` itself or a binary file over it. Closing it leaves ``raw`` open."""
+    """Return ``raw`` itself or a decompressing file over it. Closing it leaves ``raw`` open."""
     if compression is None:
         return raw
     if compression == "gzip":
@@ -64,7 +64,7 @@ def decompressing(raw: Any, compression: Compression | None) -> Any:
 
 
 def compressing(raw: Any, compression: Compression | None) -> Any:
-    """``raw`` itself or a binary file over it. Closing it leaves ``raw`` open."""
+    """Return ``raw`` itself or a compressing file over it. Closing it leaves ``raw`` open."""
     if compression is None:
         return raw
     if compression == "gzip":

@@ -1,4 +1,4 @@
-"""Comma-separated values."""
+"""Format of comma-separated values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EncodingErrors = Literal["strict", "replace", "ignore"]
 
 @dataclass(frozen=True)
 class Csv(Format):
-    """A record per row; a quoted field may hold line ends, so a file is one split."""
+    """Format with a record per row; a quoted field may hold line ends, so a file is one split."""
 
     delimiter: str
     quotechar: str
@@ -36,7 +36,7 @@ class Csv(Format):
 
     @property
     def output_type(self) -> Any:
-        """As given, else what the header makes of a row."""
+        """Return the declared type, or the row type that the header implies."""
         if self.type is not None:
             return self.type
         return dict[str, str] if self.header else tuple[str, ...]
@@ -52,11 +52,11 @@ class _CsvReader(SplitReader):
         self._split = split
         self._skipped = file.metrics.counter("records_skipped")
         self._blocks: Blocks | None = None
-        self._offset = 0  # of the block that the line last taken is in
+        self._offset = 0  # offset of the block of the line read last
         self._lines: list[str] = []
         self._taken = 0
-        self._line = 0  # number of the line last taken
-        self._block_line = 0  # how many there are before the block
+        self._line = 0  # number of the line read last
+        self._block_line = 0  # number of lines before the block
         self._names: tuple[str, ...] | None = None
         self._convert: Callable[[list[str]], Any] | None = None
         self._rows: Iterator[list[str]] = iter(())
@@ -108,7 +108,7 @@ class _CsvReader(SplitReader):
             self._blocks.close()
 
     def _begin(self) -> None:
-        """Read the header, go to the position, and make the function that turns a row into a record."""
+        """Read the header, seek to the position, and build the function that turns a row into a record."""
         form = self._form
         names = form.header if isinstance(form.header, tuple) else None
         if form.header is True:
@@ -137,7 +137,7 @@ class _CsvReader(SplitReader):
 
     def _parse(self) -> Iterator[list[str]]:
         form = self._form
-        # It takes no line beyond the row that it returns, so the position is that of the lines.
+        # The reader consumes no line beyond the row that it returns, so the position is that of the lines.
         return csv.reader(self._physical_lines(), delimiter=form.delimiter, quotechar=form.quotechar, strict=True)
 
     def _physical_lines(self) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Records into files: what writes one file of each format."""
+"""Encoders of records: one per file, for each format."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ _SHOWN: Final = 200
 
 
 class FileEncoder(ABC):
-    """Makes the bytes of one file.
+    """Encoder of one file.
 
     Attributes:
-        written: bytes that went to the file otherwise than through the hands of :meth:`encode`'s caller.
+        written: bytes that the encoder has written to the file itself.
     """
 
     written: int = 0
 
     @abstractmethod
     def encode(self, values: Sequence[Any]) -> bytes:
-        """What is to be written for these records."""
+        """Return the bytes to write for these records."""
 
     def finish(self) -> None:
-        """Write what the format wants at the end. The file stays open."""
+        """Write the trailer of the format. The file stays open."""
 
     def abandon(self) -> None:
-        """The file is to be removed: free what is held."""
+        """Release resources: the file will be removed."""
 
 
 class SinkFormat(ABC):
-    """How records are stored: picklable."""
+    """Format of files; picklable."""
 
     suffix: str
 
     @abstractmethod
     def encoder(self, file: Any, where: str) -> FileEncoder:
-        """Begin a file; ``where`` is for messages."""
+        """Create the encoder of a file; ``where`` is for messages."""
 
 
 # ---- text and JSON lines -----------------------------------------------------------------------------------
@@ -55,14 +55,14 @@ class SinkFormat(ABC):
 
 @dataclass(frozen=True)
 class TextFormat(SinkFormat):
-    """Each record a line."""
+    """Format with a line per record."""
 
     encoding: str
     to_text: Callable[[Any], str]
     suffix = ".txt"
 
     def encoder(self, file: Any, where: str) -> FileEncoder:
-        """Begin a file."""
+        """Create the encoder of a file."""
         return _TextEncoder(self, where)
 
 
@@ -101,12 +101,12 @@ class _TextEncoder(FileEncoder):
 
 @dataclass(frozen=True)
 class JsonLinesFormat(SinkFormat):
-    """Each record a JSON value in a line."""
+    """Format with a JSON value per line."""
 
     suffix = ".jsonl"
 
     def encoder(self, file: Any, where: str) -> FileEncoder:
-        """Begin a file."""
+        """Create the encoder of a file."""
         return _JsonEncoder(where)
 
 
@@ -135,7 +135,7 @@ class _JsonEncoder(FileEncoder):
 
 
 def columns_of(value: Any) -> tuple[str, ...] | None:
-    """The column names that a record brings with it, or None."""
+    """Return the column names of a record, or None."""
     if isinstance(value, Mapping):
         return tuple(map(str, value))
     if dataclasses.is_dataclass(value):
@@ -145,7 +145,7 @@ def columns_of(value: Any) -> tuple[str, ...] | None:
 
 
 def as_mapping(value: Any) -> Mapping[str, Any] | None:
-    """A record with named fields as a mapping, or None."""
+    """Return a record with named fields as a mapping, or None."""
     if isinstance(value, Mapping):
         return value
     names = columns_of(value)
@@ -154,7 +154,7 @@ def as_mapping(value: Any) -> Mapping[str, Any] | None:
 
 @dataclass(frozen=True)
 class CsvFormat(SinkFormat):
-    """Each record a row."""
+    """Format with a row per record."""
 
     columns: tuple[str, ...] | None
     header: bool
@@ -164,7 +164,7 @@ class CsvFormat(SinkFormat):
     suffix = ".csv"
 
     def encoder(self, file: Any, where: str) -> FileEncoder:
-        """Begin a file."""
+        """Create the encoder of a file."""
         return _CsvEncoder(self, where)
 
 
@@ -224,7 +224,7 @@ class _CsvEncoder(FileEncoder):
 
 @dataclass(frozen=True)
 class ParquetFormat(SinkFormat):
-    """Each record a row, in row groups."""
+    """Format with a row per record, in row groups."""
 
     schema: Any
     row_group_size: int
@@ -232,7 +232,7 @@ class ParquetFormat(SinkFormat):
     suffix = ".parquet"
 
     def encoder(self, file: Any, where: str) -> FileEncoder:
-        """Begin a file."""
+        """Create the encoder of a file."""
         return _ParquetEncoder(self, file, where)
 
 
@@ -273,7 +273,7 @@ class _ParquetEncoder(FileEncoder):
             try:
                 self._writer.close()
             finally:
-                self._writer.is_open = False  # or it would try again when it is collected
+                self._writer.is_open = False  # else it would try again when it is garbage-collected
 
     def _write_group(self, rows: list[Mapping[str, Any]]) -> None:
         import pyarrow

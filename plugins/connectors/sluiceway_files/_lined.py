@@ -55,7 +55,7 @@ class _Lined(Format):
 
 @dataclass(frozen=True)
 class Text(_Lined):
-    """Each line is a string."""
+    """Format with a string per line."""
 
     encoding: str
     errors: DecodeErrors
@@ -63,7 +63,7 @@ class Text(_Lined):
 
     @property
     def output_type(self) -> Any:
-        """Strings."""
+        """Return str."""
         return str
 
     def decoder(self, name: str) -> _Decoder:
@@ -72,7 +72,7 @@ class Text(_Lined):
 
 @dataclass(frozen=True)
 class JsonLines(_Lined):
-    """Each line that is not blank is a JSON value."""
+    """Format with a JSON value per line that is not blank."""
 
     type: Any
     on_error: OnError
@@ -80,7 +80,7 @@ class JsonLines(_Lined):
 
     @property
     def output_type(self) -> Any:
-        """As given."""
+        """Return the declared type."""
         return self.type
 
     def decoder(self, name: str) -> _Decoder:
@@ -131,7 +131,7 @@ class _JsonDecoder:
             records = self._decoder.decode_lines(block)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return self._one_by_one(block)
-        if len(records) != lines:  # blank lines; or values that do not keep to lines
+        if len(records) != lines:  # blank lines; or JSON values that span lines
             return self._one_by_one(block)
         self.lines += lines
         return records
@@ -177,7 +177,7 @@ class _LineReader(SplitReader):
             if self._blocks.ended:
                 return END_OF_INPUT
             if not self._next_block():
-                return Wait(until=0.0)  # there is more to read; others may have a turn before
+                return Wait(until=0.0)  # there is more to read; other tasks may run first
         taken = self._taken
         self._taken = min(taken + limit, len(self._records))
         return self._records[taken : self._taken]
@@ -211,18 +211,20 @@ class _LineReader(SplitReader):
         return True
 
     def _in_file(self, error: ConnectorError, block: bytes, line: int) -> ConnectorError:
-        """Return the error with the number that its line has in the file, where it has one in a part of it."""
+        """Return the error with its line number in the file, if its line is in a part of the file."""
         start = self._split.start
         if start == 0:
             return error
         try:
-            before = _count_lines(self._file.raw, start - 1) + 1  # the line that goes over to this part, too
+            before = (
+                _count_lines(self._file.raw, start - 1) + 1
+            )  # including the line that crosses the start of this part
             decoder = self._decoder_of(self._file.name)
             decoder.lines = before + line
             decoder.decode(block)
         except ConnectorError as numbered:
             return numbered
-        except (OSError, ValueError):  # the file is gone, or cannot be read again
+        except (OSError, ValueError):  # the file is deleted, or cannot be read again
             pass
         return error
 

@@ -1,4 +1,4 @@
-"""What is common to the writers of files: how records become files that are hidden until they are complete."""
+"""Base of file writers: files stay hidden until they are complete."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ __all__ = ["Output", "OutputWriter", "TakenError"]
 
 
 class TakenError(ConnectorError, SuppressRestartsError):
-    """The directory has output of another run: it will have it when the job begins anew, too."""
+    """The directory has output of another run, which no restart removes."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """What was asked of a sink.
+    """Settings of a sink.
 
     Attributes:
         directory: path or URL.
-        format: makes bytes of records.
+        format: format of the files.
         compression: of whole files.
         roll_size: bytes after which a file is complete, or None.
-        roll_interval_ms: age at which it is, or None.
-        roll_on_checkpoint: whether it is at each checkpoint.
-        append: whether there may be files of earlier runs.
-        options: for the filesystem.
+        roll_interval_ms: age at which a file is complete, or None.
+        roll_on_checkpoint: whether each checkpoint completes the file.
+        append: whether files of earlier runs are allowed.
+        options: options of the filesystem.
     """
 
     directory: str
@@ -55,12 +55,12 @@ class Output:
 
     @property
     def suffix(self) -> str:
-        """How the names of its files end."""
+        """Suffix of its file names."""
         return self.format.suffix + (SUFFIXES[self.compression] if self.compression else "")
 
 
 class OutputWriter(SinkWriter[Any]):
-    """Writes one file after the other, under hidden names; a subclass says what becomes of complete ones.
+    """Writer of one file after the other, under hidden names; a subclass handles complete ones.
 
     Attributes:
         counts_hidden: whether the numbers of files go on behind those of hidden files, too.
@@ -77,41 +77,41 @@ class OutputWriter(SinkWriter[Any]):
         self.directory = ""
         self.raw: Any = None
         self.size = 0
-        """Bytes of the open file, as far as they went through our hands."""
+        """Bytes of the open file that this writer has written."""
         self._file: Any = None
         self._encoder: FileEncoder | None = None
         self._begun_at = 0.0
 
     @abstractmethod
     def final_name(self) -> str:
-        """What the open file is to be called when it is complete."""
+        """Return the final name of the open file."""
 
     @abstractmethod
     def hidden_name(self) -> str:
-        """What it is called until then. Begins with a dot."""
+        """Return the name of the open file until it is complete; begins with a dot."""
 
     @abstractmethod
     def completed(self) -> None:
-        """The open file, by these names, is written and closed."""
+        """Handle a complete file: it was written and closed."""
 
     @property
     def may_have_earlier(self) -> bool:
-        """Whether the directory may hold files of this subtask from before."""
+        """Return whether the directory may hold earlier files of this subtask."""
         return self.output.append or self.context.is_restored
 
     @property
     def is_local(self) -> bool:
-        """Whether the files are on a filesystem of the machine."""
+        """True if the files are on a local filesystem."""
         return isinstance(self.filesystem, LocalFileSystem)
 
     @property
     def has_open_file(self) -> bool:
-        """Whether something was written that is not complete."""
+        """True if the open file has records."""
         return self._encoder is not None
 
     @property
     def is_due(self) -> bool:
-        """Whether the open file is large or old enough."""
+        """Return whether the open file is large or old enough."""
         assert self._encoder is not None
         size, interval = self.output.roll_size, self.output.roll_interval_ms
         if size is not None and self.size + self._encoder.written >= size:
@@ -170,7 +170,7 @@ class OutputWriter(SinkWriter[Any]):
         if self.raw is None:
             return
         try:
-            with suppress(Exception):  # what is not complete counts for nothing
+            with suppress(Exception):  # incomplete files do not count
                 if self._encoder is not None:
                     self._encoder.abandon()
             with suppress(Exception):
@@ -179,11 +179,11 @@ class OutputWriter(SinkWriter[Any]):
             self.abandoned()
 
     def abandoned(self) -> None:
-        """The open file was closed before it was complete."""
+        """Handle an open file that was closed before it was complete."""
         self.remove(self.hidden_name())
 
     def complete(self) -> None:
-        """Write what the format wants at the end, and close the file."""
+        """Write the trailer of the format, and close the file."""
         assert self._encoder is not None
         self._encoder.finish()
         self._close_files(durably=self.context.has_checkpoints)
@@ -192,22 +192,22 @@ class OutputWriter(SinkWriter[Any]):
         self.size = 0
 
     def names(self) -> list[str]:
-        """What is in the directory."""
+        """Return the names of all files in the directory."""
         return [str(path).rsplit("/", 1)[-1] for path in self.filesystem.ls(self.directory, detail=False)]
 
     def path(self, name: str) -> str:
-        """Where a file of the directory is."""
+        """Return the path of a file of the directory."""
         return f"{self.directory}/{name}"
 
     def move(self, source: str, target: str) -> None:
-        """Give a file another path, in place of what is there. Raises FileNotFoundError if it is not there."""
+        """Rename a file, replacing the target. Raises FileNotFoundError if it does not exist."""
         if self.is_local:
             os.replace(source, target)
         else:
             self.filesystem.mv(source, target)
 
     def remove(self, name: str) -> None:
-        """Remove a file of the directory, if it is there."""
+        """Remove a file of the directory, if it exists."""
         with suppress(FileNotFoundError):
             self.filesystem.rm_file(self.path(name))
 
@@ -230,7 +230,7 @@ class OutputWriter(SinkWriter[Any]):
         self.raw = None
 
     def sync(self, file: Any) -> None:
-        """Have what was written survive a loss of power, where that is ours to do."""
+        """Sync a local file to disk."""
         if self.is_local:
             file.flush()
             os.fsync(file.fileno())

@@ -1,4 +1,4 @@
-"""Parquet, by way of pyarrow."""
+"""Format of Parquet files, with pyarrow."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _ROWS_AT_ONCE = 1024
 
 
 def need_pyarrow() -> None:
-    """Raise MissingExtraError where pyarrow is missing."""
+    """Raise MissingExtraError if pyarrow is missing."""
     if importlib.util.find_spec("pyarrow") is None:
         raise MissingExtraError(f"Parquet files need pyarrow: {install_command('sluiceway[arrow]')}")
 
 
 @dataclass(frozen=True)
 class Parquet(Format):
-    """A record per row; a row group is a split."""
+    """Format with a record per row; a row group is a split."""
 
     columns: tuple[str, ...] | None
     type: Any
@@ -39,7 +39,7 @@ class Parquet(Format):
 
     @property
     def output_type(self) -> Any:
-        """As given, else dict."""
+        """Return the declared type, else dict."""
         return dict[str, Any] if self.type is None else self.type
 
     def plan(
@@ -73,7 +73,7 @@ class _ParquetReader(SplitReader):
         self._batches: Iterator[Any] | None = None
         self._rows: list[dict[str, Any]] = []
         self._taken = 0  # of these rows
-        self._row = 0  # how many of the group were taken
+        self._row = 0  # number of rows of the group that were read
         self._ended = False
 
     def read(self, limit: int) -> list[Any] | Wait | EndOfInput:

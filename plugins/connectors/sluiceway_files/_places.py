@@ -1,4 +1,4 @@
-"""Paths into files: on the local disk, or on any filesystem that fsspec knows."""
+"""Resolution of paths to files: on the local disk, or on any filesystem that fsspec knows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _HIDING: Final = (".", "_")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A file.
+    """File found under a path of the user.
 
     Attributes:
         root: index of the path, among those the user gave, through which it was found.
@@ -53,7 +53,7 @@ class Found:
 
 
 def paths_of(paths: Paths) -> tuple[str, ...]:
-    """What a user gave, as strings. Raises ConfigurationError for none at all."""
+    """Return the user's paths as strings. Raises ConfigurationError if there are none."""
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     found = tuple(os.fspath(path) for path in given)
     if not found or not all(isinstance(path, str) and path for path in found):
@@ -62,12 +62,12 @@ def paths_of(paths: Paths) -> tuple[str, ...]:
 
 
 def absolute(path: str) -> str:
-    """For other processes, which may have another working directory."""
+    """Return a path that is valid in other processes, which may have another working directory."""
     return path if "://" in path else os.path.abspath(os.path.expanduser(path))
 
 
 def open_filesystem(path: str, options: Mapping[str, Any]) -> tuple[Any, str]:
-    """The filesystem of a path or URL, and the path on it.
+    """Return the filesystem of a path or URL, and the path on it.
 
     Raises:
         ConnectorError: fsspec does not know it, or lacks a package for it.
@@ -82,7 +82,7 @@ def open_filesystem(path: str, options: Mapping[str, Any]) -> tuple[Any, str]:
 
 
 def shown(filesystem: Any, path: str) -> str:
-    """How messages call it."""
+    """Return a path as messages show it."""
     return path if isinstance(filesystem, LocalFileSystem) else str(filesystem.unstrip_protocol(path))
 
 
@@ -101,18 +101,18 @@ def failing_with(doing: str) -> Iterator[None]:
 
 
 def find(paths: Iterable[str], options: Mapping[str, Any]) -> list[Found]:
-    """The files that paths, directories and globs stand for, sorted within each, each file once.
+    """Return the files of paths, directories and globs, sorted within each, each file once.
 
     In directories and for globs, names that begin with ``.`` or ``_`` are left out.
 
     Raises:
-        ConnectorError: one of them stands for no file.
+        ConnectorError: one of them matches no file.
     """
     return list(find_by_name(paths, options).values())
 
 
 def find_by_name(paths: Iterable[str], options: Mapping[str, Any], *, must_be: bool = True) -> dict[str, Found]:
-    """The same by their names, as messages show them.
+    """Return the files of :func:`find` by name, as messages show them.
 
     Args:
         paths: as given by the user.
@@ -144,7 +144,7 @@ def find_by_name(paths: Iterable[str], options: Mapping[str, Any], *, must_be: b
 
 
 def _modified(info: Mapping[str, Any]) -> float | None:
-    """When a file was modified last, under any of the names that filesystems have for it."""
+    """Return the time of the last modification, under any of the names that filesystems use."""
     for key in ("mtime", "LastModified", "last_modified", "modified", "updated", "created"):
         value = info.get(key)
         if isinstance(value, datetime):
@@ -169,7 +169,7 @@ def _look(filesystem: Any, path: str) -> list[dict[str, Any]]:
 
 
 def _is_hidden(path: str, pattern: str) -> bool:
-    """Whether a match has a hidden part where the pattern leaves parts open, and does not ask for hidden ones."""
+    """Return whether a match has a hidden part that the pattern does not name explicitly."""
     parts = pattern.split("/")
     first = next(i for i, part in enumerate(parts) if fsspec.core.has_magic(part))
     asked_for = {part[0] for part in parts[first:] if part.startswith(_HIDING)}

@@ -1,4 +1,4 @@
-"""The sink that writes files."""
+"""Sink that writes files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CODECS: Final = ("snappy", "gzip", "brotli", "zstd", "lz4", "none")
 
 
 class FilesSink(Sink[Any]):
-    """Writes records into files in one directory. Made by one of its class methods, one per format.
+    """Sink of files in one directory. Created by one of its class methods, one per format.
 
     A file has a hidden name, which begins with ``.``, while it is written, and gets its own at once and whole.
     It is complete when it is large enough (``roll_size``) or old enough (``roll_interval``), at each checkpoint
@@ -94,7 +94,7 @@ class FilesSink(Sink[Any]):
         append: bool = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> FilesSink:
-        """Each record is a line.
+        """Return a sink that writes each record as a line.
 
         Args:
             directory: where the files go; made if it is not there.
@@ -261,12 +261,12 @@ class FilesSink(Sink[Any]):
 
     @property
     def guarantee(self) -> DeliveryGuarantee:
-        """Exactly-once."""
+        """Return exactly-once."""
         return DeliveryGuarantee.EXACTLY_ONCE
 
     def create_writer(self, context: WriterContext) -> SinkWriter[Any]:
-        """Make the writer of one subtask."""
-        # What goes on from a checkpoint may have something to commit.
+        """Create the writer of one subtask."""
+        # A restored writer may have output to commit.
         kind = CommittingFilesWriter if context.has_checkpoints or context.is_restored else FilesWriter
         return kind(self._output, context)
 
@@ -284,7 +284,7 @@ def _interval_ms(value: timedelta | int | str | None) -> int | None:
 
 
 def _check_resumable(directory: str, compression: Compression | None) -> None:
-    """Whether files can go on over checkpoints, cut back to what a checkpoint knows of."""
+    """Raise an error if files cannot be truncated to the position of a checkpoint."""
     scheme, separator, _ = directory.partition("://")
     if compression is not None:
         reason = f"compression={compression!r} cannot be cut back to where a checkpoint was"

@@ -9,12 +9,12 @@ __all__ = ["MAX_SPLIT", "fitting_size"]
 
 MAX_SPLIT: Final = 32 * 1024 * 1024
 
-# Less than this is not worth a request to the enumerator and the opening of a file, which costs a round trip of
-# the network where files are not on a local disk.
+# Smaller splits are not worth a request to the enumerator and the opening of a file, which costs a network round
+# trip if files are not on a local disk.
 _MIN_LOCAL: Final = 1024 * 1024
 _MIN_REMOTE: Final = 8 * 1024 * 1024
 
-# Readers end at most one split apart: an eighth of a reader's share, if all splits take the same time.
+# Readers finish at most one split apart: an eighth of a reader's share, if all splits take the same time.
 _SPLITS_PER_READER: Final = 8
 
 

@@ -1,4 +1,4 @@
-"""The source that reads files."""
+"""Source that reads files."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ else:
 
 
 class FilesSource(Source[T]):
-    """The records in files, once each. Made by one of its class methods, one per format.
+    """Source of the records in files. Created by one of its class methods, one per format.
 
     Paths are files, directories (read with all below them) or globs, local or with the scheme of a filesystem
     that fsspec knows (``memory://``, ``s3://`` where s3fs is installed). Names that begin with ``.`` or ``_``
@@ -399,23 +399,23 @@ class FilesSource(Source[T]):
 
     @property
     def boundedness(self) -> Boundedness:
-        """Bounded, unless it is to watch."""
+        """Return bounded, unless the source watches for new files."""
         return Boundedness.BOUNDED if self._watch_ms is None else Boundedness.UNBOUNDED
 
     @property
     def output_type(self) -> Any:
-        """Strings for text; else what was asked for."""
+        """Return str for text; else the declared type."""
         return self._format.output_type
 
     @property
     def gives_timestamps(self) -> bool:
-        """No."""
+        """Return False."""
         return False
 
     def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
-        """Make the enumerator, which lists the files when it is started."""
+        """Create the enumerator, which lists the files when it is started."""
         if self._watch_ms is None:
-            # Whoever stops watching reads what was found until then.
+            # Without watch, the restored source reads the files found until then.
             pending = restored.pending if isinstance(restored, Discovered) else restored
             return _FilesEnumerator(context, self, pending)
         if not isinstance(restored, Discovered | None):
@@ -432,7 +432,7 @@ class FilesSource(Source[T]):
         )
 
     def create_reader(self, context: ReaderContext) -> Reader[Any]:
-        """Make a reader of files and parts of files."""
+        """Create a reader of files and parts of files."""
         return _FilesReader(context, self)
 
     def _plan(self, readers: int = 1) -> list[FileSplit]:
@@ -441,7 +441,7 @@ class FilesSource(Source[T]):
         return [split for file in files for split in plan(file)]
 
     def _planner(self, readers: int, files: Sequence[Found]) -> Callable[[Found], list[FileSplit]]:
-        """Return a function that gives the splits of any of ``files``, which are to be read together."""
+        """Return a function that returns the splits of any of ``files``, which are read together."""
         size = self._split_size
         if size is None:
             uncompressed = [file for file in files if self._compression_of(file.path) is None]
