@@ -38,7 +38,7 @@ MIN_WATERMARK: Final = -(2**63)
 MAX_WATERMARK: Final = 2**63 - 1
 
 
-ROWS_PER_RECORD: Final = 32
+ROWS_PER_RECORD: Final = 64
 """Rows of columns that count as one record where the option ``batch-size`` sizes batches.
 
 A call of an Arrow kernel costs as much as some ten thousand rows do.
