@@ -410,6 +410,17 @@ class Source(ABC, Generic[T_co]):
         """Type of its records, or None if it is not known."""
         return None
 
+    def in_columns(self) -> tuple[Source[Any], Any] | None:
+        """Return a source of the same rows in columns, and their ``pyarrow.Schema``; None if it has records alone.
+
+        The reader of that source returns batches made by :meth:`~sluiceway.elements.Batch.of_columns`, of up to
+        ``limit * ROWS_PER_RECORD`` rows. Called by ``Pipeline.table()``; it may look at what is to be read.
+
+        Raises:
+            ConnectorError: the schema cannot be found out.
+        """
+        return None
+
     @property
     def max_readers(self) -> int | None:
         """Largest number of readers that can share the work, at least 1, or None for any number.

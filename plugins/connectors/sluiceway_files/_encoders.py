@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from sluiceway.elements import Columns
 from sluiceway.errors import ConnectorError
 from sluiceway_files._places import failing_with
 
@@ -243,9 +244,14 @@ class _ParquetEncoder(FileEncoder):
         self._where = where
         self._schema = form.schema
         self._rows: list[Mapping[str, Any]] = []
+        self._columns: list[Any] = []
+        self._kept = 0  # rows in these
         self._writer: Any = None
 
     def encode(self, values: Sequence[Any]) -> bytes:
+        if type(values) is Columns:
+            self._encode_columns(values.data)
+            return b""
         for value in values:
             row = as_mapping(value)
             if row is None:
@@ -261,7 +267,28 @@ class _ParquetEncoder(FileEncoder):
                 self._write_group(group)
         return b""
 
+    def _encode_columns(self, data: Any) -> None:
+        self._columns.append(data)
+        self._kept += data.num_rows
+        if self._kept >= self._form.row_group_size:
+            with failing_with(f"write {self._where}"):
+                self._write_columns()
+
+    def _write_columns(self) -> None:
+        import pyarrow
+
+        columns, self._columns, self._kept = self._columns, [], 0
+        try:
+            table = pyarrow.Table.from_batches(columns)
+            if self._schema is not None and table.schema != self._schema:
+                table = table.select(self._schema.names).cast(self._schema)
+        except (pyarrow.ArrowException, KeyError, ValueError) as error:
+            raise ConnectorError(f"{self._where}: columns do not fit into schema=: {error}") from error
+        self._write_table(table)
+
     def finish(self) -> None:
+        if self._columns:
+            self._write_columns()
         if self._rows:
             self._write_group(self._rows)
             self._rows = []
@@ -277,22 +304,33 @@ class _ParquetEncoder(FileEncoder):
 
     def _write_group(self, rows: list[Mapping[str, Any]]) -> None:
         import pyarrow
-        import pyarrow.parquet as pq
 
         try:
             table = pyarrow.Table.from_pylist(rows, schema=self._schema)
+        except (pyarrow.ArrowException, TypeError, OverflowError) as error:
+            raise self._misfit(error) from error
+        extra = {name for row in rows for name in row} - set(table.schema.names)
+        if extra:
+            raise ConnectorError(
+                f"{self._where}: no column for the fields {', '.join(sorted(map(str, extra)))}; the columns "
+                f"are {', '.join(table.schema.names)}. schema= says which there are"
+            )
+        self._write_table(table)
+
+    def _write_table(self, table: Any) -> None:
+        import pyarrow
+        import pyarrow.parquet as pq
+
+        try:
             if self._writer is None:
                 self._schema = table.schema
                 self._writer = pq.ParquetWriter(self._file, self._schema, compression=self._form.codec)  # type: ignore[arg-type]
-            extra = {name for row in rows for name in row} - set(self._schema.names)
-            if extra:
-                raise ConnectorError(
-                    f"{self._where}: no column for the fields {', '.join(sorted(map(str, extra)))}; the columns "
-                    f"are {', '.join(self._schema.names)}. schema= says which there are"
-                )
-            self._writer.write_table(table)
+            self._writer.write_table(table, row_group_size=max(1, table.num_rows))
         except (pyarrow.ArrowException, TypeError, OverflowError) as error:
-            raise ConnectorError(
-                f"{self._where}: rows cannot be written as columns ({error}). schema= says what types they have"
-            ) from error
+            raise self._misfit(error) from error
         self.written += table.nbytes
+
+    def _misfit(self, error: Exception) -> ConnectorError:
+        return ConnectorError(
+            f"{self._where}: rows cannot be written as columns ({error}). schema= says what types they have"
+        )

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from sluiceway.connector import END_OF_INPUT, EndOfInput, Wait
+from sluiceway.elements import ROWS_PER_RECORD, Batch, Columns
 from sluiceway.errors import ConnectorError, MissingExtraError
 from sluiceway.util.install_hints import install_command
 from sluiceway_files._compression import Compression
@@ -17,7 +18,7 @@ from sluiceway_files._lined import OnError
 from sluiceway_files._places import Found
 from sluiceway_files._splits import FileSplit, Format, OpenFile, SplitReader
 
-__all__ = ["Parquet", "need_pyarrow"]
+__all__ = ["Parquet", "ParquetColumns", "need_pyarrow"]
 
 _ROWS_AT_ONCE = 1024
 
@@ -52,6 +53,35 @@ class Parquet(Format):
     def read(self, file: OpenFile, split: FileSplit) -> SplitReader:
         return _ParquetReader(self, file, split)
 
+    def schema_in(self, raw: Any, name: str) -> Any:
+        """Return the ``pyarrow.Schema`` of the columns to read. Raises ConnectorError."""
+        schema = _open(raw, name).schema_arrow
+        import pyarrow
+
+        if self.columns is None:
+            return schema
+        _check_columns(self.columns, schema, name)
+        return pyarrow.schema([schema.field(column) for column in self.columns])
+
+
+@dataclass(frozen=True)
+class ParquetColumns(Parquet):
+    """Rows in columns, of files with one schema.
+
+    Attributes:
+        schema: the ``pyarrow.Schema`` of the columns.
+    """
+
+    schema: Any = None
+
+    @property
+    def output_type(self) -> Any:
+        """Columns."""
+        return Columns
+
+    def read(self, file: OpenFile, split: FileSplit) -> SplitReader:
+        return _ColumnsReader(self, file, split)
+
 
 def _open(raw: Any, name: str) -> Any:
     need_pyarrow()
@@ -64,7 +94,17 @@ def _open(raw: Any, name: str) -> Any:
         raise ConnectorError(f"cannot read {name}: {error}") from error
 
 
+def _check_columns(columns: tuple[str, ...], schema: Any, name: str) -> None:
+    missing = [c for c in columns if c not in schema.names]
+    if missing:
+        raise ConnectorError(
+            f"{name} has no column {', '.join(map(repr, missing))}; it has {', '.join(map(repr, schema.names))}"
+        )
+
+
 class _ParquetReader(SplitReader):
+    rows_at_once = _ROWS_AT_ONCE
+
     def __init__(self, form: Parquet, file: OpenFile, split: FileSplit) -> None:
         self._form = form
         self._file = file
@@ -76,7 +116,7 @@ class _ParquetReader(SplitReader):
         self._row = 0  # number of rows of the group that were read
         self._ended = False
 
-    def read(self, limit: int) -> list[Any] | Wait | EndOfInput:
+    def read(self, limit: int) -> list[Any] | Batch[Any] | Wait | EndOfInput:
         if self._batches is None:
             self._batches = self._open()
         while self._taken == len(self._rows):
@@ -103,14 +143,9 @@ class _ParquetReader(SplitReader):
         opened = _open(self._file.raw, self._file.name)
         columns = self._form.columns
         if columns is not None:
-            missing = [c for c in columns if c not in opened.schema_arrow.names]
-            if missing:
-                raise ConnectorError(
-                    f"{self._file.name} has no column {', '.join(map(repr, missing))}; it has "
-                    f"{', '.join(map(repr, opened.schema_arrow.names))}"
-                )
+            _check_columns(columns, opened.schema_arrow, self._file.name)
         batches = opened.iter_batches(
-            batch_size=_ROWS_AT_ONCE, row_groups=[self._split.start], columns=columns, use_threads=False
+            batch_size=self.rows_at_once, row_groups=[self._split.start], columns=columns, use_threads=False
         )
         return iter(batches)
 
@@ -123,7 +158,7 @@ class _ParquetReader(SplitReader):
                 if to_skip >= batch.num_rows:
                     self._row += batch.num_rows
                     continue
-                self._rows, self._taken = batch.slice(max(to_skip, 0)).to_pylist(), 0
+                self._keep(batch.slice(max(to_skip, 0)))
                 self._row += max(to_skip, 0)
                 return True
         except pyarrow.ArrowException as error:
@@ -131,6 +166,9 @@ class _ParquetReader(SplitReader):
                 f"cannot read {self._file.name}, row group {self._split.start}: {error}"
             ) from error
         return False
+
+    def _keep(self, batch: Any) -> None:
+        self._rows, self._taken = batch.to_pylist(), 0
 
     def _convert(self, rows: list[dict[str, Any]]) -> list[Any]:
         records = []
@@ -145,3 +183,37 @@ class _ParquetReader(SplitReader):
                     ) from error
                 self._skipped.inc()
         return records
+
+
+class _ColumnsReader(_ParquetReader):
+    rows_at_once = _ROWS_AT_ONCE * ROWS_PER_RECORD
+
+    def __init__(self, form: ParquetColumns, file: OpenFile, split: FileSplit) -> None:
+        super().__init__(form, file, split)
+        self._schema = form.schema
+        self._data: Any = None
+
+    def read(self, limit: int) -> Batch[Any] | EndOfInput:
+        if self._batches is None:
+            self._batches = self._open()
+        if self._data is None and not self._next_rows(self._batches):
+            self._ended = True
+            return END_OF_INPUT
+        most = limit * ROWS_PER_RECORD
+        part = self._data.slice(0, most)
+        self._data = self._data.slice(most) if self._data.num_rows > most else None
+        self._row += part.num_rows
+        return Batch.of_columns(part)
+
+    def _keep(self, batch: Any) -> None:
+        import pyarrow
+
+        if batch.schema != self._schema:
+            try:
+                batch = batch.select(self._schema.names).cast(self._schema)
+            except (pyarrow.ArrowException, KeyError, ValueError) as error:
+                raise ConnectorError(
+                    f"{self._file.name} has other columns than the first file ({self._schema.to_string()!r}): "
+                    f"{error}"
+                ) from error
+        self._data = batch

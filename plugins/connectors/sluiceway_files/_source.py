@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -28,7 +29,7 @@ from sluiceway_files import _compression
 from sluiceway_files._compression import Compression
 from sluiceway_files._csv import Csv, EncodingErrors
 from sluiceway_files._lined import JsonLines, OnError, Text
-from sluiceway_files._parquet import Parquet, need_pyarrow
+from sluiceway_files._parquet import Parquet, ParquetColumns, need_pyarrow
 from sluiceway_files._places import (
     Found,
     Paths,
@@ -406,6 +407,28 @@ class FilesSource(Source[T]):
     def output_type(self) -> Any:
         """Return str for text; else the declared type."""
         return self._format.output_type
+
+    def in_columns(self) -> tuple[Source[Any], Any] | None:
+        """Return a source of the rows in columns, with the schema of the first file. For Parquet alone.
+
+        Raises:
+            ConnectorError: there is no file yet whose schema could be read, or ``type=`` was given.
+        """
+        form = self._format
+        if not isinstance(form, Parquet):
+            return None
+        if form.type is not None:
+            raise ConnectorError(f"{self!r} has type=, which is for records: leave it out for columns")
+        found = find(self._paths, self._options)
+        if not found:
+            raise ConnectorError(f"{self!r} has no file yet, so that the columns are not known")
+        filesystem = self._filesystem(found[0].root)
+        name = shown(filesystem, found[0].path)
+        with failing_with(f"read {name}"), filesystem.open(found[0].path, "rb") as raw:
+            schema = form.schema_in(raw, name)
+        source = copy(self)
+        source._format = ParquetColumns(form.columns or tuple(schema.names), None, form.on_error, schema)
+        return source, schema
 
     @property
     def gives_timestamps(self) -> bool:

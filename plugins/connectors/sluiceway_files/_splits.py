@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sluiceway.connector import EndOfInput, Wait
+from sluiceway.elements import Batch
 from sluiceway.metrics import MetricGroup
 from sluiceway_files._compression import Compression
 from sluiceway_files._places import Found
@@ -64,7 +65,7 @@ class SplitReader(ABC):
     """Reads one split."""
 
     @abstractmethod
-    def read(self, limit: int) -> list[Any] | Wait | EndOfInput:
+    def read(self, limit: int) -> list[Any] | Batch[Any] | Wait | EndOfInput:
         """At most ``limit`` records, or a wait that is over, or the end. May raise OSError."""
 
     @abstractmethod

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from sluiceway import Pipeline, WatermarkStrategy
+from sluiceway.connector.lib import CollectionSource
 from sluiceway.errors import FunctionContractError, GraphError
 from sluiceway.table import TableStream, col, lit, when
 from sluiceway.windows import TumblingEventTimeWindows
@@ -173,3 +174,8 @@ def test_a_row_without_an_event_time_is_an_error() -> None:
     flow.table(table, watermark_strategy=_BOUNDED.with_timestamp_column("at")).print()
     with pytest.raises(FunctionContractError, match="column 'at' gives the event time and is null in 1 of 2"):
         flow.run()
+
+
+def test_a_source_of_records_says_how_it_becomes_columns() -> None:
+    with pytest.raises(TypeError, match="to_columns"):
+        Pipeline().table(CollectionSource([1, 2]))

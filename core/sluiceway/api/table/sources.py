@@ -22,20 +22,19 @@ def source_of(given: Any) -> tuple[Source[Any], pa.Schema]:
 
     Args:
         given: a ``pyarrow.Table`` or ``RecordBatch``, a frame of pandas, Polars or Narwhals, or any object with
-            ``__arrow_c_stream__()``; or a Source with an attribute ``arrow_schema``, whose reader returns batches
-            made by :meth:`Batch.of_columns`.
+            ``__arrow_c_stream__()``; or a source that has columns, see :meth:`Source.in_columns`.
 
     Raises:
         TypeError: it is none of these.
     """
     if isinstance(given, Source):
-        schema = getattr(given, "arrow_schema", None)
-        if not isinstance(schema, pa.Schema):
+        found = given.in_columns()
+        if found is None:
             raise TypeError(
-                f"table() at {caller_location()}: {type(given).__name__} gives records, not columns: use "
+                f"table() at {caller_location()}: {type(given).__name__} reads records, not columns: use "
                 "source(...).to_columns(type)"
             )
-        return given, schema
+        return found
     rows = _rows(given)
     return CollectionSource(Columns(rows)), rows.schema
 

@@ -13,6 +13,7 @@ from sluiceway.elements import ROWS_PER_RECORD, Batch
 from sluiceway.errors import FunctionContractError
 from sluiceway.operators.base import Operator
 from sluiceway.operators.context import OperatorContext
+from sluiceway.record_errors import record_loop
 from sluiceway.steps.columns import ToColumnsStep, ToRecordsStep
 
 __all__ = ["ToColumnsOperator", "ToRecordsOperator"]
@@ -38,8 +39,13 @@ class ToColumnsOperator(Operator):
                 self._emit(self._checked(data), None if stamp is None else array("q", [stamp]) * data.num_rows)
         else:
             stamps = None if batch.timestamps is None else array("q", batch.timestamps)
-            self._emit(self._encode(batch.values), stamps)
+            self._emit(self._encoded(batch.values), stamps)
 
+    @record_loop
+    def _encoded(self, values: list[Any]) -> pa.RecordBatch:
+        return self._encode(values)
+
+    @record_loop
     def _checked(self, data: Any) -> Any:
         schema = getattr(data, "schema", None)
         if schema is None or not schema.equals(self._schema):
@@ -80,5 +86,10 @@ class ToRecordsOperator(Operator):
             part = batch.part(start, start + size)
             stamps = part.timestamps
             assert part.columns is not None
-            values = self._decode(part.columns)
+            values = self._decoded(part.columns)
             self.output.emit(Batch(values, None if stamps is None else list(stamps)))
+
+    @record_loop
+    def _decoded(self, data: pa.RecordBatch) -> list[Any]:
+        assert self._decode is not None
+        return self._decode(data)

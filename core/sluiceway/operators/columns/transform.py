@@ -7,10 +7,12 @@ from typing import Any
 import pyarrow as pa
 
 from sluiceway.columns.schemas import shown
+from sluiceway.columns.transforms import Stamps
 from sluiceway.elements import Batch
 from sluiceway.errors import FunctionContractError
 from sluiceway.operators.base import Operator
 from sluiceway.operators.context import OperatorContext
+from sluiceway.record_errors import record_loop
 from sluiceway.steps.columns import ColumnTransformStep
 
 __all__ = ["ColumnTransformOperator"]
@@ -35,15 +37,19 @@ class ColumnTransformOperator(Operator):
                 step has.
         """
         assert batch.columns is not None
-        try:
-            data, stamps = self._apply(batch.columns, batch.timestamps)
-        except pa.ArrowException as error:
-            raise FunctionContractError(f"{self._word}() of step {self.step_name!r}: {error}") from error
+        data, stamps = self._transformed(batch.columns, batch.timestamps)
         if not data.num_rows:
             return
         if data.schema != self._schema:
             data = self._fitted(data)
         self.output.emit(Batch.of_columns(data, stamps))
+
+    @record_loop  # by itself, so that a message names this step and no other one of the chain
+    def _transformed(self, data: pa.RecordBatch, stamps: Stamps) -> tuple[pa.RecordBatch, Stamps]:
+        try:
+            return self._apply(data, stamps)  # type: ignore[no-any-return]
+        except pa.ArrowException as error:
+            raise FunctionContractError(f"{self._word}() of step {self.step_name!r}: {error}") from error
 
     def _fitted(self, data: Any) -> Any:
         """Return the rows with the columns that the step was declared to have."""

@@ -1,0 +1,90 @@
+"""Parquet in columns: from files to files, exactly once, at any size of batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sluiceway import Pipeline
+from sluiceway.errors import ConnectorError
+from sluiceway.table import col
+from sluiceway_files import FilesSink, FilesSource
+
+ROWS = 20_000
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    there = tmp_path / "in"
+    there.mkdir()
+    for part in range(3):
+        numbers = range(part * ROWS, (part + 1) * ROWS)
+        table = pa.table(
+            {"n": list(numbers), "user": [f"u{n % 50}" for n in numbers], "price": [n / 8 for n in numbers]}
+        )
+        pq.write_table(table, there / f"{part}.parquet", row_group_size=3_000)
+    return there
+
+
+def _total(directory: Path) -> Any:
+    return duckdb.sql(f"select count(*), sum(n), count(distinct n) from '{directory}/*.parquet'").fetchall()[0]
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 1}, {"parallelism": 3}])
+def test_rows_go_from_files_to_files_as_columns(files: Path, tmp_path: Path, options: dict[str, Any]) -> None:
+    flow = Pipeline()
+    rows = flow.table(FilesSource.parquet(str(files), columns=["n", "price"]))
+    assert rows.schema.names == ["n", "price"]
+    rows.filter(col("price") > 100).drop("price").sink(FilesSink.parquet(str(tmp_path / "out")))
+    flow.run(**options)
+    wanted = [n for n in range(3 * ROWS) if n / 8 > 100]
+    assert _total(tmp_path / "out") == (len(wanted), sum(wanted), len(wanted))
+
+
+def test_a_failure_leaves_each_row_once(files: Path, tmp_path: Path) -> None:
+    failed = tmp_path / "failed"
+
+    def fail_once(rows: pa.RecordBatch) -> pa.RecordBatch:
+        if rows.num_rows and rows.column(0)[-1].as_py() > 2 * ROWS and not failed.exists():
+            failed.touch()
+            raise RuntimeError("planted")
+        return rows
+
+    flow = Pipeline(parallelism=2)
+    rows = flow.table(FilesSource.parquet(str(files))).map_batches(fail_once).rebalance().with_columns(m=col("n"))
+    rows.sink(FilesSink.parquet(str(tmp_path / "out")))
+    flow.run(
+        workers=2,
+        batch_size=8,
+        checkpoints=str(tmp_path / "checkpoints"),
+        checkpoint_interval="20ms",
+        restart="fixed-delay:3:10ms",
+    )
+    assert failed.exists()
+    assert _total(tmp_path / "out") == (3 * ROWS, sum(range(3 * ROWS)), 3 * ROWS)
+
+
+def test_files_of_other_columns_are_an_error_with_their_name(files: Path) -> None:
+    pq.write_table(pa.table({"n": ["x"]}), files / "9.parquet")
+    with pytest.raises(ConnectorError, match=r"9\.parquet has (no|other) column"):
+        Pipeline().table(FilesSource.parquet(str(files))).to_arrow()
+
+
+def test_columns_that_are_not_there_are_told_before_the_run(files: Path) -> None:
+    with pytest.raises(ConnectorError, match="no column 'm'; it has 'n', 'user', 'price'"):
+        Pipeline().table(FilesSource.parquet(str(files), columns=["m"]))
+
+
+def test_rows_of_columns_fit_any_format(files: Path, tmp_path: Path) -> None:
+    flow = Pipeline()
+    flow.table(FilesSource.parquet(str(files))).filter(col("n") < 3).sink(
+        FilesSink.json_lines(str(tmp_path / "out"))
+    )
+    flow.run()
+    (part,) = (tmp_path / "out").iterdir()
+    assert part.read_text().splitlines()[1] == '{"n":1,"user":"u1","price":0.125}'
