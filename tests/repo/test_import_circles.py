@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from enum import Enum
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -54,13 +55,18 @@ def imports(tree: ast.AST, when: When = When.AT_IMPORT) -> Iterator[tuple[str, W
             yield from imports(node, when)
 
 
+@cache
+def imported_by(path: Path) -> list[tuple[str, When]]:
+    return list(imports(ast.parse(path.read_text())))
+
+
 def graph(*kinds: When) -> dict[str, set[str]]:
     """Return by module the modules that it imports, with the packages that Python imports before them."""
     known = modules()
     edges: dict[str, set[str]] = {}
     for name, path in known.items():
         targets = edges[name] = set()
-        for imported, when in imports(ast.parse(path.read_text())):
+        for imported, when in imported_by(path):
             if when not in kinds:
                 continue
             target = imported
