@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from effort import FEW, MANY
 from hypothesis import settings
 from prefork import HELD, KEEPER, Preforked
 
@@ -31,8 +32,8 @@ from sluiceway.util import garbage_collector
 pytest_plugins = ["sluiceway.testing.pytest_plugin"]
 
 # The same examples in every run, so that whoever changed nothing sees nothing fail; `make test-all` looks further.
-settings.register_profile("repeatable", derandomize=True, deadline=None)
-settings.register_profile("explore", derandomize=False, deadline=None, max_examples=1000)
+settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=FEW)
+settings.register_profile("explore", derandomize=False, deadline=None, max_examples=MANY)
 settings.load_profile("repeatable")
 
 _PROC = Path("/proc/self")

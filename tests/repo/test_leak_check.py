@@ -13,7 +13,7 @@ import pytest
 from patience import PATIENT_S
 
 CONFTEST = Path(__file__).parents[1] / "conftest.py"
-PREFORK = CONFTEST.with_name("prefork.py")
+BESIDE = [CONFTEST.with_name(name) for name in ("effort.py", "prefork.py")]
 
 TESTS = """
 import socket, subprocess, sys, tempfile, threading
@@ -68,7 +68,7 @@ def test_this_process_still_ignores_it():
 @pytest.fixture(scope="module")
 def output(tmp_path_factory: pytest.TempPathFactory) -> str:
     directory = tmp_path_factory.mktemp("leaks")
-    for file in (CONFTEST, PREFORK):
+    for file in (CONFTEST, *BESIDE):
         shutil.copy(file, directory)
     conftest = directory / "conftest.py"
     conftest.write_text(conftest.read_text().replace("_PATIENT_S = 30.0", "_PATIENT_S = 0.1"))
@@ -105,7 +105,7 @@ def test_no_other_test_fails_for_leaks(output: str) -> None:
 
 
 def test_children_are_interruptible_where_sigint_was_ignored(tmp_path: Path) -> None:
-    for file in (CONFTEST, PREFORK):
+    for file in (CONFTEST, *BESIDE):
         shutil.copy(file, tmp_path)
     (tmp_path / "test_it.py").write_text(INTERRUPTING)
     old = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell has it for: make test &

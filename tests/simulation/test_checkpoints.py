@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from effort import tries
 
 import sluiceway as sw
 from sluiceway.engine import JobStatus
@@ -63,7 +64,7 @@ def run_numbers(seed: int, **arguments: Any) -> None:
 @each_barrier
 def test_no_record_is_lost_and_none_counts_twice(barriers: str, simulation: SimulationRunner) -> None:
     options = {"heartbeat_timeout": "5s", **BARRIERS[barriers]}
-    simulation(lambda seed: run_numbers(seed, crashes=3, hangs=1, **options), 10)
+    simulation(lambda seed: run_numbers(seed, crashes=3, hangs=1, **options), tries(4, 10))
 
 
 def test_without_checkpoints_that_does_not_hold(simulation: SimulationRunner) -> None:
@@ -78,11 +79,13 @@ def test_without_checkpoints_that_does_not_hold(simulation: SimulationRunner) ->
 @each_barrier
 def test_a_crash_between_any_two_steps_of_a_checkpoint(barriers: str, simulation: SimulationRunner) -> None:
     """The same run each time, but for the moment of the crash."""
+    moments = tries(5, 10)
 
     def trial(seed: int) -> None:
-        run_numbers(5, faults=[Crash(90 + 7 * seed, "worker-1"), Crash(400 + 5 * seed)], **BARRIERS[barriers])
+        at = seed * 10 // moments
+        run_numbers(5, faults=[Crash(90 + 7 * at, "worker-1"), Crash(400 + 5 * at)], **BARRIERS[barriers])
 
-    simulation(trial, 10)
+    simulation(trial, moments)
 
 
 @each_barrier
@@ -99,7 +102,7 @@ def test_counts_and_windows_are_those_of_a_run_without_crashes(
         simulate(flow, seed=seed, workers=workers, parallelism=workers, batch_size=3, crashes=2, **often)
         assert set(results) == expected
 
-    simulation(trial, 6)
+    simulation(trial, tries(3, 6))
 
 
 @pytest.mark.soak

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from effort import tries
 
 import sluiceway as sw
 from sluiceway.engine import JobStatus
@@ -80,7 +81,7 @@ def test_crashes_in_a_burst(barriers: str, simulation: SimulationRunner) -> None
         assert set(results) == {(key, number) for key in range(3) for number in range(EACH)}
         restarts += result.restarts
 
-    simulation(trial, 10)
+    simulation(trial, tries(4, 10))
     assert WITHIN
     assert restarts
 
@@ -107,4 +108,4 @@ def test_crashes_while_windows_are_evaluated(barriers: str, windows: str, simula
         simulate(flow, seed=seed, workers=2, parallelism=2, crashes=2, **OPTIONS, **BARRIERS[barriers])
         assert Counter(set(results)) == Counter(wanted)
 
-    simulation(trial, 4)
+    simulation(trial, tries(2, 4))

@@ -4,6 +4,7 @@ import itertools
 from typing import Any, ClassVar
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -257,7 +258,7 @@ WIDTHS = st.integers(1, 40)
 
 class TestWiring:
     @given(WIDTHS, WIDTHS, st.sampled_from(Distribution))
-    @settings(max_examples=200, deadline=None)
+    @examples(60, 200)
     def test_both_sides_agree_and_everybody_is_served(
         self, producers: int, consumers: int, distribution: Distribution
     ) -> None:
@@ -271,7 +272,7 @@ class TestWiring:
         assert {p for p, _ in pairs} == set(range(producers))
 
     @given(WIDTHS, WIDTHS)
-    @settings(max_examples=200, deadline=None)
+    @examples(60, 200)
     def test_pointwise_shares_are_contiguous_even_and_without_excess(self, producers: int, consumers: int) -> None:
         wide, narrow = max(producers, consumers), min(producers, consumers)
         if producers >= consumers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -106,7 +107,7 @@ def scripts(draw: st.DrawFn) -> tuple[list[bool], list[tuple[str, int]]]:
     return overtakes, draw(st.lists(step, max_size=60))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(80, 300)
 @given(scripts())
 def test_what_is_kept_and_what_was_processed_is_all_that_was_sent_before(
     script: tuple[list[bool], list[tuple[str, int]]],

@@ -3,7 +3,8 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sluiceway as sw
@@ -67,7 +68,7 @@ _words = st.sampled_from(["a", "b", "c", ("d", 1)])
 _batches = st.lists(st.lists(st.tuples(_words, st.integers(1, 4)), min_size=1, max_size=6), max_size=6)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(25, 60)
 @given(batches=_batches, parallelism=st.integers(1, 3), stamped=st.booleans(), restart=st.booleans())
 def test_the_results_are_those_of_the_function_of_records(batches, parallelism, stamped, restart):
     def run(function):

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from effort import examples
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import sluiceway as sw
@@ -114,7 +115,7 @@ values = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(25, 60)
 @given(
     values=values,
     steps=st.lists(st.integers(-9, 12), min_size=1, max_size=6),
@@ -157,7 +158,7 @@ def test_results_late_records_and_their_order_are_the_same(
     assert ways[0] == ways[1]
 
 
-@settings(max_examples=30, deadline=None)
+@examples(8, 30)
 @given(
     steps=st.lists(st.integers(-9, 12), min_size=1, max_size=6),
     assigner=st.sampled_from(ASSIGNERS),

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sluiceway as sw
@@ -89,7 +90,7 @@ kinds = st.sampled_from(["map", "filter", "flat", "late", "process", "process_li
 chains = st.lists(st.builds(Stepped, kinds, st.integers(0, 6)), min_size=1, max_size=5)
 
 
-@settings(max_examples=40)
+@examples(20, 40)
 @given(
     chain=chains, values=st.lists(st.integers(0, 60), max_size=25), stamped=st.booleans(), size=st.integers(1, 9)
 )
@@ -192,7 +193,7 @@ KEYED: dict[str, Callable[[sw.KeyedStream[int, int]], sw.DataStream[Any]]] = {
 
 @pytest.mark.parametrize("kind", KEYED)
 @pytest.mark.parametrize("parallelism", [1, 2])
-@settings(max_examples=8)
+@examples(4, 8)
 @given(values=st.lists(st.integers(0, 60), max_size=25), stamped=st.booleans(), size=st.integers(1, 9))
 def test_running_results_are_those_of_the_other_records(
     kind: str, parallelism: int, values: list[int], stamped: bool, size: int

@@ -9,6 +9,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -111,7 +112,7 @@ def outcome(fold: Fold, values: list[Any]) -> Any:
     return type(made), repr(made), repr(made if fold.result is None else fold.result(made))
 
 
-@settings(max_examples=80, deadline=None)
+@examples(30, 80)
 @given(st.lists(records, min_size=1, max_size=8))
 def test_the_text_of_a_reduction_does_what_the_function_does(values: list[Any]) -> None:
     for make in REDUCTIONS.values():
@@ -120,7 +121,7 @@ def test_the_text_of_a_reduction_does_what_the_function_does(values: list[Any]) 
         assert outcome(fold_of(make(), aggregates=False), values) == outcome(called, copies)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(30, 80)
 @given(st.lists(records, min_size=1, max_size=8))
 def test_the_text_of_an_aggregate_does_what_the_function_does(values: list[Any]) -> None:
     for make in AGGREGATES.values():
@@ -155,7 +156,7 @@ def running(
 
 
 @pytest.mark.parametrize("word", RUNNING)
-@settings(max_examples=15, deadline=None)
+@examples(5, 15)
 @given(keyed_records, st.sampled_from([1, 3, 1024]))
 def test_running_results_are_those_of_the_function_with_bad_records_skipped(
     word: str, values: list[Any], batch_size: int
@@ -172,7 +173,7 @@ def test_running_results_are_those_of_the_function_with_bad_records_skipped(
 
 @pytest.mark.parametrize("parallelism", [1, 2])
 @pytest.mark.parametrize("word", RUNNING)
-@settings(max_examples=8, deadline=None)
+@examples(4, 8)
 @given(st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(-9, 9)), max_size=25), st.data())
 def test_state_moves_between_the_loop_and_the_function(
     word: str, parallelism: int, values: list[Any], data: st.DataObject

@@ -12,7 +12,8 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sluiceway.errors import CorruptStreamError, SerializationError, UnknownNameError
@@ -158,7 +159,7 @@ typed_values = st.recursive(exact_scalars.map(lambda t: (t, scalars[t])), hints_
 
 
 @given(typed_values)
-@settings(max_examples=600, deadline=None)
+@examples(200, 600)
 def test_values_of_a_declared_type_come_back_exactly(typed):
     hint, value = typed
     serializer = serializer_for(hint)
@@ -181,14 +182,14 @@ some_hints += [set[int], int | str, float | None, Decimal | int, Level, Decimal,
 
 
 @given(st.sampled_from(some_hints), anything)
-@settings(max_examples=600, deadline=None)
+@examples(200, 600)
 def test_even_values_of_another_type_than_declared_come_back_exactly(hint, value):
     serializer = serializer_for(hint)
     assert same(serializer.loads(serializer.dumps(value)), value)
 
 
 @given(anything)
-@settings(max_examples=200, deadline=None)
+@examples(60, 200)
 def test_keys_come_back_exactly(key):
     assert same(KEY_SERIALIZER.loads(KEY_SERIALIZER.dumps(key)), key)
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sluiceway.errors import CorruptStreamError, StateError
@@ -75,7 +76,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(50, 150)
 @given(st.lists(STEPS, max_size=40))
 def test_changes_one_after_the_other_are_what_is_there(steps: list[Any]) -> None:
     """Against a memory backend that is given the same to do; timers are set aside as operators do it."""

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sluiceway as sw
@@ -244,7 +245,7 @@ event = st.one_of(record, record, record, record, other)
 events = st.lists(event, min_size=20, max_size=60) | st.lists(event, max_size=10)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(50, 200)
 @given(
     tolerance=st.none() | st.integers(0, 8),
     how=st.sampled_from(["left", "inner"]),

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sluiceway as sw
@@ -211,7 +212,7 @@ def program(kind: str, way: str, lateness: int) -> Callable[[sw.DataStream[Any]]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=40)
+@examples(20, 40)
 @given(
     way=st.sampled_from(sorted(WAYS)),
     given_steps=steps,
@@ -259,7 +260,7 @@ def test_windows_equal_the_model(
     harness.close()
 
 
-@settings(max_examples=40)
+@examples(20, 40)
 @given(
     batches=st.lists(st.lists(st.sampled_from("ab"), min_size=1, max_size=5), max_size=8), size=st.integers(1, 4)
 )
@@ -291,7 +292,7 @@ def test_count_windows_equal_slices_of_the_stream(batches: list[list[str]], size
         assert sliding.values == expected_sliding
 
 
-@settings(max_examples=40)
+@examples(20, 40)
 @given(
     records=st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 30)), max_size=20),
     count=st.integers(1, 3),

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -146,7 +147,7 @@ def run(
 
 @pytest.mark.parametrize("assigner", ASSIGNERS)
 @pytest.mark.parametrize("finish", FINISHES)
-@settings(max_examples=10, deadline=None)
+@examples(3, 10)
 @given(steps, st.sampled_from([1, 3, 1024]))
 def test_sessions_at_hand_are_those_in_the_tables(
     finish: str, assigner: str, given: Steps, batch_size: int

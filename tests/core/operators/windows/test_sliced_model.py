@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sluiceway as sw
@@ -188,7 +189,7 @@ def _numbers(results: list[Stamped]) -> list[Stamped]:
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@examples(40, 150)
 def test_event_time(data: st.DataObject) -> None:
     """Any order, batches, late records, restores at any parallelism."""
     slide = data.draw(st.sampled_from([1, 2, 3, 4, 6, 10]), "slide")
@@ -229,7 +230,7 @@ def test_event_time(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@examples(25, 60)
 def test_processing_time(data: st.DataObject) -> None:
     slide = data.draw(st.sampled_from([2, 3, 10]), "slide")
     size = data.draw(st.sampled_from([slide, 10, 12]), "size")
