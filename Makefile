@@ -12,7 +12,8 @@ PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 ARGS ?=
 # The lowest that is supported; the extra installs the highest.
 PYSPARK ?= 4.0.0
-# One process of pytest per core. A file's tests stay together, so that what they share is made once.
+# Three processes of pytest for two cores (tests/conftest.py). A file's tests stay together, so that what they share
+# is made once.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto
 ELSEWHERE := not slow and not soak and not kafka and not spark
 

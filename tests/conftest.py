@@ -76,6 +76,15 @@ def pytest_configure(config: pytest.Config) -> None:
         tempfile.tempdir = os.environ["TMPDIR"] = "/tmp"
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int | None:
+    """Start three processes for two cores: tests that run jobs wait for a good part of their time."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores * 3 // 2
+
+
 def pytest_collection_finish() -> None:
     """Exclude what collected tests consist of from collections of garbage.
 
