@@ -17,7 +17,7 @@ from sluiceway.engine import JobStatus
 from sluiceway.plugins import default_manager
 from sluiceway.testing import KeySequence, NumberFiles
 
-COUNT, KEYS = 30_000, 12
+COUNT, KEYS = 15_000, 12
 
 
 class Ends(Exception):
@@ -32,7 +32,7 @@ def flow_of(out: Path, until: int | None = None) -> tuple[sw.Pipeline, NumberFil
 
     flow = sw.Pipeline("numbers", parallelism=2)
     sink = NumberFiles(out)
-    numbers: sw.DataStream[int] = flow.source(GeneratorSource(count=COUNT, rate=8_000 if until else None))
+    numbers: sw.DataStream[int] = flow.source(GeneratorSource(count=COUNT, rate=4_000 if until else None))
     numbers.uid("numbers").map(check).key_by(lambda n: n % KEYS).map(KeySequence(KEYS)).uid("counted").sink(sink)
     return flow, sink
 
@@ -91,7 +91,7 @@ def test_a_job_that_ends_leaves_complete_checkpoints_and_nothing_else(
     async def cancelled() -> None:
         options = {"checkpoint_interval": "15ms", "checkpoint_tolerated_failures": 1_000, "state_backend": backend}
         async with await flow.start(checkpoints=kept, restart="none", **options, **problem) as handle:
-            while handle.metrics().records_out < 4_000:
+            while handle.metrics().records_out < 2_000:
                 await asyncio.sleep(0.005)
             handle.cancel()
             assert (await handle.result()).status is JobStatus.CANCELED

@@ -47,7 +47,7 @@ def written(place: Path) -> dict[int, list[int]]:
     return {key: sorted(seen) for key, seen in counts.items()}
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_signal_ends_it_in_order_and_its_jobs_go_on_with_the_next(
     number: int, cluster: Any, start: Any, write: Any, place: Path
 ) -> None:

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from patience import PATIENT_S, until
 
-COUNT = 200_000
+COUNT = 40_000
 COUNTING = f"""
     import os
     from sluiceway_files import FilesSink
 
     flow = sw.Pipeline("counting", parallelism=2)
     # Slow, so that it is killed and stopped on the way; whoever wants its end says so.
-    rate = None if os.path.exists("hurry") else 5_000
+    rate = None if os.path.exists("hurry") else 1_000
     counts = flow.generate(count={COUNT}, rate=rate).key_by(lambda v: v % 10).count().uid("counts")
     counts.sink(FilesSink.json_lines("out")).uid("out")
 """

@@ -63,7 +63,7 @@ def records(seed: int) -> tuple[list[tuple[str, int]], list[int]]:
         pytest.param(EventTimeSessionWindows.with_gap(10), {}, id="sessions"),
     ],
 )
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_snapshots_while_windows_are_evaluated_neither_lose_nor_double(
     windows: Any, more: dict[str, Any], seed: int
 ) -> None:

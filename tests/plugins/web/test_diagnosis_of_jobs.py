@@ -64,7 +64,7 @@ def finding(answer: Any) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("program", "workers", "kind", "text"),
     [
-        (SLOW_STEP, 2, "busy-task", "'map(pause)'"),
+        pytest.param(SLOW_STEP, 2, "busy-task", "'map(pause)'", marks=pytest.mark.slow),
         (SLOW_STEP, 0, "busy-task", "'map(pause)'"),
         (SLOW_SINK, 2, "busy-task", "'sink(CallbackSink)'"),
         (SKEW, 2, "skew", "the keys are skewed"),

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import quote
 
+import pytest
+
 PROGRAM: Final = """
 import sluiceway as sw
 
@@ -49,7 +51,6 @@ PARAMETERS: Final = (
     "type",
 )
 
-ROUNDS: Final = 8
 REAL: Final = 0.7
 """Share of the path's values that name something that exists, and of the parameters that are given."""
 
@@ -67,7 +68,8 @@ def _asked(page: Any, method: str, path: str, body: bytes | None = None) -> tupl
         time.sleep(0.05)  # polls
 
 
-def test_no_value_leads_to_an_internal_error(show: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("rounds", [2, pytest.param(8, marks=pytest.mark.slow)])
+def test_no_value_leads_to_an_internal_error(show: Callable[..., Any], rounds: int) -> None:
     page = show(PROGRAM)
     job = page.until("/jobs/overview", lambda found: found["jobs"])["jobs"][0]["jid"]
     vertex = page.until(f"/jobs/{job}", lambda found: found["vertices"])["vertices"][-1]["id"]
@@ -78,7 +80,7 @@ def test_no_value_leads_to_an_internal_error(show: Callable[..., Any]) -> None:
     for path, methods in sorted(document["paths"].items()):
         for method in sorted(methods):
             names = re.findall(r"{(\w+)}", path)
-            for _ in range(ROUNDS * (1 + len(names))):
+            for _ in range(rounds * (1 + len(names))):
                 values = {
                     name: real.get(name, "1") if dice.random() < REAL else _text(dice.choice(VALUES))
                     for name in names

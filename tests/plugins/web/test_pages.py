@@ -84,7 +84,16 @@ def tab(chromium: Any, request: pytest.FixtureRequest) -> Iterator[Tab]:
     found.context.close()
 
 
-@pytest.mark.parametrize("tab", [("light", 1280), ("dark", 1280), ("light", 400)], indirect=True)
+@pytest.mark.parametrize(
+    "tab",
+    [
+        ("dark", 400),
+        pytest.param(("light", 1280), marks=pytest.mark.slow),
+        pytest.param(("dark", 1280), marks=pytest.mark.slow),
+        pytest.param(("light", 400), marks=pytest.mark.slow),
+    ],
+    indirect=True,
+)
 def test_a_walk_over_all_pages(show: Callable[..., Page], tab: Tab, tmp_path: Path) -> None:
     web = show(PROGRAM, "--checkpoint-interval", "200ms", "--checkpoints", "kept")
     web.until("/jobs/numbers", lambda job: job["vertices"][-1]["metrics"]["read-records"] == 1000)

@@ -15,6 +15,10 @@ from plugins.web.test_state import PROGRAM as VISITS
 
 __all__ = ["chromium"]
 
+narrow_and_wide = pytest.mark.parametrize(
+    "tab", [("dark", 400), pytest.param(("light", 1280), marks=pytest.mark.slow)], indirect=True
+)
+
 
 @pytest.fixture
 def tab(chromium: Any, request: pytest.FixtureRequest) -> Iterator[Tab]:
@@ -28,7 +32,7 @@ def fits(tab: Tab) -> bool:
     return bool(tab.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"))
 
 
-@pytest.mark.parametrize("tab", [("light", 1280), ("dark", 400)], indirect=True)
+@narrow_and_wide
 def test_the_split_that_holds_back_event_time(show: Callable[..., Page], tab: Tab) -> None:
     web = show(SPLITS.replace("STALLED", "73"))
     tab.page.goto(web.link)
@@ -43,7 +47,7 @@ def test_the_split_that_holds_back_event_time(show: Callable[..., Page], tab: Ta
     web.end()
 
 
-@pytest.mark.parametrize("tab", [("dark", 1280), ("light", 400)], indirect=True)
+@narrow_and_wide
 def test_hottest_keys_are_counted_with_the_keyboard(show: Callable[..., Page], tab: Tab) -> None:
     web = show(HEAD + SKEW, "--workers", "1")
     tab.page.goto(web.link)
@@ -59,7 +63,7 @@ def test_hottest_keys_are_counted_with_the_keyboard(show: Callable[..., Page], t
     web.end()
 
 
-@pytest.mark.parametrize("tab", [("light", 1280), ("dark", 400)], indirect=True)
+@narrow_and_wide
 def test_state_and_dead_letters(show: Callable[..., Page], tab: Tab) -> None:
     web = show(VISITS, *KEPT)
     web.until("/jobs/visits/dead-letters", lambda told: told["total"] == 10)

@@ -52,7 +52,7 @@ pages.map(number).uid("number").name("number").on_error("skip").sink(DiscardSink
 KEPT = ("--checkpoint-interval", "200ms", "--checkpoints", "kept", "--dead-letters", "letters")
 
 
-@pytest.mark.parametrize("workers", ["0", "1"])
+@pytest.mark.parametrize("workers", [pytest.param("0", marks=pytest.mark.slow), "1"])
 def test_state_and_dead_letters_of_a_job(show: Callable[..., Page], workers: str) -> None:
     page = show(PROGRAM, *KEPT, "--workers", workers)
     page.until("/jobs/visits", lambda job: job["vertices"][-1]["metrics"]["read-records"] == 1000)
