@@ -1,7 +1,8 @@
 """Apache Spark: the engine ``spark``, the connector ``spark``, and Spark's data source ``sluiceway``.
 
 ``SparkSource`` reads tables, queries and files of Spark, ``SparkSink`` writes them. ``register(spark)`` lets plain
-PySpark read and write with connectors of Sluiceway. ``SessionConf`` describes the session that all of them use.
+PySpark read and write with connectors of Sluiceway, ``transform`` runs a
+pipeline between two DataFrames. ``SessionConf`` describes the session that all of them use.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
     from sluiceway_spark.connector.sink import SparkSink
     from sluiceway_spark.connector.source import SparkSource
     from sluiceway_spark.datasource.data_source import register
+    from sluiceway_spark.frames.transformation import transform
     from sluiceway_spark.session.configuration import SessionConf
 
-__all__ = ["SessionConf", "SparkSink", "SparkSource", "register"]
+__all__ = ["SessionConf", "SparkSink", "SparkSource", "register", "transform"]
 
 # Imported on first use: plugins are loaded when any program starts, PySpark takes half a second.
 _MODULES: Final = {
@@ -27,6 +29,7 @@ _MODULES: Final = {
     "SparkSink": "connector.sink",
     "SparkSource": "connector.source",
     "register": "datasource.data_source",
+    "transform": "frames.transformation",
 }
 _CATALOG_TABLES: Final = "sluiceway_spark.connector.catalog_tables"
 
@@ -34,7 +37,7 @@ _CATALOG_TABLES: Final = "sluiceway_spark.connector.catalog_tables"
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name == "register":
+    if name in ("register", "transform"):
         from sluiceway_spark.session.configuration import need_spark
 
         need_spark()

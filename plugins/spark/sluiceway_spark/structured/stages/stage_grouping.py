@@ -23,7 +23,7 @@ class Pass:
     parts: int
 
 
-def passes_of(plan: SteppedPlan, slots: int, *, by_id: bool) -> list[Pass]:
+def passes_of(plan: SteppedPlan, slots: int, *, by_id: bool, readers_known: bool = True) -> list[Pass]:
     """Return the groups of stages of a plan, in their order.
 
     A stage runs where the one before it does if each of its subtasks hears from there alone, from one task alone,
@@ -34,10 +34,13 @@ def passes_of(plan: SteppedPlan, slots: int, *, by_id: bool) -> list[Pass]:
         slots: how many tasks run at a time.
         by_id: whether Spark can be told which partition a row belongs to. If not, nobody knows where a target
             runs, but for sources.
+        readers_known: whether the n-th reader runs in the n-th task.
     """
     readers = plan.targets_of(0)
     passes = [Pass((0,), len(readers))]
-    where: dict[int, int] | None = {target: index for index, target in enumerate(readers)}
+    where: dict[int, int] | None = None
+    if readers_known:
+        where = {target: index for index, target in enumerate(readers)}
     for stage in range(1, plan.last_stage + 1):
         targets = plan.targets_of(stage)
         parts = min(len(targets), slots)

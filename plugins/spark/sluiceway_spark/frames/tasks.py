@@ -1,0 +1,286 @@
+"""Tasks of a transform in Spark's Python workers: entry of rows, stages of subtasks, results as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from sluiceway.clock import Clock, SystemClock, VirtualClock
+from sluiceway.elements import MAX_WATERMARK, Batch, Element, Watermark
+from sluiceway.engine import Services
+from sluiceway.errors import ConnectorError
+from sluiceway.runtime.messages.pickling import load
+from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
+from sluiceway.steps import SourceStep
+from sluiceway_spark.datasource.records_to_rows import Tables
+from sluiceway_spark.frames.endpoints import FrameSource, PartitionReader
+from sluiceway_spark.frames.rows import LAST, calls, records_for_spark, seq_of, with_ends
+from sluiceway_spark.structured.row_format import Row, rows_in, to_batches
+from sluiceway_spark.structured.stages.batch_tasks import SubtaskFailedError, _Stages
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["NOW", "Result", "Shipped", "calling_task", "entry_task", "readable", "result_task", "stage_task"]
+
+NOW: Final = "__sluiceway_now_ms"
+"""Column with the processing time of the micro-batch, which Spark gives again if that is repeated."""
+
+_MANY: Final = 1 << 16
+_FULL: Final = 1 << 12
+
+
+@dataclass(frozen=True)
+class Result:
+    """Columns of the DataFrame that is returned.
+
+    Attributes:
+        schema: Arrow's, as Spark makes it of the schema in this session.
+        kind: type of the records, or None if it is not known.
+        timestamp: column for event times, or None.
+        where: names the transform in messages.
+    """
+
+    schema: Any
+    kind: Any
+    timestamp: str | None
+    where: str
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """Job in the form in which Python workers get it.
+
+    Attributes:
+        job: plan and services, from ``batch_tasks.ship``.
+        result: pickled :class:`Result`.
+        path: the driver's ``sys.path``, where executors may find us and the user's modules.
+        streams: whether the DataFrame is a streaming one.
+    """
+
+    job: bytes
+    result: bytes
+    path: tuple[str, ...]
+    streams: bool
+
+
+def entry_task(shipped: Shipped, *, last: bool) -> Any:
+    """Return the task that takes in the rows of the DataFrame, and runs the steps before the first exchange.
+
+    Args:
+        shipped: the job.
+        last: whether results come out of it; else rows for later stages.
+    """
+    return _task("enter", shipped, last)
+
+
+def stage_task(shipped: Shipped, stages: tuple[int, ...], *, last: bool) -> Any:
+    """Return the task that runs the subtasks of stages of a batch, on rows that are together by target, sorted.
+
+    Args:
+        shipped: the job.
+        stages: the stages; rows come for the first of them.
+        last: whether results come out of it; else rows for later stages.
+    """
+    return _task("run_stages", shipped, stages, last)
+
+
+def calling_task(shipped: Shipped) -> Any:
+    """Return the task that calls each subtask of a batch, whose DataFrame may have no rows for it."""
+    return _task("call_all", shipped)
+
+
+def result_task(shipped: Shipped) -> Any:
+    """Return the task that makes columns of the rows behind all stages."""
+    return _task("give", shipped)
+
+
+def _task(function: str, shipped: Shipped, *arguments: Any) -> Any:
+    path, given = shipped.path, (shipped.job, shipped.result, shipped.path, shipped.streams)
+
+    def task(batches: Iterable[Any]) -> Iterator[Any]:
+        import sys
+
+        sys.path += [entry for entry in path if entry not in sys.path]
+        from sluiceway_spark.frames import tasks
+
+        yield from getattr(tasks, function)(tasks.Shipped(*given), batches, *arguments)
+
+    return task
+
+
+# ---- in the Python workers ----------------------------------------------------------------------------------
+
+# The job that this process has worked for last.
+_jobs: dict[int, tuple[bytes, SteppedPlan, Services]] = {}
+
+
+def _job(shipped: Shipped) -> tuple[SteppedPlan, Services]:
+    found = _jobs.get(0)
+    if found is None or found[0] != shipped.job:
+        found = _jobs[0] = (shipped.job, *load(shipped.job, lambda number: None))
+    return found[1], found[2]
+
+
+@contextmanager
+def readable() -> Iterator[None]:
+    """Let exceptions of functions out as they are: it is the user who sees what Spark says of them."""
+    try:
+        yield
+    except SubtaskFailedError as error:
+        cause = error.__context__
+        raise (cause if isinstance(cause, Exception) else error) from None
+
+
+def enter(shipped: Shipped, batches: Iterable[pa.RecordBatch], last: bool) -> Iterator[pa.RecordBatch]:
+    """Take in the rows of one partition."""
+    with readable():
+        plan, services = _job(shipped)
+        entry = _Entry(plan, services, streams=shipped.streams)
+        if last:
+            yield from _results(shipped, entry.elements(batches), plan, packed=False)
+        else:
+            yield from to_batches(entry.rows(batches))
+
+
+def run_stages(
+    shipped: Shipped, batches: Iterable[pa.RecordBatch], stages: tuple[int, ...], last: bool
+) -> Iterator[pa.RecordBatch]:
+    """Run the subtasks of stages of a batch."""
+    with readable():
+        plan, _ = _job(shipped)
+        with _Stages(shipped.job, stages, frozenset()) as worker:
+            rows = worker.run(with_ends(plan, stages[0], rows_in(batches)))
+            yield from _results(shipped, rows, plan, packed=True) if last else to_batches(rows)
+
+
+def call_all(shipped: Shipped, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Call each subtask."""
+    for _ in batches:
+        yield from to_batches(calls(_job(shipped)[0]))
+
+
+def give(shipped: Shipped, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Make columns of rows."""
+    yield from _results(shipped, rows_in(batches), _job(shipped)[0], packed=True)
+
+
+def _results(
+    shipped: Shipped, rows: Iterable[Row], plan: SteppedPlan, *, packed: bool
+) -> Iterator[pa.RecordBatch]:
+    result: Result = load(shipped.result)
+    tables = Tables(result.schema, result.kind, result.timestamp, result.where)
+
+    def elements(row: Row) -> Iterable[Element]:
+        return plan.unpack(row.sender, row.payload) if packed else row.payload
+
+    required = [place for place, field in enumerate(result.schema) if not field.nullable]
+    for batch in records_for_spark(rows, plan.last_stage, elements):
+        made = tables.of(batch)
+        for place in required:  # of which Spark would read whatever is in memory
+            if (column := made.column(place)).null_count:
+                record = batch.values[column.is_null().index(True).as_py()] if len(batch) == len(column) else ""
+                raise ConnectorError(
+                    f"{result.where}: column {result.schema.field(place).name!r} is NOT NULL, and has no value in "
+                    f"{record!r:.200}"
+                )
+        yield made
+
+
+class _Entry:
+    """Subtask of the first stage in one partition.
+
+    Args:
+        plan: the job.
+        services: what plugins give.
+        streams: whether the partition is one of a micro-batch.
+    """
+
+    def __init__(self, plan: SteppedPlan, services: Services, *, streams: bool) -> None:
+        (self._vertex,) = plan.sources
+        head = plan.graph.vertex(self._vertex).head.step
+        assert isinstance(head, SourceStep)
+        assert isinstance(head.source, FrameSource)
+        self._source = head.source
+        self._plan = plan
+        self._services = services
+        self._streams = streams
+        self._marks: dict[tuple[int, int, int], int] = {}
+        self._now_ms: int | None = None
+
+    def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
+        """Yield the rows for later stages."""
+        partition = _partition()
+        for number, row in enumerate(self.elements(batches)):
+            yield row._replace(seq=seq_of(partition, number), payload=self._plan.pack(row.sender, row.payload))
+        if not self._streams or self._now_ms is None:
+            return
+        yield from calls(self._plan, self._now_ms)
+        for (stage, target, sender), mark in self._marks.items():
+            yield Row(stage, target, sender, LAST, self._plan.pack(sender, (Watermark(mark),)))
+
+    def elements(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
+        """Yield rows whose payload is a list of batches of records; what else comes is kept."""
+        if self._streams:
+            batches = self._with_time(batches)
+            first = next(iter(batches), None)
+            if first is None:
+                return
+            batches = _chained(first, batches)
+        reader = PartitionReader(batches, self._source.rows.batches, ends=not self._streams)
+        clock = self._clock()
+        chain = SteppedTask(
+            self._plan,
+            self._vertex,
+            0,
+            state_backend=self._services.state_backend("memory"),
+            clock=clock,
+            services=self._services,
+            reader=lambda context: reader,
+            calls_clock=SystemClock(),
+        )
+        try:
+            chain.open()
+            while not chain.read(_MANY, lambda: reader.over or chain.waiting >= _MANY) and not reader.over:
+                yield from self._taken(chain, _FULL)
+            if isinstance(clock, VirtualClock):  # watermarks that are made now and then are made now
+                clock.advance(self._plan.settings.auto_watermark_interval_ms)
+                answers = iter([False])
+                chain.read(1, lambda: next(answers, True))
+                chain.settle()
+            yield from self._taken(chain, 0)
+        finally:
+            chain.close()
+
+    def _clock(self) -> Clock:
+        return self._services.clock if self._now_ms is None else VirtualClock(self._now_ms)
+
+    def _with_time(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.num_rows:
+                place = batch.schema.get_field_index(NOW)
+                self._now_ms = batch.column(place)[0].as_py()
+                yield batch.remove_column(place)
+
+    def _taken(self, chain: SteppedTask, least: int) -> Iterator[Row]:
+        for stage, target, sender, _, elements in chain.take(least) or (chain.take() if least else ()):
+            batches = [element for element in elements if type(element) is Batch]
+            for element in elements:
+                if type(element) is Watermark and element.timestamp < MAX_WATERMARK:
+                    self._marks[stage, target, sender] = element.timestamp
+            if batches:
+                yield Row(stage, target, sender, 0, batches)
+
+
+def _chained(first: Any, others: Iterable[Any]) -> Iterator[Any]:
+    yield first
+    yield from others
+
+
+def _partition() -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return 0 if context is None else context.partitionId()

@@ -1,0 +1,212 @@
+"""``transform``: a pipeline between two DataFrames of the user's session."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+# A face of the plugin: the user's function gets a stream of the public API.
+from sluiceway import DataStream, DataStreamSink, Pipeline, WatermarkStrategy
+from sluiceway.config.settings import Settings
+from sluiceway.errors import ConfigurationError
+from sluiceway.runtime.messages.pickling import dump
+from sluiceway.runtime.stepped import SteppedPlan
+from sluiceway_spark.conversion.arrow_to_records import ARROW, record_type
+from sluiceway_spark.conversion.readable_types import check_readable
+from sluiceway_spark.datasource.rows_to_records import Rows
+from sluiceway_spark.frames.endpoints import FrameSink, FrameSource
+from sluiceway_spark.frames.plan import plan_of, shape_of
+from sluiceway_spark.frames.processor import FrameProcessor
+from sluiceway_spark.frames.result import result_of
+from sluiceway_spark.frames.tasks import (
+    NOW,
+    Shipped,
+    calling_task,
+    entry_task,
+    result_task,
+    stage_task,
+)
+from sluiceway_spark.session.configuration import need_spark
+from sluiceway_spark.session.pyspark_version import MICRO_BATCHES, too_old
+from sluiceway_spark.structured.row_format import SCHEMA, together
+from sluiceway_spark.structured.stages.batch_tasks import ship
+from sluiceway_spark.structured.stages.stage_grouping import Pass, passes_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["transform"]
+
+_STREAM_PARALLELISM: Final = 4
+"""Of steps without keys behind an exchange: state is kept for each subtask, so it must not depend on a machine."""
+
+_LEAST: Final = 2
+"""So that a step with one subtask stands apart from those that run in each partition."""
+
+_CONNECT_MOST: Final = 8
+_PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
+_ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+def transform(
+    frame: DataFrame,
+    build: Callable[[DataStream[Any]], DataStream[Any]],
+    schema: Any = None,
+    *,
+    records: Any = dict,
+    timestamp: str | None = None,
+    watermark_strategy: WatermarkStrategy[Any] | None = None,
+    result_timestamp: str | None = None,
+    name: str | None = None,
+    parallelism: int | None = None,
+    max_parallelism: int | None = None,
+) -> DataFrame:
+    """Return the DataFrame that a pipeline makes of another one, streaming or not, in the session of that.
+
+    Nothing runs before Spark asks for rows of the result. Steps before the first ``key_by`` run where the rows
+    are, in each partition; keyed steps behind a shuffle of Spark's. Over a streaming DataFrame, keyed state is
+    part of the query's checkpoint, and results are appended.
+
+    ``df.transform(transform, build, schema=...)`` is the same.
+
+    Args:
+        frame: rows that enter, each as a record.
+        build: called once, with the stream of these records; returns the stream of the results. It may use
+            whatever steps a pipeline may, but no sources and sinks of its own.
+        schema: of the result: a text such as ``"word string, count long"``, a StructType, a pyarrow.Schema, or a
+            dataclass, NamedTuple, TypedDict or msgspec.Struct; None: that of the type of the results.
+        records: type of the records that enter: ``dict``, ``tuple``, ``"value"`` (the only column), ``"arrow"``
+            (RecordBatches), or a dataclass, NamedTuple or msgspec.Struct with the columns' names.
+        timestamp: column with the event time: a timestamp, or ms since the epoch.
+        watermark_strategy: as for :meth:`sluiceway.Pipeline.source`.
+        result_timestamp: timestamp column of the result for the event times of the results.
+        name: of the pipeline, in messages; None: that of ``build``.
+        parallelism: subtasks of steps behind a shuffle; None: as many as Spark runs tasks at a time, and over a
+            streaming DataFrame 4, and one per key group of keyed steps.
+        max_parallelism: number of key groups; None: 32. It and ``parallelism`` cannot change over a checkpoint.
+
+    Raises:
+        ConfigurationError: an argument or a setting of the session cannot be used.
+        GraphError: the pipeline cannot run here, or cannot be sent to Spark's workers; names the steps.
+    """
+    need_spark()
+    if not callable(getattr(frame, "mapInArrow", None)):
+        raise ConfigurationError(f"transform() takes a DataFrame of Spark, not {frame!r:.100}")
+    if not callable(build):
+        raise ConfigurationError(f"transform() takes a function of a stream, not {build!r:.100}")
+    name = name or _name_of(build)
+    where = f"transform {name!r}"
+    check_readable(frame.schema, f"the DataFrame of {where}", as_arrow=records == ARROW)
+    rows = _rows(records, timestamp, frame.columns, where)
+    streams = bool(frame.isStreaming)
+    source = FrameSource(rows, streams)
+    session = frame.sparkSession
+    slots = parallelism or (_STREAM_PARALLELISM if streams else _slots(session))
+    flow = Pipeline(name, parallelism=max(_LEAST, slots), max_parallelism=max_parallelism)
+    result = build(flow.source(source, watermark_strategy=watermark_strategy))
+    if not isinstance(result, DataStream):
+        raise ConfigurationError(f"{where}: {_no_stream(result)}")
+    if result._pipeline is not flow:
+        raise ConfigurationError(
+            f"{where}: build returned a stream of another pipeline: begin with the stream that it is called with"
+        )
+    result.sink(FrameSink())
+    settings = Settings(engine="spark")
+    plan, services = plan_of(flow, settings, source, keyed_subtasks=None if streams else slots)
+    columns, given = result_of(plan, schema, result_timestamp, where)
+    shipped = Shipped(ship(plan, services), dump(given), tuple(sys.path), streams)
+    if streams:
+        return _streaming(frame, plan, shipped, columns, where)
+    return _batch(frame, plan, shipped, columns, slots)
+
+
+def _batch(frame: Any, plan: SteppedPlan, shipped: Shipped, columns: Any, slots: int) -> Any:
+    passes = [
+        Pass(tuple(stage for stage in each.stages if stage < plan.last_stage), each.parts)
+        for each in passes_of(plan, slots, by_id=hasattr(frame, "repartitionById"), readers_known=False)[1:]
+    ]
+    passes = [each for each in passes if each.stages]
+    if not passes:
+        return frame.mapInArrow(entry_task(shipped, last=True), columns)
+    calls = frame.sparkSession.range(0, 1, 1, 1).mapInArrow(calling_task(shipped), SCHEMA)
+    rows = frame.mapInArrow(entry_task(shipped, last=False), SCHEMA).union(calls)
+    *others, final = passes
+    for each in others:
+        rows = together(rows, each.parts, each.parts).mapInArrow(
+            stage_task(shipped, each.stages, last=False), SCHEMA
+        )
+    return together(rows, final.parts, final.parts).mapInArrow(
+        stage_task(shipped, final.stages, last=True), columns
+    )
+
+
+def _streaming(frame: Any, plan: SteppedPlan, shipped: Shipped, columns: Any, where: str) -> Any:
+    from pyspark.sql.functions import expr
+
+    timed = frame.withColumn(NOW, expr("unix_millis(current_timestamp())"))
+    if plan.last_stage == 1:
+        return timed.mapInArrow(entry_task(shipped, last=True), columns)
+    _need_state(frame.sparkSession, where)
+    rows = timed.mapInArrow(entry_task(shipped, last=False), SCHEMA)
+    shape = shape_of(plan)
+    for stage in range(1, plan.last_stage):
+        rows = rows.groupBy("target").transformWithState(
+            FrameProcessor(shipped.path, shipped.job, stage, shape), SCHEMA, outputMode="append", timeMode="None"
+        )
+    return rows.mapInArrow(result_task(shipped), columns)
+
+
+def _need_state(session: Any, where: str) -> None:
+    """Raise ConfigurationError where Spark cannot keep state for Python."""
+    if (older := too_old(MICRO_BATCHES)) is not None:
+        raise ConfigurationError(f"{where}: keyed steps over a streaming DataFrame: {older}")
+    provider = session.conf.get(_PROVIDER, "")
+    if provider != _ROCKSDB:
+        raise ConfigurationError(
+            f"{where}: Spark keeps state for Python in RocksDB alone, and this session has "
+            f"{provider.rpartition('.')[2] or 'another store'}. Before transform(), call "
+            f"spark.conf.set({_PROVIDER!r}, {_ROCKSDB!r})"
+        )
+
+
+def _slots(session: Any) -> int:
+    """Return how many tasks Spark runs at a time; over Connect, as many as it makes of a shuffle, up to 8."""
+    try:
+        return int(session.sparkContext.defaultParallelism)
+    except Exception:  # which class it is depends on how the session talks to Spark
+        return min(_CONNECT_MOST, int(session.conf.get("spark.sql.shuffle.partitions")))
+
+
+def _rows(records: Any, timestamp: str | None, columns: list[str], where: str) -> Rows:
+    if records == "value":
+        rest = [column for column in columns if column != timestamp]
+        if len(rest) != 1:
+            raise ConfigurationError(
+                f"{where}: records='value' takes one column, and the DataFrame has {', '.join(rest) or 'none'}"
+            )
+    else:
+        record_type(records)
+    if timestamp is not None and timestamp not in columns:
+        raise ConfigurationError(
+            f"{where}: timestamp={timestamp!r} is none of the columns of the DataFrame: {', '.join(columns)}"
+        )
+    return Rows(records, timestamp)
+
+
+def _no_stream(result: object) -> str:
+    if result is None:
+        return "build returned None: it has to return the stream of the results"
+    if isinstance(result, (dict, tuple, list)):
+        return (
+            f"build returned a {type(result).__name__}, and a transform has one result. Bring several streams "
+            "together with union(), with a field that names the output, and take them apart behind it by filter()"
+        )
+    if isinstance(result, DataStreamSink):
+        return "build returned a sink: it has to return the stream, of which Spark takes the records"
+    return f"build returned a {type(result).__name__}: it has to return the stream that a step returns"
+
+
+def _name_of(build: object) -> str:
+    name = getattr(build, "__name__", type(build).__name__)
+    return "transform" if name == "<lambda>" else str(name)

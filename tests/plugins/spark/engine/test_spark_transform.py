@@ -1,0 +1,336 @@
+"""Pipelines between two DataFrames of a session, batch and streaming."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sluiceway as sw
+from sluiceway.errors import ConfigurationError, GraphError
+from sluiceway.windows import TumblingEventTimeWindows
+
+pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+ROWS = [{"word": f"k{i % 3}", "at": i * 100, "n": i} for i in range(200)]
+DDL = "word string, at long, n long"
+STAMPED: Any = sw.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda row: row["at"])
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+ROOT = Path(__file__).parents[4]
+_ATTEMPTS = 10
+
+
+@dataclass(frozen=True)
+class Total:
+    """Sum of a key."""
+
+    word: str
+    n: int
+
+
+def added(a: Any, b: Any) -> Any:
+    return {"word": a["word"], "at": max(a["at"], b["at"]), "n": a["n"] + b["n"]}
+
+
+def sums(rows: Any) -> Any:
+    return rows.key_by(lambda row: row["word"]).window(TumblingEventTimeWindows.of(1000)).reduce(added)
+
+
+def totals(rows: Any) -> Any:
+    even = rows.filter(lambda row: row["n"] % 2 == 0).map(lambda row: Total(row["word"], row["n"]))
+    return even.key_by(lambda total: total.word).reduce(lambda a, b: Total(a.word, a.n + b.n))
+
+
+def local(build: Any, rows: list[Any] = ROWS) -> list[Any]:
+    """What the pipeline makes in one process."""
+    flow = sw.Pipeline("local")
+    found = build(flow.from_collection(rows, watermark_strategy=STAMPED)).collect()
+    flow.run()
+    return list(found)
+
+
+@pytest.fixture(scope="module")
+def session(spark: Any) -> Iterator[Any]:
+    settings = {PROVIDER: ROCKSDB, "spark.sql.shuffle.partitions": "2"}
+    before = {name: spark.conf.get(name) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    yield spark
+    for name, value in before.items():
+        spark.conf.set(name, value)
+
+
+@pytest.fixture(scope="module")
+def frame(session: Any) -> Any:
+    return session.createDataFrame([tuple(row.values()) for row in ROWS], DDL).repartition(3)
+
+
+def transform(*arguments: Any, **options: Any) -> Any:
+    from sluiceway_spark import transform
+
+    return transform(*arguments, **options)
+
+
+def test_rows_of_a_dataframe_become_rows_of_another(frame: Any) -> None:
+    from pyspark.sql.functions import max as highest
+
+    columns = ["word", "at", "n"]
+    expected = sorted((row["word"], row["at"], row["n"]) for row in local(sums))
+    found = transform(frame, sums, DDL, watermark_strategy=STAMPED)
+    assert found.columns == columns
+    assert sorted(map(tuple, found.collect())) == expected
+    # It is a DataFrame like any other.
+    assert found.groupBy("word").agg(highest("n")).count() == 3
+    chained = frame.transform(transform, totals, "word string, n long").groupBy("word").agg(highest("n"))
+    ends = {row["word"]: sum(r["n"] for r in ROWS if r["word"] == row["word"] and r["n"] % 2 == 0) for row in ROWS}
+    assert dict(map(tuple, chained.collect())) == ends
+
+
+def test_a_window_of_all_and_a_step_behind_it_see_every_partition(frame: Any) -> None:
+    def build(rows: Any) -> Any:
+        return rows.window_all(TumblingEventTimeWindows.of(5000)).reduce(added).map(lambda row: row["n"])
+
+    found = transform(frame, build, "n long", watermark_strategy=STAMPED)
+    assert sorted(row.n for row in found.collect()) == sorted(local(build))
+
+
+def test_an_empty_dataframe_gives_an_empty_one(session: Any) -> None:
+    nothing = session.createDataFrame([], DDL)
+    assert transform(nothing, sums, DDL, watermark_strategy=STAMPED).collect() == []
+    assert transform(nothing, lambda rows: rows.map(dict), DDL).collect() == []
+
+
+def test_event_times_come_from_a_column_and_go_into_one(session: Any) -> None:
+    from pyspark.sql.functions import timestamp_millis
+
+    frame = session.createDataFrame([tuple(row.values()) for row in ROWS], DDL)
+    frame = frame.withColumn("at", timestamp_millis("at"))
+    strategy = sw.WatermarkStrategy.for_monotonous_timestamps()
+
+    def build(rows: Any) -> Any:
+        return sums(rows).map(lambda row: {"word": row["word"], "n": row["n"]})
+
+    found = transform(
+        frame,
+        build,
+        "word string, n long, closed timestamp",
+        timestamp="at",
+        watermark_strategy=strategy,
+        result_timestamp="closed",
+    )
+    expected = sorted((row["word"], row["n"], row["at"] // 1000) for row in local(sums))
+    with_second = found.selectExpr("word", "n", "unix_millis(closed) div 1000")
+    assert sorted(map(tuple, with_second.collect())) == expected
+
+
+def test_records_have_the_type_that_is_asked_for(session: Any) -> None:
+    frame = session.createDataFrame([("a", 1), ("b", 2)], "word string, n long")
+    doubled = transform(frame, lambda rows: rows.map(double), records=Total)  # its hints say the columns
+    assert doubled.schema.simpleString() == "struct<word:string,n:bigint>"
+    assert sorted(map(tuple, doubled.collect())) == [("a", 2), ("b", 4)]
+    words = transform(frame.select("word"), lambda words: words.map(str.upper), "upper string", records="value")
+    assert sorted(row.upper for row in words.collect()) == ["A", "B"]
+
+
+def double(total: Total) -> Total:
+    return Total(total.word, 2 * total.n)
+
+
+def test_a_failing_function_and_a_record_that_does_not_fit_are_named(frame: Any) -> None:
+    from pyspark.errors import PythonException
+
+    with pytest.raises(PythonException) as failed:
+        transform(frame, lambda rows: rows.map(lambda row: 1 // (150 - row["n"])), "n long").collect()
+    assert "ZeroDivisionError" in str(failed.value)
+    assert "'n': 150" in str(failed.value)
+    with pytest.raises(PythonException) as misfit:
+        transform(frame, totals, "word long, n long", name="sums").collect()
+    assert "transform 'sums': column 'word' is int64, which 'k" in str(misfit.value)
+    with pytest.raises(PythonException) as missing:
+        transform(frame, lambda rows: rows.map(lambda row: {"n": None}), "n long not null").collect()
+    assert "column 'n' is NOT NULL, and has no value in {'n': None}" in str(missing.value)
+    assert "sluiceway-failed" not in str(failed.value) + str(misfit.value)
+
+
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [
+        (lambda rows: rows.print(), "build returned a sink"),
+        (lambda rows: [rows, rows], "a transform has one result"),
+        (lambda rows: (rows.collect(), rows)[1], "a transform has no sink of its own"),
+        (lambda rows: sw.Pipeline("other").from_collection([1]), "a stream of another pipeline"),
+        (lambda rows: rows.union(rows._pipeline.from_collection([1])), "no source of its own"),
+        (lambda rows: None, "build returned None"),
+        (
+            lambda rows: rows.key_by(lambda row: row["n"]).window(TumblingEventTimeWindows.of(1000)),
+            "WindowedStream",
+        ),
+        (lambda rows: rows, "the columns of the result cannot be told"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_spark_does_anything(frame: Any, build: Any, said: str) -> None:
+    with pytest.raises((ConfigurationError, GraphError), match=said):
+        transform(frame, build)
+
+
+def test_arguments_that_do_not_fit_the_dataframe_are_refused(frame: Any) -> None:
+    for options, said in (
+        ({"schema": "word strong"}, "strong"),
+        ({"schema": DDL, "timestamp": "when"}, "none of the columns of the DataFrame: word, at, n"),
+        ({"schema": DDL, "result_timestamp": "at"}, "no timestamp column of the result, which has word string"),
+        ({"schema": DDL, "records": "value"}, "takes one column"),
+    ):
+        with pytest.raises(ConfigurationError, match=said):
+            transform(frame, totals, **options)
+    with pytest.raises(ConfigurationError, match="two columns are called 'n'"):
+        transform(frame.select("n", "n"), totals, "n long")
+
+
+def test_the_page_says_what_works(session: Any, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "howto" / "spark.md").read_text()
+    section = page.partition("\n## Between two DataFrames\n")[2].partition("\n## ")[0]
+    blocks = re.findall(r"^```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 2
+    names: dict[str, Any] = {"spark": session, "__name__": "page"}
+    exec(blocks[0], names)
+    found = names["spent"].groupBy("customer").sum("price").collect()
+    assert sorted(map(tuple, found)) == [("ann", 42.0), ("bob", 5.0)]
+    names["orders"].coalesce(1).write.parquet(str(tmp_path / "orders"))
+    there = re.sub(r'"(orders|visits|visits-checkpoint)"', lambda name: repr(str(tmp_path / name[1])), blocks[1])
+    patiently(lambda: exec(there, names))
+    # Bob's order has moved the watermark behind Ann's visit; his own may go on.
+    written = session.read.parquet(str(tmp_path / "visits")).collect()
+    assert [(row.customer, row.price) for row in written] == [("ann", 42.0)]
+
+
+# ---- streaming -------------------------------------------------------------------------------------------------
+
+
+def patiently(run: Callable[[], object]) -> None:
+    """Spark gives the first Python process of a query 10 s to start, which a busy machine may not do."""
+    from pyspark.errors import StreamingQueryException
+
+    for attempt in range(_ATTEMPTS):
+        try:
+            run()
+            return
+        except StreamingQueryException as error:
+            if "failed to connect back" not in str(error) or attempt == _ATTEMPTS - 1:
+                raise
+
+
+class Days:
+    """Directory of files that a query reads one by one, and its checkpoint."""
+
+    def __init__(self, session: Any, place: Path) -> None:
+        self.session = session
+        self.place = place
+        (place / "in").mkdir()
+
+    def write(self, name: str, rows: list[Any]) -> None:
+        lines = "".join(f"{row['word']},{row['at']},{row['n']}\n" for row in rows)
+        (self.place / f"{name}.new").write_text(lines)
+        os.utime(self.place / f"{name}.new", (int(name), int(name)))  # by which Spark reads them in their order
+        (self.place / f"{name}.new").rename(self.place / "in" / f"{name}.csv")
+
+    def read(self) -> Any:
+        reader = self.session.readStream.schema(DDL).option("maxFilesPerTrigger", 1)
+        return reader.csv(str(self.place / "in"))
+
+    def run(self, result: Any) -> None:
+        writer = result.writeStream.format("parquet").option("checkpointLocation", str(self.place / "kept"))
+        writer = writer.trigger(availableNow=True)
+        patiently(lambda: writer.start(str(self.place / "out")).awaitTermination())
+
+    def found(self) -> list[Any]:
+        return sorted(map(tuple, self.session.read.parquet(str(self.place / "out")).collect()))
+
+
+@pytest.fixture
+def days(session: Any, tmp_path: Path) -> Days:
+    return Days(session, tmp_path)
+
+
+def test_a_stream_keeps_its_state_from_query_to_query(days: Days) -> None:
+    expected = sorted((row["word"], row["at"], row["n"]) for row in local(sums))
+    days.write("1", ROWS[:70])
+    days.write("2", ROWS[70:110])
+    days.run(transform(days.read(), sums, DDL, watermark_strategy=STAMPED))
+    begun = days.found()
+    assert begun
+    assert all(row in expected for row in begun)  # a window is written when it has closed, and not before
+    days.write("3", ROWS[110:])
+    # The second one is late, and ends all windows of the others.
+    days.write("4", [{"word": "k0", "at": 100, "n": 1}, {"word": "k0", "at": 100_000, "n": 0}])
+    days.run(transform(days.read(), sums, DDL, watermark_strategy=STAMPED))
+    assert days.found() == expected
+
+
+def test_a_checkpoint_belongs_to_the_steps_that_wrote_it(days: Days) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    days.write("1", ROWS[:70])
+    days.run(transform(days.read(), totals, "word string, n long", max_parallelism=4))
+    days.write("2", ROWS[70:])
+    with pytest.raises(StreamingQueryException, match="written by a pipeline with other steps"):
+        days.run(transform(days.read(), totals, "word string, n long", max_parallelism=8))
+    days.run(transform(days.read(), totals, "word string, n long", max_parallelism=4))
+    even = [row for row in ROWS if row["n"] % 2 == 0]
+    assert max(n for word, n in days.found() if word == "k0") == sum(r["n"] for r in even if r["word"] == "k0")
+
+
+def test_state_without_a_key_a_store_or_a_version_is_refused_for_streams(
+    days: Days, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sluiceway_spark.session import pyspark_version
+
+    stream = days.read()
+    with monkeypatch.context() as patch:
+        patch.setattr(pyspark_version, "installed", lambda: "4.1.2")
+        with pytest.raises(ConfigurationError, match=r"PySpark 4\.2 or later is needed, and 4\.1\.2 is installed"):
+            transform(stream, totals, "word string, n long")
+    with pytest.raises(GraphError, match=r"run anew in each partition of each micro-batch"):
+        transform(stream, lambda rows: rows.map(Counter()), "n long")
+    days.session.conf.set(PROVIDER, "org.example.Other")
+    try:
+        with pytest.raises(ConfigurationError, match=r"this session has Other.*call spark\.conf\.set\("):
+            transform(stream, totals, "word string, n long")
+        assert transform(stream, lambda rows: rows.map(dict), DDL).isStreaming  # has no state
+    finally:
+        days.session.conf.set(PROVIDER, ROCKSDB)
+
+
+class Counter(sw.MapFunction[Any, int], sw.CheckpointedFunction):
+    """Number of a record, in state without a key."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def initialize_state(self, context: Any) -> None:
+        pass
+
+    def snapshot_state(self, context: Any) -> None:
+        pass
+
+    def map(self, value: Any) -> int:
+        self.seen += 1
+        return self.seen
+
+
+def test_timestamps_are_utc(session: Any) -> None:
+    at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    frame = session.createDataFrame([(at,)], "at timestamp")
+    (row,) = (
+        transform(frame, lambda rows: rows.map(dict), "at timestamp").selectExpr("unix_seconds(at) s").collect()
+    )
+    assert row.s == at.timestamp()
