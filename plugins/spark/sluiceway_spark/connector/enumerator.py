@@ -20,7 +20,7 @@ from sluiceway_spark.connector.staging_files import parts_of, staged_partitions
 from sluiceway_spark.connector.staging_job import StagingJob
 from sluiceway_spark.conversion.readable_types import check_readable
 from sluiceway_spark.persisted import StagedFile, StagingProgress
-from sluiceway_spark.session.configuration import said
+from sluiceway_spark.session.configuration import full_text, other_python, said
 
 __all__ = ["StagingEnumerator"]
 
@@ -140,7 +140,7 @@ class StagingEnumerator(Enumerator):
         try:
             frame = self._frame.open()
             check_readable(frame.schema, self._frame.what, as_arrow=self._as_arrow)
-            job = StagingJob(frame)
+            job = StagingJob(frame, self._frame.what)
             self._cancel = job.cancel
             fingerprint = fingerprint_of(frame) if is_repeatable(frame) else ""
             if self._known and fingerprint != self._fingerprint:
@@ -155,6 +155,9 @@ class StagingEnumerator(Enumerator):
         except (ConnectorError, ConfigurationError) as error:
             self._failure = error
         except BaseException as error:
+            if (python := other_python(full_text(error))) is not None:
+                self._failure = ConfigurationError(f"Spark cannot compute {self._frame.what}: {python}")
+                return
             self._failure = ConnectorError(f"Spark cannot compute {self._frame.what}: {said(error)}")
             self._failure.__cause__ = error
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 from sluiceway.errors import ConfigurationError
@@ -24,10 +25,12 @@ class StagingJob:
 
     Args:
         frame: the DataFrame.
+        what: names it on Spark's pages.
     """
 
-    def __init__(self, frame: Any) -> None:
+    def __init__(self, frame: Any, what: str = "a DataFrame") -> None:
         self._frame = frame
+        self._what = what
         self._session = frame.sparkSession
         self._schema = _plain_schema(frame)
         self._tag = f"sluiceway-{uuid.uuid4().hex}"
@@ -35,6 +38,8 @@ class StagingJob:
     def run(self, directory: str) -> None:
         """Compute all, in the calling thread, which does nothing else with Spark."""
         self._session.addTag(self._tag)
+        with suppress(Exception):  # over Connect there is no context
+            self._session.sparkContext.setLocalProperty("spark.job.description", f"sluiceway: read {self._what}")
         messages = None if self._schema is None else self._messages()
         if messages is None:
             self._frame.mapInArrow(_told(stager(directory)), "partition int").collect()

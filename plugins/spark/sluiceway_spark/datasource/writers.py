@@ -179,7 +179,7 @@ class _StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         context: Any = TaskContext.get()
         told = self._told.get()
         _refuse_speculation(context, told.sink)
-        query, number = str(context.getLocalProperty(_QUERY)), int(context.getLocalProperty(_BATCH))
+        query, number = _property(context, _QUERY), int(_property(context, _BATCH))
         batches = told.rows.batches(iterator)
         written = self._stream(query).write(number, context.partitionId(), batches, newest=self._newest)
         return _Message(query, cloudpickle.dumps(written))
@@ -197,6 +197,16 @@ class _StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
     def _stream(self, query: str) -> StreamOfBatches:
         told = self._told.get()
         return StreamOfBatches(told.sink, query, told.log(), told.name)
+
+
+def _property(context: Any, name: str) -> str:
+    """Return a property of a task, whose name is private to Spark. Raises ConfigurationError if it is not set."""
+    told = context.getLocalProperty(name)
+    if not told:
+        raise ConfigurationError(
+            f"Spark does not tell its tasks {name!r}: streams cannot be written with this version of it"
+        )
+    return str(told)
 
 
 def _refuse_speculation(context: Any, sink: Sink[Any]) -> None:

@@ -51,7 +51,9 @@ class SparkEngine(Engine):
         check_checkpoints(job_graph, settings)
         places = SharedPlaces(settings.checkpoints, settings.from_checkpoint)
         spare = 1 if _has_spark_compute(graph) else 0
-        host = SparkHost(SessionConf(), workers, places, settings.heartbeat_timeout_ms / 1000, spare)
+        host = SparkHost(
+            SessionConf(), workers, places, settings.heartbeat_timeout_ms / 1000, spare, graph.job_name
+        )
         return ClusterJob(job_graph, settings, services, host)
 
     def _structured(self, graph: StreamGraph, settings: Settings, services: Services) -> Job:

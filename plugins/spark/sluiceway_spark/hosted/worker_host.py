@@ -16,7 +16,7 @@ from sluiceway_spark.hosted.shared_storage import SharedPlaces
 from sluiceway_spark.hosted.task_slots import check_session, wait_for_slots
 from sluiceway_spark.hosted.worker_end import ends_in
 from sluiceway_spark.hosted.worker_supervisor import Told, task_of
-from sluiceway_spark.session.configuration import SessionConf, full_text, said
+from sluiceway_spark.session.configuration import SessionConf, full_text, other_python, said
 
 __all__ = ["SparkHost"]
 
@@ -37,6 +37,7 @@ class SparkHost(WorkerHost):
         places: the directories that workers have to see.
         heartbeat_timeout_s: a worker that gives no sign of life for longer is killed.
         spare: how many task slots are to be left for what the job has Spark compute beside them.
+        name: of the pipeline.
     """
 
     transport = "zmq"
@@ -48,8 +49,10 @@ class SparkHost(WorkerHost):
         places: SharedPlaces,
         heartbeat_timeout_s: float,
         spare: int = 0,
+        name: str = "sluiceway",
     ) -> None:
         self._conf = session
+        self.name = name
         self._workers = workers
         self._places = places
         self._silent_s = heartbeat_timeout_s
@@ -67,7 +70,7 @@ class SparkHost(WorkerHost):
             ConfigurationError, NoResourceAvailableError: this session will never run that many workers.
         """
         self.doing = "starting Spark"
-        self._session = self._conf.session(least_cores=self._workers + self.spare)
+        self._session = self._conf.session(least_cores=self._workers + self.spare, name=self.name)
         check_session(self._session, self._workers, self.spare)
         self._places.mark()
         conf = self._session.sparkContext.getConf()
@@ -167,7 +170,7 @@ class _Stage(threading.Thread):
             self._host.doing = f"starting {count} workers"
             if not self._given_up.is_set():
                 self._session.addTag(self._tag)
-                context.setLocalProperty("spark.job.description", f"sluiceway: {count} workers")
+                context.setLocalProperty("spark.job.description", f"sluiceway: {self._host.name}: {count} workers")
                 tasks = context.parallelize(self._told, count).barrier()
                 tasks.mapPartitions(task_of(sys.path)).collect()
         except NoResourceAvailableError as error:
@@ -188,6 +191,10 @@ class _Stage(threading.Thread):
                     lost = first.how
                 worker.end(lost, "", killed=True, hopeless=first.hopeless)
             elif how:
+                python = other_python(how)
+                if python is not None:
+                    worker.end(f"cannot start: {python}", "", killed=False, hopeless=True)
+                    continue
                 by_us = "PythonException" in how  # and not by somebody who kills executors
                 worker.end("was lost by Spark", said(ConnectorError(how)), killed=not by_us)
             else:

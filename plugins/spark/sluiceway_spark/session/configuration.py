@@ -23,13 +23,15 @@ from sluiceway_spark.session.connect import need_connect
 from sluiceway_spark.session.java_home import find_java
 from sluiceway_spark.session.pyspark_version import LOWEST, too_old
 
-__all__ = ["SessionConf", "full_text", "need_spark", "said"]
+__all__ = ["SessionConf", "full_text", "need_spark", "other_python", "said"]
 
 _LOOPBACK: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
 }
+_MISMATCH: Final = re.compile(r"PYTHON_VERSION_MISMATCH\D*?different version[^\d]*(\d+(?:\.\d+)*)")
+_MISSING: Final = re.compile(r"No module named '?([\w.]+)'?")
 _ALWAYS: Final = {"spark.ui.showConsoleProgress": "false"}
 
 
@@ -72,13 +74,14 @@ class SessionConf:
         texts = {name: _text(value) for name, value in conf.items()}
         return cls(master, remote, texts)
 
-    def session(self, least_cores: int = 1) -> Any:
+    def session(self, least_cores: int = 1, name: str = "sluiceway") -> Any:
         """The session of this process: the active one, else one made from this, which lasts as long as that.
 
         Takes seconds. Any thread.
 
         Args:
             least_cores: how many tasks are to run at a time, where this machine is all there is.
+            name: of the application, where ``spark.app.name`` is not configured.
 
         Raises:
             MissingExtraError: PySpark or Java is missing.
@@ -93,7 +96,7 @@ class SessionConf:
             except Exception:  # which class it is depends on whether there is a JVM yet
                 pass
         try:
-            builder: Any = SparkSession.builder.appName("sluiceway")
+            builder: Any = SparkSession.builder.appName(configured("spark.app.name", "--name") or name)
             if self.remote is not None:
                 need_connect(self.remote)
                 is_local = self.remote.startswith("local")
@@ -104,7 +107,8 @@ class SessionConf:
                     return builder.remote(self.remote).getOrCreate()
             master = self.master or self.conf.get("spark.master") or configured_master()
             master = master or f"local[{max(least_cores, os.cpu_count() or 1)}]"
-            settings = {**_ALWAYS, **(_LOOPBACK if master.startswith("local") else {}), **self.conf}
+            usual = {**_ALWAYS, **(_LOOPBACK if master.startswith("local") else {})}
+            settings = {key: value for key, value in usual.items() if configured(key) is None} | dict(self.conf)
             for name, value in settings.items():
                 builder = builder.config(name, value)
             with _environment(is_local=master.startswith("local")), _own_interrupts():
@@ -119,19 +123,27 @@ class SessionConf:
 
 def configured_master() -> str | None:
     """Return the master that the environment or Spark's configuration names; None: neither does."""
-    if os.environ.get("MASTER"):
-        return os.environ["MASTER"]
+    return os.environ.get("MASTER") or configured("spark.master", "--master")
+
+
+def configured(name: str, flag: str = "") -> str | None:
+    """Return a setting from the arguments of Spark's launcher or ``spark-defaults.conf``; None: neither has it.
+
+    Args:
+        name: of the setting, ``spark.*``.
+        flag: of the launcher, which says the same.
+    """
     arguments = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
-    for flag, value in pairwise(arguments):
-        if flag == "--master":
+    for given, value in pairwise(arguments):
+        if flag and given == flag:
             return value
-        if flag in ("--conf", "-c") and value.startswith("spark.master="):
+        if given in ("--conf", "-c") and value.startswith(f"{name}="):
             return value.partition("=")[2]
     home = os.environ.get("SPARK_HOME") or Path(str(find_spec("pyspark").origin)).parent  # type: ignore[union-attr]
     defaults = Path(os.environ.get("SPARK_CONF_DIR") or Path(home, "conf"), "spark-defaults.conf")
     with suppress(OSError):
         for line in defaults.read_text().splitlines():
-            if named := re.match(r"\s*spark\.master[\s=:]+(\S+)", line):
+            if named := re.match(rf"\s*{re.escape(name)}[\s=:]+(.*\S)", line):
                 return named[1]
     return None
 
@@ -166,6 +178,28 @@ def _environment(*, is_local: bool) -> Iterator[None]:
     finally:
         for name in missing:
             os.environ.pop(name, None)
+
+
+def other_python(text: str) -> str | None:
+    """Return what to do if a text of Spark says that executors run another Python; None: it does not.
+
+    Args:
+        text: of an error, with its stack.
+    """
+    differs = _MISMATCH.search(text)
+    missing = _MISSING.search(text)
+    if differs is None and missing is None:
+        return None
+    from pyspark import SparkContext
+
+    context: Any = SparkContext._active_spark_context  # of a server of Spark Connect, which does not tell, none
+    runs = "" if context is None else f" {context.pythonExec!r},"
+    ours = ".".join(map(str, sys.version_info[:2]))
+    what = f"Python {differs[1]}" if differs is not None else f"a Python without module {missing and missing[1]}"
+    return (
+        f"Spark's executors run{runs} {what}, and this program runs {sys.executable}, Python {ours}: have "
+        f"PYSPARK_PYTHON, or spark.pyspark.python, name a Python {ours} with Sluiceway before the session is made"
+    )
 
 
 def full_text(error: BaseException) -> str:

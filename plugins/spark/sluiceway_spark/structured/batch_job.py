@@ -15,6 +15,7 @@ from sluiceway.steps import SourceStep
 from sluiceway.streamgraph import StreamGraph
 from sluiceway_spark.session.configuration import SessionConf
 from sluiceway_spark.structured.job_group import JobGroup
+from sluiceway_spark.structured.job_texts import job_text, steps_text
 from sluiceway_spark.structured.row_format import Row
 from sluiceway_spark.structured.spark_job import SparkJob, SparkRun
 from sluiceway_spark.structured.stages.batch_tasks import Outcome, ship
@@ -102,9 +103,10 @@ class BatchJob(SparkJob):
     def work(self, run: SparkRun) -> None:
         """Build the job, run it on Spark, and commit."""
         settings, services = self.settings, self.services
-        session = self.session.session(least_cores=settings.parallelism)
+        session = self.session.session(least_cores=settings.parallelism, name=self.name)
         self.note_pages(session)
-        run.group = self._group = group = JobGroup(session, f"sluiceway: {self.name}")
+        text = job_text(self.name, steps_text(self.plan))
+        run.group = self._group = group = JobGroup(session, text)
         from pyspark.sql import DataFrame
 
         self.check_cancelled()

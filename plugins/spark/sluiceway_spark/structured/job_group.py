@@ -8,9 +8,9 @@ import uuid
 from contextlib import suppress
 from typing import Any, Final
 
-from sluiceway.errors import ConnectorError
+from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway.runtime.messages.pickling import load_error
-from sluiceway_spark.session.configuration import full_text, said
+from sluiceway_spark.session.configuration import full_text, other_python, said
 from sluiceway_spark.structured.stages.batch_tasks import FAILED
 
 __all__ = ["JobGroup", "users_error"]
@@ -92,6 +92,10 @@ def users_error(error: BaseException) -> BaseException:
     if found is not None:
         with suppress(Exception):  # cut off on its way: what Spark says is all there is
             return load_error(base64.b64decode(found[1], validate=True))
+    if (python := other_python(text)) is not None:
+        problem: Exception = ConfigurationError(python)
+        problem.__cause__ = error
+        return problem
     told = said(error)
     if _ONLY_WAITED in told:
         causes = re.findall(r"^Caused by: [\w.]+: (.+)$", text, re.MULTILINE)

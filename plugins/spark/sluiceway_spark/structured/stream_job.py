@@ -178,7 +178,7 @@ class StreamJob(SparkJob):
 
     def work(self, run: SparkRun) -> None:
         """Run queries until one completes or the restart strategy gives up."""
-        session = self.session.session(least_cores=self.settings.parallelism)
+        session = self.session.session(least_cores=self.settings.parallelism, name=self.name)
         try:
             context = session.sparkContext
         except Exception as error:  # which class it is depends on how the session talks to Spark

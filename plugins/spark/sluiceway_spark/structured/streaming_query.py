@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from sluiceway.errors import ConnectorError, JobCancelledError
 from sluiceway.runtime.microbatch.batch_limits import BatchLimits
 from sluiceway.runtime.microbatch.run_directory import Run
 from sluiceway.runtime.stepped import SteppedPlan
+from sluiceway_spark.structured.job_texts import job_text, steps_text
 from sluiceway_spark.structured.microbatch.control_files import write_due
 from sluiceway_spark.structured.microbatch.metrics import StreamFigures
 from sluiceway_spark.structured.microbatch.progress import QueryProgress
@@ -100,7 +101,7 @@ class StreamQuery:
             BaseException: what a function, a source or a sink has raised, with notes; Spark's own troubles.
         """
         self._problem = None
-        with _quiet():
+        with _told_once(lambda: self._problem):
             return self._run()
 
     def _run(self) -> bool:
@@ -141,7 +142,10 @@ class StreamQuery:
         began = clock.monotonic()
         try:
             # This thread and that of the query in the JVM are one to Spark, so that its tasks know.
-            self._session.sparkContext.setLocalProperty(NOW_MS, str(sinks.time_of(batch)))
+            context = self._session.sparkContext
+            context.setLocalProperty(NOW_MS, str(sinks.time_of(batch)))
+            steps = f"{steps_text(self._plan)}, micro-batch {batch}"
+            context.setLocalProperty("spark.job.description", job_text(self._described.job, steps))
             report = sinks.write(frame, batch)
             before = self._figures.records_in
             self._figures.take(report, clock.monotonic() - began)
@@ -199,15 +203,18 @@ class StreamQuery:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Mute py4j, which logs exceptions that reach this program anyway."""
+def _told_once(problem: Callable[[], BaseException | None]) -> Iterator[None]:
+    """Keep py4j from logging the exception that reaches this program anyway, and nothing else."""
     logger = logging.getLogger("py4j.clientserver")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
+
+    def is_other(record: logging.LogRecord) -> bool:
+        return not (record.exc_info and record.exc_info[1] is not None and record.exc_info[1] is problem())
+
+    logger.addFilter(is_other)
     try:
         yield
     finally:
-        logger.setLevel(before)
+        logger.removeFilter(is_other)
 
 
 def for_spark(location: str) -> str:

@@ -23,7 +23,7 @@ from sluiceway_spark.hosted.worker_end import WorkerEnd, ends_in
 from sluiceway_spark.hosted.worker_host import SparkHost
 from sluiceway_spark.hosted.worker_supervisor import WorkerEndedError, supervise, task_of
 from sluiceway_spark.session import configuration
-from sluiceway_spark.session.configuration import SessionConf, configured_master
+from sluiceway_spark.session.configuration import SessionConf, configured, configured_master
 
 # ---- shared directories ------------------------------------------------------------------------------------
 
@@ -269,6 +269,17 @@ def test_arguments_go_before_the_file(plain: Path, monkeypatch: pytest.MonkeyPat
     assert configured_master() == "yarn"
     monkeypatch.setenv("MASTER", "spark://there:7077")
     assert configured_master() == "spark://there:7077"
+
+
+@pytest.mark.parametrize("said", ["--name mine pyspark-shell", "--conf spark.app.name=mine pyspark-shell"])
+def test_the_name_of_the_application_is_configured(
+    plain: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    assert configured("spark.app.name", "--name") is None
+    (plain / "spark-defaults.conf").write_text("spark.app.names no\nspark.app.name my own name \n")
+    assert configured("spark.app.name", "--name") == "my own name"
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", said)
+    assert configured("spark.app.name", "--name") == "mine"
 
 
 def test_spark_does_not_take_ctrl_c() -> None:

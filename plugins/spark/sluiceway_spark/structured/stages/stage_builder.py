@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from sluiceway.runtime.microbatch.batch_limits import BatchLimits
 from sluiceway.runtime.stepped import SteppedPlan
+from sluiceway_spark.structured.job_texts import steps_text
 from sluiceway_spark.structured.row_format import SCHEMA, together
 from sluiceway_spark.structured.stages.batch_tasks import level_task, source_task
 from sluiceway_spark.structured.stages.source_stage import source_rows
@@ -38,15 +39,22 @@ def batch_rows(
     given = frozenset(t for t in plan.targets_of(plan.last_stage) if plan.who(t)[0] in local)
     first, *others = passes
     readers = session.range(0, first.parts, 1, first.parts)
-    rows = readers.mapInArrow(source_task(path, shipped, dealt, first.stages, given), SCHEMA)
+    task = _named(source_task(path, shipped, dealt, first.stages, given), plan, first)
+    rows = readers.mapInArrow(task, SCHEMA)
     for each in others:
         targets = {t for stage in each.stages for t in plan.targets_of(stage)}
         if targets <= given and _parts_before(passes, each) <= _AT_ONCE:
             break  # nothing is left to do out there, and the driver takes them as they come
         rows = together(rows, each.parts, each.parts)
         if not targets <= given:
-            rows = rows.mapInArrow(level_task(path, shipped, each.stages, given), SCHEMA)
+            rows = rows.mapInArrow(_named(level_task(path, shipped, each.stages, given), plan, each), SCHEMA)
     return rows
+
+
+def _named(task: Any, plan: SteppedPlan, each: Pass) -> Any:
+    """Give a task the name of its steps, which Spark's pages show in the plan of the query."""
+    task.__name__ = steps_text(plan, each.stages)
+    return task
 
 
 def _parts_before(passes: list[Pass], each: Pass) -> int:

@@ -16,6 +16,9 @@ except ImportError:  # the engine says what is missing before anything comes her
 
 __all__ = ["NOW_MS", "LevelProcessor"]
 
+_BATCH: Final = "streaming.sql.batchId"
+"""The local property of Spark's, private to it, that says which micro-batch a task is of."""
+
 NOW_MS: Final = "sluiceway.now-ms"
 """The local property of Spark's that says what time it is in a micro-batch."""
 
@@ -39,7 +42,7 @@ class LevelProcessor(StatefulProcessor):  # type: ignore[misc]
     def init(self, handle: Any) -> None:
         """Open the state variables."""
         self._kept = _InSpark(handle)
-        self._batch = _property("streaming.sql.batchId") or 0
+        self._batch = _batch_number()
         self._now_ms = _property(NOW_MS)
 
     # Spark calls these by name of parameter.
@@ -98,6 +101,26 @@ class _InSpark:
 
     def replace(self, record: bytes) -> None:
         self._log.put([(record,)])
+
+
+def _batch_number() -> int:
+    """Return the number of the micro-batch.
+
+    Raises:
+        RuntimeError: this version of Spark does not tell it as others do. Any other number would be of state that
+            is not this one's.
+    """
+    from pyspark import TaskContext
+
+    if TaskContext.get() is None:  # the process that only asks what state there is
+        return 0
+    number = _property(_BATCH)
+    if number is None:
+        raise RuntimeError(
+            f"Spark does not tell its tasks the number of the micro-batch, as property {_BATCH!r}: micro-batches "
+            "do not work with this version of it"
+        )
+    return number
 
 
 def _property(name: str) -> int | None:
