@@ -199,6 +199,11 @@ class SlotSharing:
             self._holders.setdefault(share, set()).add(vertex_id)
         return {who: self._slots[share] for who, share in shared.items()}
 
+    def missing(self, subtasks: Iterable[tuple[int, int]]) -> int:
+        """Return how many more slots :meth:`allocate` would take for these subtasks."""
+        shares = {(self._job_graph.vertex(vertex_id).slot_sharing_group, i) for vertex_id, i in subtasks}
+        return len(shares - self._slots.keys())
+
     def release(self, vertex_id: int, subtask: int) -> None:
         """Release the slot of a subtask that has ended; the last one in it frees the slot. Harmless twice."""
         share = (self._job_graph.vertex(vertex_id).slot_sharing_group, subtask)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -311,8 +311,9 @@ class JobManager(Handlers):
         running = [run for run in self.jobs.values() if run.waits_for_slots]
         for run in running:
             run.slots_came()
-        if any(run.waits_for_slots for run in running):
-            self._start_workers(1)
+        if waiting := [run for run in running if run.waits_for_slots]:
+            lacking = sum(run.slots_wanted for run in waiting) - self.resources.slots.available
+            self._start_workers(max(1, -(-lacking // self._slots_per_worker)))
             return
         while self._waiting:
             run = self._waiting[0]
@@ -415,7 +416,7 @@ class JobManager(Handlers):
         except OSError as error:  # lack of descriptors, memory or processes may pass
             why = WorkerLostError(f"worker {name!r} cannot be started: {error}", started=False, killed=True)
             log(WARNING, "workers", f"{why}; another one is tried in {_START_AGAIN_S:g} s")
-            self.loop.at(self._clock.monotonic() + _START_AGAIN_S, lambda: self._lost(name, why))
+            self.loop.at(self._clock.monotonic() + _START_AGAIN_S, lambda: self._lost([name], why))
         else:
             self.resources.expect(config.name, process)
 
@@ -423,14 +424,19 @@ class JobManager(Handlers):
         self._failed_starts = 0
         self._start_what_can()
 
-    def _lost(self, worker: str, why: WorkerLostError) -> None:
+    def _lost(self, workers: Sequence[str], why: WorkerLostError) -> None:
         if self._fence is not None:
-            self._fence.file(worker).unlink(missing_ok=True)
+            for worker in workers:
+                self._fence.file(worker).unlink(missing_ok=True)
         if self._stopping:
             return
-        self.processes.lost(worker)
+        if why.started and why.hopeless:
+            for run in list(self.jobs.values()):
+                run.give_up(why)
+        for worker in workers:
+            self.processes.lost(worker)
         for run in list(self.jobs.values()):
-            run.worker_lost(worker, why)
+            run.workers_lost(workers, why)
         if not why.started:
             # Starts that keep failing must end; those that were killed from outside get more attempts.
             self._failed_starts += 1 if why.killed else _AS_MANY_KILLS

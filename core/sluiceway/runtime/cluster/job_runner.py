@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import SystemRandom
 
 from sluiceway.checkpoint_storage import CheckpointStorage
@@ -139,6 +139,7 @@ class JobRun(Handlers):
             kill=resources.kill,
             on_slots_wanted=on_slots_wanted,
             make_room=lambda lacking: make_room(self, lacking),
+            awaits_reason=lambda: resources.awaits_reason,
         )
         self._readers = StateReads(job, epoch, graph, self.master, loop)
         if recovered is not None:
@@ -208,17 +209,23 @@ class JobRun(Handlers):
         for worker in sorted(self.workers):
             self.resources.send(worker, JobEnded(self.job, self.epoch))
 
-    def worker_lost(self, worker: str, why: WorkerLostError) -> None:
-        """Handle the loss of a worker."""
-        self.workers.discard(worker)
-        self._stacks.lost(worker)
-        self._keys.lost(worker)
-        self.master.worker_lost(worker, why)
+    def workers_lost(self, workers: Sequence[str], why: WorkerLostError) -> None:
+        """Fail what ran on workers that were lost together."""
+        for worker in workers:
+            self.workers.discard(worker)
+            self._stacks.lost(worker)
+            self._keys.lost(worker)
+        self.master.workers_lost(workers, why)
 
     @property
     def waits_for_slots(self) -> bool:
         """True if a restart lacks slots."""
         return not self.status.ended and self.master.waits_for_slots
+
+    @property
+    def slots_wanted(self) -> int:
+        """Number of slots that what is to begin anew lacks."""
+        return self.master.slots_wanted
 
     def slots_came(self) -> None:
         """Retry restarts that lacked slots."""

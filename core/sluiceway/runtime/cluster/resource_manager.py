@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from sluiceway.clock import Clock
@@ -20,6 +20,7 @@ __all__ = ["ResourceManager", "WorkerLostError"]
 
 _CHECK_S: Final = 1.0
 _CHECK_STARTING_S: Final = 0.1
+_CHECK_REASON_S: Final = 0.05
 _EXIT_S: Final = 1.0
 _START_S: Final = 60.0
 
@@ -56,6 +57,7 @@ class _Known:
         self.spoke = started
         self.idle_since: float | None = None
         self.released = False
+        self.left = False
 
 
 class ResourceManager:
@@ -65,7 +67,7 @@ class ResourceManager:
         loop: the job manager's.
         clock: for heartbeats.
         on_registered: told when a worker has come up.
-        on_lost: told of each worker that is lost, with why; not of those that were stopped.
+        on_lost: told of the workers that are lost together, with why; not of those that were stopped.
         on_released: told when an idle worker has been ended.
         heartbeat_timeout_s: a worker whose process gives no sign of life for longer, as one that was stopped, is
             killed and counts as lost. A function that takes its time is no reason: the signs come from a thread.
@@ -79,7 +81,7 @@ class ResourceManager:
         clock: Clock,
         *,
         on_registered: Callable[[str], None],
-        on_lost: Callable[[str, WorkerLostError], None],
+        on_lost: Callable[[Sequence[str], WorkerLostError], None],
         on_released: Callable[[], None],
         heartbeat_timeout_s: float,
         idle_s: float | None = None,
@@ -110,7 +112,12 @@ class ResourceManager:
     @property
     def starting(self) -> list[str]:
         """Workers that were started and have not registered yet."""
-        return [w.name for w in self._workers.values() if w.connection is None]
+        return [w.name for w in self._workers.values() if w.connection is None and not w.left]
+
+    @property
+    def awaits_reason(self) -> bool:
+        """Whether a worker has left, and how it ended is not known yet."""
+        return any(worker.left for worker in self._workers.values())
 
     def expect(self, name: str, process: WorkerHandle) -> None:
         """A worker was started and will register."""
@@ -123,7 +130,7 @@ class ResourceManager:
     def register(self, connection: Connection, message: Register) -> None:
         """A worker has come."""
         known = self._workers.get(message.worker)
-        if known is None or known.connection is not None:
+        if known is None or known.connection is not None or known.left:
             connection.close()  # Nobody has started it, or there is one of that name already.
             return
         known.connection = connection
@@ -172,11 +179,12 @@ class ResourceManager:
             del self._workers[known.name]
             self._on_released()
         elif not self._stopping:
+            known.left = True
+            for fellow in self._lost_with(known):
+                self.slots.withdraw(fellow.name)  # nothing may be deployed there while the reason is awaited
             # A process that dies closes its connection a moment before it can be waited for.
-            ended = known.process.ended(known.process.tells_within_s)
-            how = known.process.how_it_ended() if ended else "has left without ending and was killed"
-            known.process.kill()
-            self._lose(known, f"{how} ({why})")
+            known.process.ended(known.process.tells_within_s)
+            self._await_reason(known, why, self._clock.monotonic() + known.process.reason_within_s)
 
     def send(self, worker: str, message: Message) -> None:
         """Send a message to a worker; lost where the worker is."""
@@ -250,6 +258,19 @@ class ResourceManager:
             self._cut_off(known)
             self._lose(known, f"{why} and was killed")
 
+    def _await_reason(self, known: _Known, why: ConnectionLostError | None, until: float) -> None:
+        """Lose a worker that has closed its connection, once it is known how it ended."""
+        if self._stopping or known.name not in self._workers:
+            return
+        now = self._clock.monotonic()
+        ended = known.process.ended()
+        if not ended and now < until:
+            self._loop.at(now + _CHECK_REASON_S, lambda: self._await_reason(known, why, until))
+            return
+        how = known.process.how_it_ended() if ended else "has left without ending and was killed"
+        known.process.kill()
+        self._lose(known, f"{how} ({why})")
+
     def _check(self) -> None:
         if self._stopping:
             return
@@ -275,7 +296,9 @@ class ResourceManager:
         """A worker that cannot start ends, and cannot tell in another way."""
         now = self._clock.monotonic()
         for known in list(self._workers.values()):
-            if known.connection is None and not self._stopping:
+            if known.name not in self._workers:
+                continue  # lost with one before it
+            if known.connection is None and not known.left and not self._stopping:
                 if known.process.ended():
                     how = known.process.how_it_ended()
                     if not known.process.is_hopeless():  # which says all there is to say
@@ -308,9 +331,18 @@ class ResourceManager:
             known.connection = None
         known.process.kill()
 
+    def _lost_with(self, known: _Known) -> list[_Known]:
+        """Return the workers that end when one does, that one first."""
+        others = (w for w in self._workers.values() if w is not known and w.process.ends_with(known.process))
+        return [known, *others]
+
     def _lose(self, known: _Known, why: str, killed: bool = False) -> None:
-        del self._workers[known.name]
-        self.slots.withdraw(known.name)
+        lost = self._lost_with(known)
+        for each in lost:
+            if each is not known:
+                self._cut_off(each)
+            del self._workers[each.name]
+            self.slots.withdraw(each.name)
         started = bool(known.address)
         said = known.process.what_it_said()
         if said and not started:
@@ -318,4 +350,4 @@ class ResourceManager:
         process = f"(process {known.pid}) " if known.pid else ""
         message = f"worker {known.name!r} {process}{why}"
         hopeless = known.process.is_hopeless()
-        self._on_lost(known.name, WorkerLostError(message, started, killed, hopeless))
+        self._on_lost([each.name for each in lost], WorkerLostError(message, started, killed, hopeless))

@@ -87,10 +87,12 @@ class WorkerHandle(ABC):
     """A worker process, from the side of whoever started it.
 
     Attributes:
-        tells_within_s: how long it may take until it is known here how it has ended.
+        tells_within_s: how long to block until it is known here how it has ended.
+        reason_within_s: how long to wait for that afterwards, without blocking, where something else reports it.
     """
 
     tells_within_s: float = 1.0
+    reason_within_s: float = 0.0
 
     @property
     @abstractmethod
@@ -124,6 +126,10 @@ class WorkerHandle(ABC):
     def is_hopeless(self) -> bool:
         """Whether it is known that another one would end in the same way."""
         return False
+
+    def ends_with(self, other: WorkerHandle) -> bool:
+        """Return whether this process ends when another one does, as tasks of one barrier stage do."""
+        return self is other
 
     @abstractmethod
     def how_it_ended(self) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from sluiceway.clock import Clock
@@ -73,6 +74,8 @@ class Failover:
         self.history: deque[JobFailure] = deque(maxlen=KEPT)
         self.restarts = 0
         self.given_up = ""
+        self._counts_once = False
+        self._decided: tuple[BaseException, int | None] | None = None
         self._worker_of = worker_of
         self._completed = completed
         self._on_failure = on_failure
@@ -130,6 +133,15 @@ class Failover:
         self.ended(vertex)
         return True
 
+    @contextmanager
+    def as_one_failure(self) -> Iterator[None]:
+        """Ask the strategy once for all regions that fail within this with the same cause, as a lost worker's."""
+        self._counts_once, self._decided = True, None
+        try:
+            yield
+        finally:
+            self._counts_once, self._decided = False, None
+
     def failed_everywhere(self, cause: BaseException) -> bool:
         """Handle a failure of the whole job; return whether all unfinished subtasks will be restarted."""
         return self._again(
@@ -161,6 +173,14 @@ class Failover:
 
     def _delay_ms(self, now_ms: int, cause: BaseException) -> int | None:
         """Return the delay of the restart; None: no restart, and the cause has a note with the reason."""
+        if self._counts_once and self._decided is not None and self._decided[0] is cause:
+            return self._decided[1]
+        delay_ms = self._decide(now_ms, cause)
+        if self._counts_once:
+            self._decided = cause, delay_ms
+        return delay_ms
+
+    def _decide(self, now_ms: int, cause: BaseException) -> int | None:
         if isinstance(cause, _HOPELESS):
             return None  # the error tells the user what to change
         limit = self._strategy.same_record_limit

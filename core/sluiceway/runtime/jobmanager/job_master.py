@@ -91,6 +91,7 @@ class JobMaster(Handlers):
         on_ended: called when the job has ended.
         make_room: provides a number of further slots, now or soon, or raises NoResourceAvailableError.
         on_resized: called with the graph at another parallelism, once the job uses it.
+        awaits_reason: whether the reason for the loss of a worker is still to come.
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class JobMaster(Handlers):
         on_ended: Callable[[], None] = lambda: None,
         make_room: Callable[[int], None] = lambda slots: None,
         on_resized: Callable[[JobGraph], None] = lambda graph: None,
+        awaits_reason: Callable[[], bool] = lambda: False,
     ) -> None:
         self.graph = graph
         self._job = job
@@ -136,6 +138,7 @@ class JobMaster(Handlers):
         self._on_ended = on_ended
         self.make_room = make_room
         self._on_resized = on_resized
+        self._awaits_reason = awaits_reason
         self._seed = seed
         self._restored = restored
         self.events = JobEvents(graph, clock)
@@ -326,7 +329,9 @@ class JobMaster(Handlers):
         self._forget_broken()
 
     def _told_of_link(self, attempt_id: str) -> None:
-        if attempt_id in self._broken:
+        if attempt_id in self._broken and self._awaits_reason():
+            self._post(lambda: self._told_of_link(attempt_id), _REASON_S)
+        elif attempt_id in self._broken:
             vertex, cause = self._broken.pop(attempt_id)
             if self.status is JobStatus.CANCELLING:
                 self._check_end()
@@ -373,17 +378,19 @@ class JobMaster(Handlers):
         execution = self.executions.execution(attempt_id)
         return None if execution is None else self._places.get((execution.vertex_id, execution.subtask))
 
-    def worker_lost(self, worker: str, cause: BaseException) -> None:
-        """Handle the loss of a worker and of all subtasks on it."""
+    def workers_lost(self, workers: Sequence[str], cause: BaseException) -> None:
+        """Fail all that ran on workers that were lost together; one failure for the restart strategy."""
         if isinstance(self.failure, LinkLostError) and not self.status.ended:
             # A neighbour has reported the broken link before the loss was known.
             self.failure = cause
             if self._failover.given_up:
                 add_note(cause, self._failover.given_up)
-        for vertex in self.executions.subtasks():
-            place = self._places.get((vertex.job_vertex.id, vertex.subtask))
-            if place == worker and not vertex.state.ended:
-                self._update(vertex.current.attempt_id, ExecutionState.FAILED, cause, lost=True)
+        with self._failover.as_one_failure():
+            for worker in workers:  # in this order: the first failure is the one in the history
+                for vertex in self.executions.subtasks():
+                    place = self._places.get((vertex.job_vertex.id, vertex.subtask))
+                    if place == worker and not vertex.state.ended:
+                        self._update(vertex.current.attempt_id, ExecutionState.FAILED, cause, lost=True)
         for attempt_id in list(self._broken):
             self._told_of_link(attempt_id)
 
@@ -420,6 +427,12 @@ class JobMaster(Handlers):
     def waits_for_slots(self) -> bool:
         """Return whether a restart or a rescale is waiting for slots."""
         return bool(self._waiting_for_slots) or self._rescaler.waits_for_slots
+
+    @property
+    def slots_wanted(self) -> int:
+        """Return the number of slots that regions wait for."""
+        waiting = [vertex for region in self._waiting_for_slots for vertex in region]
+        return self.slots.missing((v.job_vertex.id, v.subtask) for v in waiting)
 
     def slots_came(self) -> None:
         """Retry restarts and rescales that lack slots."""

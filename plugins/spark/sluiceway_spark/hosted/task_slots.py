@@ -9,7 +9,7 @@ from typing import Any, Final
 from sluiceway.errors import ConfigurationError, NoResourceAvailableError
 from sluiceway.runtime.logging.engine_log import WARNING, log
 
-__all__ = ["check_session", "wait_for_slots"]
+__all__ = ["check_session", "slots_of", "wait_for_slots"]
 
 _WAITING: Final = "spark.scheduler.maxRegisteredResourcesWaitingTime"
 _LOOK_S: Final = 0.25
@@ -41,7 +41,7 @@ def check_session(session: Any, workers: int, spare: int = 0) -> None:
             "spark.dynamicAllocation.enabled=true: set it to false, and spark.executor.instances to what is needed"
         )
     if context.master.startswith("local") and not context.master.startswith("local-cluster"):
-        slots = _slots(context)
+        slots = slots_of(context)
         if slots < workers + spare:
             raise NoResourceAvailableError(_too_few(workers, spare, slots, context.master))
 
@@ -63,7 +63,7 @@ def wait_for_slots(context: Any, workers: int, given_up: Callable[[], bool], spa
     within_s = context._jsc.sc().conf().getTimeAsMs(_WAITING, "30s") / 1000
     begun = time.monotonic()
     told = False
-    while (slots := _slots(context)) < workers + spare and not given_up():
+    while (slots := slots_of(context)) < workers + spare and not given_up():
         waited = time.monotonic() - begun
         if waited > within_s:
             raise NoResourceAvailableError(_too_few(workers, spare, slots, context.master, waited))
@@ -77,7 +77,7 @@ def wait_for_slots(context: Any, workers: int, given_up: Callable[[], bool], spa
         time.sleep(_LOOK_S)
 
 
-def _slots(context: Any) -> int:
+def slots_of(context: Any) -> int:
     """Return how many tasks the present executors can run at a time, the slots of other jobs included."""
     scala = context._jsc.sc()
     return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))

@@ -9,9 +9,10 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Final
 
-from sluiceway.errors import ConnectorError, NoResourceAvailableError
+from sluiceway.errors import NoResourceAvailableError
 from sluiceway.runtime.cluster.worker_host import WorkerHost
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, WorkerHandle
+from sluiceway_spark.hosted.application import Application, loss_reason
 from sluiceway_spark.hosted.shared_storage import SharedPlaces
 from sluiceway_spark.hosted.task_slots import check_session, wait_for_slots
 from sluiceway_spark.hosted.worker_end import ends_in
@@ -28,8 +29,8 @@ class SparkHost(WorkerHost):
     """Host that starts workers on the executors of one session.
 
     Those that are asked for within a moment become one barrier stage, so that all of them start or none does. If
-    one is lost, Spark ends the others of its stage; the job manager begins anew from the last checkpoint and asks
-    for others.
+    one is lost, Spark ends the others of its stage, and they count as lost together; the job manager restarts from
+    the last checkpoint and asks for others. When the application ends, the job fails with the reason.
 
     Args:
         session: what to make a session of where none is active.
@@ -137,6 +138,7 @@ class _Stage(threading.Thread):
         super().__init__(name="sluiceway-spark-stage", daemon=True)
         self._host = host
         self._session = session
+        self._application = Application(session)
         self._members = workers
         self._told = told
         self._first = first
@@ -157,7 +159,7 @@ class _Stage(threading.Thread):
             # Whatever happened above, nobody may wait for a worker that nobody watches any more.
             for worker in self._members:
                 if not worker.ended():
-                    worker.end("was lost by Spark", problem, killed=False)
+                    worker.end(f"was lost by Spark: {problem}", "", killed=False)
             self.over = True
 
     def _run(self) -> None:
@@ -166,9 +168,9 @@ class _Stage(threading.Thread):
         try:
             context = self._session.sparkContext
             self._host.doing = f"waiting for room for {count} workers"
-            wait_for_slots(context, count, self._given_up.is_set, self._host.spare)
+            wait_for_slots(context, count, self._is_pointless, self._host.spare)
             self._host.doing = f"starting {count} workers"
-            if not self._given_up.is_set():
+            if not self._is_pointless():
                 self._session.addTag(self._tag)
                 context.setLocalProperty("spark.job.description", f"sluiceway: {self._host.name}: {count} workers")
                 tasks = context.parallelize(self._told, count).barrier()
@@ -179,7 +181,12 @@ class _Stage(threading.Thread):
             return
         except Exception as error:
             how = full_text(error)
+        if not how and self._application.ended:
+            how = "Spark's context was stopped"
         told = ends_in(how)
+        over = ""
+        if how and not told and self._application.ends_after(how, self._given_up.is_set):
+            over = self._application.why_ended(how)
         for worker in self._members:
             mine = told.get(worker.config.name)
             if mine is not None:
@@ -190,15 +197,20 @@ class _Stage(threading.Thread):
                 if first.hopeless:
                     lost = first.how
                 worker.end(lost, "", killed=True, hopeless=first.hopeless)
+            elif over:
+                worker.end(over, "", killed=True, hopeless=True)
             elif how:
                 python = other_python(how)
                 if python is not None:
                     worker.end(f"cannot start: {python}", "", killed=False, hopeless=True)
                     continue
                 by_us = "PythonException" in how  # and not by somebody who kills executors
-                worker.end("was lost by Spark", said(ConnectorError(how)), killed=not by_us)
+                worker.end(f"was lost by Spark: {loss_reason(how)}", "", killed=not by_us)
             else:
                 worker.end("ended with exit code 0", "", killed=False)
+
+    def _is_pointless(self) -> bool:
+        return self._given_up.is_set() or self._application.ended
 
     def cancel(self) -> None:
         """Cancel the stage."""
@@ -212,7 +224,8 @@ class _PlacedWorker(WorkerHandle):
     """Handle of a worker on an executor, where a supervisor watches it."""
 
     stage: _Stage | None = None
-    tells_within_s = 5.0  # Spark passes it on
+    tells_within_s = 0.0
+    reason_within_s = 15.0  # Spark passes it on; YARN's application master reports every 3 s
 
     def __init__(self, config: WorkerConfig) -> None:
         self.config = config
@@ -256,6 +269,12 @@ class _PlacedWorker(WorkerHandle):
     def is_hopeless(self) -> bool:
         """Whether another one would end in the same way."""
         return self._hopeless
+
+    def ends_with(self, other: WorkerHandle) -> bool:
+        """Return whether both are tasks of one stage."""
+        return self is other or (
+            self.stage is not None and isinstance(other, _PlacedWorker) and self.stage is other.stage
+        )
 
     def how_it_ended(self) -> str:
         """What its supervisor has told, or Spark."""

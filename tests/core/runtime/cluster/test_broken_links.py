@@ -63,6 +63,10 @@ class Job:
 
 @pytest.fixture
 def job() -> Job:
+    return made_job()
+
+
+def made_job(restart: str = "fixed-delay:9:60s", one_region: bool = True) -> Job:
     clock: Any = Clock()
     poller: Any = NoPoller()
     loop = TaskletLoop(clock, poller)
@@ -78,13 +82,14 @@ def job() -> Job:
     resources.slots.offer("worker-2", 1)
     services = PluginManager().services()
     flow = sw.Pipeline("job", parallelism=2)
-    flow.from_collection(range(10)).rebalance().map(lambda v: v).print()
+    numbers = flow.from_collection(range(10))
+    (numbers.rebalance() if one_region else numbers).map(lambda v: v).print()
     graph = job_graph_of(flow.graph(), services)
     run = JobRun(
         "job",
         1,
         graph,
-        Settings(parallelism=2, restart="fixed-delay:9:60s"),
+        Settings(parallelism=2, restart=restart),
         loop=loop,
         clock=clock,
         resources=resources,
@@ -110,11 +115,21 @@ def test_a_worker_that_is_lost_in_the_next_moment_is_the_reason(job: Job) -> Non
     job.run.take(ReportTask("job", 1, job.at(0), "failed", BROKEN))
     assert job.causes() == []
     job.passes(0.4)
-    job.run.worker_lost(job.place(1), LOST)
+    job.run.workers_lost([job.place(1)], LOST)
     assert job.causes() == [LOST]
     job.passes(1)
     assert job.causes() == [LOST], "once"
     assert job.run.master.restarts == 1
+
+
+@pytest.mark.parametrize("one_region", [True, False])
+def test_workers_that_are_lost_together_cost_one_restart(one_region: bool) -> None:
+    job = made_job("fixed-delay:1:60s", one_region)
+    job.run.workers_lost([job.place(1), job.place(0)], LOST)
+    assert set(job.causes()) == {LOST}
+    assert job.run.status is JobStatus.RUNNING
+    job.run.workers_lost([job.place(0)], LOST)
+    assert job.run.status is JobStatus.RUNNING, "what restarts belongs to the failure before"
 
 
 def test_a_link_that_broke_by_itself_is_its_own_reason(job: Job) -> None:
@@ -129,7 +144,7 @@ def test_a_link_that_broke_by_itself_is_its_own_reason(job: Job) -> None:
 def test_a_job_that_is_cancelled_meanwhile_is_cancelled(job: Job) -> None:
     job.run.take(ReportTask("job", 1, job.at(0), "failed", BROKEN))
     job.run.cancel()
-    job.run.worker_lost(job.place(1), LOST)
+    job.run.workers_lost([job.place(1)], LOST)
     for vertex in job.run.master.executions.subtasks():
         job.run.take(ReportTask("job", 1, vertex.current.attempt_id, "canceled"))
     job.passes(1)

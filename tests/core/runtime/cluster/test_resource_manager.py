@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import pytest
@@ -35,11 +35,23 @@ class Process:
 
     pid = 4711
     tells_within_s = 0.0
+    reason_within_s = 5.0
 
-    def __init__(self) -> None:
+    def __init__(self, group: str = "") -> None:
         self.beats = True
         self.at_work = False
         self.killed = False
+        self.how = ""
+        self.group = group
+
+    def ended(self, within_s: float = 0.0) -> bool:
+        return self.how != ""
+
+    def how_it_ended(self) -> str:
+        return self.how
+
+    def ends_with(self, other: Any) -> bool:
+        return self is other or (self.group != "" and self.group == other.group)
 
     def heard(self) -> bool:
         return self.beats
@@ -69,17 +81,26 @@ class World:
         self.loop = TaskletLoop(self.clock, self.poller)
         self.process = Process()
         self.lost: list[WorkerLostError] = []
+        self.names: list[list[str]] = []
         self.resources = ResourceManager(
             self.loop,
             self.clock,
             on_registered=lambda name: None,
-            on_lost=lambda name, why: self.lost.append(why),
+            on_lost=self._on_lost,
             on_released=lambda: None,
             heartbeat_timeout_s=TIMEOUT_S,
         )
-        self.resources.expect("worker-1", cast("WorkerHandle", self.process))
-        line: Any = Line()
-        self.resources.register(cast("Connection", line), Register("worker-1", 4711, 1, "there"))
+        self.line = self.comes("worker-1", self.process)
+
+    def comes(self, name: str, process: Process) -> Connection:
+        self.resources.expect(name, cast("WorkerHandle", process))
+        line = cast("Connection", Line())
+        self.resources.register(line, Register(name, 4711, 1, "there"))
+        return line
+
+    def _on_lost(self, names: Sequence[str], why: WorkerLostError) -> None:
+        self.names.append(list(names))
+        self.lost.append(why)
 
     def passes(self, seconds: float, step_s: float = CHECK_S) -> None:
         """Time goes by, and the loop turns as often as it would."""
@@ -131,3 +152,34 @@ def test_time_in_which_the_job_manager_itself_was_stopped_counts_for_nobody(worl
     world.process.beats = False
     world.passes(TIMEOUT_S + 2)
     assert len(world.lost) == 1, "later it is watched as before"
+
+
+def test_workers_that_end_together_are_lost_at_once_with_the_reason_of_the_first(world: World) -> None:
+    stage = [Process("stage"), Process("stage")]
+    line = world.comes("worker-2", stage[0])
+    world.comes("worker-3", stage[1])
+    assert world.resources.slots.available == 3
+    world.resources.closed(line, None)
+    assert world.resources.slots.available == 1, "nothing may be deployed on either"
+    assert world.resources.awaits_reason
+    assert world.names == [], "the reason is still to come"
+    stage[0].how = "was lost: executor 1 was killed for its memory"
+    world.passes(0.1, step_s=0.05)
+    assert world.names == [["worker-2", "worker-3"]]
+    assert str(world.lost[0]).startswith(
+        "worker 'worker-2' (process 4711) was lost: executor 1 was killed for its"
+    )
+    assert stage[1].killed
+    assert not world.process.killed
+    assert not world.resources.awaits_reason
+    world.passes(100)
+    assert len(world.lost) == 1
+
+
+def test_a_worker_whose_end_nobody_reports_is_lost_in_time(world: World) -> None:
+    world.resources.closed(world.line, None)
+    world.passes(4.9, step_s=0.05)
+    assert world.names == []
+    world.passes(0.2, step_s=0.05)
+    assert world.names == [["worker-1"]]
+    assert "has left without ending and was killed" in str(world.lost[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
+from urllib.request import urlopen
 
 import pytest
 from patience import PATIENT_S
@@ -71,21 +74,22 @@ class SparkCluster:
 
     def start(self) -> None:
         port = self.url.rpartition(":")[2]
-        log = self._start("master", MASTER, "--port", port)
+        self._pages = self._free_port()
+        log = self._start("master", MASTER, "--port", port, "--webui-port", str(self._pages))
         _until(lambda: b"elected leader" in log.read_bytes(), "master")
         for name in ("one", "two"):
+            ports = ("--port", str(self._free_port()), "--webui-port", str(self._free_port()))
             place = ("--cores", "1", "--memory", "1g", "--work-dir", str(self.directory / name), self.url)
-            log = self._start(name, WORKER, "--port", str(self._free_port()), *place)
+            log = self._start(name, WORKER, *ports, *place)
             _until(lambda log=log: b"registered with master" in log.read_bytes(), "worker")
 
     def _start(self, name: str, *arguments: str) -> Path:
         log = self.directory / f"{name}.log"
-        common = ("--host", "127.0.0.1", "--webui-port", str(self._free_port()))
         first, *others = arguments
         with log.open("wb") as out:
             self._processes.append(
                 subprocess.Popen(
-                    [self._program, first, *common, *others],
+                    [self._program, first, "--host", "127.0.0.1", *others],
                     env=self.environment,
                     stdout=out,
                     stderr=out,
@@ -119,6 +123,15 @@ class SparkCluster:
                 if inside and what in command:
                     found.append(int(place.name))
         return found
+
+    def kill_application(self) -> None:
+        """Kill the application that runs, as the button of the master's page does."""
+        pages = f"http://127.0.0.1:{self._pages}/"
+        with urlopen(pages) as answer:
+            form = re.search(r"<form[^>]*app/kill.*?</form>", answer.read().decode(), re.DOTALL)
+        assert form is not None, "no application runs"
+        fields = re.findall(r'name="(\w+)"[^>]* value="([^"]*)"', form[0])
+        urlopen(f"{pages}app/kill/", data=urlencode(fields).encode()).close()
 
     def executors(self) -> list[int]:
         return self.processes(EXECUTOR)

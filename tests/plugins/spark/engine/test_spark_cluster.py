@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -112,7 +113,7 @@ def test_what_is_killed_loses_and_doubles_nothing(
     spark_cluster: Any, numbers: Path, tmp_path: Path, until: Any, victim: str
 ) -> None:
     kept = tmp_path / "kept"
-    options = ("--checkpoint-interval", "200ms", "--checkpoints", str(kept), "--restart", "fixed-delay:9:100ms")
+    options = ("--checkpoint-interval", "200ms", "--checkpoints", str(kept), "--restart", "fixed-delay:1:100ms")
     with running(spark_cluster, *options, str(numbers), cwd=tmp_path) as process:
         until(lambda: complete(kept) or process.poll() is not None, "checkpoint")
         pids = spark_cluster.executors() if victim == "executor" else spark_cluster.workers()
@@ -122,7 +123,21 @@ def test_what_is_killed_loses_and_doubles_nothing(
     assert process.returncode == 0, err
     report = NumberFiles(tmp_path / "out").report(30_000)
     assert (report.received, report.lost, report.duplicates) == (30_000, 0, 0), report
-    assert "begin anew" in err
+    assert err.count("begin anew") == 1, err
+    assert "was lost by Spark: executor " in err if victim == "executor" else "was killed by SIGKILL" in err
+
+
+def test_an_application_that_its_cluster_ends_ends_the_job(
+    spark_cluster: Any, numbers: Path, tmp_path: Path, until: Any
+) -> None:
+    options = ("--checkpoint-interval", "200ms", "--restart", "fixed-delay:99:100ms")
+    with running(spark_cluster, *options, str(numbers), cwd=tmp_path) as process:
+        until(lambda: len(spark_cluster.workers()) == 2 or process.poll() is not None, "workers")
+        spark_cluster.kill_application()
+        _, err = process.communicate(timeout=PATIENT_S)
+    assert process.returncode == 1, err
+    assert re.search(r"ended with Spark's application app-\S+: Master removed our application: KILLED", err), err
+    assert err.count("begin anew") <= 1, err
 
 
 def test_micro_batches_get_over_the_loss_of_an_executor(

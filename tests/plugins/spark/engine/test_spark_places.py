@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from dataclasses import asdict
@@ -17,6 +18,7 @@ from patience import PATIENT_S
 from sluiceway.errors import ConfigurationError, NoResourceAvailableError
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig
 from sluiceway_spark.hosted import task_slots, worker_supervisor
+from sluiceway_spark.hosted.application import loss_reason
 from sluiceway_spark.hosted.shared_storage import SharedPlaces, unseen
 from sluiceway_spark.hosted.task_slots import check_session, wait_for_slots
 from sluiceway_spark.hosted.worker_end import WorkerEnd, ends_in
@@ -127,8 +129,9 @@ def test_workers_of_a_stage_whose_thread_fails_are_told_of(fails_with: BaseExcep
     host._session = Session()
     workers = [host.start(config(f"worker-{n}")) for n in (1, 2)]
     assert all(worker.ended(PATIENT_S) for worker in workers)
-    assert {worker.how_it_ended() for worker in workers} == {"was lost by Spark"}
-    assert says in workers[0].what_it_said()
+    for worker in workers:
+        assert re.match("(was lost by Spark|ended with Spark's application): ", worker.how_it_ended())
+        assert says in worker.how_it_ended()
     host.close()
 
 
@@ -163,6 +166,60 @@ def test_a_module_that_is_missing_where_a_worker_starts_is_final(monkeypatch: py
     assert f"cannot start: {sys.executable}, the Python 3." in said.how
     assert "has no module '" in said.how
     assert "install it there, or ship it with --py-files" in said.how
+
+
+# ---- what Spark says of losses -------------------------------------------------------------------------------
+
+FAILED = "An error occurred while calling z:PythonRDD.collectAndServe.\n: org.apache.spark.SparkException: "
+BARRIER = (
+    "Job aborted due to stage failure: Could not recover from a failed barrier ResultStage. Most recent failure "
+    "reason: Stage failed because barrier task ResultTask(0, 0) finished unsuccessfully.\n"
+)
+MEMORY = (
+    "Container killed by YARN for exceeding physical memory limits. 1.0 GB of 1 GB physical memory used. "
+    "Consider boosting spark.executor.memoryOverhead."
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (f"{BARRIER}ExecutorLostFailure (executor 4 exited caused by one of the running tasks) Reason: {MEMORY}",
+         f"executor 4: {MEMORY}"),
+        (f"{BARRIER}org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
+         "Python worker exited unexpectedly (crashed)"),
+        ("Job aborted due to stage failure: Master removed our application: KILLED\nDriver stacktrace:",
+         "Master removed our application: KILLED"),
+        ("Job 1 cancelled as the context was shut down", "Job 1 cancelled as the context was shut down"),
+        ("a" * 9000, "a" * 1000),
+    ],
+)  # fmt: skip
+def test_the_reason_of_a_loss_is_what_spark_says_without_its_stack(text: str, reason: str) -> None:
+    assert loss_reason(
+        f"{FAILED}{text}\n\tat org.apache.spark.scheduler.DAGScheduler.run(DAGScheduler.scala:1)"
+    ) == (reason)
+
+
+def test_members_of_a_stage_end_together_and_the_ended_application_is_final() -> None:
+    class Ended(Context):
+        applicationId, _jvm = "app-1", None
+
+        def __init__(self) -> None:
+            super().__init__("spark://there:7077", 2)
+            self._jsc.sc().isStopped = lambda: True
+
+    host = SparkHost(SessionConf(), 2, SharedPlaces(None, None), 1.0)
+    host._session = SimpleNamespace(sparkContext=Ended())
+    one, two = (host.start(config(f"worker-{n}")) for n in (1, 2))
+    assert one.ended(PATIENT_S)
+    assert two.ended(PATIENT_S)
+    assert one.how_it_ended() == "ended with Spark's application app-1: Spark's context was stopped"
+    assert one.is_hopeless()
+    assert one.ends_with(two)
+    other = host.start(config("worker-3"))
+    assert other.ended(PATIENT_S)
+    assert not other.ends_with(one)
+    host.close()
 
 
 # ---- slots -------------------------------------------------------------------------------------------------
