@@ -29,6 +29,7 @@ BENCHMARKS = (
     "pauses",
     "restores",
     "batches",
+    "columns",
     "backpressure",
     "workers",
     "startup",

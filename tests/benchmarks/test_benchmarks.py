@@ -118,6 +118,8 @@ ROWS = [
     "longest wait of a barrier while a million timers fire, memory",
     *(f"from the start to the end of a job that restores a million keys, {way}" for way in ("memory", "rocksdb")),
     "keyed sum in batches of 8 records, against batches of 1,024",
+    f"four expressions in columns{LOOPS[1]}",
+    "filter and projection, Parquet to Parquet, against Polars",
     *(
         f"a checkpoint at {pressure} % back-pressure, {way}"
         for pressure in (0, 50, 90, 100)

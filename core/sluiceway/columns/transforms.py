@@ -24,6 +24,7 @@ __all__ = [
     "Drop",
     "Explode",
     "Filter",
+    "Lookup",
     "MapBatches",
     "Rename",
     "Select",
@@ -199,6 +200,36 @@ class Unnest(Transform):
             else:
                 arrays.append(column)
                 names.append(name)
+        return pa.RecordBatch.from_arrays(arrays, names=names), stamps
+
+
+@dataclass(frozen=True)
+class Lookup(Transform):
+    """Rows with the columns of a table that has at most one row for each value of a column.
+
+    Attributes:
+        name: the column in both.
+        keys: its values in the table, each once.
+        columns: the other columns of the table.
+        outer: whether a row without a partner has nulls; else it is left out.
+    """
+
+    name: str
+    keys: pa.Array[Any]
+    columns: pa.RecordBatch
+    outer: bool
+    word: ClassVar[str] = "lookup"
+
+    def apply(self, data: pa.RecordBatch, stamps: Stamps) -> tuple[pa.RecordBatch, Stamps]:
+        """Return the rows with the columns of the table."""
+        wanted: Any = data.column(self.name)
+        found: Any = pc.index_in(wanted, value_set=self.keys, skip_nulls=True)
+        if not self.outer and found.null_count:
+            mask = found.is_valid()
+            data, found = data.filter(mask), found.drop_null()
+            stamps = None if stamps is None else as_array(as_numpy(stamps)[mask.to_numpy(zero_copy_only=False)])
+        arrays = [*data.columns, *(column.take(found) for column in self.columns.columns)]
+        names = [*data.schema.names, *self.columns.schema.names]
         return pa.RecordBatch.from_arrays(arrays, names=names), stamps
 
 

@@ -140,6 +140,21 @@ def test_union_takes_streams_of_the_same_columns_alone() -> None:
         one.union(flow.table(_table()).select("count"))
 
 
+@pytest.mark.parametrize("options", [{}, {"batch_size": 1}, {"parallelism": 2}])
+def test_a_lookup_adds_the_columns_of_a_table(options: dict[str, Any]) -> None:
+    users = pd.DataFrame({"user": ["u1", "u3"], "country": ["CH", "FR"]})
+    rows = Pipeline().table(_table()).select("user", "count")
+    inner = rows.lookup(users, on="user").to_arrow(**options).to_pylist()
+    countries = {"u1": "CH", "u3": "FR"}
+    wanted = [{"user": o.user, "count": o.count, "country": countries.get(o.user)} for o in _ORDERS]
+    order = {"key": lambda row: row["count"]}
+    assert sorted(inner, **order) == [row for row in wanted if row["country"]]
+    left = rows.lookup(users, on="user", how="left").to_arrow(**options).to_pylist()
+    assert sorted(left, **order) == wanted
+    with pytest.raises(GraphError, match="occurs twice"):
+        rows.lookup(pd.concat([users, users]), on="user")
+
+
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [

@@ -9,12 +9,15 @@ import pyarrow as pa
 
 from sluiceway.api.arguments import describe
 from sluiceway.api.location import caller_location
+from sluiceway.api.table.arguments import check_names
 from sluiceway.columns.joining import as_one
+from sluiceway.columns.transforms import Lookup
 from sluiceway.connector import Source
 from sluiceway.connector.lib import CollectionSource
 from sluiceway.elements import Columns
+from sluiceway.errors import GraphError
 
-__all__ = ["source_of"]
+__all__ = ["lookup_of", "source_of"]
 
 
 def source_of(given: Any) -> tuple[Source[Any], pa.Schema]:
@@ -39,7 +42,25 @@ def source_of(given: Any) -> tuple[Source[Any], pa.Schema]:
     return CollectionSource(Columns(rows)), rows.schema
 
 
-def _rows(given: Any) -> pa.RecordBatch:
+def lookup_of(given: Any, on: str, schema: pa.Schema, *, outer: bool) -> Lookup:
+    """Return the transform of :meth:`TableStream.lookup`, whose errors it raises."""
+    rows, here = _rows(given, "lookup"), caller_location()
+    check_names("lookup", (on,), schema)
+    check_names("lookup", (on,), rows.schema)
+    keys: Any = rows.column(on)
+    if keys.type != schema.field(on).type:
+        raise GraphError(
+            f"lookup() at {here}: column {on!r} has {schema.field(on).type}, in the table {keys.type}: cast one"
+        )
+    if len(keys.unique()) < len(keys):
+        raise GraphError(f"lookup() at {here}: a value of column {on!r} occurs twice in the table")
+    others = [name for name in rows.schema.names if name != on]
+    if both := sorted(set(others).intersection(schema.names)):
+        raise GraphError(f"lookup() at {here}: both have a column {both[0]!r}: rename() or drop() one")
+    return Lookup(on, keys, rows.select(others), outer)
+
+
+def _rows(given: Any, method: str = "table") -> pa.RecordBatch:
     if isinstance(given, nw.DataFrame | nw.LazyFrame):
         given = given.to_native()
     if hasattr(given, "collect") and not hasattr(given, "__arrow_c_stream__"):
@@ -52,7 +73,16 @@ def _rows(given: Any) -> pa.RecordBatch:
         given = pa.table(given)
     if not isinstance(given, pa.Table):
         raise TypeError(
-            f"table() at {caller_location()} takes a pyarrow.Table or RecordBatch, a frame of pandas, Polars or "
-            f"Narwhals, or a source in columns, not {describe(given)}"
+            f"{method}() at {caller_location()} takes a pyarrow.Table or RecordBatch, or a frame of pandas, "
+            f"Polars or Narwhals, not {describe(given)}"
         )
-    return as_one(given)
+    return as_one(given.cast(_usual(given.schema)))
+
+
+def _usual(schema: pa.Schema) -> pa.Schema:
+    """Return a schema with one type for texts and one for bytes: each library of frames has its own."""
+    texts, lots = (pa.large_string(), pa.string_view()), (pa.large_binary(), pa.binary_view())
+    for at, field in enumerate(schema):
+        if field.type in texts or field.type in lots:
+            schema = schema.set(at, field.with_type(pa.string() if field.type in texts else pa.binary()))
+    return schema

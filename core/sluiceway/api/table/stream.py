@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, TypeVar, Unpack, overload
 
 import narwhals as nw
 import pyarrow as pa
@@ -16,6 +16,7 @@ from sluiceway.api.resolution import resolve_sink
 from sluiceway.api.step_options import StepSettings
 from sluiceway.api.stream import DataStream
 from sluiceway.api.table.arguments import check_expressions, check_names, result_schema
+from sluiceway.api.table.sources import lookup_of
 from sluiceway.api.timestamps import check_strategy
 from sluiceway.api.unknown_names import answer
 from sluiceway.columns.rows import decoder
@@ -167,6 +168,23 @@ class TableStream(StepSettings):
         given = _FRAMES.get((module, getattr(hint, "__name__", "")), "arrow")
         transform = MapBatches(fn, given, getattr(fn, "__name__", "map_batches"))
         return self._transformed(transform, None if schema is None else schema_of(schema))
+
+    def lookup(self, rows: Any, on: str, how: Literal["inner", "left"] = "inner") -> TableStream:
+        """Add the columns of a table that stays the same, found by the value of a column: a lookup join.
+
+        Args:
+            rows: a ``pyarrow.Table`` or anything else that :meth:`Pipeline.table` takes but sources. It travels
+                with the job, to each subtask.
+            on: a column of both, of the same type. In ``rows`` each value occurs once; null has no partner.
+            how: ``inner`` leaves out rows without a partner, ``left`` gives them nulls.
+
+        Raises:
+            GraphError: no such column, another type, a value that occurs twice, or a column that both have.
+            TypeError: ``rows`` is no table.
+        """
+        if how not in ("inner", "left"):
+            raise GraphError(f"lookup() at {caller_location()}: how={how!r:.40}; it is 'inner' or 'left'")
+        return self._transformed(lookup_of(rows, on, self._schema, outer=how == "left"))
 
     def union(self, *tables: TableStream) -> TableStream:
         """Merge with other streams of the same columns; the order of rows of different streams is undefined.

@@ -1,0 +1,148 @@
+"""Streams in columns against loops over the same rows, and against Polars on one thread."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import sluiceway as sw
+from benchmarks.harness import BY_HAND, Comparison, Emit, Loop, Plan, Row, Way, compare, timed
+from sluiceway.connector.lib import DiscardSink
+
+__all__ = ["measure"]
+
+USERS = 1_000
+
+
+def measure(plan: Plan) -> Iterator[Row]:
+    if find_spec("pyarrow") is None or find_spec("narwhals") is None:
+        yield Row("four expressions in columns", "x loop", (), note="the extra columns is not installed")
+        return
+    yield from _expressions(plan)
+    yield _parquet(plan)
+
+
+# ---- four expressions -----------------------------------------------------------------------------------------
+
+
+def _expressions(plan: Plan) -> Iterator[Row]:
+    table = _table(plan.size(4_000_000, 5_000))
+    rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    ours = _way(lambda flow: _four(flow.table(table)), lambda row: (row["user"], row["gross"]))
+    yield from compare(
+        Comparison(
+            "four expressions in columns", len(rows), ours, {BY_HAND: Loop(_by_hand, rows)}, aim=9, floor=5
+        ),
+        plan,
+    )
+
+
+def _table(rows: int) -> Any:
+    import numpy as np
+    import pyarrow as pa
+
+    numbers = np.arange(rows)
+    users = pa.array([f"user{n}" for n in range(USERS)]).take(pa.array(numbers % USERS))
+    return pa.table({"user": users, "price": (numbers % 997) / 8, "count": numbers % 13})
+
+
+def _four(stream: Any) -> Any:
+    from sluiceway.table import col
+
+    return (
+        stream.with_columns(total=col("price") * col("count"))
+        .filter(col("total") > 100)
+        .with_columns(vat=col("total") * 0.25)
+        .select("user", gross=col("total") + col("vat"))
+    )
+
+
+def _by_hand(rows: Sequence[tuple[str, float, int]], emit: Emit) -> None:
+    for user, price, count in rows:
+        total = price * count
+        if total > 100:
+            vat = total * 0.25
+            emit((user, total + vat))
+
+
+def _way(build: Callable[[sw.Pipeline], Any], result: Callable[[dict[str, Any]], Any]) -> Way:
+    def run() -> None:
+        flow = sw.Pipeline("benchmark")
+        build(flow).sink(DiscardSink())
+        flow.run()
+
+    return Way(lambda: list(map(result, build(sw.Pipeline("benchmark")).to_arrow().to_pylist())), run)
+
+
+# ---- Parquet to Parquet ---------------------------------------------------------------------------------------
+
+
+def _parquet(plan: Plan) -> Row:
+    name, against = "filter and projection, Parquet to Parquet", "Polars' streaming engine on one thread"
+    if find_spec("polars") is None:
+        return Row(name, "x speed", (), aim=0.6, note="polars is not installed", against=against)
+    import pyarrow.parquet as pq
+
+    place = Path(tempfile.mkdtemp(prefix="columns-"))
+    try:
+        pq.write_table(_table(plan.size(8_000_000, 20_000)), place / "in.parquet", row_group_size=500_000)
+        ratios = []
+        for _ in range(plan.runs):
+            theirs = _polars_seconds(place)
+            ours = timed(lambda: _with_files(place)).wall
+            ratios.append(theirs / ours)
+            _check_same_rows(place)
+            shutil.rmtree(place / "out")
+        return Row(name, "x speed", tuple(ratios), aim=0.6, floor=0.3, against=against)
+    finally:
+        shutil.rmtree(place)
+
+
+def _with_files(place: Path) -> None:
+    from sluiceway_files import FilesSink, FilesSource
+
+    flow = sw.Pipeline("benchmark")
+    rows = _four(flow.table(FilesSource.parquet(str(place / "in.parquet"))))
+    rows.sink(FilesSink.parquet(str(place / "out")))
+    flow.run()
+
+
+_POLARS = """
+import sys, time, polars as pl
+source, target = sys.argv[1:]
+begin = time.perf_counter()
+total = pl.col("price") * pl.col("count")
+(
+    pl.scan_parquet(source).with_columns(total=total).filter(pl.col("total") > 100)
+    .select("user", gross=pl.col("total") + pl.col("total") * 0.25)
+    .sink_parquet(target, compression="snappy")
+)
+print(time.perf_counter() - begin)
+"""
+
+
+def _polars_seconds(place: Path) -> float:
+    """Run in a process of its own, as the number of threads is read from the environment at import."""
+    command = [sys.executable, "-c", _POLARS, str(place / "in.parquet"), str(place / "polars.parquet")]
+    environment = {**os.environ, "POLARS_MAX_THREADS": "1"}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    return float(done.stdout)
+
+
+def _check_same_rows(place: Path) -> None:
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    sums = [
+        (len(table), round(pc.sum(table["gross"]).as_py(), 3))
+        for table in (pq.read_table(place / "out"), pq.read_table(place / "polars.parquet"))
+    ]
+    if sums[0] != sums[1]:
+        raise RuntimeError(f"Parquet to Parquet: {sums[0]} by us, {sums[1]} by Polars")
