@@ -22,6 +22,7 @@ from sluiceway.util.install_hints import install_command
 from sluiceway_spark.session.connect import need_connect
 from sluiceway_spark.session.java_home import find_java
 from sluiceway_spark.session.pyspark_version import LOWEST, too_old
+from sluiceway_spark.session.terminal_output import launch_for_terminal
 
 __all__ = ["SessionConf", "full_text", "need_spark", "other_python", "said"]
 
@@ -112,6 +113,7 @@ class SessionConf:
             for name, value in settings.items():
                 builder = builder.config(name, value)
             with _environment(is_local=master.startswith("local")), _own_interrupts():
+                launch_for_terminal({**settings, "spark.master": master})
                 session = builder.master(master).getOrCreate()
             atexit.register(_stop, session)  # else its end is told of as a failure
             return session

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -103,3 +106,33 @@ def test_a_session_whose_executors_run_another_python_is_told_which(tmp_path: Pa
     assert f"'{bare}', a Python without module " in last
     assert f"and this program runs {sys.executable}, Python 3." in last
     assert "have PYSPARK_PYTHON, or spark.pyspark.python, name a Python 3." in last
+
+
+FLOW = """
+import sluiceway as sw
+
+flow = sw.Pipeline("words")
+flow.from_collection(["to", "be"]).map(str.upper).print()
+"""
+
+
+def test_a_progress_line_is_erased_before_what_spark_writes_to_the_terminal(tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(FLOW)
+    terminal, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sluiceway", "run", "--engine", "spark", "flow.py"],
+        cwd=tmp_path,
+        env={**os.environ, "TERM": "xterm"},
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    text = b""
+    with suppress(OSError):  # by which Linux says that nobody has the other end any more
+        while data := os.read(terminal, 65_536):
+            text += data
+    os.close(terminal)
+    assert process.wait(PATIENT_S) == 0, text
+    assert text.count(b"starting Spark") > 1
+    assert b"Setting default log level" in text
+    assert not re.search(rb"starting Spark[^\r\n\x1b]", text), text
