@@ -25,6 +25,11 @@ class ColumnStep(Step):
         """Columns: rows that nobody can change."""
         return Columns
 
+    @property
+    def columns(self) -> str:
+        """Columns for plans: ``user: string, price: double``."""
+        return ", ".join(f"{field.name}: {field.type}" for field in self.schema)
+
     def wanted_types(self, port: int = 0) -> list[Any]:
         """None: columns have a schema."""
         return []

@@ -194,3 +194,9 @@ def test_a_row_without_an_event_time_is_an_error() -> None:
 def test_a_source_of_records_says_how_it_becomes_columns() -> None:
     with pytest.raises(TypeError, match="to_columns"):
         Pipeline().table(CollectionSource([1, 2]))
+
+
+def test_a_plan_has_the_columns_of_each_step() -> None:
+    flow = Pipeline()
+    _program(flow.table(_table())).print()
+    assert "gives columns user: string, total: double, size: string" in str(flow.explain())

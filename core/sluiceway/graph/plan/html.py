@@ -8,10 +8,9 @@ from html import escape
 from typing import Final
 
 from sluiceway.graph.plan.layout import HEADER, INDENT, MAX_NAME, PADDING, Box, Layout, Line, clipped, lay_out
-from sluiceway.graph.plan.model import Plan, uid_text
+from sluiceway.graph.plan.model import Plan, given_text, uid_text
 from sluiceway.graph.plan.settings import errors_text, settings_text
 from sluiceway.streamgraph import StreamGraph
-from sluiceway.types import type_name
 
 __all__ = ["explain_html"]
 
@@ -137,7 +136,7 @@ def _table(plan: Plan) -> Iterator[str]:
             node.name,
             f"{node.parallelism} (max {node.max_parallelism})",
             uid_text(node).removeprefix("uid "),
-            "" if node.output_type is None else type_name(node.output_type),
+            given_text(node) or "",
             ", ".join([*settings_text(node.step), *errors_text(node)]),
             node.location,
         )

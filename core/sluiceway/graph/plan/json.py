@@ -26,10 +26,9 @@ import json
 from typing import Any
 
 from sluiceway.graph.job_graph import slots_required
-from sluiceway.graph.plan.model import Plan, boundedness, format_of, key_text
+from sluiceway.graph.plan.model import Plan, boundedness, format_of, given_text, key_text
 from sluiceway.graph.plan.settings import settings_of
 from sluiceway.streamgraph import StreamEdge, StreamGraph, StreamNode
-from sluiceway.types import type_name
 
 __all__ = ["explain_json"]
 
@@ -81,7 +80,7 @@ def _step(node: StreamNode, task: int) -> dict[str, Any]:
         "buffer_timeout_ms": node.buffer_timeout_ms,
         "stateful": node.step.stateful,
         "boundedness": None if bounds is None else bounds.value,
-        "output_type": None if node.output_type is None else type_name(node.output_type),
+        "output_type": given_text(node),
         "location": node.location or None,
         "settings": settings_of(node.step),
         "on_error": "skip" if node.skips_errors else "fail",

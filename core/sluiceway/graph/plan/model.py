@@ -9,11 +9,11 @@ from sluiceway.graph.identity import function_name
 from sluiceway.graph.job_graph import JobEdge, JobGraph, JobVertex, build_job_graph, slots_required
 from sluiceway.graph.plan.settings import errors_text, settings_text
 from sluiceway.serializers.edges import EdgeFormat, edge_format
-from sluiceway.steps import SourceStep
+from sluiceway.steps import ColumnStep, SourceStep
 from sluiceway.streamgraph import ChainingStrategy, StreamEdge, StreamGraph, StreamNode
 from sluiceway.types import type_name
 
-__all__ = ["Plan", "Row", "boundedness", "edge_text", "facts", "format_of", "key_text", "uid_text"]
+__all__ = ["Plan", "Row", "boundedness", "edge_text", "facts", "format_of", "given_text", "key_text", "uid_text"]
 
 _CHAINING = {ChainingStrategy.HEAD: "starts a chain", ChainingStrategy.NEVER: "never chained"}
 
@@ -91,6 +91,13 @@ def boundedness(node: StreamNode) -> Boundedness | None:
     return node.step.source.boundedness if isinstance(node.step, SourceStep) else None
 
 
+def given_text(node: StreamNode) -> str | None:
+    """Return the type of a step's records, or its columns with their types; None if they are not known."""
+    if isinstance(node.step, ColumnStep):
+        return f"columns {node.step.columns}"
+    return None if node.output_type is None else type_name(node.output_type)
+
+
 def facts(node: StreamNode) -> list[str]:
     """Return noteworthy facts of a step: boundedness, state, settings, type, chaining."""
     found = []
@@ -101,8 +108,8 @@ def facts(node: StreamNode) -> list[str]:
         found.append("state")
     found += settings_text(node.step)
     found += errors_text(node)
-    if node.output_type is not None:
-        found.append(f"gives {type_name(node.output_type)}")
+    if (given := given_text(node)) is not None:
+        found.append(f"gives {given}")
     if node.co_location_group is not None:
         found.append(f"co-location group {node.co_location_group!r}")
     if node.chaining in _CHAINING:
