@@ -4,11 +4,26 @@ A :class:`TableStream` comes from :meth:`sluiceway.Pipeline.table`, or from reco
 :meth:`sluiceway.DataStream.to_columns`, and becomes records again by :meth:`TableStream.to_records`. Both kinds of
 step stand in one pipeline, share tasks, checkpoints and event time.
 
-Expressions are those of Narwhals: ``col``, ``lit`` and ``when`` here are its own functions.
+Expressions are those of Narwhals: ``col``, ``lit`` and ``when`` here are its own functions. ``agg`` has the
+aggregates of windows: ``agg.sum("price")``.
 """
 
 from __future__ import annotations
 
+from sluiceway.api.table.keyed import KeyedTable, WindowedTable
 from sluiceway.api.table.stream import Expression, TableStream, col, lit, when
+from sluiceway.columns import aggregates as agg
+from sluiceway.columns.aggregates import Aggregate, ColumnAggregate
 
-__all__ = ["Expression", "TableStream", "col", "lit", "when"]
+__all__ = [
+    "Aggregate",
+    "ColumnAggregate",
+    "Expression",
+    "KeyedTable",
+    "TableStream",
+    "WindowedTable",
+    "agg",
+    "col",
+    "lit",
+    "when",
+]

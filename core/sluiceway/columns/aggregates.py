@@ -137,12 +137,12 @@ class Aggregate:
         """Return one of the options."""
         return dict(self.options)[name]
 
-    def bind(self, schema: Any, step: str) -> BoundAggregate:
+    def bind(self, schema: Any, where: str) -> BoundAggregate:
         """Check the aggregate.
 
         Args:
             schema: the Arrow schema of the rows.
-            step: name of the step, for errors.
+            where: the place of the mistake, for errors: ``step 'x'``.
 
         Raises:
             GraphError: a column does not exist, or has a type of which there is no such aggregate.
@@ -152,14 +152,14 @@ class Aggregate:
                 near = similar(name, schema.names)
                 hint = f": did you mean {near!r}?" if near else ""
                 raise GraphError(
-                    f"step {step!r}: {self} names column {name!r}, which the rows do not have{hint} They have "
+                    f"{where}: {self} names column {name!r}, which the rows do not have{hint} They have "
                     f"{', '.join(schema.names)}"
                 )
         kinds = [_decoded(schema.field(name).type) for name in self.columns]
         result_type, create = _BINDERS[self.kind](self, *kinds) or (None, None)
         if create is None:
             raise GraphError(
-                f"step {step!r}: {self} is not there for column {self.columns[0]!r} of type {kinds[0]}: it takes "
+                f"{where}: {self} is not there for column {self.columns[0]!r} of type {kinds[0]}: it takes "
                 f"{_TAKES[self.kind]}. Cast the column before it, or use another aggregate"
             )
         return BoundAggregate(self, self.columns, result_type, create)

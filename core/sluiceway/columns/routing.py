@@ -27,7 +27,7 @@ class ColumnKey:
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
 
-    def __call__(self, row: Mapping[str, Any]) -> Any:
+    def __call__(self, row: Any) -> Any:
         """Return the key of a row."""
         if len(self.names) == 1:
             return row[self.names[0]]

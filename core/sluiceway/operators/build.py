@@ -26,6 +26,7 @@ from sluiceway.steps import (
     BroadcastProcessStep,
     CoFlatMapStep,
     ColumnTransformStep,
+    ColumnWindowStep,
     CoMapStep,
     CoProcessStep,
     FlatMapStep,
@@ -77,6 +78,7 @@ _OPERATORS: dict[type[Step], str] = {
     TimestampsStep: "timestamps:TimestampsOperator",
     ToColumnsStep: "columns.conversion:ToColumnsOperator",
     ToRecordsStep: "columns.conversion:ToRecordsOperator",
+    ColumnWindowStep: "columns.windows:ColumnWindowOperator",
     ColumnTransformStep: "columns.transform:ColumnTransformOperator",
     WindowStep: "windows.making:make_window_operator",
 }

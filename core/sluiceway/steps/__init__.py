@@ -11,7 +11,7 @@ from sluiceway.steps.base import Step
 from sluiceway.steps.batches import BatchProcessStep, KeyedBatchProcessStep
 from sluiceway.steps.broadcast import BroadcastProcessStep
 from sluiceway.steps.co import CoFlatMapStep, CoMapStep, ConnectedStep, CoProcessStep, PerInput
-from sluiceway.steps.columns import ColumnStep, ColumnTransformStep, ToColumnsStep, ToRecordsStep
+from sluiceway.steps.columns import ColumnStep, ColumnTransformStep, ColumnWindowStep, ToColumnsStep, ToRecordsStep
 from sluiceway.steps.ends import IterationHeadStep, SinkStep, SourceStep
 from sluiceway.steps.joins import AsOfJoinStep, IntervalJoinStep, TagStep
 from sluiceway.steps.keyed import (
@@ -38,6 +38,7 @@ __all__ = [
     "CoProcessStep",
     "ColumnStep",
     "ColumnTransformStep",
+    "ColumnWindowStep",
     "ConnectedStep",
     "FilterStep",
     "FlatMapStep",

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sluiceway.elements import Columns
+from sluiceway.functions import OutputTag
 from sluiceway.steps.base import Step
+from sluiceway.windows.base import WindowAssigner
 
-__all__ = ["ColumnStep", "ColumnTransformStep", "ToColumnsStep", "ToRecordsStep"]
+__all__ = ["ColumnStep", "ColumnTransformStep", "ColumnWindowStep", "ToColumnsStep", "ToRecordsStep"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,39 @@ class ColumnTransformStep(ColumnStep):
 
     transform: Any
     kind: ClassVar[str] = "columns"
+
+
+@dataclass(frozen=True)
+class ColumnWindowStep(ColumnStep):
+    """Aggregates of columns per key and window.
+
+    Attributes:
+        key: the key columns, a :class:`sluiceway.columns.routing.ColumnKey`.
+        entering: the columns that go in, a ``pyarrow.Schema``.
+        aggregates: names of the results, each with its :class:`sluiceway.columns.aggregates.Aggregate`.
+        assigner: assigns rows to windows, by event time; None: one window that ends with the input.
+        late_tag: the side output for rows that are too late, or None to count and drop them.
+    """
+
+    key: Any
+    entering: Any
+    aggregates: tuple[tuple[str, Any], ...]
+    assigner: WindowAssigner | None = None
+    late_tag: OutputTag[Any] | None = None
+    kind: ClassVar[str] = "columns window"
+    keyed: ClassVar[bool] = True
+    stateful: ClassVar[bool] = True
+    side_outputs: ClassVar[bool] = True
+
+    @property
+    def event_time(self) -> bool:
+        """Windows go by event time, the end of the input does not."""
+        return self.assigner is not None
+
+    @property
+    def known_side_outputs(self) -> frozenset[str] | None:
+        """The output for late rows, if there is one."""
+        return frozenset() if self.late_tag is None else frozenset({self.late_tag.name})
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn
 
 from sluiceway.windows.assigners import (
+    CumulativeEventTimeWindows,
     GlobalWindows,
     SlidingEventTimeWindows,
     SlidingProcessingTimeWindows,
@@ -53,6 +54,7 @@ __all__ = [
     "ContinuousProcessingTimeTrigger",
     "CountEvictor",
     "CountTrigger",
+    "CumulativeEventTimeWindows",
     "DeltaEvictor",
     "DeltaTrigger",
     "EventTimeSessionWindows",

@@ -11,6 +11,7 @@ from sluiceway.windows.durations import Duration, offset_milliseconds, positive_
 from sluiceway.windows.triggers import EventTimeTrigger, NeverTrigger, ProcessingTimeTrigger
 
 __all__ = [
+    "CumulativeEventTimeWindows",
     "GlobalWindows",
     "SlidingEventTimeWindows",
     "SlidingProcessingTimeWindows",
@@ -165,6 +166,61 @@ class SlidingProcessingTimeWindows(_Sliding):
     def default_trigger(self) -> Trigger:
         """Return a trigger that fires when the clock passes the end."""
         return ProcessingTimeTrigger()
+
+
+class CumulativeEventTimeWindows(WindowAssigner):
+    """Assigner of windows in event time that begin together and end one step after the other, up to a size.
+
+    With a step of an hour and a size of a day: results of the day so far, every hour. Flink's ``CUMULATE``.
+
+    Args:
+        step: time from the end of one window to that of the next.
+        size: length of the last and longest window, a multiple of ``step``.
+        offset: windows begin at multiples of ``size`` since the epoch (UTC) plus this, which may be negative.
+
+    Attributes:
+        step_ms: the step.
+        size_ms: the size.
+        offset_ms: the offset.
+
+    Raises:
+        ConfigurationError: no durations, one is 0, ``size`` is no multiple of ``step``, or ``offset`` is not
+            shorter than ``size``.
+    """
+
+    def __init__(self, step: Duration, size: Duration, offset: Duration = 0) -> None:
+        name = type(self).__name__
+        self.step_ms = positive_milliseconds(f"{name}(step={step!r})", step)
+        self.size_ms = positive_milliseconds(f"{name}(size={size!r})", size)
+        self.offset_ms = offset_milliseconds(f"{name}(offset={offset!r})", offset)
+        if self.size_ms % self.step_ms:
+            raise ConfigurationError(
+                f"{name}: the size ({shown(self.size_ms)}) must be a multiple of the step ({shown(self.step_ms)})"
+            )
+        if abs(self.offset_ms) >= self.size_ms:
+            raise ConfigurationError(
+                f"{name}: the offset ({shown(self.offset_ms)}) must be shorter than the size"
+                f" ({shown(self.size_ms)})"
+            )
+
+    @classmethod
+    def of(cls, step: Duration, size: Duration, offset: Duration = 0) -> Self:
+        """Return a new assigner."""
+        return cls(step, size, offset)
+
+    def assign(self, value: Any, timestamp: int, context: AssignerContext) -> Sequence[Window]:
+        """Return every window that includes ``timestamp``, the shortest first."""
+        start = timestamp - (timestamp - self.offset_ms) % self.size_ms
+        first = timestamp - (timestamp - self.offset_ms) % self.step_ms + self.step_ms
+        return [TimeWindow(start, end) for end in range(first, start + self.size_ms + 1, self.step_ms)]
+
+    def default_trigger(self) -> Trigger:
+        """Return a trigger that fires when the watermark passes the end."""
+        return EventTimeTrigger()
+
+    def __repr__(self) -> str:
+        offset = f", offset={shown(self.offset_ms)}" if self.offset_ms else ""
+        return f"{type(self).__name__}({shown(self.step_ms)}, {shown(self.size_ms)}{offset})"
 
 
 class GlobalWindows(WindowAssigner):

@@ -126,7 +126,7 @@ def results(accumulator, positions):
 )
 def test_results_are_those_of_python(case):
     aggregate, kind, model, rows, cuts = case
-    bound = aggregate.bind(pa.schema([("x", kind)]), "step")
+    bound = aggregate.bind(pa.schema([("x", kind)]), "step 's'")
     expected, grouped = {}, defaultdict(list)
     for key, value in rows:
         if value is not None:
@@ -151,7 +151,7 @@ def test_merged_accumulators_are_those_of_all_rows(case, data):
     aggregate, kind, _, rows, cuts = case
     if kind == pa.float64() and aggregate.kind == "sum":
         rows = [(key, value and float(round(value) % 1000)) for key, value in rows]  # in another order, but exact
-    bound = aggregate.bind(pa.schema([("x", kind)]), "step")
+    bound = aggregate.bind(pa.schema([("x", kind)]), "step 's'")
     cut = data.draw(st.integers(0, len(rows)))
     try:
         whole = results(*fold(bound, kind, rows, []))
@@ -182,7 +182,7 @@ def test_variance_mean_and_quantile(kind):
         (agg.stddev("x"), lambda v: math.sqrt(variance(v))),
         (agg.mean("x"), mean),
     ]:
-        bound = aggregate.bind(schema, "step")
+        bound = aggregate.bind(schema, "step 's'")
         left, positions = fold(bound, kind, rows[:200], [50])
         right, theirs = fold(bound, kind, rows[200:], [7], 200)
         left.merge(np.array([positions[key] for key in sorted(theirs, key=theirs.get)]), right)
@@ -193,7 +193,7 @@ def test_variance_mean_and_quantile(kind):
             else:
                 assert found[key] == pytest.approx(model(values), rel=1e-12)
     for q in (0, 0.25, 0.5, 0.99, 1):
-        bound = agg.quantile("x", q).bind(schema, "step")
+        bound = agg.quantile("x", q).bind(schema, "step 's'")
         found = results(*fold(bound, kind, rows, [100, 101]))
         assert found == results(*fold(bound, kind, rows[::-1], []))
         for key, values in grouped.items():
@@ -205,7 +205,7 @@ def test_sums_of_floats_do_not_depend_on_batches():
     rng = np.random.default_rng(5)
     rows = [(int(k), float(x)) for k, x in zip(rng.integers(0, 3, 2000), rng.normal(size=2000) * 1e8, strict=True)]
     for aggregate in (agg.sum("x"), agg.mean("x"), agg.variance("x")):
-        bound = aggregate.bind(pa.schema([("x", pa.float64())]), "step")
+        bound = aggregate.bind(pa.schema([("x", pa.float64())]), "step 's'")
         ways = [fold(bound, pa.float64(), rows, cuts) for cuts in ([], list(range(2000)), [7, 900, 1501])]
         assert len({tuple(sorted(results(*way).items())) for way in ways}) == 1
 
@@ -214,19 +214,27 @@ def test_nan_is_greatest():
     nan = float("nan")
     schema = pa.schema([("x", pa.float64())])
     rows = [(0, nan), (0, 1.0), (0, float("inf")), (1, nan)]
-    found = {a: results(*fold(a.bind(schema, "s"), pa.float64(), rows, [1])) for a in (agg.min("x"), agg.max("x"))}
+    found = {
+        a: results(*fold(a.bind(schema, "step 's'"), pa.float64(), rows, [1]))
+        for a in (agg.min("x"), agg.max("x"))
+    }
     assert found[agg.min("x")][0] == 1.0
     assert all(math.isnan(x) for x in (*found[agg.max("x")].values(), found[agg.min("x")][1]))
-    assert results(*fold(agg.count_distinct("x").bind(schema, "s"), pa.float64(), rows * 2, [3])) == {0: 3, 1: 1}
-    top = results(*fold(agg.top_k("x", 2).bind(schema, "s"), pa.float64(), rows, []))
+    assert results(*fold(agg.count_distinct("x").bind(schema, "step 's'"), pa.float64(), rows * 2, [3])) == {
+        0: 3,
+        1: 1,
+    }
+    top = results(*fold(agg.top_k("x", 2).bind(schema, "step 's'"), pa.float64(), rows, []))
     assert math.isnan(top[0][0])
     assert top[0][1] == float("inf")
-    assert results(*fold(agg.quantile("x", 0.5).bind(schema, "s"), pa.float64(), rows, []))[0] == float("inf")
+    assert results(*fold(agg.quantile("x", 0.5).bind(schema, "step 's'"), pa.float64(), rows, []))[0] == float(
+        "inf"
+    )
 
 
 def test_a_decimal_sum_that_does_not_fit_fails():
     kind = pa.decimal128(38, 0)
-    bound = agg.sum("x").bind(pa.schema([("x", kind)]), "step")
+    bound = agg.sum("x").bind(pa.schema([("x", kind)]), "step 's'")
     with pytest.raises(AggregateOverflowError, match="does not fit in decimal128"):
         results(*fold(bound, kind, [(0, Decimal(10**38 - 1)), (0, Decimal(1))], []))
     assert results(*fold(bound, kind, [(0, Decimal(1 - 10**38)), (0, Decimal(0))], [])) == {0: Decimal(1 - 10**38)}
@@ -256,7 +264,7 @@ def test_a_decimal_sum_that_does_not_fit_fails():
 def test_errors_name_column_and_type(aggregate, message):
     schema = pa.schema([("user", pa.string()), ("price", pa.float64()), ("tags", pa.list_(pa.string()))])
     with pytest.raises(GraphError) as raised:
-        aggregate.bind(schema, "w")
+        aggregate.bind(schema, "step 'w'")
     assert message in str(raised.value)
 
 

@@ -28,7 +28,9 @@ NAMED = {
     "middle": agg.quantile("price", 0.5),
     "spread": agg.stddev("price"),
 }
-LAYOUT = Layout({"user": pa.string(), "item": pa.int32()}, {n: a.bind(SCHEMA, "s") for n, a in NAMED.items()}, "s")
+LAYOUT = Layout(
+    {"user": pa.string(), "item": pa.int32()}, {n: a.bind(SCHEMA, "step 's'") for n, a in NAMED.items()}, "s"
+)
 ROWS = st.lists(
     st.tuples(
         st.sampled_from(["a", "b", None]), st.integers(0, 2), st.floats(-9, 9), st.sampled_from(["x", "y", None])
@@ -88,7 +90,7 @@ def test_merged_slices_are_one():
 
 
 def test_keys_without_rows_are_forgotten():
-    layout = Layout({"item": pa.int64()}, {"n": agg.count().bind(SCHEMA, "s")}, "s")
+    layout = Layout({"item": pa.int64()}, {"n": agg.count().bind(SCHEMA, "step 's'")}, "s")
     keys, kept, stayed = KeyIds([pa.int64()], 128), 0, AggregateSlice(layout, KeyIds([pa.int64()], 128))
     stayed = AggregateSlice(layout, keys)
     stayed.update(keys.find([pa.array([-1, -2])]), {}, np.arange(2))
@@ -103,7 +105,7 @@ def test_keys_without_rows_are_forgotten():
 
 
 def test_a_slice_with_few_of_many_keys_is_small():
-    layout = Layout({"item": pa.int64()}, {"n": agg.count().bind(SCHEMA, "s")}, "s")
+    layout = Layout({"item": pa.int64()}, {"n": agg.count().bind(SCHEMA, "step 's'")}, "s")
     keys = KeyIds([pa.int64()], 128)
     ids = keys.find([pa.array(np.arange(10**6))])
     few = AggregateSlice(layout, keys)
@@ -118,7 +120,7 @@ def test_changed_aggregates_are_refused():
     keys = KeyIds([pa.string(), pa.int32()], 8)
     one = AggregateSlice(LAYOUT, keys)
     add(one, keys, [("a", 1, 1.0, "x")], 0)
-    changed = {n: a.bind(SCHEMA, "s") for n, a in {**NAMED, "total": agg.mean("price")}.items()}
+    changed = {n: a.bind(SCHEMA, "step 's'") for n, a in {**NAMED, "total": agg.mean("price")}.items()}
     other = AggregateSlice(Layout(LAYOUT.keys, changed, "s"), KeyIds([pa.string(), pa.int32()], 8))
     with pytest.raises(IncompatibleStateError, match=r"'total' was sum\('price'\): double, and is mean"):
         other.restore(one.blocks().values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, TypeVar, Unpack, overload
 
@@ -16,9 +16,11 @@ from sluiceway.api.resolution import resolve_sink
 from sluiceway.api.step_options import StepSettings
 from sluiceway.api.stream import DataStream
 from sluiceway.api.table.arguments import check_expressions, check_names, result_schema
+from sluiceway.api.table.keyed import KeyedTable, key_columns
 from sluiceway.api.table.sources import lookup_of
 from sluiceway.api.timestamps import check_strategy
 from sluiceway.api.unknown_names import answer
+from sluiceway.columns.routing import ColumnKey
 from sluiceway.columns.rows import decoder
 from sluiceway.columns.schemas import is_record_type, schema_of, shown
 from sluiceway.columns.times import problem_of_time_column
@@ -37,7 +39,7 @@ from sluiceway.connector import Sink
 from sluiceway.connector.lib import Collected
 from sluiceway.errors import GraphError, SluicewayError
 from sluiceway.eventtime import ColumnTimestamps, WatermarkStrategy
-from sluiceway.functions import FlatMapFunction, MapFunction
+from sluiceway.functions import FlatMapFunction, MapFunction, OutputTag
 from sluiceway.graph import InputRef, Transformation
 from sluiceway.steps import ColumnTransformStep, SinkStep, Step, TimestampsStep, ToRecordsStep
 from sluiceway.streamgraph import PartitionerSpec
@@ -75,7 +77,15 @@ class TableStream(StepSettings):
     Rows keep their event times. Results do not depend on how rows come in batches.
     """
 
-    def __init__(self, pipeline: Program, inputs: tuple[InputRef, ...], schema: pa.Schema, made_by: str) -> None:
+    def __init__(
+        self,
+        pipeline: Program,
+        inputs: tuple[InputRef, ...],
+        schema: pa.Schema,
+        made_by: str,
+        sides: Mapping[str, pa.Schema] | None = None,
+    ) -> None:
+        self._sides = sides or {}
         self._pipeline = pipeline
         self._inputs = inputs
         self._schema = schema
@@ -219,6 +229,39 @@ class TableStream(StepSettings):
         checked = check_strategy("assign_timestamps_and_watermarks()", strategy, at_source=False)
         check_time_column("assign_timestamps_and_watermarks", checked, self._schema)
         return self._then(TimestampsStep(checked), self._schema, "assign_timestamps_and_watermarks")
+
+    # ---- keys and windows ---------------------------------------------------------------------------------
+
+    def key_by(self, *names: str) -> KeyedTable:
+        """Partition by the values of columns, for windows and aggregates.
+
+        Raises:
+            TypeError: a name is no str, or there is none.
+            GraphError: no such column, one twice, or its values cannot be a key.
+        """
+        checked = key_columns(names, self._schema)
+        spec = PartitionerSpec("hash", key=ColumnKey(checked))
+        inputs = tuple(replace(ref, partitioner=spec) for ref in self._inputs)
+        return KeyedTable(self._pipeline, inputs, self._schema, checked)
+
+    def get_side_output(self, tag: OutputTag[Any]) -> TableStream:
+        """Return the rows that the step emits with ``tag``: late ones.
+
+        Raises:
+            GraphError: this comes of a step that never emits to it.
+            TypeError: ``tag`` is no OutputTag.
+        """
+        if not isinstance(tag, OutputTag):
+            raise TypeError(f'get_side_output() takes an OutputTag, as in OutputTag("late"), not {describe(tag)}')
+        t = self._settable("get_side_output")
+        if tag.name not in self._sides:
+            raise GraphError(
+                f"get_side_output({tag.name!r}) at {caller_location()}: {t.label()} has no such output; windows "
+                "have one for late rows, which side_output_late_data(tag) names"
+            )
+        if all(have.name != tag.name for have in t.side_output_tags):
+            t.side_output_tags.append(tag)
+        return TableStream(self._pipeline, (InputRef(t, tag),), self._sides[tag.name], "get_side_output()")
 
     # ---- ways between steps -------------------------------------------------------------------------------
 

@@ -1,0 +1,202 @@
+"""Streams in columns by key, their windows and aggregates."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pyarrow as pa
+
+from sluiceway.api.arguments import describe
+from sluiceway.api.location import caller_location
+from sluiceway.api.table.arguments import check_names
+from sluiceway.api.unknown_names import answer
+from sluiceway.columns.aggregates import Aggregate
+from sluiceway.columns.keys import check_key_type
+from sluiceway.columns.routing import ColumnKey
+from sluiceway.errors import GraphError, UnstableKeyError
+from sluiceway.functions import OutputTag
+from sluiceway.graph import InputRef
+from sluiceway.operators.columns.slicing import slicing_of
+from sluiceway.steps import ColumnWindowStep
+from sluiceway.windows.base import WindowAssigner
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from sluiceway.api.program import Program
+    from sluiceway.api.table.stream import TableStream
+
+__all__ = ["KeyedTable", "WindowedTable"]
+
+_OF_WINDOWS = ("window_start", "window_end")
+
+
+class KeyedTable:
+    """Stream in columns by key: rows with equal keys are in one place and in order.
+
+    Made by :meth:`TableStream.key_by`. The key is the same as for records, so that both meet in the same subtask.
+    """
+
+    def __init__(
+        self, pipeline: Program, inputs: tuple[InputRef, ...], schema: pa.Schema, names: tuple[str, ...]
+    ) -> None:
+        self._pipeline = pipeline
+        self._inputs = inputs
+        self._schema = schema
+        self._names = names
+
+    def window(self, assigner: WindowAssigner) -> WindowedTable:
+        """Cut the stream into windows of event time: ``window(TumblingEventTimeWindows("10s"))``.
+
+        Args:
+            assigner: tumbling, sliding or cumulative windows of event time.
+
+        Raises:
+            TypeError: not a WindowAssigner.
+            GraphError: windows that columns do not have.
+        """
+        if not isinstance(assigner, WindowAssigner):
+            raise TypeError(
+                f'window() at {caller_location()} takes a WindowAssigner, as in TumblingEventTimeWindows("10s"), '
+                f"not {describe(assigner)}"
+            )
+        if slicing_of(assigner) is None:
+            raise GraphError(
+                f"window() at {caller_location()}: columns have tumbling, sliding (without gaps) and cumulative "
+                f"windows of event time, and not {assigner!r}: use to_records().key_by(...).window(...)"
+            )
+        return WindowedTable(self, assigner)
+
+    def aggregate(self, **aggregates: Aggregate) -> TableStream:
+        """Aggregate all rows of a key, and emit a row per key at the end of the input.
+
+        An input that never ends has no results: give it windows.
+
+        Args:
+            aggregates: aggregates by the names of their results: ``aggregate(total=agg.sum("price"))``.
+
+        Raises:
+            GraphError: a column that does not exist or that the aggregate does not take; or a name twice.
+            TypeError: no aggregate.
+        """
+        return aggregated(self, None, None, aggregates)
+
+    def __repr__(self) -> str:
+        return f"<KeyedTable by {', '.join(self._names)}>"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            answer(self, name)
+
+
+class WindowedTable:
+    """Stream in columns by key and window: settings first, then :meth:`aggregate`."""
+
+    def __init__(self, keyed: KeyedTable, assigner: WindowAssigner) -> None:
+        self._keyed = keyed
+        self._assigner = assigner
+        self._late_tag: OutputTag[Any] | None = None
+
+    def side_output_late_data(self, tag: OutputTag[Any]) -> Self:
+        """Send rows that are too late to a side output, which ``get_side_output(tag)`` of the result returns.
+
+        Without it they are dropped and counted by the metric ``numLateRecordsDropped``.
+
+        Raises:
+            TypeError: not an OutputTag.
+        """
+        if not isinstance(tag, OutputTag):
+            raise TypeError(
+                f'side_output_late_data() at {caller_location()} takes an OutputTag, as in OutputTag("late"), not '
+                f"{describe(tag)}"
+            )
+        changed = copy.copy(self)
+        changed._late_tag = tag
+        return changed
+
+    def aggregate(self, **aggregates: Aggregate) -> TableStream:
+        """Aggregate the rows of a key and window, and emit a row for each when the watermark passes its end.
+
+        The columns are those of the key, the aggregates, and ``window_start`` and ``window_end``, timestamps of ms
+        in UTC. The event time is the last ms of the window. Windows come in the order of their ends, keys in the
+        order in which they arrived.
+
+        Args:
+            aggregates: aggregates by the names of their results: ``aggregate(total=agg.sum("price"))``.
+
+        Raises:
+            GraphError: a column that does not exist or that the aggregate does not take; or a name twice.
+            TypeError: no aggregate.
+        """
+        return aggregated(self._keyed, self._assigner, self._late_tag, aggregates)
+
+    def __repr__(self) -> str:
+        return f"<WindowedTable of {self._assigner!r} by {', '.join(self._keyed._names)}>"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            answer(self, name)
+
+
+def key_columns(names: tuple[object, ...], schema: pa.Schema) -> tuple[str, ...]:
+    """Return the names of key columns, after a look at their types.
+
+    Raises:
+        TypeError: a name is no str, or there is none.
+        GraphError: no such column, one twice, or its values cannot be a key.
+    """
+    checked = check_names("key_by", names, schema)
+    if len(set(checked)) < len(checked):
+        raise GraphError(f"key_by() at {caller_location()}: a column is named twice in {', '.join(checked)}")
+    for name in checked:
+        try:
+            check_key_type(name, schema.field(name).type)
+        except UnstableKeyError as error:
+            raise GraphError(f"key_by() at {caller_location()}: {error}") from None
+    return checked
+
+
+def aggregated(
+    keyed: KeyedTable,
+    assigner: WindowAssigner | None,
+    late_tag: OutputTag[Any] | None,
+    aggregates: Mapping[str, Any],
+) -> TableStream:
+    """Add the step, after a look at its columns."""
+    from sluiceway.api.table.stream import TableStream
+
+    where = f"aggregate() at {caller_location()}"
+    entering = keyed._schema
+    if not aggregates:
+        raise TypeError(f'{where} takes at least one aggregate by name, as in aggregate(total=agg.sum("price"))')
+    fields = [_plain_field(entering.field(name)) for name in keyed._names]
+    own = {*keyed._names, *(_OF_WINDOWS if assigner is not None else ())}
+    for name, aggregate in aggregates.items():
+        if not isinstance(aggregate, Aggregate):
+            raise TypeError(
+                f'{where} takes aggregates, as in {name}=agg.sum("price"), not {describe(aggregate)} for {name!r}'
+            )
+        if name in own:
+            raise GraphError(f"{where}: the result has a column {name!r} already; give the aggregate another name")
+        fields.append(pa.field(name, aggregate.bind(entering, where).result_type))
+    if assigner is not None:
+        fields += [pa.field(name, pa.timestamp("ms", "UTC"), nullable=False) for name in _OF_WINDOWS]
+    schema = pa.schema(fields)
+    step = ColumnWindowStep(
+        schema, ColumnKey(keyed._names), entering, tuple(aggregates.items()), assigner, late_tag
+    )
+    shown = f"aggregate({', '.join(aggregates)})"
+    t = keyed._pipeline._add(step, keyed._inputs, shown if assigner is None else f"{assigner!r}.{shown}")
+    sides = {} if late_tag is None else {late_tag.name: entering}
+    return TableStream(keyed._pipeline, (InputRef(t),), schema, "aggregate()", sides)
+
+
+def _plain_field(field: Any) -> Any:
+    kind: Any = field.type
+    while pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        kind = kind.value_type
+    return pa.field(field.name, kind, field.nullable)

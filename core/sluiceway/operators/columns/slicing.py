@@ -1,0 +1,87 @@
+"""Arithmetic of the slices of windows in columns: tumbling, sliding, cumulative, and one window for all rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sluiceway.operators.windows.slice_types import END_OF_TIME
+from sluiceway.operators.windows.slices import Slices
+from sluiceway.windows import CumulativeEventTimeWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
+from sluiceway.windows.base import WindowAssigner
+
+__all__ = ["CumulativeSlices", "OneSlice", "WindowSlices", "slicing_of"]
+
+
+class WindowSlices(Slices):
+    """Slices of windows that begin at regular intervals."""
+
+    def window_start(self, end: int) -> int:
+        """Return the start of the window with that end."""
+        return end - self.size
+
+
+class CumulativeSlices(WindowSlices):
+    """Slices of windows that begin together and end one after the other: each is as long as a step.
+
+    Args:
+        step: time from one end to the next, in ms.
+        size: length of the longest window, a multiple of ``step``.
+        offset: start of a window, in ms since the epoch.
+    """
+
+    def __init__(self, step: int, size: int, offset: int) -> None:
+        super().__init__(size, step, offset)
+
+    def next_end(self, timestamp: int) -> int:
+        """Return the end of the first window that ends after ``timestamp``."""
+        return timestamp + 1 + (self.offset - timestamp - 1) % self.width
+
+    def first_end(self, start: int) -> int:
+        """Return the end of the first window that includes the slice."""
+        return start + self.width
+
+    def last_end(self, start: int) -> int:
+        """Return the end of the last window that includes the slice."""
+        return start - (start - self.offset) % self.size + self.size
+
+    def window_start(self, end: int) -> int:
+        """Return the start of the window with that end."""
+        return end - 1 - (end - 1 - self.offset) % self.size
+
+
+class OneSlice(WindowSlices):
+    """One slice and one window, which ends with the input."""
+
+    def __init__(self) -> None:
+        super().__init__(1, 1)
+
+    def start_of(self, timestamp: int) -> int:
+        """Return 0."""
+        return 0
+
+    def next_end(self, timestamp: int) -> int:
+        """Return the end of time."""
+        return END_OF_TIME
+
+    def last_end(self, start: int) -> int:
+        """Return the end of time."""
+        return END_OF_TIME
+
+    def window_start(self, end: int) -> int:
+        """Return 0."""
+        return 0
+
+
+def slicing_of(assigner: WindowAssigner | None) -> WindowSlices | None:
+    """Return the slices of an assigner; None if it has none that columns can be kept in."""
+    kind: Any = type(assigner)  # a subclass may assign in a way of its own
+    given: Any = assigner
+    if assigner is None:
+        return OneSlice()
+    if kind is TumblingEventTimeWindows:
+        return WindowSlices(given.size_ms, given.size_ms, given.offset_ms)
+    if kind is SlidingEventTimeWindows and given.slide_ms <= given.size_ms:
+        return WindowSlices(given.size_ms, given.slide_ms, given.offset_ms)
+    if kind is CumulativeEventTimeWindows:
+        return CumulativeSlices(given.step_ms, given.size_ms, given.offset_ms)
+    return None

@@ -1,0 +1,309 @@
+"""Windows in columns: equal to those of records, at any batch size and parallelism, and to DuckDB's."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sluiceway import OutputTag, Pipeline, WatermarkStrategy
+from sluiceway.elements import MAX_WATERMARK, Batch
+from sluiceway.errors import GraphError, IncompatibleStateError
+from sluiceway.functions import ProcessWindowFunction
+from sluiceway.keygroups import key_group, subtask_for_key_group
+from sluiceway.table import TableStream, agg
+from sluiceway.testing import OperatorHarness
+from sluiceway.windows import (
+    CumulativeEventTimeWindows,
+    EventTimeSessionWindows,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+)
+
+SCHEMA = pa.schema([("user", pa.string()), ("item", pa.int32()), ("price", pa.int64())])
+LATE: OutputTag[Any] = OutputTag("late")
+ASSIGNERS = [
+    TumblingEventTimeWindows(10),
+    TumblingEventTimeWindows(10, 3),
+    SlidingEventTimeWindows(20, 10),
+    SlidingEventTimeWindows(15, 6, 2),
+    CumulativeEventTimeWindows(5, 20),
+    CumulativeEventTimeWindows(5, 20, 7),
+]
+BACKENDS = ["memory", "filesystem", "rocksdb"]
+NAMED = {
+    "n": agg.count(),
+    "total": agg.sum("price"),
+    "high": agg.max("price"),
+    "prices": agg.collect("price"),
+    "first": agg.first("price"),
+    "different": agg.count_distinct("price"),
+}
+
+
+class InRecords(ProcessWindowFunction[Any, Any, Any]):
+    """The same aggregates from all rows of a window."""
+
+    def process(self, key: Any, context: Any, elements: Any) -> Any:
+        rows = list(elements)
+        prices = [row["price"] for row in rows if row["price"] is not None]
+        found = {"n": len(rows), "total": sum(prices) if prices else None, "high": max(prices, default=None)}
+        found |= {"prices": prices, "first": prices[0] if prices else None, "different": len(set(prices))}
+        window = context.window()
+        yield (*key, window.start, window.end, found)
+
+
+class ColumnHarness(OperatorHarness):
+    """Harness that feeds rows in columns."""
+
+    def _split(self, partitioner: Any, values: list[Any], stamps: list[int] | None) -> Any:
+        groups, count = self._subtasks[0].max_parallelism, len(self._subtasks)
+        owners = [subtask_for_key_group(key_group(partitioner.key(row), groups), count, groups) for row in values]
+        split = []
+        for owner in sorted(set(owners)):
+            mine = [i for i, of in enumerate(owners) if of == owner]
+            times = None if stamps is None else array("q", [stamps[i] for i in mine])
+            data = pa.RecordBatch.from_pylist([values[i] for i in mine], SCHEMA)
+            split.append((self._subtasks[owner], Batch.of_columns(data, times)))
+        return split
+
+
+def in_columns(assigner: Any, **options: Any) -> OperatorHarness:
+    def program(stream: Any) -> Any:
+        table = TableStream(stream._pipeline, stream._inputs, SCHEMA, "test").key_by("user", "item")
+        if assigner is None:
+            return table.aggregate(**NAMED).to_records()
+        return table.window(assigner).side_output_late_data(LATE).aggregate(**NAMED).to_records()
+
+    return ColumnHarness(program, **options)
+
+
+def in_records(assigner: Any) -> OperatorHarness:
+    return OperatorHarness(
+        lambda stream: (
+            stream.key_by(lambda row: (row["user"], row["item"]))
+            .window(assigner)
+            .side_output_late_data(LATE)
+            .process(InRecords())
+        )
+    )
+
+
+def row_of(found: dict[str, Any]) -> tuple[Any, ...]:
+    start, end = (int(found.pop(name).timestamp() * 1000) for name in ("window_start", "window_end"))
+    return (found.pop("user"), found.pop("item"), start, end, found)
+
+
+ROWS = st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 1), st.integers(0, 3) | st.none())
+STEPS = st.lists(
+    st.one_of(
+        st.lists(st.tuples(ROWS, st.integers(0, 15)), min_size=1, max_size=8),
+        st.integers(0, 20),
+        st.tuples(st.sampled_from([1, 2, 3]), st.sampled_from(BACKENDS)),
+    ),
+    max_size=10,
+)
+
+
+@settings(deadline=None)
+@given(st.sampled_from(ASSIGNERS), STEPS)
+def test_windows_are_those_of_records(assigner: Any, steps: list[Any]) -> None:
+    expected: list[Any] = []
+    found: list[Any] = []
+    late: list[Any] = []
+    columns = in_columns(assigner)
+    with in_records(assigner) as records:
+        try:
+            now = 0
+            for step in steps:
+                if isinstance(step, int):
+                    now += step
+                    expected += records.process_watermark(now)
+                    found += columns.process_watermark(now)
+                elif isinstance(step, tuple):
+                    taken = columns.snapshot()
+                    late += columns.side_records(LATE)
+                    columns.close()
+                    parallelism, backend = step
+                    columns = in_columns(assigner, parallelism=parallelism, state_backend=backend, restored=taken)
+                else:
+                    rows = [dict(zip(SCHEMA.names, row, strict=True)) for row, _ in step]
+                    stamps = [now + apart - 10 for _, apart in step]
+                    expected += records.process_batch(rows, stamps)
+                    found += columns.process_batch(rows, stamps)
+            expected += records.process_watermark(MAX_WATERMARK)
+            found += columns.process_watermark(MAX_WATERMARK)
+            late += columns.side_records(LATE)
+        finally:
+            columns.close()
+        by = repr
+        assert sorted(map(row_of, found), key=by) == sorted(expected, key=by)
+        assert sorted(late, key=by) == sorted(records.side_records(LATE), key=by)
+
+
+def test_results_come_in_the_order_of_windows_and_arrival() -> None:
+    with in_columns(TumblingEventTimeWindows(10)) as columns:
+        rows = [{"user": user, "item": 1, "price": 1} for user in "cabcb"]
+        columns.process_batch(rows, [1, 12, 3, 11, 2])
+        columns.process_watermark(MAX_WATERMARK)
+        order = [(row["user"], stamp) for row, stamp in columns.records]
+    assert order == [("c", 9), ("b", 9), ("a", 19), ("c", 19)]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_restored_job_does_not_open_windows_that_are_over(backend: str) -> None:
+    row = {"user": "a", "item": 1, "price": 1}
+    with in_columns(TumblingEventTimeWindows(10), state_backend=backend) as columns:
+        columns.process_batch([row, row], [5, 15])
+        assert len(columns.process_watermark(9)) == 1
+        taken = columns.snapshot()
+    with in_columns(TumblingEventTimeWindows(10), state_backend=backend, restored=taken) as columns:
+        columns.process_batch([row, row], [6, 16])  # no watermark has come yet
+        assert [found["n"] for found in columns.process_watermark(MAX_WATERMARK)] == [2]
+        assert columns.side_records(LATE) == [(row, 6)]
+
+
+def test_only_slices_that_have_changed_are_written_again() -> None:
+    row = {"user": "a", "item": 1, "price": 1}
+    with in_columns(TumblingEventTimeWindows(10)) as columns:
+        operator: Any = columns._subtasks[0].operators[0]
+        columns.process_batch([row, row], [5, 15])
+        columns.snapshot()
+        columns.process_batch([row], [15])
+        assert [each.changed for each in operator._slices.values()] == [False, True]
+
+
+def test_windows_with_other_borders_are_refused() -> None:
+    with in_columns(TumblingEventTimeWindows(10)) as columns:
+        columns.process_batch([{"user": "a", "item": 1, "price": 1}], [5])
+        taken = columns.snapshot()
+    with pytest.raises(IncompatibleStateError, match=r"borders at other times than those of Tumbling.*15ms"):
+        in_columns(TumblingEventTimeWindows(15), restored=taken)
+
+
+def test_without_windows_results_come_at_the_end() -> None:
+    rows = [{"user": user, "item": 1, "price": price} for user, price in [("b", 1), ("a", 2), ("b", None)]]
+    with in_columns(None) as columns:
+        columns.process_batch(rows[:2])
+        taken = columns.snapshot()
+    with in_columns(None, parallelism=2, restored=taken) as columns:
+        columns.process_batch(rows[2:])
+        assert columns.process_watermark(10**15) == []
+        found = columns.process_watermark(MAX_WATERMARK)
+    assert sorted((row["user"], row["n"], row["total"]) for row in found) == [("a", 1, 2), ("b", 2, 1)]
+
+
+# ---- whole jobs ------------------------------------------------------------------------------------------------
+
+_RNG = np.random.default_rng(11)
+_SIZE = 4000
+_ORDERS = pa.table(
+    {
+        "user": [f"user-{n}" for n in _RNG.integers(0, 40, _SIZE)],
+        "price": pa.array(_RNG.integers(0, 1000, _SIZE) / 4, mask=_RNG.random(_SIZE) < 0.1),
+        "at": pa.array(np.arange(_SIZE) * 10 + _RNG.integers(0, 500, _SIZE), pa.timestamp("ms")),
+    }
+)
+_STRATEGY = WatermarkStrategy.for_bounded_out_of_orderness("1s").with_timestamp_column("at")
+
+
+def _windows(assigner: Any) -> TableStream:
+    table = Pipeline().table(_ORDERS).assign_timestamps_and_watermarks(_STRATEGY)
+    return table.key_by("user").window(assigner).aggregate(
+        n=agg.count("price"), total=agg.sum("price"), low=agg.min("price"), spread=agg.stddev("price")
+    )  # fmt: skip
+
+
+def _sorted(found: Any) -> list[Any]:
+    return sorted(found.to_pylist(), key=lambda row: (row["window_end"], row["user"]))
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 1}, {"chaining": False, "parallelism": 3}, {"workers": 2}])
+def test_tumbling_windows_are_those_of_duckdb(options: dict[str, Any]) -> None:
+    orders = _ORDERS  # noqa: F841 (DuckDB finds it by its name)
+    expected = duckdb.sql(
+        "SELECT user, count(price) n, sum(price) total, min(price) low, stddev(price) spread, "
+        'epoch_ms(time_bucket(INTERVAL 5 SECOND, "at")) window_start FROM orders GROUP BY ALL'
+    ).fetchall()
+    found = _windows(TumblingEventTimeWindows("5s")).to_arrow(**options)
+    rows = [
+        (row["user"], row["n"], row["total"], row["low"], row["spread"], row["window_start"].timestamp() * 1000)
+        for row in _sorted(found)
+    ]
+    expected.sort(key=lambda row: (row[-1], row[0]))
+    assert len(rows) == len(expected)
+    for mine, theirs in zip(rows, expected, strict=True):
+        assert (*mine[:4], mine[5]) == (*theirs[:4], theirs[5])
+        assert mine[4] == (theirs[4] and pytest.approx(theirs[4], rel=1e-9))
+
+
+@pytest.mark.parametrize(
+    "assigner", [SlidingEventTimeWindows("10s", "3s"), CumulativeEventTimeWindows("2s", "8s")]
+)
+def test_no_bit_depends_on_batches(assigner: Any) -> None:
+    whole = _windows(assigner).to_arrow()
+    for size in (1, 7):
+        assert _windows(assigner).to_arrow(batch_size=size).equals(whole)
+
+
+def test_late_rows_come_out_at_the_side() -> None:
+    flow = Pipeline()
+    orders = pa.table({"user": ["a"] * 82, "at": [1000, *[60_000] * 80, 2000]})
+    strategy: Any = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("at")
+    table = flow.table(orders).assign_timestamps_and_watermarks(strategy)
+    counted = table.key_by("user").window(TumblingEventTimeWindows("10s")).side_output_late_data(LATE)
+    result = counted.aggregate(n=agg.count())
+    late, rows = result.get_side_output(LATE).collect(), result.collect()
+    flow.run(batch_size=1)
+    assert late == [{"user": "a", "at": 2000}]
+    assert [row["n"] for row in rows] == [1, 80]
+    with pytest.raises(GraphError, match=r"get_side_output\('later'\) .* has no such output"):
+        result.get_side_output(OutputTag("later"))
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda t: t.key_by("usr"), "there is no column 'usr'; did you mean 'user'?"),
+        (lambda t: t.key_by("user", "user"), "a column is named twice"),
+        (lambda t: t.key_by("tags"), r"column 'tags' is of type list<item: string>, which cannot be a key"),
+        (
+            lambda t: t.key_by("user").aggregate(x=agg.sum("pricee")),
+            r"sum\('pricee'\) names column 'pricee', .* did you mean 'price'\?",
+        ),
+        (lambda t: t.key_by("user").aggregate(x=agg.sum("user")), r"'user' of type string: it takes integers"),
+        (lambda t: t.key_by("user").aggregate(user=agg.count()), "a column 'user' already"),
+        (
+            lambda t: t.key_by("user").window(TumblingEventTimeWindows(1)).aggregate(window_end=agg.count()),
+            "a column 'window_end' already",
+        ),
+        (
+            lambda t: t.key_by("user").window(EventTimeSessionWindows.with_gap("1s")),
+            r"not EventTimeSessionWindows\(1s\): use to_records\(\)",
+        ),
+        (lambda t: t.key_by("user").window(TumblingProcessingTimeWindows("1s")), "windows of event time, and not"),
+        (lambda t: t.key_by("user").window(SlidingEventTimeWindows(5, 10)), r"sliding \(without gaps\)"),
+    ],
+)
+def test_mistakes_are_found_where_they_are_made(build: Any, message: str) -> None:
+    schema = pa.schema([("user", pa.string()), ("price", pa.float64()), ("tags", pa.list_(pa.string()))])
+    with pytest.raises(GraphError, match=message) as raised:
+        build(Pipeline().table(schema.empty_table()))
+    assert "test_table_windows.py" in str(raised.value)
+
+
+def test_what_is_no_aggregate_is_refused() -> None:
+    keyed = Pipeline().table(_ORDERS).key_by("user")
+    with pytest.raises(TypeError, match=r'takes aggregates, as in x=agg.sum\("price"\), not'):
+        keyed.aggregate(x="sum")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="takes at least one aggregate"):
+        keyed.aggregate()
+    with pytest.raises(TypeError, match="takes a WindowAssigner"):
+        keyed.window("10s")  # type: ignore[arg-type]
