@@ -1,5 +1,6 @@
-"""Micro-batches that can be repeated exactly: planning, reading and writing, for engines that drive the batches.
+"""Repeatable micro-batches for engines that drive the batches: planning, reading and writing.
 
-The driver plans each batch (:mod:`.planner`), subtasks read it (:mod:`.batch_reader`), and what they have read is
-in the batch log (:mod:`.batch_log`), from which the next batch goes on and an earlier one is repeated.
+The driver plans each batch (:mod:`.planner`), subtasks read it (:mod:`.batch_reader`) and record in the batch log
+(:mod:`.batch_log`) the polls they made and their positions. The log is the start of the next batch, and makes a
+retried batch read the same records.
 """

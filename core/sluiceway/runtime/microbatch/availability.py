@@ -1,4 +1,4 @@
-"""Looking whether readers that had nothing in a batch have something by now: a batch is planned only then."""
+"""Check for new input of idle readers, so that no empty batch is planned."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ __all__ = ["AvailabilityCheck"]
 
 
 class AvailabilityCheck:
-    """Readers of the driver's own, where others stopped. What they read is thrown away.
+    """Probing readers in the driver, opened at the positions of idle readers.
+
+    Records that they read are discarded.
 
     Args:
         source: the source.
-        readers: how many it has.
+        readers: number of its readers.
         clock: real time.
     """
 
@@ -28,16 +30,16 @@ class AvailabilityCheck:
         self._open: dict[int, tuple[str, LiveReader]] = {}
 
     def sees(self, reader: int, state: BatchRead) -> bool:
-        """Whether a reader that has left this has something to read, or to say; one that fails has.
+        """Return whether a reader has records, has reached its end, or fails.
 
         Args:
-            reader: its number.
-            state: of the last batch, with splits that are being read.
+            reader: number of the reader.
+            state: its state after the last batch, with unfinished splits.
         """
         try:
             return not isinstance(self._at(reader, state).reader.poll(1), Wait)
         except Exception:
-            return True  # it is told when a batch fails with it
+            return True  # a batch that runs the reader reports the error
 
     def close(self) -> None:
         """Close all readers."""

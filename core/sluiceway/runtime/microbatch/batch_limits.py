@@ -12,10 +12,10 @@ class BatchLimits:
     """Limits of one micro-batch: records and waiting times.
 
     Attributes:
-        records: how many records a reader reads at the most.
-        wait_s: how long a reader waits for its first record.
-        linger_s: for how long after its first record a reader waits for others, once there is nothing more.
-        time_s: after how long a reader stops, however much there is.
+        records: maximum number of records that one reader reads.
+        wait_s: time that a reader waits for its first record.
+        linger_s: time after its first record during which an idle reader waits for more.
+        time_s: time after which a reader stops, even if more records are available.
     """
 
     records: int = 100_000

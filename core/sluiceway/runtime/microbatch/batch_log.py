@@ -1,4 +1,4 @@
-"""The files beside an engine's own checkpoint: what was planned for each batch, and what was read in it."""
+"""Batch log: the plan of each batch and the polls of each reader, in files beside the engine's own checkpoint."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ PLAN: Final = "plan"
 @persisted("BatchPlan")
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """What the driver has laid down for one batch of one source, before anybody reads it.
+    """Plan of one batch of one source, written by the driver before any reader starts.
 
     Attributes:
-        assigned: splits that readers get with this batch, by reader.
-        no_more: the readers that get none after these.
-        ended: the readers that have come to their end before, and are not run.
-        resting: the readers that read nothing in this batch.
-        enumerator: what the enumerator's snapshot says after that.
-        time_ms: when it was, in ms since the epoch.
-        wait_s: how long a reader may wait for its first record.
-        linger_s: for how long after its first record a reader may wait for others.
-        time_s: after how long a reader stops, whatever there is.
-        limit: how many records a reader may read.
-        stops: whether readers read nothing more and come to their end.
-        since_ms: how long it was since the batch before was planned; 0: another driver did that.
-        still_ms: for how much of that there was nothing to read for anybody.
+        assigned: splits newly assigned with this batch, by reader.
+        no_more: readers that get no further splits.
+        ended: readers that reached their end in an earlier batch and do not run.
+        resting: readers that read nothing in this batch.
+        enumerator: snapshot of the enumerator after the assignment.
+        time_ms: time of planning, in ms since the epoch.
+        wait_s: maximum time that a reader waits for its first record.
+        linger_s: maximum time after its first record that a reader waits for more.
+        time_s: time after which a reader stops, even if more records are available.
+        limit: maximum number of records per reader.
+        stops: whether readers read nothing and reach their end with this batch.
+        since_ms: time since the previous batch was planned; 0 if another driver planned it.
+        still_ms: part of ``since_ms`` during which no reader had input.
     """
 
     assigned: dict[int, list[Any]]
@@ -61,13 +61,13 @@ class BatchPlan:
 @persisted("PollRead")
 @dataclass(frozen=True, slots=True)
 class PollRead:
-    """What one poll of a reader gave.
+    """Result of one poll of a reader.
 
     Attributes:
-        split_id: the split that all of it is from; None: the reader does not say.
-        count: how many records.
-        finished: ids of splits that were read to their end with it.
-        begun: ids of splits that the reader was given before it.
+        split_id: the split of all its records; None: the reader does not name one.
+        count: number of records.
+        finished: ids of splits that ended with this poll.
+        begun: ids of splits that the reader received before this poll.
     """
 
     split_id: str | None
@@ -79,18 +79,18 @@ class PollRead:
 @persisted("BatchRead")
 @dataclass(frozen=True, slots=True)
 class BatchRead:
-    """What one reader has read in one batch: enough to read the same again, and to go on after it.
+    """Record of one reader in one batch: enough to repeat the batch, and to start the next one.
 
     Attributes:
-        polls: in order.
-        splits: those that are not read to their end, each with its position after the batch.
-        queued: how many of them, at the end of the list, the reader was not given yet.
-        asked: whether the reader waits for a split that it has asked for.
-        ended: whether it has come to its end.
-        dry: whether the batch ended because there was nothing more to read.
-        waiting: what the reader answered to each question which splits have to wait.
-        payload: what the engine keeps with it.
-        token: names this very file, in a way that no other attempt at it does.
+        polls: the polls, in order.
+        splits: unfinished splits, each with its position after the batch.
+        queued: number of splits at the end of ``splits`` that the reader has not received yet.
+        asked: whether the reader has an unanswered split request.
+        ended: whether the reader has reached its end.
+        dry: whether the batch ended because the reader had no more input.
+        waiting: results of the calls of ``waiting_splits``, in order.
+        payload: data of the engine, stored with the record.
+        token: random name of this file, different for each attempt.
     """
 
     polls: tuple[PollRead, ...]
@@ -105,16 +105,16 @@ class BatchRead:
 
     @property
     def count(self) -> int:
-        """How many records it read."""
+        """Number of records read."""
         return sum(poll.count for poll in self.polls)
 
 
 class BatchLog:
-    """The files of one source in one run. Can be pickled.
+    """Log files of one source in one run. Can be pickled.
 
     Args:
-        storage: where they are.
-        prefix: the directory in it, of this source and this run alone.
+        storage: storage of the files.
+        prefix: directory in the storage, used by this source and run alone.
     """
 
     def __init__(self, storage: CheckpointStorage, prefix: str) -> None:
@@ -124,31 +124,32 @@ class BatchLog:
 
     @property
     def where(self) -> str:
-        """How messages call the directory."""
+        """Path or URL of the directory, for messages."""
         return self.storage.shown(self.prefix)
 
     def create(self, batch: int, what: str, value: BatchPlan | BatchRead) -> bool:
-        """Write a file that never changes again. False: there is one already, which stays.
+        """Write an immutable file. Return False if the file exists already; it is kept.
 
         Raises:
-            CheckpointError: it cannot be written.
+            CheckpointError: the file cannot be written.
         """
         return self.storage.create(self._name(batch, what), [_MAGIC, cloudpickle.dumps(value)])
 
     def plan(self, batch: int) -> BatchPlan | None:
-        """The plan of a batch, or None if there is none. Raises CheckpointError."""
+        """Return the plan of a batch, None if there is none. Raises CheckpointError."""
         found = self._read(batch, PLAN)
         assert found is None or isinstance(found, BatchPlan)
         return found
 
     def read(self, batch: int, reader: int) -> BatchRead | None:
-        """What a reader has read in a batch, or None if that was not finished. Raises CheckpointError."""
+        """Return the record of a reader in a batch, None if it did not finish. Raises CheckpointError."""
         found = self._read(batch, str(reader))
         assert found is None or isinstance(found, BatchRead)
         return found
 
     def forget(self, before: int) -> None:
         """Delete the files of all batches before this one."""
+        # The first call of a driver lists the directory: an earlier driver may have died before it deleted.
         if self._forgotten is None:
             numbers: Collection[int] = {
                 int(part)

@@ -1,4 +1,4 @@
-"""One reader's part of one batch: read for the first time, or exactly as it was read before."""
+"""Reader of one batch: reads live input, or replays exactly what an earlier attempt read."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ _MOST_KEPT: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class BatchWork:
-    """What one reader has to do in one batch: what the driver sends to where it runs.
+    """Work of one reader in one batch, sent by the driver to the reader's subtask.
 
     Attributes:
         batch: number of the batch.
         reader: number of the reader.
         parallelism: number of readers.
-        splits: all that it has, at their positions.
-        queued: how many of them, at the end of the list, it gets one by one as it asks for them.
-        no_more: whether none will follow.
-        resting: whether it is to read nothing.
-        time_ms: when the batch was planned, in ms since the epoch; the same for all attempts at it.
-        wait_s: how long to wait for the first record.
-        linger_s: for how long after the first record to wait for others.
-        time_s: when to stop whatever there is.
-        limit: how many records to read.
-        token: names what the batch before has left; empty: there was none.
-        asked: whether it waits for a split already.
-        stops: whether it reads nothing and has come to its end, wherever its splits are.
-        silent_ms: for how long before the batch was planned splits were silent that give nothing in it.
+        splits: all splits of the reader, at their positions.
+        queued: number of splits at the end of ``splits`` that the reader gets one by one on request.
+        no_more: whether no further splits follow.
+        resting: whether the reader reads nothing in this batch.
+        time_ms: time of planning, in ms since the epoch; the same for all attempts.
+        wait_s: maximum wait for the first record.
+        linger_s: maximum wait for more records, after the first one.
+        time_s: time after which the reader stops, even if more records are available.
+        limit: maximum number of records.
+        token: token of the reader's record of the previous batch; empty: there is none.
+        asked: whether a split request of the reader is unanswered.
+        stops: whether the reader reads nothing and reaches its end, at any position.
+        silent_ms: idle time before the batch, for splits that have no records in it.
     """
 
     batch: int
@@ -62,20 +62,20 @@ class BatchWork:
 
 
 class LiveReader:
-    """A reader of a source, and what it takes to wait for it.
+    """Started reader of a source, with a waiter to sleep on.
 
     Args:
         source: the source.
-        number: the reader's.
+        number: number of the reader.
         parallelism: number of readers.
         clock: real time.
-        splits: to begin with.
-        no_more: whether none will follow.
+        splits: initial splits.
+        no_more: whether no further splits follow.
 
     Attributes:
-        reader: started.
-        waiter: sleeps for it.
-        asked: whether it waits for a split that it has asked for.
+        reader: the started reader.
+        waiter: waiter that the reader wakes.
+        asked: whether a split request of the reader is unanswered.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class LiveReader:
             raise
 
     def give(self, splits: Sequence[Any], *, no_more: bool = False) -> bool:
-        """Hand it splits, and tell it once when there are no more; whether there was anything to tell."""
+        """Add splits to the reader, and notify it once that no more follow. Return whether either was done."""
         if splits:
             self.asked = False
             self.reader.add_splits(list(splits))
@@ -118,7 +118,7 @@ class LiveReader:
         return is_news or bool(splits)
 
     def close(self) -> None:
-        """Close it."""
+        """Close the reader and its waiter."""
         try:
             self.reader.close()
         finally:
@@ -178,23 +178,23 @@ class BatchReader(Reader[Any]):
     the same batches from the same splits; a source whose reader says which split a record is from need only give
     the same records of each split again, any other the same records in all.
 
-    It has its splits already and does all the waiting itself. The source's reader is given one after the other,
-    whenever it asks or has nothing left, as it would be by an enumerator that is at hand; one that does not ask at
-    the beginning gets all at once.
+    It has its splits from the start and does all the waiting itself. The source's reader receives them one by one,
+    on request or when it has none left, as from a local enumerator; a reader that makes no request at its start
+    receives all at once.
 
     Args:
         source: the source.
-        work: what is to be read.
-        files: of this source and run.
-        clock: real time; None: the system's.
-        cache: of this process, with readers that are open; None: nothing is kept.
-        given: told of splits that the source's reader is given in this batch.
+        work: splits and limits of the batch.
+        files: log of this source and run.
+        clock: real time; None: the system clock.
+        cache: open readers of this process; None: readers are not kept between batches.
+        given: called with splits when the source's reader receives them in this batch.
 
     Attributes:
-        over: whether the batch is.
-        ended: whether the input is.
-        count: records given so far.
-        is_replay: whether it was read before.
+        over: whether the batch has ended.
+        ended: whether the input has ended.
+        count: number of records returned so far.
+        is_replay: whether an earlier attempt has finished this batch.
     """
 
     def __init__(
@@ -223,7 +223,7 @@ class BatchReader(Reader[Any]):
         self._dry = work.resting
         self._live: LiveReader | None = None
         self._polls: list[PollRead] = []
-        self._finished: list[str] = []  # since somebody asked
+        self._finished: list[str] = []  # since the last call of finished_splits()
         self._unlogged: list[str] = []
         self._answers: list[frozenset[str]] = []
         self._began = self._first = 0.0
@@ -233,10 +233,10 @@ class BatchReader(Reader[Any]):
     # ---- as a reader -------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Open what is to be read.
+        """Open the source's reader, or the replay of an earlier attempt.
 
         Raises:
-            CheckpointError: its file cannot be read.
+            CheckpointError: the log cannot be read.
             ConnectorError: the source's reader cannot be opened.
         """
         work, cache, where = self._work, self._cache, self._files.where
@@ -265,13 +265,13 @@ class BatchReader(Reader[Any]):
         self._began = self._first = self._clock.monotonic()
 
     def add_splits(self, splits: Sequence[Any]) -> None:
-        """It has its own."""
+        """Ignored: the batch has its splits."""
 
     def no_more_splits(self) -> None:
-        """It knows."""
+        """Ignored: the batch's work says so."""
 
     def poll(self, limit: int) -> Poll[Any]:
-        """Records; Wait or END_OF_INPUT when the batch is over. Waits for records itself."""
+        """Return records, or Wait or END_OF_INPUT when the batch is over. Blocks while it waits for records."""
         if self.over:
             return END_OF_INPUT if self.ended else Wait()
         if self._again is not None:
@@ -283,12 +283,15 @@ class BatchReader(Reader[Any]):
         return self._poll_live(self._live, limit)
 
     def finished_splits(self) -> Sequence[str]:
-        """Those since this was last called."""
+        """Return the ids of splits finished since the last call."""
         finished, self._finished = self._finished, []
         return finished
 
     def waiting_splits(self) -> Collection[str]:
-        """What the source's reader says; in a replay, what it said then."""
+        """Return the splits that have to wait; in a replay, the recorded ones.
+
+        Recorded because they decide watermarks: a replay must advance event time as the first attempt did.
+        """
         if self._again is not None:
             return self._again.answer()
         answer = frozenset(() if self._live is None else self._live.reader.waiting_splits())
@@ -296,13 +299,13 @@ class BatchReader(Reader[Any]):
         return answer
 
     def snapshot(self) -> list[Any]:
-        """The splits with their positions, after the batch in a replay."""
+        """Return the splits with their positions; in a replay, those after the batch."""
         if self._done is not None:
             return self._done.splits[: len(self._done.splits) - self._done.queued]
         return list(self._begun) if self._live is None else self._live.reader.snapshot()
 
     def close(self) -> None:
-        """Close what is open. Harmless a second time."""
+        """Close open readers. Idempotent."""
         live, self._live = self._live, None
         again, self._again = self._again, None
         try:
@@ -315,17 +318,17 @@ class BatchReader(Reader[Any]):
     # ---- the end of a batch -----------------------------------------------------------------------
 
     def finish(self, payload: bytes = b"") -> BatchRead:
-        """Lay down what was read, durably, unless that was done before. Nothing is read after this.
+        """Write the record of this batch durably, unless it exists. Nothing is read after this.
 
         Args:
-            payload: what the engine wants to find with it.
+            payload: data of the engine, stored with the record.
 
         Returns:
-            what is laid down.
+            the stored record.
 
         Raises:
-            ConnectorError: another attempt was faster, and has read something else.
-            CheckpointError: it cannot be written.
+            ConnectorError: another attempt finished first and has read other records.
+            CheckpointError: the record cannot be written.
         """
         work = self._work
         if self._done is not None:
@@ -342,13 +345,15 @@ class BatchReader(Reader[Any]):
             payload,
             len(self._queue),
         )
+        # The first attempt to create the file decides what the batch is. A slower one (a speculative copy of the
+        # task) may go on only if it has read the same: its records are already on their way downstream.
         if not self._files.create(work.batch, str(work.reader), mine):
             self.close()
             theirs = self._files.read(work.batch, work.reader)
             if theirs is None or theirs.polls != mine.polls or theirs.waiting != mine.waiting:
                 raise ConnectorError(
-                    f"{self._source.name}: another attempt at batch {work.batch} of reader {work.reader} was "
-                    "faster and has read something else; the next attempt reads the same as that one"
+                    f"{self._source.name}: another attempt at batch {work.batch} of reader {work.reader} "
+                    "finished first and has read other records; the next attempt repeats that one"
                 )
             self._done = theirs
             return theirs
@@ -387,9 +392,9 @@ class BatchReader(Reader[Any]):
                 return self._end()
 
     def _feed(self, live: LiveReader, *, idle: bool = False) -> bool:
-        """Give the reader the next split if it asks for one, or tell it that there are no more; whether it was.
+        """Give the reader its next split on request, or notify it that no more follow; return whether it did.
 
-        One that is idle and has none left waits for what the enumerator has given it for an earlier request.
+        An idle reader without splits gets one without a request: its request was made in an earlier batch.
         """
         if self._queue and (live.asked or (idle and not live.reader.snapshot())):
             return self._give(live, 1)
@@ -404,17 +409,17 @@ class BatchReader(Reader[Any]):
         return True
 
     def _may_come(self, live: LiveReader, wait: Wait) -> bool:
-        """Sleep for the reader; whether it is to be asked again within this batch."""
+        """Sleep for the reader. Return whether to poll it again within this batch."""
         work, now = self._work, self._clock.monotonic()
         stop = self._began + work.time_s
         if wait.until is not None and wait.until <= now:
             return True
-        if not live.reader.snapshot():  # it can only wait for splits, which come with the next batch
+        if not live.reader.snapshot():  # without splits, and new ones are assigned only with the next batch
             return False
         if not self.count:
             return live.waiter.sleep(wait, min(stop, self._began + work.wait_s))
         if wait.until is not None and wait.fileno is None:
-            return False  # it is not there yet, by the clock
+            return False  # records due at a time in the future belong to a later batch
         return live.waiter.sleep(wait, min(stop, self._first + work.linger_s))
 
     def _poll_again(self, again: _Again) -> Poll[Any]:
@@ -441,10 +446,10 @@ class BatchReader(Reader[Any]):
 
 
 class _Again:
-    """Reads what a file says was read.
+    """Replay of a recorded batch.
 
-    Each split has a reader of its own, so that it does not matter in which order one reader would take them. Where
-    the reader did not say which split a record is from, there is one for all.
+    Each split has its own reader, since one reader may take several splits in another order than before. If the
+    recorded polls do not name their splits, one reader has them all.
     """
 
     def __init__(self, source: Source[Any], work: BatchWork, read: BatchRead, clock: Clock) -> None:
@@ -458,7 +463,7 @@ class _Again:
         self._open: dict[str | None, _Part] = {}
 
     def next(self) -> tuple[list[Any] | Batch[Any] | None, str | None, list[str], list[str]]:
-        """Records, the split they are from, splits finished with them, and begun before; None: that was all."""
+        """Return records, their split, and splits finished and begun with them; records are None at the end."""
         gone: list[str] = []
         begun: list[str] = []
         for poll in self._polls:
@@ -475,7 +480,7 @@ class _Again:
         return None, None, gone, begun
 
     def answer(self) -> frozenset[str]:
-        """What the reader answered then."""
+        """Return the next recorded result of ``waiting_splits``."""
         return next(self._answers, frozenset())
 
     def close(self) -> None:
@@ -507,7 +512,7 @@ class _Part:
         self._stamps: list[int] | None = None
 
     def take(self, count: int) -> list[Any] | Batch[Any]:
-        """The next ``count`` records."""
+        """Return the next ``count`` records."""
         reader = self._live.reader
         while len(self._values) < count:
             result = reader.poll(count - len(self._values))
@@ -521,9 +526,9 @@ class _Part:
                     self._stamps = (self._stamps or []) + result.timestamps
             else:
                 raise ConnectorError(
-                    f"{self._source.name} gave fewer records than before when batch {self._work.batch} was read "
-                    f"again: {len(self._values)} instead of {count} of {self._about()}. It must give the same "
-                    "from the same position"
+                    f"{self._source.name} returned fewer records than before when batch {self._work.batch} was "
+                    f"read again: {len(self._values)} instead of {count} of {self._about()}. A source has to "
+                    "return the same records from the same position"
                 )
         values, self._values = self._values[:count], self._values[count:]
         if self._stamps is None:

@@ -1,4 +1,4 @@
-"""Which batches are committed, with what: so that a batch that comes again is not written twice."""
+"""Commit log: the committables of each batch, so that a retried batch is not written twice."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _KEPT: Final = 10
 @persisted("CommitRecord")
 @dataclass(frozen=True)
 class CommitRecord:
-    """That a batch is going to be committed, and what the next one begins with.
+    """Decision to commit a batch, with the writers' state for the next batch.
 
     Attributes:
         batch: number of the batch.
-        owner: whose batches these are.
-        kept: what the next batch begins with; picklable by cloudpickle.
+        owner: name of the query that writes the batches.
+        kept: state for the next batch; picklable by cloudpickle.
     """
 
     batch: int
@@ -40,14 +40,14 @@ class CommitRecord:
 
 
 class CommitLog:
-    """Records of the last batches, in a directory of a storage.
+    """Log of the last batches, in a directory of a storage.
 
-    A record is written, whole, before anything of its batch is committed. From then on the batch will be committed
-    with what the record says, and with nothing else, however often it comes again.
+    A record is written, whole, before anything of its batch is committed. From then on each retry of the batch
+    commits exactly the committables of the record.
 
     Args:
-        storage: a place that every driver of the stream sees.
-        directory: in there.
+        storage: storage that every driver of the query can read and write.
+        directory: directory in the storage.
     """
 
     def __init__(self, storage: CheckpointStorage, directory: str = "commits") -> None:
@@ -58,16 +58,16 @@ class CommitLog:
         return self._storage.shown(self._directory)
 
     def newest(self) -> CommitRecord | None:
-        """The newest record. All batches up to it are committed, or will be as their records say.
+        """Return the newest record, None if there is none. Batches up to it are decided.
 
         Raises:
-            CheckpointError: it cannot be read.
+            CheckpointError: the log cannot be read.
         """
         batch = max(self._batches(), default=None)
         return None if batch is None else self.read(batch)
 
     def read(self, batch: int) -> CommitRecord | None:
-        """The record of a batch, or None. Raises as :meth:`newest`."""
+        """Return the record of a batch, or None. Raises as :meth:`newest`."""
         name = self._name(batch)
         data = self._load(name, _AT_ONCE)
         if data is None:
@@ -79,7 +79,7 @@ class CommitLog:
         return record
 
     def check(self, record: CommitRecord, owner: str) -> None:
-        """Raise ConfigurationError if a record is not this owner's."""
+        """Raise ConfigurationError if a record belongs to another owner."""
         if record.owner != owner:
             raise ConfigurationError(
                 f"{self} has the commits of another query ({record.owner}; this one is {owner}): batches of "
@@ -88,7 +88,7 @@ class CommitLog:
             )
 
     def ready(self, batch: int) -> list[Any]:
-        """What commits a batch, as :meth:`write` was given it. Empty if there is no record, or no more.
+        """Return the committables of a batch; empty if it has no record, or none any more.
 
         Raises as :meth:`newest`.
         """
@@ -101,10 +101,10 @@ class CommitLog:
         return found
 
     def write(self, record: CommitRecord, ready: Sequence[Any]) -> None:
-        """Write a record, durably, with what commits the batch; delete old ones.
+        """Write a record durably, with the committables of the batch, and delete old records.
 
         Raises:
-            CheckpointError: it cannot be written; nothing of the batch may be committed then.
+            CheckpointError: the record cannot be written; nothing of the batch may be committed.
         """
         parts = [cloudpickle.dumps(part, protocol=5) for part in (record, list(ready))]
         sizes = _SIZES.pack(*(number for part in parts for number in (len(part), crc32(part))))
@@ -122,7 +122,7 @@ class CommitLog:
             raise
 
     def _parts(self, name: str, data: bytes) -> list[tuple[int, int, int]]:
-        """Where each part begins and ends, with its checksum."""
+        """Return begin, end and checksum of each part."""
         begin = len(_MAGIC) + _SIZES.size
         if not data.startswith(_MAGIC) or len(data) < begin:
             raise self._damaged(name)

@@ -1,4 +1,4 @@
-"""What each batch of a source is to read: laid down in the driver before anybody reads it."""
+"""Planner of the batches of a source, in the driver."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from sluiceway.runtime.microbatch.spooled_source import SpooledSource, SpooledSp
 __all__ = ["BatchLimits", "BatchPlanner"]
 
 _KEPT: Final = 20
-"""How many batches an engine may go back; one goes back one batch by itself, users may have it go back further."""
+"""Number of batches that an engine may go back. Engines retry one batch by themselves; users roll back further."""
 _MANY: Final = 16_384
 _FEWEST_AHEAD: Final = 4
 _MOST_AHEAD: Final = 1024
 
 
 class BatchPlanner:
-    """Plans the batches of one source in one run, in the driver.
+    """Planner of the batches of one source in one run, used by the driver.
 
-    Batches are numbered from 1. A batch is planned when the one before was read by all its readers: what these
-    left in their files and what the enumerator says makes the plan, which is written before anybody is told of it.
-    One that is there already is taken as it is. So the driver can begin anew at any time.
+    Batches are numbered from 1. A batch is planned when all readers have finished the previous one: from their
+    records and the enumerator's assignments. The plan is written before it is returned, and an existing plan is
+    never replaced, so that a driver can restart at any time.
 
     Args:
-        source: the source; one that cannot be read again is read here, see :class:`.SpooledSource`.
-        files: of this source and run.
-        readers: how many; at most ``source.max_readers``.
-        clock: real time; None: the system's.
-        limits: of each batch.
-        reads_what_is_left: whether to read here what readers were to read and did not come to the end of, as
-            whoever has run them wanted no more; else that is an error.
+        source: the source; one that cannot be read again is read in the driver, see :class:`.SpooledSource`.
+        files: log of this source and run.
+        readers: number of readers; at most ``source.max_readers``.
+        clock: real time; None: the system clock.
+        limits: limits of each batch.
+        reads_what_is_left: whether to read unfinished work of a batch in the driver (the consumer of the readers'
+            records wanted no more); else unfinished work is an error.
     """
 
     def __init__(
@@ -77,20 +77,19 @@ class BatchPlanner:
         wait_s: float | None = None,
         stops: bool = False,
     ) -> BatchPlan | None:
-        """The plan of a batch; all readers have read the one before.
+        """Return the plan of a batch; all readers must have finished the previous one.
 
         Args:
-            batch: its number.
-            always: plan one also if there is nothing to read, after a moment.
-            dry_since: a reader that has come to where there is nothing more in a batch after this one is not run
-                again.
-            stops: nothing more is to be read: all readers come to their end with this batch.
-            tells_end: have readers without a split left run once more, to say that they have come to their end.
-            looks: where readers had nothing in the batch before, plan one only when they have something.
-            wait_s: how long the moment is; None: as long as a reader waits for its first record.
+            batch: number of the batch.
+            always: plan a batch also without input, after ``wait_s``.
+            dry_since: readers that ran out of input in a batch after this one do not run again.
+            stops: read nothing more: all readers reach their end with this batch.
+            tells_end: run readers without splits once more, to report their end.
+            looks: if readers had no input in the previous batch, plan one only when they have some.
+            wait_s: time to wait for the enumerator; None: the time that a reader waits for its first record.
 
         Returns:
-            the plan; None if there is nothing to do for now: after a moment, in which something could have come.
+            the plan; None if no input has arrived within ``wait_s``.
 
         Raises:
             CheckpointError: files are missing, or cannot be read or written.
@@ -123,12 +122,14 @@ class BatchPlanner:
             if self._still_since is None:
                 self._still_since = asked_ms
             return None
+        # The plan holds the splits (peek) before the enumerator drops them (take): if the write fails, they are
+        # assigned again by the next call.
         self._create(batch, plan)
         enumerator.take()
         return plan
 
     def work(self, batch: int) -> list[BatchWork]:
-        """What its readers have to do in a batch that was planned; none for those that have ended.
+        """Return the work of each reader in a planned batch, without readers that have ended.
 
         Raises:
             CheckpointError: files are missing, or cannot be read.
@@ -141,25 +142,25 @@ class BatchPlanner:
         ]
 
     def ended(self, batch: int) -> bool:
-        """Whether all readers have come to their end with this batch, which all have read."""
+        """Return whether all readers have reached their end with this finished batch."""
         if batch == 0:
             return False
         plan = self._planned(batch)
         return all(reader in plan.ended or state.ended for reader, state in self._states_of(batch, plan))
 
     def positions(self, batch: int) -> dict[str, Any]:
-        """The splits that are being read when a batch begins, by id, each with what can be said in JSON of it."""
+        """Return the splits at the start of a batch, by id, each as JSON-compatible fields or None."""
         return {split.split_id: said(split) for work in self.work(batch) for split in work.splits}
 
     def committed(self, batch: int) -> None:
-        """Nobody will ask for this batch or one before it again, but for the last few, which are kept."""
+        """Delete files of batches that are not retried once this one is committed; the last 20 are kept."""
         before = batch - _KEPT
         if before > 0:
             self._forget_stored(before, batch)
             self._files.forget(before)
 
     def close(self) -> None:
-        """Close the enumerator, and readers that look for news."""
+        """Close the enumerator and the probing readers."""
         self._lookout.close()
         enumerator, self._enumerator = self._enumerator, None
         if enumerator is not None:
@@ -170,20 +171,21 @@ class BatchPlanner:
     def _create(self, batch: int, plan: BatchPlan) -> BatchPlan:
         if not self._files.create(batch, PLAN, plan):
             raise CheckpointError(
-                f"two drivers plan batch {batch} in {self._files.where} at the same time: a run has one alone"
+                f"two drivers plan batch {batch} in {self._files.where} at the same time; a run must have a "
+                "single driver: stop the other one"
             )
         self._at, self._planned_ms, self._still_since = batch, plan.time_ms, None
         return plan
 
     def _last(self, enumerator: DrivenEnumerator, states: list[BatchRead | None]) -> BatchPlan:
-        """The plan of a batch in which nothing is read."""
+        """Return a plan in which nothing is read and all readers end."""
         everybody = frozenset(range(self.readers))
         ended = frozenset(reader for reader in everybody if (state := states[reader]) is not None and state.ended)
         snapshot, now_ms = enumerator.snapshot(), self._clock.now_ms()
         return BatchPlan({}, everybody, ended, frozenset(), snapshot, now_ms, 0.0, 0.0, 0.0, 0, stops=True)
 
     def _attach(self, batch: int, plan: BatchPlan | None) -> DrivenEnumerator:
-        """Have an enumerator as it was after a plan; None: a new one."""
+        """Open the enumerator restored from a plan; None: a new one."""
         self.close()
         self._planned_ms = self._still_since = None
         enumerator = DrivenEnumerator(
@@ -207,7 +209,7 @@ class BatchPlanner:
         tells_end: bool,
         looks: bool,
     ) -> tuple[BatchPlan, bool]:
-        """A plan, and whether there is anything to do; ``now``: only with what is there already."""
+        """Return a plan, and whether it has any work; ``now``: consider only input that is available already."""
         self._hand_out(enumerator, states)
         limits = self._limits
         ended: set[int] = set()
@@ -244,17 +246,17 @@ class BatchPlanner:
         return plan, is_needed
 
     def _has_news(self, enumerator: DrivenEnumerator, reader: int, state: BatchRead) -> bool:
-        """Whether a reader is to be run that has the splits it had, to read or to be told something."""
+        """Return whether a reader without new splits has to run: for input, or to learn that no splits follow."""
         if state.count or not state.dry:
             return True
         is_told = self._at > 0 and reader in self._planned(self._at).no_more
         return (reader in enumerator.no_more and not is_told) or self._lookout.sees(reader, state)
 
     def _hand_out(self, enumerator: DrivenEnumerator, states: list[BatchRead | None]) -> None:
-        """Give the readers that want some splits in turn, the more of them the faster they read them."""
+        """Assign splits to readers in turn; a reader that used up its share gets twice as many the next time."""
         room: dict[int, int] = {}
         for reader, state in enumerate(states):
-            # One that has read its last split just so far has not come to ask for another yet.
+            # A reader without splits may have ended its last one with the batch, before it could request another.
             if state is None or not (state.ended or (state.splits and not state.asked)):
                 has_others = self._stores or (state is not None and state.splits)
                 room[reader] = 1 if has_others else self._ahead.get(reader, _FEWEST_AHEAD)
@@ -274,8 +276,8 @@ class BatchPlanner:
         plan: BatchPlan | None = self._once(batch, PLAN, lambda: self._files.plan(batch))
         if plan is None:
             raise CheckpointError(
-                f"the plan of batch {batch} is not in {self._files.where}: a query goes on with the directory for "
-                "positions that it began with, as long as that is whole"
+                f"the plan of batch {batch} is not in {self._files.where}: a query has to keep the directory for "
+                "positions that it started with, complete"
             )
         return plan
 
@@ -291,8 +293,8 @@ class BatchPlanner:
         states = [(r, self._state_of(batch, r, plan)) for r in range(self.readers) if r not in plan.ended]
         if missing := [reader for reader, state in states if state is None]:
             raise CheckpointError(
-                f"what reader {missing[0]} has read in batch {batch} is not in {self._files.where}: a query goes "
-                "on with the directory for positions that it began with, as long as that is whole"
+                f"the record of reader {missing[0]} in batch {batch} is not in {self._files.where}: a query has "
+                "to keep the directory for positions that it started with, complete"
             )
         return [(reader, state) for reader, state in states if state is not None]
 
@@ -322,7 +324,8 @@ class BatchPlanner:
             no_more=reader in plan.no_more,
             resting=reader in plan.resting,
             time_ms=plan.time_ms,
-            # Where a reader has several splits, one may be taken for silent before its turn has come.
+            # With several splits per reader, time since the last batch is no sign of an idle split: its turn to be
+            # read may not have come. Only time in which no reader had input counts.
             silent_ms=plan.still_ms if state is not None and len(state.splits) > 1 else plan.since_ms,
             wait_s=plan.wait_s,
             linger_s=plan.linger_s,
@@ -334,7 +337,7 @@ class BatchPlanner:
         )
 
     def _once(self, batch: int, what: str, read: Callable[[], Any]) -> Any:
-        """Read a file of the last batches, which does not change, and remember it."""
+        """Read an immutable file of the last batches through a cache."""
         found = self._known.get((batch, what))
         if found is None:
             found = read()
@@ -344,7 +347,7 @@ class BatchPlanner:
         return found
 
     def _forget_stored(self, before: int, batch: int) -> None:
-        """Delete what was stored for batches that are forgotten, but for what is still being read."""
+        """Delete spooled records of forgotten batches, except splits that are still being read."""
         if not self._stores:
             return
         plan = self._files.plan(before - 1)
@@ -361,7 +364,7 @@ class BatchPlanner:
 
 
 def said(split: Any) -> Any:
-    """A split as JSON has it, or None where it has fields that JSON has no words for."""
+    """Return a split as JSON-compatible fields, None if it has others."""
     import msgspec
 
     try:

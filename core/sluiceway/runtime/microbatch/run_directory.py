@@ -1,4 +1,4 @@
-"""The directory of a run in micro-batches: what says which job it is of, and whether that can go on there."""
+"""Directory of a run in micro-batches: description of its job, and the check that a job can resume there."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from sluiceway.runtime.stepped import SteppedPlan
 __all__ = ["FINISHED", "RUN", "Run", "RunVertex", "check_same", "find_runs", "is_finished", "new_run"]
 
 RUN: Final = "run.json"
-"""The file that makes a directory that of a run."""
+"""Name of the file that marks the directory of a run."""
 
 FINISHED: Final = "finished.json"
-"""There when the run has come to its end."""
+"""Name of the file written when the run has finished."""
 
 _VERSION: Final = 1
 _DEEP: Final = 2
@@ -28,15 +28,15 @@ _DEEP: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class RunVertex:
-    """A chain of steps as the state of the run knows it.
+    """Vertex (chain of steps) of a run, as its state depends on it.
 
     Attributes:
-        name: for people.
-        uids: of its steps.
-        stage: at which it runs.
-        subtasks: how many there are.
-        key_groups: how many it has.
-        inputs: for each input, the place of its vertex among all, and the port.
+        name: display name.
+        uids: uids of its steps.
+        stage: index of its stage.
+        subtasks: number of subtasks.
+        key_groups: number of key groups.
+        inputs: for each input, the index of its vertex, and the port.
     """
 
     name: str
@@ -49,16 +49,16 @@ class RunVertex:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run.
+    """Description of a run.
 
     Attributes:
-        directory: its name in the storage; empty: the storage itself.
+        directory: its directory in the storage; empty: the root.
         job: name of the pipeline.
-        id: names it, and what it has left at sinks.
-        engine: which engine's it is.
-        begun_ms: since the epoch.
-        partitions: into how many parts the engine divides subtasks, for ever.
-        vertices: in the order of the graph.
+        id: id of the run, also of its transactions at sinks.
+        engine: name of the engine.
+        begun_ms: start time, in ms since the epoch.
+        partitions: number of partitions of the engine's state; fixed for the run.
+        vertices: vertices, in the order of the graph.
     """
 
     directory: str
@@ -70,18 +70,18 @@ class Run:
     vertices: tuple[RunVertex, ...] = field(default=())
 
     def write(self, storage: CheckpointStorage) -> None:
-        """Write the file. Raises CheckpointError."""
+        """Write ``run.json``. Raises CheckpointError."""
         content = {"version": _VERSION, **asdict(self)}
         del content["directory"]
         storage.write(_join(self.directory, RUN), [json.dumps(content, indent=1).encode()])
 
     def finish(self, storage: CheckpointStorage, at_ms: int) -> None:
-        """Note that it has come to its end. Raises CheckpointError."""
+        """Mark the run as finished. Raises CheckpointError."""
         storage.write(_join(self.directory, FINISHED), [json.dumps({"at_ms": at_ms}).encode()])
 
 
 def new_run(plan: SteppedPlan, engine: str, now_ms: int, partitions: int) -> Run:
-    """A run that begins now, in a directory of its own."""
+    """Return a new run, with a directory of its own."""
     job = plan.graph.job_name
     base = re.sub(r"[^\w.-]+", "-", job).strip(".-") or "job"
     id_ = f"{base}-{now_ms}-{secrets.token_hex(2)}"
@@ -89,7 +89,7 @@ def new_run(plan: SteppedPlan, engine: str, now_ms: int, partitions: int) -> Run
 
 
 def find_runs(storage: CheckpointStorage, under: str = "") -> list[Run]:
-    """The runs whose directory is that, or is in it, oldest first. Raises CheckpointError."""
+    """Return the runs in a directory or its subdirectories, oldest first. Raises CheckpointError."""
     found = []
     for file in storage.files(under):
         directory, _, name = file.name.rpartition("/")
@@ -100,7 +100,7 @@ def find_runs(storage: CheckpointStorage, under: str = "") -> list[Run]:
 
 
 def is_finished(storage: CheckpointStorage, run: Run) -> bool:
-    """Whether a run has come to its end."""
+    """Return whether a run has finished."""
     try:
         storage.read(_join(run.directory, FINISHED), 0, 0)
     except CheckpointError:
@@ -109,22 +109,22 @@ def is_finished(storage: CheckpointStorage, run: Run) -> bool:
 
 
 def check_same(run: Run, plan: SteppedPlan, where: str) -> None:
-    """See to it that a job can go on from what a run has left for each subtask.
+    """Check that a job can resume from the state that a run has left for each subtask.
 
-    Functions may have changed, and so may the types of state, as far as those can be restored.
+    Functions may have changed, and types of state as far as those can be restored.
 
     Args:
         run: the run.
-        plan: the job as it is now.
-        where: what messages call the directory.
+        plan: the plan of the job.
+        where: path or URL of the directory, for messages.
 
     Raises:
-        StateError: it cannot; names what has changed.
+        StateError: the job cannot resume; names the changes.
     """
     if run.job != plan.graph.job_name:
         raise StateError(
-            f"{where} is of a run of {run.job!r}, not of {plan.graph.job_name!r}: name the directory of one of "
-            "its own"
+            f"{where} is of a run of {run.job!r}, not of {plan.graph.job_name!r}: name a directory of a run of "
+            "this job"
         )
     changes = list(_changes(run.vertices, _vertices(plan)))
     if changes:

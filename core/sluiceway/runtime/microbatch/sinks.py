@@ -1,4 +1,4 @@
-"""One batch of records through a sink's writer, and what commits it."""
+"""Writing and committing one batch of records with a sink."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from sluiceway.streamgraph import StreamNode
 __all__ = ["MANY", "WriterPlace", "Written", "commit_all", "write_batch"]
 
 MANY: Final = 1 << 20
-"""The parallelism of writers that are not told how many of them there are: more than there will ever be."""
+"""Parallelism of writers whose number is unknown: an upper bound."""
 
 
 @dataclass(frozen=True)
 class WriterPlace:
-    """Which writer of which sink of which job.
+    """Identity of a writer: job, sink and subtask.
 
     Attributes:
         job_name: name of the job.
-        uid: of the sink; with the job's name it says whose leftovers a writer may take away.
+        uid: uid of the sink; a writer may abort transactions left by the same job and uid.
         subtask: index of the writer.
-        parallelism: how many there are, or :data:`MANY`.
+        parallelism: number of writers, or :data:`MANY`.
     """
 
     job_name: str
@@ -44,13 +44,13 @@ class WriterPlace:
 
 @dataclass(frozen=True)
 class Written:
-    """What one writer has done with a batch; picklable as far as the sink's committables are.
+    """Result of one writer for one batch; picklable as far as the sink's committables are.
 
     Attributes:
         subtask: index of the writer.
-        records: how many it was given.
-        committables: what commits them, once for all writers of the batch; empty for sinks without two phases.
-        kept: what the writer is to find when the next batch comes.
+        records: number of records written.
+        committables: committables, for one commit of all writers of the batch; empty for sinks without two phases.
+        kept: state of the writer for the next batch.
     """
 
     subtask: int
@@ -70,20 +70,21 @@ def write_batch(
     last: bool = False,
     clock: Clock | None = None,
 ) -> Written:
-    """Open a writer, write, have it make ready what was written, and close it. Blocks while the writer does.
+    """Open a writer, write the records, prepare their commit, and close it. Blocks while the writer does.
 
     Args:
-        sink: makes the writer.
-        place: which one it is.
+        sink: the sink.
+        place: identity of the writer.
         batches: the records.
-        checkpoint_id: number of the batch, at least 1; the same for a batch that comes again.
-        restored: what the writers of earlier batches have kept; None: this is the first one.
-        is_noted: whether what it makes ready and keeps is noted somewhere, to be committed by :func:`commit_all`.
-        last: whether no batch follows.
-        clock: the writer's.
+        checkpoint_id: number of the batch, at least 1; the same for each retry.
+        restored: state kept by the writers of earlier batches; None: this is the first batch.
+        is_noted: whether committables and kept state are stored, to be committed by :func:`commit_all`.
+        last: whether this is the last batch.
+        clock: clock of the writer.
 
     Raises:
-        ConfigurationError: there are more writers than the sink takes, or it has something to be noted.
+        ConfigurationError: more writers than the sink allows, or the sink has committables or state and
+            ``is_noted`` is false.
     """
     most = sink.max_writers
     if most is not None and place.subtask >= most:
@@ -91,7 +92,8 @@ def write_batch(
             f"sink {sink.name!r} takes at most {most} writers, and there are more partitions: call "
             f"coalesce({most}) before writing"
         )
-    # What was restored is committed already.
+    # Committables of earlier batches were committed from the log, so that only state is restored. The empty
+    # snapshot makes the writer a restored one also where no writer has kept state.
     begin_with = [] if restored is None else [OperatorSnapshot(place.uid), *restored]
     with _writer(sink, place, begin_with, clock or SystemClock()) as (operator, wait):
         if not is_noted and (operator.commits or operator.has_state):
@@ -117,9 +119,9 @@ def write_batch(
 def commit_all(
     sink: Sink[Any], committables: Sequence[Any], *, job_name: str, uid: str = "sink", clock: Clock | None = None
 ) -> None:
-    """Commit what all writers of a batch have made ready, and undo what else they have left; in the driver.
+    """Commit the committables of all writers of a batch, and abort other transactions that they left.
 
-    While no writer is at work. Harmless if it comes again; without committables, it only undoes.
+    Called in the driver, while no writer runs. Idempotent; without committables it only aborts.
     """
     place = WriterPlace(job_name, uid, 0, 1)
     restored = [OperatorSnapshot(uid, committables=tuple(committables))]
@@ -150,7 +152,7 @@ def _writer(
             clock=clock,
             state_backend=_NoBackend(),
             wake=poller.wake,
-            settings=Settings(checkpoint_interval_ms=1),  # nothing is committed before somebody says so
+            settings=Settings(checkpoint_interval_ms=1),  # without checkpoints, finish() would commit
         )
     )
     try:
@@ -170,7 +172,7 @@ class _NoBackend(StateBackend):
 
 
 def _sleep(poller: SelectorPoller, wait: Wait, clock: Clock) -> None:
-    """Until it may be over; a wake-up, also an earlier one, ends it."""
+    """Sleep until the wait may be over; a wake-up, also an earlier one, ends it."""
     timeout = None if wait.until is None else max(wait.until - clock.monotonic(), 0.0)
     if wait.fileno is not None:
         poller.watch(wait, wait, lambda: None)

@@ -1,4 +1,4 @@
-"""An enumerator driven by hand, without readers that run at the same time."""
+"""Enumerator driver for readers that do not run at the same time as the enumerator."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _LOOK_S: Final = 0.2
 
 
 class DrivenEnumerator(EnumeratorDriver):
-    """The enumerator of one source, in the calling thread; only :meth:`wake` comes from others.
+    """Driver of the enumerator of one source, in the calling thread.
 
-    A context manager, which closes the enumerator.
+    A context manager, which closes the enumerator. Other threads may call :meth:`wake` only.
 
     Args:
         source: the source.
         parallelism: number of readers.
-        clock: for the delays of its wake-ups.
-        restored: what an earlier enumerator's snapshot returned, or None.
-        no_more: readers that an earlier one has told that there are no more splits.
+        clock: clock of delayed wake-ups.
+        restored: snapshot of an earlier enumerator, or None.
+        no_more: readers that an earlier enumerator has notified that no more splits follow.
 
     Attributes:
-        unanswered: readers whose last request was not answered yet.
+        unanswered: readers with an unanswered request.
     """
 
     def __init__(
@@ -58,22 +58,22 @@ class DrivenEnumerator(EnumeratorDriver):
         self.close()
 
     def deliver(self, reader: int, splits: Sequence[Any]) -> None:
-        """Keep them until they are taken."""
+        """Store assigned splits until :meth:`take`."""
         self._assigned.setdefault(reader, []).extend(splits)
         self.unanswered.discard(reader)
 
     def deliver_end(self, reader: int) -> None:
-        """Note that its request was answered."""
+        """Mark the request of a reader as answered."""
         self.unanswered.discard(reader)
 
     def wake(self, after_s: float = 0.0) -> None:
-        """Have ``run`` called by the next :meth:`step` that comes late enough."""
+        """Schedule ``run`` for the first :meth:`step` after the delay."""
         with self._woken:
             self._run_at.append(self._clock.monotonic() + after_s)
             self._woken.notify()
 
     def start(self, readers: Iterable[int] = ()) -> None:
-        """Create and start the enumerator, and add all readers that may still get splits."""
+        """Create and start the enumerator, and register all readers that may still get splits."""
         try:
             super().start(reader for reader in range(self._parallelism) if reader not in self.no_more)
         except BaseException:
@@ -81,13 +81,13 @@ class DrivenEnumerator(EnumeratorDriver):
             raise
 
     def request(self, reader: int) -> None:
-        """A reader wants a split, unless it waits for one already or was told that there are no more."""
+        """Request a split for a reader; ignored if a request is unanswered or no more splits follow."""
         if reader not in self.no_more and reader not in self.unanswered:
             self.unanswered.add(reader)
             super().request(reader)
 
     def step(self, timeout_s: float = 0.0) -> bool:
-        """Run the enumerator if it has asked for that, waiting for it at most ``timeout_s``; whether it ran."""
+        """Run the enumerator if a wake-up is due, after waiting at most ``timeout_s``. Return whether it ran."""
         until = self._clock.monotonic() + timeout_s
         with self._woken:
             while True:
@@ -103,30 +103,30 @@ class DrivenEnumerator(EnumeratorDriver):
         return True
 
     def taken(self, reader: int) -> int:
-        """How many splits wait to be taken for a reader."""
+        """Return the number of splits assigned to a reader and not taken."""
         return len(self._assigned.get(reader, ()))
 
     def peek(self) -> dict[int, list[Any]]:
-        """What :meth:`take` would return."""
+        """Return the result of :meth:`take`, without taking it."""
         return {reader: list(splits) for reader, splits in self._assigned.items()}
 
     def take(self) -> dict[int, list[Any]]:
-        """The splits handed out since this was last called, by reader."""
+        """Remove and return the splits assigned since the last call, by reader."""
         assigned, self._assigned = self._assigned, {}
         return assigned
 
     def take_for(self, reader: int) -> list[Any]:
-        """The same for one reader alone."""
+        """Remove and return the splits assigned to one reader."""
         return self._assigned.pop(reader, [])
 
 
 @dataclass(frozen=True, slots=True)
 class Dealt:
-    """What an enumerator has given to one reader.
+    """Splits that an enumerator has assigned to one reader.
 
     Attributes:
-        first: without being asked, when it began.
-        answers: for one request after the other.
+        first: splits assigned at the start, without a request.
+        answers: splits per request, in order.
     """
 
     first: list[Any]
@@ -140,22 +140,23 @@ def deal_splits(
     cancelled: Callable[[], bool] = lambda: False,
     kept: ExitStack | None = None,
 ) -> list[Dealt]:
-    """All splits of a source that ends, for each reader: they ask in turn.
+    """Assign all splits of a bounded source to readers that request them in turn.
 
-    Waits for an enumerator that finds its splits in threads of its own.
+    Blocks while the enumerator finds splits in threads of its own.
 
     Args:
-        source: a bounded one.
-        readers: how many there are.
-        clock: for the enumerator's delays; None: the system's.
-        cancelled: asked while the enumerator takes its time: whether to give up.
-        kept: closes the enumerator, with which files may go that readers need; None: it is closed at once.
+        source: a bounded source.
+        readers: number of readers.
+        clock: clock for the enumerator's delays; None: the system clock.
+        cancelled: polled between requests; True ends the assignment.
+        kept: closes the enumerator later, since closing may delete files that readers need; None: it is closed
+            on return.
 
     Returns:
-        the splits of each reader, for :class:`SplitsInTurn`; none, if it was cancelled.
+        the splits of each reader, for :class:`SplitsInTurn`; empty if cancelled.
 
     Raises:
-        Exception: what the enumerator raises; ConnectorError if it breaks its contract.
+        Exception: errors of the enumerator; ConnectorError if it breaks its contract.
     """
     with ExitStack() as at_once:
         enumerator = (at_once if kept is None else kept).enter_context(DrivenEnumerator(source, readers, clock))
@@ -181,13 +182,13 @@ def plan_splits(
     cancelled: Callable[[], bool] = lambda: False,
     kept: ExitStack | None = None,
 ) -> list[list[Any]]:
-    """What :func:`deal_splits` finds, without who was asked for it when: the splits of each reader."""
+    """Return the splits of each reader as one list: :func:`deal_splits` without the order of requests."""
     dealt = deal_splits(source, readers, clock, cancelled, kept)
     return [[*each.first, *(split for answer in each.answers for split in answer)] for each in dealt]
 
 
 class _Reading(Protocol):
-    """A subtask that reads a source."""
+    """Subtask that reads a source."""
 
     splits_wanted: int
     records_in: int
@@ -198,15 +199,15 @@ class _Reading(Protocol):
 
 
 class SplitsInTurn:
-    """Gives a subtask its splits as they were dealt: so that it reads as it would beside the enumerator.
+    """Feeder of a subtask's splits in the order of their assignment, as an enumerator would.
 
-    Which splits a reader has at a time matters: it may read several in turn, and the slowest of them is how far it
-    is in event time.
+    Splits are not added all at once: a reader may read several in turn, and the watermark is the minimum over the
+    splits that it has.
 
     Args:
-        chain: the subtask, open.
+        chain: the opened subtask.
         dealt: its splits.
-        held: gives the splits that its reader has and has not read to their end.
+        held: returns the unfinished splits of its reader.
     """
 
     def __init__(self, chain: _Reading, dealt: Dealt, held: Callable[[], Sequence[Any]]) -> None:
@@ -221,17 +222,17 @@ class SplitsInTurn:
         self._answer()
 
     def wanted(self) -> bool:
-        """Whether the reader waits for a split: to be asked before it is polled."""
+        """Return whether the reader waits for a split. Called before each poll."""
         if not self._left:
             return False
         if self._chain.splits_wanted:
             return True
-        # Whoever has nothing to read waits for splits, asked for or not.
+        # A reader that has made no progress and has no splits needs one, also without a request.
         before, self._records = self._records, self._chain.records_in
         return before == self._records and not self._held()
 
     def give(self) -> None:
-        """Give what it waits for, and with the last split say that it was the last."""
+        """Add the splits that the reader waits for; after the last one, notify it that no more follow."""
         self._owed = max(1, self._chain.splits_wanted)
         self._answer()
 

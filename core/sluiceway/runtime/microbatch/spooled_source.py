@@ -1,4 +1,4 @@
-"""Sources that cannot be read again: read in the driver, and what they gave is stored for each batch."""
+"""Sources that cannot be read again: read in the driver, with the records of each batch stored in files."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ __all__ = ["SpooledSource", "SpooledSplit", "readable"]
 @persisted("SpooledSplit")
 @dataclass(frozen=True, slots=True)
 class SpooledSplit:
-    """Records in a file.
+    """Split of records stored in a file.
 
     Attributes:
-        file: its name in the storage.
-        count: how many records are in it.
-        taken: how many of them were read.
+        file: name of the file in the storage.
+        count: number of records in the file.
+        taken: number of records read.
     """
 
     file: str
@@ -49,19 +49,19 @@ class SpooledSplit:
 
     @property
     def split_id(self) -> str:
-        """The file."""
+        """Name of the file."""
         return self.file
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """Where the source itself is.
+    """Position of the spooled source.
 
     Attributes:
-        enumerator: what its enumerator's snapshot says.
-        no_more: which of its readers were told that there are no more splits.
-        readers: the splits of each, at their positions.
-        ended: which of its readers have come to their end.
+        enumerator: snapshot of its enumerator.
+        no_more: readers that were notified that no more splits follow.
+        readers: splits of each reader, at their positions.
+        ended: readers that have reached their end.
     """
 
     enumerator: Any
@@ -71,17 +71,17 @@ class _State:
 
 
 class SpooledSource(Source[Any]):
-    """What another source gives, by way of files.
+    """Source that stores the records of another source in files, and reads the files.
 
-    The other source's readers are open in the driver, for as long as this one's enumerator. When a split is asked
-    for, what has come is written into a file, which is the split. So each batch can be repeated though the source
-    cannot. What has come in and was not laid down in a plan when the driver dies is lost, unless the source gives
-    it again.
+    The other source's readers are open in the driver, as long as this source's enumerator. On a split request the
+    records that have arrived are written to a file, which is the split. So each batch can be repeated although the
+    source cannot. Records that were received and are in no plan when the driver dies are lost, unless the source
+    returns them again.
 
     Args:
-        source: what is read.
-        files: where to store.
-        limits: how much goes into a file; only for the enumerator.
+        source: the source to spool.
+        files: log whose storage holds the files.
+        limits: limits of one file; needed by the enumerator alone.
     """
 
     def __init__(self, source: Source[Any], files: BatchLog, limits: BatchLimits | None = None) -> None:
@@ -110,17 +110,17 @@ class SpooledSource(Source[Any]):
         return self._source.max_readers
 
     def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
-        """What reads the source."""
+        """Return the enumerator that reads the source into files."""
         assert self._limits is not None
         return _StoringEnumerator(context, self._source, self._files, self._limits, restored)
 
     def create_reader(self, context: ReaderContext) -> Reader[Any]:
-        """What reads the files."""
+        """Return a reader of the files."""
         return _StoredReader(context, self._files)
 
 
 def readable(source: Source[Any], files: BatchLog) -> Source[Any]:
-    """What readers of batches read: the source, or what is stored of one that cannot be read again."""
+    """Return the source if it can be read again, else its spooled form."""
     return source if source.seekable else SpooledSource(source, files)
 
 
@@ -190,7 +190,7 @@ class _StoringEnumerator(Enumerator):
                 self._splits.close()
 
     def _serve(self, reader: int, patience_s: float) -> None:
-        """Give the reader a file with what has come for it, or say that nothing will, or try again later."""
+        """Assign a file of new records to the reader, notify it of the end, or schedule another attempt."""
         if reader in self._ended:
             self._asking.discard(reader)
             self._context.no_more_splits(reader)
@@ -242,7 +242,7 @@ class _StoringEnumerator(Enumerator):
         return values, stamps, False
 
     def _give_splits(self, live: LiveReader, number: int) -> bool:
-        """Whether the source's own enumerator had something for this reader."""
+        """Pass splits, or their end, from the source's own enumerator to this reader; return whether it did."""
         assert self._splits is not None
         self._splits.step()
         if live.asked:

@@ -1,4 +1,4 @@
-"""State that an engine keeps in a form of its own, written as a checkpoint."""
+"""Export of an engine's own state as a checkpoint."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["write_extract"]
 def write_extract(
     run: Run, states: Mapping[int, Iterable[OperatorSnapshot]], storage: CheckpointStorage, now_ms: int
 ) -> str:
-    """Write a checkpoint of what subtasks of a run have. Returns its path or URL.
+    """Write a checkpoint of the state of a run's subtasks, and return its path or URL.
 
     Args:
         run: the run.
-        states: by number of the subtask, in the order of the run's vertices.
-        storage: where to.
-        now_ms: ms since the epoch.
+        states: snapshots by subtask number, counted over the vertices in the run's order.
+        storage: storage of the checkpoint.
+        now_ms: time of the checkpoint, in ms since the epoch.
 
     Raises:
-        CheckpointError: it cannot be written.
+        CheckpointError: the checkpoint cannot be written.
     """
     directory = CheckpointDirectory(storage)
     where = directory.directory(1)

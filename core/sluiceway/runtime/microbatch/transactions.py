@@ -1,4 +1,4 @@
-"""What tasks and the driver do so that every batch of an engine that is not ours is written once."""
+"""Exactly-once writing of batches that another engine drives, split between its tasks and its driver."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ __all__ = ["SingleBatch", "StreamOfBatches"]
 
 @dataclass(frozen=True)
 class SingleBatch:
-    """Records that are written once, in addition to what is there.
+    """One batch job, appended to a sink exactly once.
 
     Attributes:
-        sink: where to.
-        job_name: whose leftovers may be taken away.
+        sink: the sink.
+        job_name: name of the job, whose earlier transactions may be aborted.
     """
 
     sink: Sink[Any]
     job_name: str
 
     def write(self, subtask: int, batches: Iterable[Batch[Any]], clock: Clock | None = None) -> Written:
-        """In a task: write a part. A task that is tried again undoes what it had left behind before."""
+        """Write a partition, in a task. A retried task aborts the transactions of its earlier attempts."""
         place = WriterPlace(self.job_name, subtask=subtask)
         return write_batch(self.sink, place, batches, checkpoint_id=1, restored=(), last=True, clock=clock)
 
     def commit(self, written: Sequence[Written], clock: Clock | None = None) -> None:
-        """In the driver, when all tasks are done. What it had committed when it raised may be there already."""
+        """Commit, in the driver, after all tasks. If it raises, some of the output may be committed."""
         commit_all(self.sink, _committables(written), job_name=self.job_name, clock=clock)
 
     def abort(self, clock: Clock | None = None) -> None:
-        """In the driver, when something has failed: undo what was not committed, where the sink can."""
+        """Abort uncommitted output after a failure, in the driver, where the sink can."""
         commit_all(self.sink, (), job_name=self.job_name, clock=clock)
 
 
 @dataclass(frozen=True)
 class StreamOfBatches:
-    """Batches by number, each of which may come again, from the same driver or a later one.
+    """Stream of numbered batches, each of which may be retried by the same or a later driver.
 
-    In the driver :meth:`newest` before the tasks of a batch, :meth:`commit` behind them, or :meth:`abort`.
+    Tasks call :meth:`write`; afterwards the driver calls :meth:`commit`, or :meth:`abort`.
 
     Attributes:
-        sink: where to.
-        owner: names the stream over restarts; no other one may use the log.
-        log: of the commits; None: batches that come again are written again.
-        name: whose leftovers may be taken away; empty: the owner's.
+        sink: the sink.
+        owner: name of the stream over restarts; no other stream may use the log.
+        log: commit log; None: retried batches are written again.
+        name: job name of the writers, whose earlier transactions may be aborted; empty: one made of the owner.
     """
 
     sink: Sink[Any]
@@ -62,7 +62,7 @@ class StreamOfBatches:
 
     @property
     def job_name(self) -> str:
-        """What writers are told."""
+        """Job name of the writers."""
         return self.name or f"stream-{self.owner}"
 
     def write(
@@ -74,18 +74,18 @@ class StreamOfBatches:
         newest: CommitRecord | None = None,
         clock: Clock | None = None,
     ) -> Written | None:
-        """In a task: write a part of a batch. None: the batch is committed already, nothing was written.
+        """Write a partition of a batch, in a task. Return None if the batch is committed already.
 
         Args:
-            number: of the batch, from 0.
-            subtask: which part.
-            batches: the records; they are taken to their end also where nothing is written.
-            newest: record of the log when the tasks were planned; where the batch before is not in it, the log is
-                asked here.
-            clock: the writer's.
+            number: number of the batch, from 0.
+            subtask: index of the partition.
+            batches: the records; consumed to the end also if nothing is written.
+            newest: newest record of the log when the tasks were planned; if it is older than the previous batch,
+                the log is read here.
+            clock: clock of the writer.
 
         Raises:
-            ConfigurationError: the log is another owner's, or the sink needs one and there is none.
+            ConfigurationError: the log belongs to another owner, or the sink needs a log and there is none.
         """
         latest = newest
         if self.log is not None:
@@ -109,10 +109,10 @@ class StreamOfBatches:
         )
 
     def commit(self, number: int, written: Sequence[Written | None], clock: Clock | None = None) -> None:
-        """In the driver, when all tasks are done, as often as the batch comes.
+        """Commit a batch, in the driver, after all tasks. Idempotent.
 
         Raises:
-            CheckpointError: it cannot be noted; then nothing is committed.
+            CheckpointError: the log cannot be written; nothing is committed.
         """
         log = self.log
         if log is None:
@@ -122,16 +122,16 @@ class StreamOfBatches:
             log.check(latest, self.owner)
         if latest is None or latest.batch < number:
             done = [one for one in written if one is not None]
-            # Parts that a batch does not have keep what they had.
+            # A partition without data in this batch keeps its writer's state of an earlier one.
             kept = {**self._kept(latest), **{one.subtask: one.kept for one in done}}
             log.write(CommitRecord(number, self.owner, kept), _committables(done))
         if latest is None or latest.batch <= number:
             self._commit_noted(log, number, clock)
 
     def abort(self, number: int, clock: Clock | None = None) -> None:
-        """In the driver, when the batch has failed: undo what will not be committed, where the sink can.
+        """Abort a failed batch, in the driver, where the sink can.
 
-        Also when :meth:`commit` has failed, halfway: what is noted will be committed.
+        If :meth:`commit` has failed after it wrote the log, the batch is committed instead.
         """
         log = self.log
         if log is None:
@@ -145,7 +145,10 @@ class StreamOfBatches:
             self._commit_noted(log, number, clock)
 
     def _commit_noted(self, log: CommitLog, number: int, clock: Clock | None) -> None:
-        """For the newest record alone: what is before it was committed before that was written."""
+        """Commit the newest record of the log.
+
+        Older ones need no commit: a record is written only after the previous batch was committed.
+        """
         ready = log.ready(number)
         if ready:
             commit_all(self.sink, ready, job_name=self.job_name, clock=clock)

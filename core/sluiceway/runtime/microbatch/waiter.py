@@ -1,4 +1,4 @@
-"""Sleeping on behalf of one reader."""
+"""Blocking wait for one reader."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["Waiter"]
 
 
 class Waiter:
-    """Sleeps until what a reader waits for may have come.
+    """Blocking wait for the file descriptor, the time or the wake-up that a reader waits for.
 
     Args:
-        clock: the one that the reader has.
+        clock: clock of the reader.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -22,12 +22,12 @@ class Waiter:
         self._woken = False
 
     def wake(self) -> None:
-        """End a sleep, the present one or the next. From any thread."""
+        """End the current sleep, or the next one. May be called from any thread."""
         self._woken = True
         self._poller.wake()
 
     def sleep(self, wait: Wait, until: float) -> bool:
-        """Sleep, at most until that reading of ``clock.monotonic()``; whether to ask the reader again."""
+        """Sleep at most until ``clock.monotonic()`` reaches ``until``; return whether to poll the reader again."""
         ready: list[bool] = []
         ends = until if wait.until is None else min(until, wait.until)
         if wait.fileno is not None:
@@ -44,5 +44,5 @@ class Waiter:
         return True
 
     def close(self) -> None:
-        """Free what it sleeps with."""
+        """Close the poller."""
         self._poller.close()

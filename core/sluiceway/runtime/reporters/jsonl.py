@@ -1,4 +1,4 @@
-"""Metrics as JSON lines in a file."""
+"""Metrics reporter that appends JSON lines to a file."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ PATH_VARIABLE: Final = "SLUICEWAY_METRICS_FILE"
 
 
 class JsonLinesReporter(MetricsReporter):
-    """Appends one JSON object per report to a file.
+    """Metrics reporter that appends one JSON object per report to a file.
 
-    Its keys are those of :class:`~sluiceway.metrics.JobMetrics`, and ``time_ms``, the time of the report in ms
-    since the epoch. A figure that JSON has no word for (infinite, not a number) is ``null``.
+    The keys are those of :class:`~sluiceway.metrics.JobMetrics`, and ``time_ms``, the time of the report in ms
+    since the epoch. Infinite values and NaN, which JSON cannot express, are written as ``null``.
 
     Args:
-        path: the file; None: the one that ``SLUICEWAY_METRICS_FILE`` names. Made if it is not there.
-        clock: where ``time_ms`` comes from; None: the machine's.
+        path: the file, created if missing; None: the one that ``SLUICEWAY_METRICS_FILE`` names.
+        clock: clock for ``time_ms``; None: the system clock.
 
     Raises:
         ConfigurationError: no file was named.
@@ -54,7 +54,7 @@ class JsonLinesReporter(MetricsReporter):
         """Append a line."""
         if self._file is None:
             raise RuntimeError("report() before open()")
-        # By hand, not asdict(): that would copy every value deeply, and cannot take a read-only mapping.
+        # Not asdict(): it copies every value deeply, and fails on a read-only mapping.
         line = {
             "time_ms": self._clock.now_ms(),
             "job_name": metrics.job_name,
@@ -67,7 +67,7 @@ class JsonLinesReporter(MetricsReporter):
             "checkpoints": metrics.checkpoints,
             "subtasks": list(metrics.subtasks),
         }
-        # One write per line, so that whoever reads along never sees half a one.
+        # One write per line, so that a concurrent reader never sees part of a line.
         self._file.write(json.dumps(_plain(line), allow_nan=False, separators=(",", ":")) + "\n")
         self._file.flush()
 

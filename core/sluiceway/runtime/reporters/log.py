@@ -1,4 +1,4 @@
-"""Metrics as log lines."""
+"""Metrics reporter that writes log lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _LOGGER: Final = logging.getLogger("sluiceway.metrics")
 
 
 class LogReporter(MetricsReporter):
-    """Logs one line per job, and one per subtask, at level INFO of the logger ``sluiceway.metrics``."""
+    """Metrics reporter that logs one line per job and one per subtask.
+
+    The lines have level INFO and go to the logger ``sluiceway.metrics``.
+    """
 
     def report(self, metrics: JobMetrics) -> None:
         """Log the job's metrics."""

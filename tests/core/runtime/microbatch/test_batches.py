@@ -252,7 +252,7 @@ def test_a_source_that_does_not_give_the_same_again_is_told_of(drive: Drive, sto
     work = driver.planner.work(1)[0]
     reader = BatchReader(CollectionSource(range(5)), work, driver.files)
     reader.start()
-    with pytest.raises(ConnectorError, match=r"gave fewer records than before when batch 1 was read again"):
+    with pytest.raises(ConnectorError, match=r"returned fewer records than before when batch 1 was read again"):
         drain(reader)
     reader.close()
     driver.close()

@@ -96,7 +96,7 @@ def test_missing_files_are_named(drive: Drive, storage: CheckpointStorage) -> No
     driver.close()
     storage.delete(["run/2/1"])
     driver.restart()
-    with pytest.raises(CheckpointError, match=r"what reader 1 has read in batch 2 is not in .*positions/run: a"):
+    with pytest.raises(CheckpointError, match=r"the record of reader 1 in batch 2 is not in .*positions/run: a"):
         driver.planner.plan(3)
     storage.delete(["run/2/plan"])
     driver.restart()
