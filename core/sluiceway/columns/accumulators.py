@@ -46,29 +46,40 @@ class Values:
         array: the column, without chunks or encodings.
     """
 
-    __slots__ = ("_numbers", "_objects", "_valid", "array")
+    __slots__ = ("_array", "_numbers", "_objects", "_of", "_rows", "_valid")
 
     def __init__(self, array: Any) -> None:
-        self.array = plain(array)
+        self._array: Any = plain(array)
+        # Where these are some rows of a column: all of it, and which.
+        self._of: Values | None = None
+        self._rows: Any = None
         self._numbers: Any = None
         self._objects: Any = None
         self._valid: Any = _UNKNOWN
 
     def __len__(self) -> int:
-        return len(self.array)
+        return len(self._array) if self._of is None else len(self._rows)
+
+    @property
+    def array(self) -> Any:
+        """The column, as an Arrow array."""
+        if self._array is None and self._of is not None:
+            self._array = self._of.array.take(pa.array(self._rows))
+        return self._array
 
     @property
     def numbers(self) -> Any:
         """Values as a numpy array, times as integers; None for types without a fixed width."""
         if self._numbers is None:
-            self._numbers = numbers_of(self.array)
+            whole = None if self._of is None else self._of.numbers
+            self._numbers = numbers_of(self.array) if whole is None else whole[self._rows]
         return self._numbers
 
     @property
     def objects(self) -> Any:
         """Values as an array of Python objects."""
         if self._objects is None:
-            self._objects = objects = np.empty(len(self.array), object)
+            self._objects = objects = np.empty(len(self), object)
             objects[:] = self.array.to_pylist()
         return self._objects
 
@@ -76,14 +87,19 @@ class Values:
     def valid(self) -> Any:
         """Array of bool, False for nulls; None where nothing is null."""
         if self._valid is _UNKNOWN:
-            self._valid = valid_of(self.array)
+            whole = None if self._of is None else self._of.valid
+            if self._of is None:
+                self._valid = valid_of(self.array)
+            else:
+                self._valid = None if whole is None else whole[self._rows]
         return self._valid
 
     def take(self, rows: Any) -> Values:
-        """Return some of the rows."""
-        taken = Values(self.array.take(pa.array(rows)))
-        if self._numbers is not None:
-            taken._numbers = self._numbers[rows]
+        """Return some of the rows; what was computed of all of them is not computed again."""
+        taken = Values.__new__(Values)
+        taken._array = taken._numbers = taken._objects = None
+        taken._valid = _UNKNOWN
+        taken._of, taken._rows = self, rows
         return taken
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Final
 
@@ -16,7 +16,7 @@ from sluiceway.columns.times import as_array, as_numpy
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
 from sluiceway.errors import IncompatibleStateError, StateError
 from sluiceway.operators.base import TimedOperator
-from sluiceway.operators.columns.slicing import slicing_of
+from sluiceway.operators.columns.slicing import WindowSlices, slicing_of
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.operators.snapshot import OperatorSnapshot
@@ -35,6 +35,9 @@ _PROGRESS: Final = ValueStateDescriptor("progress in columns", tuple[int, int])
 
 _BURST: Final = 1 << 15
 """Rows of results that are emitted before mails have their turn."""
+
+
+_FEW_SLICES: Final = 8
 
 
 @lru_cache(maxsize=8)
@@ -173,15 +176,12 @@ class ColumnWindowOperator(KeyedOperator, TimedOperator):
     ) -> None:
         """Add rows of several slices."""
         stamps: Any = as_numpy(timestamps)
-        starts, at = np.unique(self._slicing.start_of(stamps), return_inverse=True)
-        order = at.argsort(kind="stable")
-        borders = np.searchsorted(at[order], np.arange(len(starts) + 1))
+        parts = _rows_by_slice(stamps, self._slicing)
         for values in columns.values():
             _ = values.numbers, values.valid  # once for all slices
         late = [np.zeros(0, np.int64)]
         groups = None if self._ahead is None else self._keys.groups()[ids]
-        for index, start in enumerate(starts.tolist()):
-            rows = order[borders[index] : borders[index + 1]]
+        for start, rows in parts:
             if self._is_over(start):
                 late.append(rows)
                 continue
@@ -190,8 +190,8 @@ class ColumnWindowOperator(KeyedOperator, TimedOperator):
                 late.append(rows[is_late])
                 rows = rows[~is_late]
             if len(rows):
-                parts = {name: values.take(rows) for name, values in columns.items()}
-                self._add(start, ids[rows], parts, arrivals[rows])
+                taken = {name: values.take(rows) for name, values in columns.items()}
+                self._add(start, ids[rows], taken, arrivals[rows])
         rows = np.sort(np.concatenate(late))
         if len(rows):
             self._give_late(data, timestamps, rows)
@@ -290,6 +290,22 @@ class ColumnWindowOperator(KeyedOperator, TimedOperator):
             del self._slices[start]
             self._blocks.drop((start, start + slicing.width))
         self._kept_keys = forget_idle(self._keys, self._slices.values(), self._kept_keys)
+
+
+def _rows_by_slice(stamps: Any, slicing: WindowSlices) -> list[tuple[int, Any]]:
+    """Return for each slice that has rows its start and the rows, in their order."""
+    first = slicing.start_of(int(stamps.min()))
+    numbers = (stamps - first) // slicing.width
+    count = int(numbers.max()) + 1
+    each: Iterable[tuple[int, Any]]
+    if count <= _FEW_SLICES:  # comparing is faster than sorting
+        each = ((number, np.flatnonzero(numbers == number)) for number in range(count))
+    else:
+        small = np.uint16 if count <= 1 << 16 else np.int64  # those of 16 bits are sorted by their digits
+        order = numbers.astype(small).argsort(kind="stable")
+        found, begins = np.unique(numbers[order], return_index=True)
+        each = zip(found.tolist(), np.split(order, begins[1:]), strict=True)
+    return [(first + number * slicing.width, rows) for number, rows in each if len(rows)]
 
 
 def _decoded(kind: Any) -> Any:
