@@ -8,6 +8,7 @@ import re
 import shutil
 import socket
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -65,8 +66,8 @@ def task_of(path: list[str]) -> Callable[[Iterable[Told]], Iterator[str]]:
 def supervise(told: dict[str, Any], places: Sequence[str], may_be_silent_s: float) -> None:
     """Run a worker until it ends.
 
-    If Spark ends the task, this process goes, and the worker with it. The worker imports from where this process
-    does: Spark's ``--py-files`` and the driver's ``sys.path`` included.
+    If Spark ends the task, this process goes, and the worker with it. The worker imports from where the driver and
+    this process do, Spark's ``--py-files`` included.
 
     Args:
         told: the worker's configuration.
@@ -87,7 +88,7 @@ def supervise(told: dict[str, Any], places: Sequence[str], may_be_silent_s: floa
         )
     directory = tempfile.mkdtemp(prefix="sluiceway-worker-")
     os.environ["SLUICEWAY_ZMQ_BIND"] = f"tcp://{_own_address(told['manager'])}:*"
-    path = [os.path.abspath(entry) for entry in sys.path]  # '' is the working directory
+    path = _search_path(told["path"])
     config = replace(WorkerConfig(**told), directory=directory, path=path)
     try:
         worker = start_worker(config, path)  # Sluiceway itself may have been shipped, too
@@ -114,6 +115,22 @@ def supervise(told: dict[str, Any], places: Sequence[str], may_be_silent_s: floa
             raise _ended(config.name, how, said, killed=killed)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _search_path(drivers: Sequence[str]) -> list[str]:
+    """Return where a worker imports from: its interpreter's library, what the driver sees, the executor's path.
+
+    Where the driver's directories are seen, its versions of packages go before those that the executor's
+    interpreter happens to have: functions are pickled by the one and unpickled by the other.
+
+    Args:
+        drivers: the driver's ``sys.path``.
+    """
+    own = [os.path.abspath(entry) for entry in sys.path]  # '' is the working directory
+    library = sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")
+    of_library = {*library, *(os.path.join(each, "lib-dynload") for each in library)}
+    first = [entry for entry in own if entry in of_library]
+    return list(dict.fromkeys([*first, *(entry for entry in drivers if os.path.exists(entry)), *own]))
 
 
 def _ended(

@@ -149,12 +149,16 @@ def test_a_worker_imports_from_where_its_executor_does(monkeypatch: pytest.Monke
     monkeypatch.setattr(worker_supervisor, "start_worker", start)
     monkeypatch.setattr(sys, "path", ["", "/userFiles/shipped.zip", *sys.path])  # as of --py-files
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "driver").mkdir()
+    drivers = [str(tmp_path / "driver"), "/not/on/this/machine"]
     with pytest.raises(ConnectionAbortedError):
-        supervise(asdict(config("worker-1")), [], 1.0)
+        supervise({**asdict(config("worker-1")), "path": drivers}, [], 1.0)
     [(told_worker, path)] = started
     assert told_worker.path == path
-    assert path[:2] == [str(tmp_path), "/userFiles/shipped.zip"]
-    assert "" not in path
+    library, installed = Path(os.__file__).parent, Path(pytest.__file__).parents[1]
+    order = [str(library), drivers[0], str(tmp_path), "/userFiles/shipped.zip", str(installed)]
+    assert [entry for entry in path if entry in order] == order
+    assert not {"", drivers[1]} & set(path)
 
 
 def test_a_module_that_is_missing_where_a_worker_starts_is_final(monkeypatch: pytest.MonkeyPatch) -> None:
