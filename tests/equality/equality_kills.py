@@ -1,6 +1,6 @@
 """A job on Spark in which processes are killed; run as a program, as the driver may be one of them.
 
-python equality_kills.py PLACE MASTER COUNT {"options": ..., "kills": {"point": ["victim", number], ...}}
+python equality_kills.py PLACE MASTER COUNT {"options": ..., "conf": ..., "kills": {"point": ["victim", number]}}
 
 The points are steps, at which a number comes, and ``commit``, where the victim is always the driver and the number
 that of a micro-batch: see :data:`MOMENTS`. What was killed is noted in PLACE/marks, and happens once.
@@ -167,6 +167,7 @@ def main() -> None:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": False,
         "spark.python.authenticate.socketTimeout": "120s",  # machines are slow at times
+        **asked["conf"],
     }
     SessionConf.of(master, None, conf).session()
     result = pipeline(place, count, killing).run(engine="spark", **asked["options"])

@@ -28,9 +28,13 @@ COUNT = 24_000
 
 
 def run(
-    place: Path, master: str, kills: dict[str, tuple[str, int]], **options: Any
+    place: Path,
+    master: str,
+    kills: dict[str, tuple[str, int]],
+    conf: dict[str, str] | None = None,
+    **options: Any,
 ) -> subprocess.CompletedProcess[str]:
-    asked = json.dumps({"options": options, "kills": kills})
+    asked = json.dumps({"options": options, "conf": conf or {}, "kills": kills})
     return subprocess.run(
         [sys.executable, str(PROGRAM), str(place), master, str(COUNT), asked],
         capture_output=True,
@@ -100,3 +104,36 @@ def test_micro_batches_go_on_after_a_driver_whenever_it_was_killed(tmp_path: Pat
     assert done.returncode == 0, done.stderr[-3000:]
     check(tmp_path, undisturbed)
     assert len(list(Path(runs).iterdir())) == 1
+
+
+STREAMING = "org.apache.spark.sql.execution.streaming.checkpointing"
+AS_SPARK_DOES = {
+    "spark.sql.streaming.checkpointFileManagerClass": f"{STREAMING}.FileContextBasedCheckpointFileManager",
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "false",
+}
+"""What Spark has where nothing is set, and runs of earlier versions were written with."""
+
+
+def test_a_run_begun_without_our_settings_goes_on_with_them_and_without(
+    tmp_path: Path, undisturbed: Output
+) -> None:
+    """State of either kind is read with either, and what the user has set stays as it is."""
+    runs = str(tmp_path / "runs")
+    per_batch = 2 * BATCH
+    kills: dict[str, tuple[str, int]] = {
+        "key": ("driver", per_batch * 2 + KEYS),
+        "noted": ("driver", 4),
+        "committed": ("driver", 6),
+    }
+    option = {"checkpoints": runs}
+    state: list[set[str]] = []
+    for times, conf in enumerate((AS_SPARK_DOES, {}, AS_SPARK_DOES)):
+        done = run(tmp_path, LOCAL, kills, conf, **option)
+        assert done.returncode == -9, (times, done.stderr[-3000:])
+        state.append({path.suffix for path in Path(runs).glob("*/spark/state/0/0/*") if path.is_file()})
+        option = {"from_checkpoint": runs}
+    assert ".changelog" not in state[0]
+    assert ".changelog" in state[1]
+    done = run(tmp_path, LOCAL, kills, **option)
+    assert done.returncode == 0, done.stderr[-3000:]
+    check(tmp_path, undisturbed)

@@ -35,6 +35,7 @@ from sluiceway_spark.structured.job_group import users_error
 from sluiceway_spark.structured.microbatch.control_files import stop_sources
 from sluiceway_spark.structured.microbatch.metrics import StreamFigures
 from sluiceway_spark.structured.microbatch.progress import QueryProgress
+from sluiceway_spark.structured.query_settings import apply_settings
 from sluiceway_spark.structured.spark_job import SparkJob, SparkRun
 from sluiceway_spark.structured.streaming_query import StreamQuery
 
@@ -189,7 +190,7 @@ class StreamJob(SparkJob):
         self.note_pages(session)
         slots = max(self.settings.parallelism, int(context.defaultParallelism))
         # With settings of its own; the program's keep theirs.
-        session = session.newSession()
+        users, session = session, session.newSession()
         self.check_cancelled()
         place, temporary = self._place, ""
         if place is None:
@@ -202,7 +203,10 @@ class StreamJob(SparkJob):
             place = temporary = tempfile.mkdtemp(prefix="sluiceway-spark-")
         try:
             storage = self.services.checkpoint_storage(place)
-            self._work_on(session, slots, storage, self._found or self._new(storage, slots))
+            found = self._found or self._new(storage, slots)
+            shown = storage.shown(found.directory) if found.directory else storage.location
+            apply_settings(session, users, partitions=found.partitions, location=shown)
+            self._work_on(session, slots, storage, found)
         finally:
             if temporary:
                 shutil.rmtree(temporary, ignore_errors=True)

@@ -17,22 +17,20 @@ from sluiceway_spark.structured.job_texts import job_text, steps_text
 from sluiceway_spark.structured.microbatch.control_files import write_due
 from sluiceway_spark.structured.microbatch.metrics import StreamFigures
 from sluiceway_spark.structured.microbatch.progress import QueryProgress
+from sluiceway_spark.structured.query_settings import for_spark
 from sluiceway_spark.structured.stages.batch_tasks import ship
 from sluiceway_spark.structured.stages.driver_sinks import refuse_speculation
 from sluiceway_spark.structured.stages.sink_stage import SinkStage
 from sluiceway_spark.structured.stages.stage_builder import stream_rows
 from sluiceway_spark.structured.stages.stateful_stage import NOW_MS
 
-__all__ = ["STATE_PROVIDER", "StreamQuery", "for_spark"]
+__all__ = ["StreamQuery"]
 
 LIMITS: Final = BatchLimits(records=500_000)
 """How much a micro-batch is to be: its own price is most of a second, so that a backlog wants large ones."""
 
 _LOOK_S: Final = 0.1
 _COMMITTED_S: Final = 10.0
-_RETAINED: Final = 10
-"""So many micro-batches Spark can go back, of which it needs one."""
-STATE_PROVIDER: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
 class StreamQuery:
@@ -84,14 +82,6 @@ class StreamQuery:
         self._ended = threading.Event()
         self._paused = threading.Event()
         self._problem: BaseException | None = None
-        for name, value in {
-            "spark.sql.shuffle.partitions": run.partitions,
-            "spark.sql.streaming.stateStore.providerClass": STATE_PROVIDER,
-            "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-            "spark.sql.streaming.minBatchesToRetain": _RETAINED,
-            "spark.sql.execution.arrow.maxRecordsPerBatch": 512,  # each row is many records
-        }.items():
-            session.conf.set(name, str(value))
 
     def run(self) -> bool:
         """Run a query until all input has ended and is written, or until it is to pause: then False.
@@ -215,11 +205,3 @@ def _told_once(problem: Callable[[], BaseException | None]) -> Iterator[None]:
         yield
     finally:
         logger.removeFilter(is_other)
-
-
-def for_spark(location: str) -> str:
-    """Return a path or URL in the form that Hadoop reads."""
-    scheme, separator, rest = location.partition("://")
-    if not separator:
-        return f"file://{location}"
-    return f"s3a://{rest}" if scheme == "s3" else location

@@ -12,8 +12,8 @@ from sluiceway.runtime.microbatch.run_directory import find_runs
 from sluiceway.runtime.microbatch.state_export import write_extract
 from sluiceway_spark.session.configuration import SessionConf
 from sluiceway_spark.structured.job_group import users_error
+from sluiceway_spark.structured.query_settings import STATE_PROVIDER, for_spark
 from sluiceway_spark.structured.state.state_log import keyed_state
-from sluiceway_spark.structured.streaming_query import STATE_PROVIDER, for_spark
 
 __all__ = ["extract"]
 
