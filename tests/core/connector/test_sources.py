@@ -157,6 +157,32 @@ def test_who_was_held_up_catches_up_for_one_second() -> None:
         assert clock.now_ms() - before == 1000
 
 
+def test_another_reader_goes_on_with_the_schedule() -> None:
+    """As readers of micro-batches do, of which each may be in another process."""
+    clock = VirtualClock()
+    restored, got = None, 0
+    for _ in range(20):
+        with SourceDriver(
+            GeneratorSource(rate=10_000), 2, clock=clock, restored=restored, limit=100_000
+        ) as driver:
+            clock.advance(400)
+            driver.poll()
+            driver.poll()
+            got += len(driver.all_records())
+            restored = driver.snapshot()
+    assert got == pytest.approx(10_000 * 0.4 * 19, rel=0.01), "in the first there was no schedule yet"
+    clock.advance(3_600_000)
+    with SourceDriver(GeneratorSource(rate=10_000), 2, clock=clock, restored=restored, limit=100_000) as driver:
+        driver.poll()
+        driver.poll()
+        assert len(driver.all_records()) == pytest.approx(10_000, rel=0.01)
+        restored = driver.snapshot()
+    back = VirtualClock()
+    with SourceDriver(GeneratorSource(rate=10), 2, clock=back, restored=restored) as driver:
+        driver.run(most=10)
+        assert back.now_ms() < 2_000, "a clock that was set back does not stop it"
+
+
 def test_an_unbounded_reader_reads_all_the_lanes_it_is_given() -> None:
     with SourceDriver(GeneratorSource(), 3, limit=1) as driver:
         driver.run(most=6)

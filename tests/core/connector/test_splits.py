@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from sluiceway.clock import VirtualClock
@@ -76,3 +78,10 @@ def test_a_lane_can_pause_while_others_go_on(lanes: Reader[int]) -> None:
     lanes.pause_splits([second])
     assert lanes.poll(5) == [0, 2, 4]
     assert lanes.poll(5) is END_OF_INPUT
+
+
+def test_a_lane_of_an_earlier_version_can_be_stored_again() -> None:
+    """It had slots, and did not know when its next number was due."""
+    earlier = _Lane.__new__(_Lane)
+    earlier.__setstate__([1, 2, 5, None])
+    assert pickle.loads(pickle.dumps(earlier)) == earlier == _Lane(1, 2, 5, None)

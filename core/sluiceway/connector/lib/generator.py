@@ -38,14 +38,26 @@ _ROUNDING: Final = 1e-6
 
 
 @persisted("GeneratorSplit")
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Lane:
-    """The numbers ``index``, ``index + lanes``, ``index + 2 * lanes``, ...; ``next`` is the next one."""
+    """The numbers ``index``, ``index + lanes``, ``index + 2 * lanes``, ...; ``next`` is the next one.
+
+    ``due_ms`` is when that is due, in ms since the epoch, if it has a rate and has been read from: another reader
+    goes on with the same schedule, as the next micro-batch has one in another process.
+    """
 
     index: int
     lanes: int
     next: int
     stop: int | None
+    due_ms: float | None = None
+
+    def __setstate__(self, state: dict[str, Any] | list[Any]) -> None:
+        # What earlier versions stored is a list of the first four.
+        named = (
+            state if isinstance(state, dict) else dict(zip(("index", "lanes", "next", "stop"), state, strict=True))
+        )
+        self.__dict__.update(named)
 
     @property
     def split_id(self) -> str:
@@ -133,13 +145,25 @@ class GeneratorSource(Source[T]):
 
 
 class _Pace:
-    """Schedule of the numbers of one lane."""
+    """Schedule of the numbers of one lane.
 
-    def __init__(self, lane: _Lane, rate: float, now: float) -> None:
+    Args:
+        lane: the lane.
+        rate: of all lanes together.
+        now: monotonic seconds.
+        now_ms: the same moment in ms since the epoch.
+    """
+
+    def __init__(self, lane: _Lane, rate: float, now: float, now_ms: int) -> None:
         self._rate = rate
-        # All lanes of a source that starts afresh count from number 0: together they keep the order.
-        self._first = lane.next - lane.index
-        self._start = now
+        if lane.due_ms is None:
+            # All lanes of a source that starts afresh count from number 0: together they keep the order.
+            self._first = lane.next - lane.index
+            self._start = now
+        else:
+            self._first = lane.next
+            # Where the clock was set back, nobody waits for longer than the rate says.
+            self._start = now + min((lane.due_ms - now_ms) / 1000, lane.lanes / rate)
 
     def stop(self, now: float) -> int:
         """Return the number below which all are due now."""
@@ -221,7 +245,15 @@ class _GeneratorReader(Reader[T]):
         return True
 
     def snapshot(self) -> list[_Lane]:
-        return list(self._lanes)
+        if not self._paces:
+            return list(self._lanes)
+        clock = self._context.clock
+        ahead_ms = clock.now_ms() - clock.monotonic() * 1000
+        return [
+            lane if pace is None else replace(lane, due_ms=pace.due(lane.next) * 1000 + ahead_ms)
+            for lane in self._lanes
+            for pace in [self._paces.get(lane.split_id)]
+        ]
 
     def close(self) -> None:
         pass
@@ -230,7 +262,8 @@ class _GeneratorReader(Reader[T]):
         pace = self._paces.get(lane.split_id)
         if pace is None:
             assert self._rate is not None
-            pace = self._paces[lane.split_id] = _Pace(lane, self._rate, now)
+            now_ms = self._context.clock.now_ms()
+            pace = self._paces[lane.split_id] = _Pace(lane, self._rate, now, now_ms)
         return pace
 
     def _records(self, numbers: range) -> list[Any]:
