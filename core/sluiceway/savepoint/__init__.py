@@ -1,4 +1,4 @@
-"""State as tables: read a checkpoint or savepoint, write and edit savepoints."""
+"""State as tables: reading checkpoints and savepoints, writing and editing savepoints."""
 
 from sluiceway.savepoint.editor import SavepointEditor, edit
 from sluiceway.savepoint.reader import SavedOperator, SavedState, SavedTable, read

@@ -1,4 +1,4 @@
-"""Where the columns of saved state come from: parts of entries, read from the files one key group at a time."""
+"""Sources of the columns of saved state, read from the files one key group at a time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from sluiceway.state import KeyedSnapshot, StateMeta, TableKind
 __all__ = ["BroadcastSource", "KeyedSource", "ListSource", "Part", "Place", "Source", "TimerSource"]
 
 Part: TypeAlias = dict[str, Sequence[Any]]
-"""By what the columns are for (``key``, ``value``, ...), as many values of each."""
+"""Columns of equal length by role (``key``, ``value``, ...)."""
 
 _PICKLED: Final = b"\xc1"
 _ROWS: Final = 1 << 14
@@ -47,12 +47,12 @@ _PENDING: Final = msgspec.msgpack.Decoder(list[tuple[bytes, int | None]])
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """How a checkpoint is read.
+    """Access to a checkpoint: files, decoder and state backends.
 
     Attributes:
-        reader: of its files.
-        decode: of its values.
-        open_backend: makes the backend of a name, for files in its format.
+        reader: reader of its files.
+        decode: decoder of its values.
+        open_backend: function that creates a state backend by name, for files in its own format.
     """
 
     reader: StateReader
@@ -61,39 +61,39 @@ class Place:
 
 
 class Source(ABC):
-    """The entries of one state."""
+    """Source of the entries of one state, as columns."""
 
     @abstractmethod
     def shapes(self) -> dict[str, Shape]:
-        """New shapes, by what they are for, in the order of the columns."""
+        """Return new shapes by role, in the order of the columns."""
 
     @abstractmethod
     def parts(self, rows: int, *, only: frozenset[str] | None = None) -> Iterator[Part]:
-        """The entries, so many at a time.
+        """Yield the entries in parts.
 
         Args:
-            rows: the most in a part.
-            only: what is wanted of them; None: everything.
+            rows: maximum number of rows of a part.
+            only: required roles; None: all.
         """
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Around calls of :meth:`parts`."""
+        """Hold resources open around calls of :meth:`parts`."""
         yield
 
     def unfit(self) -> bool:
-        """Whether something that was read does not go by its declared type; then the shapes are others now."""
+        """Return whether values read did not fit the declared type; :meth:`shapes` then returns untyped ones."""
         return False
 
 
 class KeyedSource(Source):
-    """A table of keyed state.
+    """Source of a table of keyed state.
 
     Args:
-        place: of the checkpoint.
-        name: of the table.
-        parts: the subtasks' entries that have it.
-        nested: whether a list or a map is one value, and not one for each of its elements.
+        place: access to the checkpoint.
+        name: name of the table.
+        parts: entries of the subtasks that have the table.
+        nested: whether a list or map is one value of one row, instead of one row per element.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class KeyedSource(Source):
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Files of a backend are opened once."""
+        """Open the backend's files once for several passes."""
         opened: list[KeyedSnapshot] = []
         try:
             for vertex, uid, entry in self._entries:
@@ -132,14 +132,14 @@ class KeyedSource(Source):
                 snapshot.release()
 
     def unfit(self) -> bool:
-        """Whether values were found that are not of the type that was declared."""
+        """Return whether values did not fit the declared type, and drop that type."""
         strays, self._strays = self._strays, False
         if strays:
             self._schema = None
         return strays
 
     def shapes(self) -> dict[str, Shape]:
-        """Key, namespace, what there is besides, value."""
+        """Return the shapes of key, namespace, index or map key, value, and times."""
         shapes: dict[str, Shape] = {"key": Found(), "namespace": NamespaceFound()}
         of_name, of_value = self._inner()
         if self._is_list and not self._nested:
@@ -153,13 +153,13 @@ class KeyedSource(Source):
         if self.table.expires:
             pa, ttl_ms = arrow(), self.table.ttl_ms or 0
             moment = pa.timestamp("ms", "UTC")
-            # A time to live of thousands of years goes beyond what calendars know.
+            # A time to live of thousands of years exceeds the range of timestamps.
             until = moment if ttl_ms < _CENTURIES_MS else pa.int64()
             shapes |= {"touched_at": Fixed(moment), "expires_at": Fixed(until)}
         return shapes
 
     def _inner(self) -> tuple[Any, Any]:
-        """The schema of the keys of a map, and that of values."""
+        """Return the schemas of map keys and of values."""
         schema, of_name = self._schema, None
         if schema is None:
             return None, None
@@ -175,7 +175,7 @@ class KeyedSource(Source):
         return {"dict": [of_name, of_value]} if self._nested and self._is_map else of_value
 
     def parts(self, rows: int, *, only: frozenset[str] | None = None) -> Iterator[Part]:
-        """The entries, key group by key group."""
+        """Yield the entries, key group by key group."""
         assert self._open is not None
         reader = None if self._schema is None else PlainReader(self._schema, plain_classes())
         with_values = only is None or not only.isdisjoint(("value", "map_key"))
@@ -222,7 +222,14 @@ class KeyedSource(Source):
         return self._exploded(keys, namespaces, list(map(len, many)), values)
 
     def _exploded(self, keys: list[Any], namespaces: list[Any], counts: list[int], values: list[Any]) -> Part:
-        """The columns, where each key has so many of the values: entries of a map, or one, which may be a list."""
+        """Return the columns: one row per element of lists and maps, unless nested.
+
+        Args:
+            keys: the keys.
+            namespaces: namespace of each key.
+            counts: number of ``values`` of each key: entries of a map, else 1.
+            values: values of all keys in a row.
+        """
         if not (self._is_map or self._is_list):
             return self._with_times({"key": keys, "namespace": namespaces}, *self._unpaired(values))
         columns: dict[str, list[Any]] = {"key": [], "namespace": [], "map_key": [], "index": [], "value": []}
@@ -239,7 +246,7 @@ class KeyedSource(Source):
                 of_key = of_key[0]
             inside, times = self._unpaired(of_key)
             if self._nested:
-                # By its latest time, as the whole of it.
+                # The list or map is one row: its latest access time stands for all of it.
                 times = [max((at for at in times if at is not None), default=None)]
                 inside = [inside if self._is_list else self._mapping(names, inside)]
             count = len(inside)
@@ -254,20 +261,20 @@ class KeyedSource(Source):
         return self._with_times(part, part["value"], touched)
 
     def _decoded(self, flat: list[bytes], meta: StateMeta, reader: PlainReader | None) -> list[Any]:
-        """What was written, many at a time where that goes."""
+        """Decode values, all in one call where possible."""
         by = self._place.decode.by
         if meta.serializer == "msgspec" and not any(data[:1] == _PICKLED for data in flat):
             try:
                 found = _DECODE(_array(flat))
                 return found if reader is None else list(map(reader.plain, found))
-            except Exception:  # one of them is damaged
+            except Exception:  # a value is damaged: decode one by one, to lose only that one
                 pass
         if reader is None:
             return [by(meta.serializer, data) for data in flat]
         return [self._value(data, meta, reader) for data in flat]
 
     def _unpaired(self, values: list[Any]) -> tuple[list[Any], list[Any]]:
-        """Values, and when they were touched, where they have a time to live."""
+        """Return values, and their access times if the state has a time to live."""
         if not self.table.expires:
             return list(map(_as_record, values)), []
         pairs = [(None, one) if isinstance(one, Opaque) else one for one in values]
@@ -296,10 +303,10 @@ class KeyedSource(Source):
 
 
 class TimerSource(Source):
-    """The timers of a step, which are a table of its keyed state.
+    """Source of the timers of a step, which are a table of its keyed state.
 
     Args:
-        table: that table.
+        table: source of that table.
     """
 
     def __init__(self, table: KeyedSource) -> None:
@@ -307,17 +314,17 @@ class TimerSource(Source):
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """As the table is."""
+        """Open the table."""
         with self._table.opened():
             yield
 
     def shapes(self) -> dict[str, Shape]:
-        """Key, namespace, domain, time."""
+        """Return the shapes of key, namespace, domain and time."""
         text = Fixed(arrow().string())
         return {"key": Found(), "namespace": NamespaceFound(), "domain": text, "fires_at": Moments()}
 
     def parts(self, rows: int, *, only: frozenset[str] | None = None) -> Iterator[Part]:
-        """Each timer by itself."""
+        """Yield the timers, one row each."""
         cut = _Cut(rows)
         for part in self._table.parts(rows):
             for key, timers in zip(part["key"], part["value"], strict=True):
@@ -330,13 +337,13 @@ class TimerSource(Source):
 
 
 class ListSource(Source):
-    """Elements of operator state, splits, or records that were under way.
+    """Source of elements of operator state, of splits, or of records in flight.
 
     Args:
-        place: of the checkpoint.
-        sections: by subtask, what is read.
-        kept: of operator state, the list.
-        with_times: whether each stands in a pair with a timestamp.
+        place: access to the checkpoint.
+        sections: pairs of subtask and section.
+        kept: entry of the operator list state; None for splits and records.
+        with_times: whether elements are pairs of value and timestamp.
     """
 
     def __init__(
@@ -355,14 +362,14 @@ class ListSource(Source):
         self._strays = False
 
     def unfit(self) -> bool:
-        """Whether an element is not of the type that was declared."""
+        """Return whether an element did not fit the declared type, and drop that type."""
         strays, self._strays = self._strays, False
         if strays:
             self._schema = None
         return strays
 
     def shapes(self) -> dict[str, Shape]:
-        """Subtask, index, value."""
+        """Return the shapes of subtask, index, timestamp if any, and value."""
         number = arrow().int64()
         shapes: dict[str, Shape] = {"subtask": Fixed(arrow().int32()), "index": Fixed(number)}
         if self._with_times:
@@ -371,7 +378,7 @@ class ListSource(Source):
         return shapes
 
     def parts(self, rows: int, *, only: frozenset[str] | None = None) -> Iterator[Part]:
-        """A section at a time."""
+        """Yield the elements, section by section."""
         cut = _Cut(rows)
         reader = None if self._schema is None else PlainReader(self._schema, plain_classes())
         for subtask, section in self._sections:
@@ -401,12 +408,12 @@ class ListSource(Source):
 
 
 class BroadcastSource(Source):
-    """A broadcast state, of which every subtask has the same copy.
+    """Source of a broadcast state. Every subtask has the same copy, so one is read.
 
     Args:
-        place: of the checkpoint.
-        name: of the state.
-        operator: one that has it.
+        place: access to the checkpoint.
+        name: name of the state.
+        operator: entry of an operator with the state.
     """
 
     def __init__(self, place: Place, name: str, operator: OperatorEntry) -> None:
@@ -416,17 +423,17 @@ class BroadcastSource(Source):
 
     @staticmethod
     def names(place: Place, operator: OperatorEntry) -> list[str]:
-        """The states that an operator has, by their names."""
+        """Return the names of the broadcast states of an operator."""
         if operator.broadcast is None:
             return []
         return [name for name, _ in place.reader.decoded(operator.broadcast, _BROADCAST)]
 
     def shapes(self) -> dict[str, Shape]:
-        """Key in the map, and value."""
+        """Return the shapes of map key and value."""
         return {"map_key": Found(), "value": Found(records=True)}
 
     def parts(self, rows: int, *, only: frozenset[str] | None = None) -> Iterator[Part]:
-        """The entries."""
+        """Yield the entries."""
         assert self._operator.broadcast is not None
         cut, decode = _Cut(rows), self._place.decode
         for name, entries in self._place.reader.decoded(self._operator.broadcast, _BROADCAST):
@@ -438,7 +445,7 @@ class BroadcastSource(Source):
 
 
 class _Cut:
-    """Makes parts of a size of parts of any size."""
+    """Regrouping of parts of any size into parts of a fixed size."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
@@ -464,7 +471,7 @@ class _Cut:
 
 
 def _array(parts: list[bytes]) -> bytes:
-    """A msgpack array of what msgpack wrote one by one."""
+    """Return one msgpack array of separately encoded values, so that one call decodes them all."""
     return b"".join((b"\xdd", len(parts).to_bytes(4), *parts))
 
 
@@ -478,12 +485,12 @@ def _keys(data: list[bytes], decode: Decoder) -> list[Any]:
 
 
 def _as_key(value: Any) -> Any:
-    """Arrays stand for tuples."""
+    """Return a key with lists, msgpack's form of tuples, as tuples."""
     return tuple(map(_as_key, value)) if type(value) is list else value
 
 
 def _as_record(value: Any) -> Any:
-    """An object with fields, which was unpickled, as a dict of them."""
+    """Return an unpickled object with fields as a dict."""
     kind = type(value)
     if kind in (int, str, float, dict, tuple, list) or value is None or isinstance(value, Opaque):
         return value

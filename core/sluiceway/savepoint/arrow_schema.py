@@ -1,4 +1,4 @@
-"""Which Arrow columns a part of state becomes: by the schema that was kept with it, or by what is in it."""
+"""Arrow columns of state: from the schema saved with it, or inferred from its values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LAST_MS: Final = 253_402_300_799_999
 
 
 def arrow() -> Any:
-    """The library. Raises MissingExtraError."""
+    """Import and return pyarrow. Raises MissingExtraError."""
     try:
         import pyarrow
     except ImportError as error:
@@ -37,33 +37,33 @@ def arrow() -> Any:
 
 
 class MisfitError(Exception):
-    """A value is not what its column is for."""
+    """A value does not fit the type of its column."""
 
     def __init__(self, column: str, kind: Any, value: Any) -> None:
         super().__init__(f"{value!r:.80} does not go into column {column!r} of type {kind}")
 
 
 class Shape(ABC):
-    """The columns for one part of the entries, such as the keys."""
+    """Columns for one role of the entries, such as the keys."""
 
     @abstractmethod
     def columns(self, name: str) -> list[tuple[str, Any]]:
-        """Names and types. ``name`` is what the part is called."""
+        """Return names and types of the columns; ``name`` is the role."""
 
     @abstractmethod
     def arrays(self, name: str, values: Sequence[Any]) -> list[Any]:
-        """The arrays of these columns. Raises MisfitError."""
+        """Return the arrays of the columns. Raises MisfitError."""
 
     def see(self, values: Sequence[Any]) -> None:
-        """Take notice of values, before the columns are asked for."""
+        """Infer types from values; called for all values before :meth:`columns`."""
 
 
 class Fixed(Shape):
-    """One column of a type.
+    """One column of a fixed type.
 
     Args:
         kind: the type.
-        convert: what makes of a value what Arrow takes.
+        convert: conversion of a value to the form that Arrow accepts.
     """
 
     def __init__(self, kind: Any, convert: Convert | None = None) -> None:
@@ -81,10 +81,10 @@ class Fixed(Shape):
 
 
 class Typed(Shape):
-    """Columns by a schema: the fields of a record, the parts of a tuple, or one column.
+    """Columns from a schema: the fields of a record, the elements of a tuple, or one column.
 
     Args:
-        schema: of the values; ``any`` is not for this.
+        schema: schema of the values; not ``any``.
     """
 
     def __init__(self, schema: Schema) -> None:
@@ -125,7 +125,7 @@ class Typed(Shape):
 
 
 def can_be_typed(schema: Schema | None) -> bool:
-    """Whether a schema says what is in the values, but for parts of them."""
+    """Return whether a schema determines the type of the values, except nested parts."""
     if schema is None:
         return False
     inner = _required(schema)
@@ -133,10 +133,10 @@ def can_be_typed(schema: Schema | None) -> bool:
 
 
 class Found(Shape):
-    """Columns by the values: scalars, tuples of one length, dicts with texts for keys; else texts of JSON.
+    """Columns inferred from values: scalars, tuples of one length, dicts with string keys; else JSON text.
 
     Args:
-        records: whether dicts are taken for records.
+        records: whether dicts are records with a column per field.
     """
 
     def __init__(self, *, records: bool = False) -> None:
@@ -240,13 +240,13 @@ class Found(Shape):
 
 
 class Moments(Shape):
-    """Times in ms since the epoch; plain numbers where one of them is beyond what calendars know."""
+    """Column of times in ms since the epoch; integers if one exceeds the range of timestamps."""
 
     def __init__(self) -> None:
         self._as_times = True
 
     def see(self, values: Sequence[Any]) -> None:
-        """Look for the end of time."""
+        """Check that the values are within the range of timestamps."""
         known = [value for value in values if value is not None]
         self._as_times = self._as_times and (not known or _FIRST_MS <= min(known) <= max(known) <= _LAST_MS)
 
@@ -262,7 +262,7 @@ class Moments(Shape):
 
 
 class NamespaceFound(Shape):
-    """Columns for namespaces: none where state belongs to keys alone; start and end of windows; or as found."""
+    """Columns of namespaces: none for state of keys alone; start and end of windows; or inferred ones."""
 
     def __init__(self) -> None:
         self._other = Found()
@@ -312,7 +312,7 @@ def _shown_window(value: Any) -> Any:
 
 
 def _required(schema: Schema) -> Schema:
-    """A schema without ``| None``."""
+    """Return a schema without ``| None``."""
     if isinstance(schema, dict) and "union" in schema:
         rest = [part for part in schema["union"] if part != "null"]
         if len(rest) == 1:
@@ -321,7 +321,7 @@ def _required(schema: Schema) -> Schema:
 
 
 def _of(schema: Schema) -> tuple[Any, Convert | None]:
-    """The type for values of a schema as plain data, and what they need for it."""
+    """Return the Arrow type of a schema, and the conversion that its values need."""
     pa = arrow()
     schema = _required(schema)
     if isinstance(schema, str):
@@ -387,7 +387,7 @@ def _or_none(convert: Convert, value: Any) -> Any:
 
 
 def _scalar_type(kinds: set[type], values: Sequence[Any]) -> Any:
-    """The type of untyped values; None: there is none."""
+    """Return the common type of untyped values, None if there is none."""
     pa = arrow()
     if kinds == {float}:
         return pa.float64()
@@ -405,7 +405,7 @@ def _common(one: Any, other: Any) -> Any:
     pa = arrow()
     if one == other:
         return one
-    if pa.types.is_string(one) or pa.types.is_string(other):  # Arrow would take texts for bytes
+    if pa.types.is_string(one) or pa.types.is_string(other):  # Arrow would unify strings and bytes
         return None
     try:
         both = [pa.schema([("x", one)]), pa.schema([("x", other)])]

@@ -1,4 +1,4 @@
-"""Rows made state: put into the tables of a state backend, as a job would have them there."""
+"""State from rows: written to the tables of a state backend in the form that a job writes."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ _DOMAINS: Final = {"event time": True, "processing time": False}
 
 
 class Filling:
-    """Fills one state of one operator.
+    """Writer of one state of one operator.
 
     Args:
-        uid: of the operator.
-        descriptor: of the state.
-        backend: where the state is.
-        now_ms: the time at which values are touched of which nothing else is said.
-        accumulators: whether the values of an aggregating state are accumulators, and not what is added to them.
+        uid: uid of the operator.
+        descriptor: descriptor of the state.
+        backend: backend that holds the state.
+        now_ms: default access time of values, in ms since the epoch.
+        accumulators: whether the values of an aggregating state are accumulators, not values to add.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Filling:
         namespace: Selector | None,
         touched_at: Selector | None,
     ) -> int:
-        """Put rows in. Returns their number.
+        """Write rows, and return their number.
 
         Raises:
             ConfigurationError: there is no such column.
@@ -114,8 +114,8 @@ class Filling:
         if numbered:
             return select(part, numbered)
         raise ConfigurationError(
-            f"which column has the values of {self._where()}? Say value=, a column or a function of a row; there "
-            f"are {', '.join(names) or 'no names of columns'}"
+            f"no column is named for the values of {self._where()}: set value= to a column or a function of a row."
+            f" Columns are {', '.join(names) or 'not named'}"
         )
 
     def _touched(self, part: GivenPart, touched_at: Selector | None) -> list[int] | None:
@@ -195,7 +195,7 @@ def fill_timers(
     domain: str | None,
     namespace: Selector | None,
 ) -> int:
-    """Set timers. Returns their number.
+    """Register timers, and return their number.
 
     Raises:
         ConfigurationError: there is no such column, or no such domain.
@@ -206,7 +206,9 @@ def fill_timers(
     domains = part.column("domain") if domain is None else [domain] * len(keys)
     unknown = next((one for one in domains if one not in _DOMAINS), None)
     if unknown is not None:
-        raise ConfigurationError(f"timers are of {' or '.join(map(repr, _DOMAINS))}, not of {unknown!r}")
+        raise ConfigurationError(
+            f"the domain of a timer must be {' or '.join(map(repr, _DOMAINS))}, not {unknown!r}"
+        )
     for space, places in spaces_of(part, namespace, "timers"):
         for place in range(len(keys)) if places is None else places:
             timer = (_DOMAINS[domains[place]], times[place], space)
@@ -220,14 +222,14 @@ def fill_timers(
 
 
 def keys_of(part: GivenPart, key: Selector | None) -> list[Any]:
-    """The keys of rows: as it is said, else ``key``, or ``key_0``, ``key_1`` and so on."""
+    """Return the keys of rows: by the selector, else from ``key``, or ``key_0``, ``key_1`` and so on."""
     if key is None:
         names = part.names or []
         numbered = _numbered(names, "key")
         if "key" not in names and not numbered:
             raise ConfigurationError(
-                "which column has the keys? Say key=, a column, a list of columns, or a function of a row; there "
-                f"are {', '.join(names) or 'no names of columns'}"
+                "no column is named for the keys: set key= to a column, a list of columns, or a function of a row."
+                f" Columns are {', '.join(names) or 'not named'}"
             )
         key = "key" if "key" in names else numbered
     keys = select(part, key)
@@ -241,7 +243,7 @@ def _as_key(value: Any) -> Any:
 def spaces_of(
     part: GivenPart, namespace: Selector | None, state: str
 ) -> Iterator[tuple[Hashable, Sequence[int] | None]]:
-    """The namespaces of rows, and which rows are in each; None: all are."""
+    """Yield the namespaces of rows, each with the indices of its rows; None: all rows."""
     names = part.names or []
     if namespace is None and {"window_start", "window_end"} <= {*names}:
         make: Any = tuple if state.startswith("slices") else TimeWindow._make
@@ -263,13 +265,13 @@ def spaces_of(
 
 
 def as_ms(moment: Any) -> int:
-    """A time as ms since the epoch. Raises ConfigurationError."""
+    """Return a time as ms since the epoch. Raises ConfigurationError."""
     if isinstance(moment, dt.datetime):
         aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.UTC)
         return (aware - _EPOCH) // dt.timedelta(milliseconds=1)
     if type(moment) is int:
         return moment
-    raise ConfigurationError(f"a time is a datetime, or ms since the epoch as an int, not {moment!r:.60}")
+    raise ConfigurationError(f"a time must be a datetime, or ms since the epoch as an int, not {moment!r:.60}")
 
 
 def _default(part: GivenPart, selector: Selector | None, name: str) -> Selector:
@@ -277,8 +279,8 @@ def _default(part: GivenPart, selector: Selector | None, name: str) -> Selector:
         return selector
     if name not in (part.names or ()):
         raise ConfigurationError(
-            f"there is no column {name!r}, so say {name.replace('fires_', '')}=; there are "
-            f"{', '.join(part.names or ()) or 'no names of columns'}"
+            f"there is no column {name!r}: set {name.replace('fires_', '')}=. Columns are "
+            f"{', '.join(part.names or ()) or 'not named'}"
         )
     return name
 
@@ -305,10 +307,10 @@ def _as_dicts(part: GivenPart) -> list[Any]:
 
 
 class _Type:
-    """Makes values of a declared type of what tables have for them.
+    """Conversion of the values of tables to a declared type.
 
     Args:
-        hint: the type; None: anything.
+        hint: the type; None: any.
     """
 
     def __init__(self, hint: Any) -> None:
@@ -322,8 +324,8 @@ class _Type:
         self._keys = {f.name: f.encode_name for f in msgspec.structs.fields(cls)} if config is not None else {}
 
     def records(self, rows: list[dict[str, Any]]) -> list[Any]:
-        """What values are made of, from rows that have their fields."""
-        # All of them given: msgspec leaves a field of a dataclass that is missing to its class.
+        """Return the inputs of :meth:`made`, from rows with a column per field."""
+        # With defaults filled in: msgspec does not set a missing field of a dataclass on the instance.
         own, unsaid, keys = self.fields, self._defaults, self._keys
         made = [{**unsaid, **{keys.get(n, n): v for n, v in row.items() if n in own}} for row in rows]
         if self._places is None:
@@ -332,7 +334,7 @@ class _Type:
         return [[row[name] for name in places] for row in made]
 
     def made(self, values: list[Any], where: Callable[[], str]) -> list[Any]:
-        """Values of exactly the type. Raises StateError."""
+        """Return values of exactly the type. Raises StateError."""
         serializer = self._serializer
         if not isinstance(serializer, MsgspecSerializer) or serializer.takes_all(values):
             return values
@@ -345,7 +347,7 @@ class _Type:
                     convert(value, self._hint)
                 except (msgspec.ValidationError, ValueError, TypeError) as error:
                     raise StateError(
-                        f"{where()} is of {type_name(self._hint)}, and {value!r:.80} is none: {error}"
+                        f"{value!r:.80} does not fit the type {type_name(self._hint)} of {where()}: {error}"
                     ) from error
             raise
         return found
@@ -355,7 +357,7 @@ class _Type:
 
 
 def _fields_of(hint: Any) -> tuple[dict[str, None], set[str], dict[str, Any]]:
-    """The fields of a class in order, those that may be missing, and what has to stand in their place then."""
+    """Return the fields of a class in order, the optional ones, and defaults to fill in for missing ones."""
     hint = typing.get_origin(hint) or hint
     if not isinstance(hint, type):
         return {}, set(), {}

@@ -1,4 +1,4 @@
-"""Savepoints made of other ones: operators and states removed, renamed, changed, replaced; all else copied."""
+"""Savepoints made from others: operators and states removed, renamed, transformed or replaced, the rest copied."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ _BROADCAST: Final = msgspec.msgpack.Decoder(list[tuple[str, msgspec.Raw]])
 
 
 class SavepointEditor(SavepointWriter):
-    """Makes a savepoint of a checkpoint or another savepoint; a context manager: at its end it is complete.
+    """Writer of a savepoint from a checkpoint or savepoint. A context manager, as :class:`SavepointWriter`.
 
-    The old one stays as it is. What is not named is copied as it is, without a look at it.
+    The old savepoint is not changed. State that is not named is copied without being decoded.
 
     Attributes:
         location: path or URL of the new savepoint.
@@ -80,10 +80,10 @@ class SavepointEditor(SavepointWriter):
         self._replaced: set[tuple[str, str]] = set()
 
     def remove(self, uid: str, state: str | None = None) -> None:
-        """Leave out an operator, or one of its states. Its timers are the state ``timers``.
+        """Remove an operator, or one of its states. Timers are the state ``timers``.
 
         Raises:
-            UnknownNameError: it has none of that name; says what there is.
+            UnknownNameError: the operator or state does not exist; lists the existing ones.
         """
         self._check_open()
         self._check_known(uid)
@@ -99,11 +99,11 @@ class SavepointEditor(SavepointWriter):
         self._drop(uid, name)
 
     def rename(self, uid: str, new: str) -> None:
-        """Have an operator go by another uid.
+        """Change the uid of an operator.
 
         Raises:
-            StateError: another operator goes by that already.
-            UnknownNameError: there is no operator of that uid; says which there are.
+            StateError: another operator has the new uid.
+            UnknownNameError: no operator has the old uid; lists the existing ones.
         """
         self._check_open()
         self._check_known(uid)
@@ -111,22 +111,22 @@ class SavepointEditor(SavepointWriter):
             made for made in self._backends if made not in self._had
         }
         if new in taken:
-            raise StateError(f"operator {uid!r} cannot be renamed: there is an operator {new!r} already")
+            raise StateError(f"operator {uid!r} cannot be renamed: another operator has the uid {new!r}")
         self._names[uid] = new
 
     def transform(self, uid: str, descriptor: StateDescriptor, function: Change) -> int:
-        """Make a new value of every value of a state. Returns how many there are afterwards.
+        """Replace each value of a keyed state by a function's result, and return the number of keys left.
 
         Args:
-            uid: of the operator.
-            descriptor: of the state. Where its type is another one than the saved one, values are read as a job
+            uid: uid of the operator.
+            descriptor: descriptor of the state. If its type differs from the saved one, values are read as a job
                 would read them: see "schema evolution", ``migrate=``.
-            function: called with the key and what it has: the value; a list; a dict. It returns what the key has
-                from now on; None: nothing. Times to live go on as they were. What was pickled is unpickled.
+            function: called with the key and its value, list or dict. Its result replaces that; None removes it.
+                Times of last access are kept. Pickled values are unpickled.
 
         Raises:
-            IncompatibleStateError: the saved state is not that of the descriptor.
-            UnknownNameError: there is no such operator or state; says which there are.
+            IncompatibleStateError: the saved state does not fit the descriptor.
+            UnknownNameError: the operator or state does not exist; lists the existing ones.
         """
         self._check_open()
         self._check_known(uid)
@@ -181,7 +181,7 @@ class SavepointEditor(SavepointWriter):
         return uid in self._removed or all(operator.uid != uid for _, _, operator in self._operators())
 
     def _begin(self, uid: str, state: str) -> None:
-        """What is put in first takes the place of what was there."""
+        """Drop the old rows of a state before its first new ones."""
         if (uid, state) not in self._replaced:
             self._replaced.add((uid, state))
             if not self._is_new(uid):
@@ -190,7 +190,8 @@ class SavepointEditor(SavepointWriter):
     def _drop(self, uid: str, state: str) -> None:
         self._dropped.setdefault(uid, set()).add(state)
         backend = self._backends.pop(uid, None)
-        if backend is not None:  # something was changed there before
+        # The backend has loaded the dropped state: move the other tables to a new one.
+        if backend is not None:
             snapshot = backend.snapshot()
             self._backends[uid] = made = self._make_backend(uid)
             made.restore([without_tables(snapshot, (state,))])
@@ -234,8 +235,9 @@ class SavepointEditor(SavepointWriter):
         return without_tables(rows, self._dropped.get(uid, ()))
 
     def _metadata(self) -> CheckpointMetadata:
-        """Everything that was there, as it is now, and what is new."""
-        if self._groups is not None:  # all keys have to be looked at
+        """Write copied, changed and new state, and return the metadata."""
+        # Another number of key groups moves every key, also of operators that were not named.
+        if self._groups is not None:
             for uid in {o.uid for _, _, o in self._operators() if o.keyed is not None} - self._removed:
                 self._backend(uid)
         made = super()._metadata()
@@ -279,7 +281,7 @@ class SavepointEditor(SavepointWriter):
                 finally:
                     if keyed is not None:
                         keyed.release()
-                if changed and uid not in done:  # all of it is in one subtask's
+                if changed and uid not in done:  # changed state of all subtasks goes to the first one's file
                     done.add(uid)
                     entry = replace(entry, keyed=(yield from self._write_new(writer, uid)))
                 entries.append(replace(entry, uid=self._names.get(uid, uid)))
@@ -314,7 +316,7 @@ class SavepointEditor(SavepointWriter):
 def _change_value(
     table: StateTable, key: Any, namespace: Hashable, function: Change, *, as_list: bool, expires: bool
 ) -> bool:
-    """Change what one key has. Returns whether it still has something."""
+    """Change the value of one key. Return whether the key has state left."""
     entries = table.entries(namespace)
     held = entries[key]
     if not expires:
@@ -324,7 +326,7 @@ def _change_value(
         made = function(key, [value for _, value in held])
         times = [at for at, _ in held]
         if made is not None:
-            # Elements that were added were touched when the latest of the old ones was.
+            # Elements beyond the old length get the latest access time of the old ones.
             made = list(zip([*times, *[latest] * len(made)], made, strict=False))
     else:
         made = function(key, held[1])
@@ -358,28 +360,27 @@ def edit(
     backend: str = "memory",
     allow_pickle: bool = False,
 ) -> SavepointEditor:
-    """Make a savepoint of a checkpoint or another savepoint, which stays as it is.
+    """Write a savepoint from a checkpoint or savepoint, which is not changed.
 
-    As in::
+    Example::
 
         with sluiceway.savepoint.edit("savepoints/first", "savepoints/second") as savepoint:
             savepoint.remove("visits")
             savepoint.put("counted", sw.ValueStateDescriptor("count", int), table)
 
-    Besides :meth:`put <SavepointWriter.put>`, which replaces a state when it is first called for it, there are
+    The first :meth:`put <SavepointWriter.put>` for a state replaces it. See also
     :meth:`~SavepointEditor.transform`, :meth:`~SavepointEditor.remove` and :meth:`~SavepointEditor.rename`.
 
     Args:
         old: path or URL of the checkpoint.
-        location: path or URL of the new savepoint, which has no checkpoint yet.
-        max_parallelism: another number of key groups for all keyed state; None: it stays.
-        backend: the state backend that has what is changed until it is written: ``rocksdb`` for more than goes
-            into memory.
-        allow_pickle: keys of classes may be unpickled where that is needed for another number of key groups.
+        location: path or URL of the new savepoint's directory, which must not have a checkpoint.
+        max_parallelism: new number of key groups of all keyed state; None: unchanged.
+        backend: state backend that holds changed state until it is written: ``rocksdb`` if it exceeds memory.
+        allow_pickle: whether to unpickle keys where a new number of key groups requires it; that can run any code.
 
     Raises:
-        CheckpointError: there is no old one, or a new one already.
-        ConfigurationError: max_parallelism is no such number.
+        CheckpointError: the old directory has no checkpoint, or the new one has.
+        ConfigurationError: max_parallelism is out of range.
         MissingExtraError: the library of a backend is not installed.
     """
     return SavepointEditor(old, location, max_parallelism, backend, allow_pickle, default_manager())

@@ -1,4 +1,4 @@
-"""Tables of state as files."""
+"""Export of state tables to files."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ FORMATS: Final = ("parquet", "csv", "jsonl", "arrow")
 
 
 def format_of(path: str) -> str:
-    """The format that a name ends with. Raises ConfigurationError."""
+    """Return the format that the ending of a path names. Raises ConfigurationError."""
     ending = path.rpartition(".")[2]
     if ending not in FORMATS:
         endings = ", ".join(f".{name}" for name in FORMATS)
-        raise ConfigurationError(f"{path} says no format: state is exported to files that end in {endings}")
+        raise ConfigurationError(
+            f"{path} has no known file ending: state is exported to files ending in {endings}"
+        )
     return ending
 
 
 def write_table(path: str, schema: Any, batches: Iterable[Any]) -> int:
-    """Write Arrow batches into a file and return the number of rows.
+    """Write Arrow batches to a file, and return the number of rows.
 
     Args:
         path: its ending names the format; it may be a URL.
@@ -83,7 +85,7 @@ def _csv(file: Any, schema: Any) -> Iterator[Callable[[Any], None]]:
     import pyarrow.csv
 
     pa = arrow()
-    # Lists, structs and bytes have no place in a CSV file.
+    # CSV has no lists, structs or bytes: they are written as JSON text.
     flat = pa.schema([(f.name, pa.string() if _is_deep(f.type) else f.type) for f in schema])
     with pyarrow.csv.CSVWriter(file, flat) as writer:
 

@@ -1,4 +1,4 @@
-"""Tables and rows that are made state: what callers give, a part at a time, as columns."""
+"""Input of savepoints: tables and iterables of rows, part by part, as columns."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from sluiceway.savepoint.arrow_schema import arrow
 __all__ = ["GivenPart", "Selector", "parts_of", "select"]
 
 Selector: TypeAlias = str | int | Callable[[Any], Any] | Sequence["Selector"]
-"""Which part of a row: a column by name or place, what a function makes of the row, or a tuple of such."""
+"""Part of a row: a column by name or position, the result of a function of the row, or a tuple of these."""
 
 _ROWS: Final = 1 << 16
 
 
 class GivenPart:
-    """Some rows.
+    """Part of the input: columns of a table, or rows.
 
     Args:
-        columns: by name, for tables.
-        rows: for iterables of rows.
+        columns: columns by name; None for rows.
+        rows: the rows; None for a table.
     """
 
     def __init__(self, columns: dict[str, list[Any]] | None, rows: list[Any] | None) -> None:
@@ -37,7 +37,7 @@ class GivenPart:
 
     @property
     def rows(self) -> list[Any]:
-        """The rows, those of tables as dicts."""
+        """Rows; those of a table as dicts."""
         if self._rows is not None:
             return self._rows
         if self._dicts is None:
@@ -47,7 +47,7 @@ class GivenPart:
 
     @property
     def names(self) -> list[str] | None:
-        """The names of the columns, if rows have such: going by the first of them."""
+        """Names of the columns, taken from the first row if there is no table; None if rows have no names."""
         if self._columns is not None:
             return list(self._columns)
         first = (self._rows or [None])[0]
@@ -58,7 +58,7 @@ class GivenPart:
         return None if first is None or isinstance(first, list) else sorted(getattr(first, "__dict__", ()))
 
     def column(self, name: str | int) -> list[Any]:
-        """A column. Raises ConfigurationError if there is none of that name or at that place."""
+        """Return a column by name or position. Raises ConfigurationError if it does not exist."""
         if self._columns is not None:
             if isinstance(name, int):
                 return list(self._columns.values())[name]
@@ -78,11 +78,11 @@ def _part(row: Any, name: str | int) -> Any:
 
 
 def parts_of(data: Any) -> Iterator[GivenPart]:
-    """What was given, a part at a time.
+    """Yield the input in parts.
 
     Args:
-        data: an Arrow table or reader, a data frame, or whatever else gives Arrow streams; or an iterable of
-            dicts, tuples or objects.
+        data: an Arrow table or reader, a data frame, or another object with Arrow's stream interface; or an
+            iterable of dicts, tuples or objects.
     """
     if hasattr(data, "to_arrow_reader"):  # a query of DuckDB
         data = data.to_arrow_reader()
@@ -92,7 +92,7 @@ def parts_of(data: Any) -> Iterator[GivenPart]:
         return
     if not isinstance(data, Iterable) or isinstance(data, str | bytes | Mapping):
         raise ConfigurationError(
-            f"state is made of a table or of an iterable of rows, not of {type(data).__name__} {data!r:.60}"
+            f"state is made from a table or an iterable of rows, not from {type(data).__name__} {data!r:.60}"
         )
     rows = iter(data)
     while part := list(islice(rows, _ROWS)):
@@ -108,7 +108,7 @@ def _python(column: Any) -> list[Any]:
 
 
 def select(part: GivenPart, selector: Selector) -> list[Any]:
-    """What a selector takes of each row."""
+    """Return the selected value of each row."""
     if callable(selector):
         return list(map(selector, part.rows))
     if isinstance(selector, str | int):

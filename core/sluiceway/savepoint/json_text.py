@@ -1,4 +1,4 @@
-"""Values as JSON texts, for people and for columns of no one type."""
+"""Values as JSON text, for display and for columns of mixed types."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["as_json", "as_text"]
 
 
 def as_json(value: Any) -> str:
-    """A value as JSON, as far as there is JSON for it; else its repr as a text."""
+    """Return a value as JSON; parts that JSON cannot express are their ``repr`` as a string."""
     return json.dumps(_plain(value), ensure_ascii=False)
 
 
 def as_text(value: Any) -> str | None:
-    """None as it is, texts and what has a text of its own without quotes, all else as JSON."""
+    """Return None and strings unchanged, dates, decimals and the like as unquoted text, and the rest as JSON."""
     if value is None or isinstance(value, str):
         return value
     plain = _plain(value)

@@ -1,4 +1,4 @@
-"""The state of one key: from a checkpoint, or from the task that has it."""
+"""State of one key, read from a checkpoint or queried from its running task."""
 
 from __future__ import annotations
 
@@ -31,18 +31,19 @@ _KEYS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class KeyValue:
-    """What a key has in a namespace of a state.
+    """Value of a key in a namespace of a state.
 
     Attributes:
-        uid: of the step.
+        uid: uid of the step.
         state: name of the state.
         kind: ``value``, ``list``, ``map``, ``reducing``, ``aggregating``.
         key: the key.
-        namespace: such as a window; ``()`` for what belongs to the key alone.
-        value: the value; of a list a list, of a map a dict, or the entry that was asked for. Of aggregating state
-            the accumulator. An :class:`~sluiceway.checkpoint.offline_reader.Opaque` where it takes the job's
-            classes to read it.
-        touched_ms: when it was last touched, if it has a time to live; of a map the last of its entries.
+        namespace: the namespace, such as a window; ``()`` for state of the key alone.
+        value: the value; a list for list state; a dict, or the requested entry, for map state; the accumulator for
+            aggregating state. An :class:`~sluiceway.checkpoint.offline_reader.Opaque` if reading it needs the
+            job's classes.
+        touched_ms: time of last access in ms since the epoch, for state with a time to live; the latest of the
+            entries for lists and maps.
     """
 
     uid: str
@@ -55,7 +56,7 @@ class KeyValue:
 
 
 def is_place(source: str) -> bool:
-    """Return whether a text is the place of a checkpoint, and not a job of the cluster."""
+    """Return whether a text is the location of a checkpoint, not a job of the cluster."""
     return "/" in source or "://" in source or os.path.isdir(source)
 
 
@@ -70,21 +71,21 @@ def find_state(
     trusted: bool = False,
     manager: PluginManager | None = None,
 ) -> list[KeyValue]:
-    """Read what a key has in a state of a checkpoint or savepoint; only its key group is read.
+    """Return the state of a key in a checkpoint or savepoint. Only the key's key group is read.
 
     Args:
         location: path or URL of the checkpoint's directory.
-        uid: of the step.
+        uid: uid of the step.
         state: name of the state.
-        key: the key as JSON or as text, whichever has state; JSON first.
-        namespace: such as a window, as JSON; None: all in which the key has state.
-        map_key: of a map, this entry alone; as JSON or as text.
-        trusted: also unpickle values of classes, which can run any code.
-        manager: knows storages and state backends; None: the default one.
+        key: the key; parsed as JSON first, then taken as text, until one has state.
+        namespace: the namespace as JSON, such as a window; None: all namespaces.
+        map_key: the only entry of a map to return; as JSON or as text.
+        trusted: whether to unpickle values of classes, which can run any code.
+        manager: plugin manager for storages and state backends; None: the default one.
 
     Raises:
-        CheckpointError: there is no complete checkpoint, or it is damaged; names the file.
-        UnknownNameError: there is no such step or state; says what there is.
+        CheckpointError: the directory has no complete checkpoint, or it is damaged; names the file.
+        UnknownNameError: the step or state does not exist; lists the existing ones.
         StateError: the key has no such state; names some that have.
     """
     manager = manager or default_manager()
@@ -124,21 +125,21 @@ def find_last_state(
     trusted: bool = False,
     manager: PluginManager | None = None,
 ) -> tuple[str, list[KeyValue]]:
-    """Read what a key has in the last completed checkpoint of a job of the cluster.
+    """Return the state of a key in the last completed checkpoint of a job of the cluster.
 
     Args:
-        client: of the cluster.
-        job: the job's id.
-        uid: as for :func:`find_state`, as are the others.
+        client: client of the cluster.
+        job: id of the job.
+        uid: as for :func:`find_state`, like the following ones.
         state: name of the state.
         key: the key.
-        namespace: such as a window.
-        map_key: an entry of a map.
-        trusted: also unpickle.
-        manager: knows storages and state backends.
+        namespace: the namespace.
+        map_key: the only entry of a map to return.
+        trusted: whether to unpickle.
+        manager: plugin manager.
 
     Returns:
-        the place of the checkpoint, and what :func:`find_state` has found there.
+        the location of the checkpoint, and the result of :func:`find_state` there.
 
     Raises:
         SluicewayError: the job has no checkpoint, or as :func:`find_state`.
@@ -150,7 +151,7 @@ def find_last_state(
                 place, uid, state, key, namespace=namespace, map_key=map_key, trusted=trusted, manager=manager
             )
         except CheckpointError:
-            # A later checkpoint may have been completed meanwhile, and that one was removed.
+            # A newer checkpoint may have completed meanwhile, and this one been deleted.
             before, place = place, client.latest_checkpoint(job)
             if place == before:
                 raise
@@ -168,21 +169,21 @@ def find_live_state(
     trusted: bool = False,
     within_s: float = 10.0,
 ) -> list[KeyValue]:
-    """Read what a key has in a state of a running job of the cluster, now: its task is asked between two batches.
+    """Return the current state of a key in a running job of the cluster. The task answers between two batches.
 
     Args:
-        client: of the cluster.
-        job: the job's id.
-        uid: as for :func:`find_state`, as are all that are not told of here.
+        client: client of the cluster.
+        job: id of the job.
+        uid: uid of the step.
         state: name of the state.
-        key: the key as JSON or as text, by the declared type of the keys where there is one.
-        namespace: such as a window, as JSON.
-        map_key: an entry of a map.
-        trusted: also unpickle values of classes, which can run any code.
+        key: the key as JSON or as text, according to the declared type of the keys if there is one.
+        namespace: the namespace as JSON, such as a window; None: all namespaces.
+        map_key: the only entry of a map to return.
+        trusted: whether to unpickle values of classes, which can run any code.
         within_s: seconds to wait for the answer.
 
     Raises:
-        SluicewayError: there is no such step, state or key, or the task did not answer; says what there is.
+        SluicewayError: the step, state or key does not exist (lists existing ones), or the task did not answer.
     """
     if namespace is not None:
         _namespace(namespace)
@@ -205,7 +206,7 @@ def _namespace(text: str) -> Any:
         return as_key(json.loads(text))
     except ValueError as error:
         raise ConfigurationError(
-            f"the namespace {text!r} is no JSON ({error}): give [0, 60000] for a window"
+            f"the namespace {text!r} is not valid JSON ({error}): a window is [0, 60000]"
         ) from None
 
 

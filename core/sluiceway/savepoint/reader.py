@@ -1,4 +1,4 @@
-"""A checkpoint or savepoint as tables: what operators it has, what state these have, and each state as Arrow."""
+"""Checkpoints and savepoints as tables: their operators, the states of each, and each state as Arrow."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ ROWS = 1 << 16
 
 
 class SavedTable:
-    """A state of an operator as a table; read from the files each time it is asked for.
+    """State of an operator as a table. Each access reads the files.
 
-    Whatever takes Arrow streams takes it as it is: ``polars.DataFrame(table)``, ``pyarrow.table(table)``; in
-    DuckDB, ``SELECT ... FROM table`` where ``table`` is a variable.
+    The table is an Arrow stream: ``polars.DataFrame(table)``, ``pyarrow.table(table)``; in DuckDB,
+    ``SELECT ... FROM table`` where ``table`` is a variable.
 
     Attributes:
-        uid: of the operator.
-        name: of the state.
+        uid: uid of the operator.
+        name: name of the state.
         kind: ``value``, ``list``, ``map``, ``reducing``, ``aggregating``; ``timers``; ``operator list``, ``union
             list``, ``broadcast``, ``splits``, ``in flight``.
-        type: the declared type as text; empty: there is none.
-        ttl_ms: its time to live; None: it has none.
-        serializer: what has written the values.
+        type: the declared type as text; empty: none.
+        ttl_ms: time to live in ms; None: none.
+        serializer: name of the serializer of the values.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class SavedTable:
 
     @property
     def nested(self) -> SavedTable:
-        """The same with one row per key: a list as a column of lists, a map as one of maps."""
+        """The table with one row per key: lists and maps as nested values."""
         if self._nested is None:
             return self
         more = {"type_": self.type, "ttl_ms": self.ttl_ms, "serializer": self.serializer}
@@ -67,7 +67,7 @@ class SavedTable:
 
     @property
     def schema(self) -> Any:
-        """The ``pyarrow.Schema``. What is not known from declared types is found by reading the state once.
+        """The ``pyarrow.Schema``. Types that are not declared are inferred by reading the state once.
 
         Raises:
             MissingExtraError: pyarrow is not installed.
@@ -76,15 +76,15 @@ class SavedTable:
             return self._planned()[1]
 
     def batches(self, rows: int = ROWS) -> Iterator[Any]:
-        """The table as ``pyarrow.RecordBatch`` objects; no more than a key group is in memory at once.
+        """Yield the table as ``pyarrow.RecordBatch`` objects. At most one key group is in memory at a time.
 
         Args:
-            rows: the most in each.
+            rows: maximum number of rows of a batch.
 
         Raises:
             CheckpointError: a file is missing or damaged; names it.
-            MissingExtraError: pyarrow is not installed, or the library of the state backend is not.
-            StateError: a value does not go into its column.
+            MissingExtraError: pyarrow, or the library of the state backend, is not installed.
+            StateError: a value does not fit the type of its column.
         """
         pa = arrow()
         with self._source.opened():
@@ -97,41 +97,41 @@ class SavedTable:
                 except MisfitError as error:
                     raise StateError(
                         f"state {self.name!r} of operator {self.uid!r} cannot be a table: {error}. "
-                        "sluiceway.read_state() gives its rows as they are"
+                        "Read its rows with sluiceway.read_state() instead"
                     ) from error
                 yield pa.record_batch(arrays, schema)
 
     def reader(self, rows: int = ROWS) -> Any:
-        """A ``pyarrow.RecordBatchReader`` of :meth:`batches`."""
+        """Return a ``pyarrow.RecordBatchReader`` of :meth:`batches`."""
         return arrow().RecordBatchReader.from_batches(self.schema, self.batches(rows))
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """The rows as dicts, by name of the column."""
+        """Yield the rows as dicts by column name."""
         for batch in self.batches():
             yield from batch.to_pylist()
 
     def to_arrow(self) -> Any:
-        """A ``pyarrow.Table``."""
+        """Return the table as a ``pyarrow.Table``."""
         return self.reader().read_all()
 
     def to_pandas(self) -> Any:
-        """A ``pandas.DataFrame``. Raises MissingExtraError: pandas is not installed."""
+        """Return the table as a ``pandas.DataFrame``. Raises MissingExtraError if pandas is not installed."""
         _needed("pandas")
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> Any:
-        """A ``polars.DataFrame``. Raises MissingExtraError: Polars is not installed."""
+        """Return the table as a ``polars.DataFrame``. Raises MissingExtraError if Polars is not installed."""
         return _needed("polars").from_arrow(self.to_arrow())
 
     def write(self, path: str) -> int:
-        """Write it into a file, a batch at a time. Returns the number of rows.
+        """Write the table to a file, batch by batch, and return the number of rows.
 
         Args:
-            path: ending in ``.parquet``, ``.csv``, ``.jsonl`` or ``.arrow`` (an Arrow IPC file); or a URL that
-                fsspec knows. A local file is there when it is complete.
+            path: path, or URL of a file system of fsspec, that ends in ``.parquet``, ``.csv``, ``.jsonl`` or
+                ``.arrow`` (Arrow IPC file). A local file appears when it is complete.
 
         Raises:
-            ConfigurationError: the ending is another one.
+            ConfigurationError: the path has another ending.
         """
         return write_table(path, self.schema, self.batches())
 
@@ -162,7 +162,7 @@ def _schema(shapes: Mapping[str, Shape]) -> Any:
     for role, shape in shapes.items():
         for name, kind in shape.columns(role):
             own = name
-            if own in columns:  # a field that is called like one of ours
+            if own in columns:  # a field with the name of a fixed column
                 own = f"{role}_{name}"
             while own in columns:
                 own += "_"
@@ -171,16 +171,16 @@ def _schema(shapes: Mapping[str, Shape]) -> Any:
 
 
 class SavedOperator:
-    """What a checkpoint has of an operator.
+    """State of an operator in a checkpoint.
 
     Attributes:
-        uid: of the operator.
-        name: for people.
-        kind: what its step does, such as ``process``; empty where that is not known.
-        parallelism: its number of subtasks.
-        max_parallelism: its number of key groups.
-        states: its states by name. Timers are ``timers``; splits of a source ``splits``; records that were taken
-            and not given on, ``in flight``.
+        uid: uid of the operator.
+        name: display name.
+        kind: kind of its step, such as ``process``; empty if unknown.
+        parallelism: number of subtasks.
+        max_parallelism: number of key groups.
+        states: states by name. ``timers`` are the timers, ``splits`` the splits of a source, ``in flight`` records
+            that the operator had received and not yet emitted.
     """
 
     def __init__(self, uid: str, name: str, kind: str, vertex: VertexEntry, states: dict[str, SavedTable]) -> None:
@@ -189,14 +189,14 @@ class SavedOperator:
         self.states: Mapping[str, SavedTable] = MappingProxyType(states)
 
     def __getitem__(self, name: str) -> SavedTable:
-        """The state of a name. Raises UnknownNameError."""
+        """Return a state by name. Raises UnknownNameError."""
         if name not in self.states:
             raise choose(f"state of operator {self.uid!r}", name, self.states)
         return self.states[name]
 
     @property
     def timers(self) -> SavedTable | None:
-        """Its timers: key, namespace, domain, when they fire. None: it has none."""
+        """Timers as a table of key, namespace, domain and time; None if the operator has none."""
         return self.states.get(TIMERS_NAME)
 
     def __repr__(self) -> str:
@@ -204,12 +204,12 @@ class SavedOperator:
 
 
 class SavedState:
-    """A checkpoint or savepoint. Only its metadata is read when this is made.
+    """Checkpoint or savepoint as tables. The constructor reads its metadata only.
 
     Attributes:
-        metadata: of the checkpoint.
-        operators: those with state, by uid.
-        in_flight: by uid of a job vertex, bytes of records that were on their way between subtasks.
+        metadata: metadata of the checkpoint.
+        operators: operators with state, by uid.
+        in_flight: size in bytes of the channel state (buffers between subtasks), by uid of the job vertex.
     """
 
     def __init__(self, location: str, allow_pickle: bool, manager: PluginManager) -> None:
@@ -242,7 +242,7 @@ class SavedState:
         )
 
     def __getitem__(self, uid: str) -> SavedOperator:
-        """The operator of a uid. Raises UnknownNameError."""
+        """Return an operator by uid. Raises UnknownNameError."""
         if uid not in self.operators:
             raise choose("step in the checkpoint with the uid", uid, self.operators)
         return self.operators[uid]
@@ -251,10 +251,10 @@ class SavedState:
         return iter(self.operators.values())
 
     def tables(self, uid: str | None = None, state: str | None = None) -> list[SavedTable]:
-        """All states, those of an operator, those of a name, or both.
+        """Return all states, restricted to an operator, to a state name, or to both.
 
         Raises:
-            UnknownNameError: there is none; says what there is.
+            UnknownNameError: no state matches; lists the existing ones.
         """
         operators = self.operators.values() if uid is None else [self[uid]]
         found = [table for operator in operators for table in operator.states.values()]
@@ -271,15 +271,15 @@ class SavedState:
 
 
 def read(location: str, *, allow_pickle: bool = False) -> SavedState:
-    """A checkpoint or savepoint as tables, read without the job that has taken it.
+    """Read a checkpoint or savepoint as tables, without its job.
 
     Args:
         location: path or URL of its directory.
-        allow_pickle: also unpickle values of classes, which must be importable then; that can run any code. Else
-            such a value is given as binary, with the name of its class beside it.
+        allow_pickle: whether to unpickle values of classes, which must be importable; that can run any code.
+            Otherwise such a value is a binary column, beside the name of its class.
 
     Raises:
-        CheckpointError: there is no complete checkpoint, or it is damaged; names the file.
+        CheckpointError: the directory has no complete checkpoint, or it is damaged; names the file.
     """
     return SavedState(location, allow_pickle, default_manager())
 
@@ -333,4 +333,4 @@ def _needed(library: str) -> Any:
     try:
         return import_module(library)
     except ImportError as error:
-        raise MissingExtraError(f"this needs {library}: {install_command(library)}") from error
+        raise MissingExtraError(f"converting a table needs {library}: {install_command(library)}") from error

@@ -1,4 +1,4 @@
-"""State as data: what is in a checkpoint, as rows or as an Arrow table."""
+"""State of a checkpoint as rows, or as one Arrow table."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["StateRows", "read_state"]
 
 
 class StateRows:
-    """The rows of a checkpoint; read from its files each time they are iterated over.
+    """Rows of a checkpoint. Each iteration reads the files.
 
     Attributes:
-        metadata: of the checkpoint.
+        metadata: metadata of the checkpoint.
     """
 
     def __init__(
@@ -44,9 +44,9 @@ class StateRows:
         )
 
     def to_arrow(self) -> Any:
-        """A ``pyarrow.Table`` with a column for each field of :class:`StateRow`.
+        """Return a ``pyarrow.Table`` with a column for each field of :class:`StateRow`.
 
-        A column whose values are not of one type that Arrow knows has them as JSON text.
+        Columns of mixed types, or of types unknown to Arrow, are JSON text.
 
         Raises:
             MissingExtraError: pyarrow is not installed.
@@ -67,19 +67,19 @@ def read_state(
     state: str | None = None,
     trusted: bool = False,
 ) -> StateRows:
-    """The state in a checkpoint or savepoint, without the job that has it.
+    """Read the state in a checkpoint or savepoint as rows, without its job.
 
     Args:
         location: path or URL of the checkpoint's directory, ``.../chk-12``.
         uid: only the state of the step with this uid.
         state: only the state of this name.
-        trusted: also unpickle values of classes, which must be importable then; that can run any code. Else they
-            are given as :class:`Opaque <sluiceway.checkpoint.offline_reader.Opaque>`.
+        trusted: whether to unpickle values of classes, which must be importable; that can run any code. Otherwise
+            they are :class:`Opaque <sluiceway.checkpoint.offline_reader.Opaque>`.
 
     Raises:
-        CheckpointError: there is no complete checkpoint, or it is damaged; names the file.
-        UnknownNameError: while iterating: nothing in the checkpoint goes by that uid or name; says what there is.
-        MissingExtraError: it is in the format of a state backend whose library is missing.
+        CheckpointError: the directory has no complete checkpoint, or it is damaged; names the file.
+        UnknownNameError: while iterating, if the uid or name does not exist; lists the existing ones.
+        MissingExtraError: the library of the state backend that wrote the files is not installed.
     """
     return StateRows(location, uid, state, trusted, default_manager())
 

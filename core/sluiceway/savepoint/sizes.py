@@ -22,7 +22,7 @@ class StateSize:
     """Size of one keyed state.
 
     Attributes:
-        uid: of the step.
+        uid: uid of the step.
         state: name of the state.
         kind: ``value``, ``list``, ``map``, ``reducing`` or ``aggregating``.
         keys: number of keys.
@@ -61,13 +61,13 @@ def state_sizes(location: str, *, uid: str | None = None, manager: PluginManager
 
     Args:
         location: path or URL of the checkpoint's directory.
-        uid: of one step; None: all steps.
-        manager: knows storages and state backends; None: the default one.
+        uid: uid of one step; None: all steps.
+        manager: plugin manager for storages and state backends; None: the default one.
 
     Raises:
-        CheckpointError: there is no complete checkpoint, or it is damaged; names the file.
-        UnknownNameError: no step has that uid; says which there are.
-        MissingExtraError: it is in the format of a state backend whose library is missing.
+        CheckpointError: the directory has no complete checkpoint, or it is damaged; names the file.
+        UnknownNameError: no step has that uid; lists the existing ones.
+        MissingExtraError: the library of the state backend that wrote the files is not installed.
     """
     sums: dict[tuple[str, str, str], _Sum] = {}
     for step, subtask, meta, keys in _groups(location, uid, manager or default_manager()):
@@ -120,7 +120,7 @@ def _groups(
         snapshot = with_rows(reader.keyed(step, entry), open_backend, step, subtask, vertex.max_parallelism)
         try:
             for meta in snapshot.tables:
-                yield step, subtask, meta, {}  # an empty state is one, too
+                yield step, subtask, meta, {}  # so that an empty state is listed, too
             for group in sorted(snapshot.groups):
                 for table, keys in _by_key(snapshot.groups[group]).items():
                     yield step, subtask, snapshot.tables[table], keys

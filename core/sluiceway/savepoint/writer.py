@@ -1,4 +1,4 @@
-"""Savepoints made of tables, for jobs to begin with."""
+"""Savepoints written from tables, as initial state of jobs."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ replace: Final = msgspec.structs.replace
 
 
 class SavepointWriter:
-    """Makes a savepoint of tables; a context manager: at its end the savepoint is complete.
+    """Writer of a savepoint from tables. A context manager: the savepoint is complete at the end of the block.
 
-    Nothing is there before that; and nothing is left if an exception ends the block. State is kept in a state
-    backend until then.
+    The savepoint does not exist before that, and an exception in the block leaves nothing behind. State is held in
+    a state backend until then.
 
     Attributes:
         location: path or URL of the savepoint.
@@ -59,14 +59,14 @@ class SavepointWriter:
     ) -> None:
         if max_parallelism is not None and not 1 <= max_parallelism <= MAX_PARALLELISM_LIMIT:
             raise ConfigurationError(
-                f"max_parallelism is a whole number from 1 to {MAX_PARALLELISM_LIMIT}, not {max_parallelism!r}"
+                f"max_parallelism must be an integer from 1 to {MAX_PARALLELISM_LIMIT}, not {max_parallelism!r}"
             )
         place, self._directory = split_location(location)
         services = manager.services()
         self._storage = services.checkpoint_storage(place)
         self.location = self._storage.shown(self._directory)
         if next(find_checkpoints(self._storage, self._directory), None) is not None:
-            raise CheckpointError(f"there is a checkpoint in {self.location} already: choose another directory")
+            raise CheckpointError(f"{self.location} already has a checkpoint: choose another directory")
         self._open_backend = services.state_backend
         self._backend_name = backend
         self._max_parallelism = max_parallelism or default_max_parallelism(1)
@@ -90,35 +90,34 @@ class SavepointWriter:
         touched_at: Selector | None = None,
         accumulators: bool = False,
     ) -> int:
-        """Give an operator state: a row for each key; for each element of a list; for each entry of a map.
+        """Add state to an operator: one row per key, per element of a list, or per entry of a map.
 
-        What a column is may be left out where columns are called as those of a
-        :class:`~sluiceway.savepoint.SavedTable` are. Values of a list stand in the order of the rows; those of
-        a reducing state are reduced, those of an aggregating state added. A second call for the same state adds
-        rows to it.
+        Selectors may be omitted for columns named as those of a :class:`~sluiceway.savepoint.SavedTable`. Elements
+        of a list keep the order of the rows; values of a reducing state are reduced, and values of an aggregating
+        state are added to its accumulator. A second call for the same state adds rows to it.
 
         Args:
-            uid: of the operator, as ``.uid(...)`` gives it.
-            descriptor: as the job declares it: name, kind, type, ``ttl``.
-            data: a table: of Arrow, pandas, Polars, a query of DuckDB, a :class:`SavedTable`; or an iterable of
+            uid: uid of the operator, as given to ``.uid(...)``.
+            descriptor: descriptor of the state as the job declares it: name, kind, type, ``ttl``.
+            data: a table of Arrow, pandas or Polars, a query of DuckDB, a :class:`SavedTable`; or an iterable of
                 dicts, tuples or objects.
-            key: the column of the keys, by name or place; several: a tuple of them; a function of a row: what it
-                returns. These have to be what the job's key selector returns.
-            value: of the values, likewise. Without it, if the type is a class with fields, these are columns.
-            map_key: of the keys in a map.
-            namespace: for state of windows.
-            touched_at: for state with a time to live, when it was last touched: a datetime, or ms since the epoch;
-                without it, now.
-            accumulators: the values of an aggregating state are accumulators.
+            key: the column of the keys, by name or position; a tuple of columns for a composite key; or a function
+                of a row. The result must equal that of the job's key selector.
+            value: the column of the values, likewise; omitted: columns named as the fields of the type.
+            map_key: the column of the keys of a map.
+            namespace: the column of the namespaces, for state of windows.
+            touched_at: for state with a time to live, the column of the times of last access: datetimes, or ms
+                since the epoch; None: now.
+            accumulators: whether the values of an aggregating state are accumulators.
 
         Returns:
             the number of rows.
 
         Raises:
-            ConfigurationError: there is no such column, or it is not said which one it is.
-            StateError: a value is not of the declared type and cannot be made one, or two rows are of one key that
-                has one value.
-            UnstableKeyError: at the end of the block: a key cannot be a key.
+            ConfigurationError: a column does not exist, or is not named and cannot be inferred.
+            StateError: a value cannot be converted to the declared type, or a key of single-valued state has two
+                rows.
+            UnstableKeyError: at the end of the block, if a value cannot be a key.
         """
         self._check_open()
         if not isinstance(descriptor, StateDescriptor):
@@ -147,18 +146,18 @@ class SavepointWriter:
         domain: str | None = None,
         namespace: Selector | None = None,
     ) -> int:
-        """Give an operator timers. Returns their number.
+        """Add timers to an operator, and return their number.
 
         Args:
-            uid: of the operator.
-            data: as that of :meth:`put`.
-            key: likewise.
-            at: the column of the times: datetimes, or ms since the epoch; without it ``fires_at``.
-            domain: ``event time`` or ``processing time``; without it, a column ``domain`` says so.
-            namespace: for timers of windows.
+            uid: uid of the operator.
+            data: table or rows, as for :meth:`put`.
+            key: the column of the keys, as for :meth:`put`.
+            at: the column of the times: datetimes, or ms since the epoch; None: ``fires_at``.
+            domain: ``event time`` or ``processing time``; None: the column ``domain``.
+            namespace: the column of the namespaces, for timers of windows.
 
         Raises:
-            ConfigurationError: there is no such column or domain.
+            ConfigurationError: a column or domain does not exist.
         """
         self._check_open()
         self._begin(uid, TIMERS.name)
@@ -184,21 +183,21 @@ class SavepointWriter:
 
     def _check_open(self) -> None:
         if self._over:
-            raise StateError(f"the savepoint {self.location} is complete, or was given up")
+            raise StateError(f"the writer of {self.location} is closed: call its methods inside the with block")
 
     def _begin(self, uid: str, state: str) -> None:
-        """Rows of a state are coming."""
+        """Prepare for rows of a state. Called by each :meth:`put`."""
 
     def _is_new(self, uid: str) -> bool:
-        """Whether nothing was there of an operator."""
+        """Return whether the source savepoint has no state of an operator."""
         return True
 
     def _groups_of(self, uid: str) -> int:
-        """The number of an operator's key groups."""
+        """Return the number of key groups of an operator."""
         return self._max_parallelism
 
     def _backend(self, uid: str) -> KeyedStateBackend:
-        """What keeps the state of an operator until it is written."""
+        """Return the backend that holds an operator's state until it is written."""
         backend = self._backends.get(uid)
         if backend is None:
             backend = self._backends[uid] = self._make_backend(uid)
@@ -210,6 +209,7 @@ class SavepointWriter:
         return self._open_backend(self._backend_name).create_keyed(context)
 
     def _complete(self) -> None:
+        # The metadata file makes the savepoint visible, so it is written last, when all state files are complete.
         try:
             self._storage.write(join(self._directory, METADATA), (encode_metadata(self._metadata()),))
         except BaseException:
@@ -217,7 +217,7 @@ class SavepointWriter:
             raise
 
     def _metadata(self) -> CheckpointMetadata:
-        """Write all state. Returns what is to be said of it."""
+        """Write all state files, and return the metadata."""
         return CheckpointMetadata(
             job_name=self._job_name,
             job_id="",
@@ -230,7 +230,7 @@ class SavepointWriter:
         )
 
     def _new_vertex(self, uid: str) -> VertexEntry:
-        """An operator of which there was nothing before."""
+        """Write the state of a new operator, and return its vertex."""
 
         def content(writer: SectionWriter) -> Generator[None, None, SubtaskEntry]:
             keyed = yield from self._write_new(writer, uid)
@@ -246,7 +246,7 @@ class SavepointWriter:
         )
 
     def _write_new(self, writer: SectionWriter, uid: str) -> Generator[None, None, KeyedEntry]:
-        """What was put into an operator's state."""
+        """Write the backend of an operator, and return its entry."""
         snapshot = self._backends[uid].snapshot()
         try:
             return (yield from write_rows(writer, snapshot))
@@ -254,7 +254,7 @@ class SavepointWriter:
             snapshot.release()
 
     def _subtask(self, content: Callable[[SectionWriter], Generator[None, None, SubtaskEntry]]) -> SubtaskEntry:
-        """Write the state of a subtask into a file of its own. Returns what is said of it."""
+        """Write the state of a subtask to its own file, and return the subtask's entry."""
         file = f"{len(self._files)}.state"
         self._files.append(join(self._directory, file))
         writer = SectionWriter(self._storage, self._directory, file)
@@ -270,23 +270,22 @@ class SavepointWriter:
 def write(
     location: str, *, max_parallelism: int | None = None, job_name: str = "", backend: str = "memory"
 ) -> SavepointWriter:
-    """Make a savepoint of tables, for a job to begin with.
+    """Write a savepoint from tables, as initial state of a job.
 
-    As in::
+    Example::
 
         with sluiceway.savepoint.write("savepoints/first") as savepoint:
             savepoint.put("counted", sw.ValueStateDescriptor("count", int), table, key="word", value="n")
 
     Args:
-        location: path or URL of its directory, which has no checkpoint yet.
-        max_parallelism: the number of key groups. A job that begins with it has as many for ever; None: 128.
-        job_name: for people: whose it is.
-        backend: the state backend that has the state until it is written: ``rocksdb`` for more than goes into
-            memory.
+        location: path or URL of its directory, which must not have a checkpoint.
+        max_parallelism: number of key groups, fixed for every job that starts from the savepoint; None: 128.
+        job_name: job name in the metadata, for display.
+        backend: state backend that holds the state until it is written: ``rocksdb`` if it exceeds memory.
 
     Raises:
-        CheckpointError: there is a checkpoint already.
-        ConfigurationError: max_parallelism is no such number.
+        CheckpointError: the directory has a checkpoint.
+        ConfigurationError: max_parallelism is out of range.
         MissingExtraError: the library of the backend is not installed.
     """
     return SavepointWriter(location, max_parallelism, job_name, backend, default_manager())

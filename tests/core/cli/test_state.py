@@ -94,7 +94,7 @@ def test_classes_are_unpickled_only_where_that_is_allowed(checkpoint: str, tmp_p
             ["--to", "x.parquet"],
             "x.parquet takes one state, and there is 'count' of 'visits', 'pages' of",
         ),
-        (["--state", "count", "--to", "x.xls"], "x.xls says no format"),
+        (["--state", "count", "--to", "x.xls"], "x.xls has no known file ending"),
         (["--state", "count", "--to", "x.csv", "--format", "csv"], "--format goes with a directory"),
         (["--to", "out/", "--format", "xls"], "--format: 'xls' is none of parquet, csv, jsonl, arrow"),
         (["--operator", "visit", "--to", "out/"], "Did you mean 'visits'?"),

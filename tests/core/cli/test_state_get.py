@@ -158,7 +158,7 @@ def test_the_state_of_a_key_of_a_running_job(cluster: Any, submitted: Any) -> No
         namespace = row.removesuffix("  9").strip()
         assert cluster(*of_windows, "--namespace", namespace).stdout == found.stdout
         assert "the key '1' has no state" in cluster(*of_windows, "--namespace", "[0, 1]").stderr
-        assert "is no JSON" in cluster(*of_windows, "--namespace", "today").stderr
+        assert "is not valid JSON" in cluster(*of_windows, "--namespace", "today").stderr
 
 
 @pytest.mark.slow

@@ -168,7 +168,7 @@ def test_an_operator_gets_another_uid(old: str, new: str) -> None:
     with state.edit(old, new) as savepoint:
         savepoint.transform("visits", COUNT, lambda key, count: count + 1)
         savepoint.rename("visits", "calls")
-        with pytest.raises(StateError, match="'rules' cannot be renamed: there is an operator 'calls' already"):
+        with pytest.raises(StateError, match="'rules' cannot be renamed: another operator has the uid 'calls'"):
             savepoint.rename("rules", "calls")
     assert set(state.read(new).operators) == {"calls", "rules"}
     [vertex] = state.read(new).metadata.vertices

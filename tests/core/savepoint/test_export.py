@@ -68,7 +68,7 @@ def test_a_url(checkpoint: str) -> None:
 
 
 def test_an_unknown_ending(checkpoint: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"says no format: .* \.parquet, \.csv, \.jsonl, \.arrow"):
+    with pytest.raises(ConfigurationError, match=r"no known file ending: .* \.parquet, \.csv, \.jsonl, \.arrow"):
         state.read(checkpoint)["the op"]["tags"].write("tags.xls")
 
 

@@ -245,14 +245,14 @@ def test_a_second_call_adds_rows(tmp_path: Path) -> None:
             ROWS,
             {"value": "n"},
             ConfigurationError,
-            "which column has the keys.* Say key=.* there are word, n",
+            "no column is named for the keys: set key=.* Columns are word, n",
         ),
         (
             COUNT,
             ROWS,
             {"key": "word"},
             ConfigurationError,
-            "which column has the values of state 'count' of operator",
+            "no column is named for the values of state 'count' of operator",
         ),
         (COUNT, ROWS, {"key": "w", "value": "n"}, ConfigurationError, "a row has no 'w'"),
         (
@@ -267,17 +267,17 @@ def test_a_second_call_adds_rows(tmp_path: Path) -> None:
             {"a": 1},
             {"key": 0, "value": 1},
             ConfigurationError,
-            "a table or of an iterable of rows, not of dict",
+            "a table or an iterable of rows, not from dict",
         ),
         (
             COUNT,
             [("a", "x")],
             {"key": 0, "value": 1},
             StateError,
-            "'count' of operator 'op' is of int, and 'x' is",
+            "'x' does not fit the type int of state 'count' of operator 'op'",
         ),
         (COUNT, [("a", 1), ("a", 2)], {"key": 0, "value": 1}, StateError, "there are two rows of key 'a'"),
-        (PAGES, [("a", 1)], {"key": 0, "value": 1}, ConfigurationError, "no column 'map_key', so say map_key="),
+        (PAGES, [("a", 1)], {"key": 0, "value": 1}, ConfigurationError, "no column 'map_key': set map_key="),
         (
             PAGES,
             [("a", 1)] * 2,
@@ -290,7 +290,7 @@ def test_a_second_call_adds_rows(tmp_path: Path) -> None:
             [("a", 1)],
             {"key": 0, "map_key": 1, "value": 1},
             StateError,
-            "the keys in state 'pages'.* of str",
+            "fit the type str of the keys in state 'pages'",
         ),
         (COUNT, ROWS, {"key": 0, "map_key": 1}, ConfigurationError, "map_key= is for a MapStateDescriptor"),
         (COUNT, ROWS, {"accumulators": True}, ConfigurationError, "is for an AggregatingStateDescriptor"),
@@ -308,7 +308,7 @@ def test_what_cannot_be_state(
 
 def test_timers_of_an_unknown_domain(tmp_path: Path) -> None:
     with (
-        pytest.raises(ConfigurationError, match="timers are of 'event time' or 'processing time', not of 'event'"),
+        pytest.raises(ConfigurationError, match="must be 'event time' or 'processing time', not 'event'"),
         state.write(str(tmp_path / "made")) as savepoint,
     ):
         savepoint.put_timers("op", [("a", 5)], key=0, at=1, domain="event")
@@ -323,14 +323,14 @@ def test_keys_that_cannot_be_keys(tmp_path: Path) -> None:
 def test_a_place_that_is_taken(tmp_path: Path) -> None:
     with state.write(str(tmp_path / "made")) as savepoint:
         savepoint.put("op", COUNT, ROWS, key="word", value="n")
-    with pytest.raises(CheckpointError, match=r"there is a checkpoint in .*made already: choose another"):
+    with pytest.raises(CheckpointError, match=r"made already has a checkpoint: choose another"):
         state.write(str(tmp_path / "made"))
-    with pytest.raises(StateError, match="is complete, or was given up"):
+    with pytest.raises(StateError, match="is closed: call its methods inside the with block"):
         savepoint.put("op", COUNT, ROWS, key="word", value="n")
 
 
 def test_max_parallelism(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="max_parallelism is a whole number from 1 to 32768, not 0"):
+    with pytest.raises(ConfigurationError, match="max_parallelism must be an integer from 1 to 32768, not 0"):
         state.write(str(tmp_path / "made"), max_parallelism=0)
     with state.write(str(tmp_path / "made"), max_parallelism=7, job_name="words") as savepoint:
         savepoint.put("op", COUNT, ROWS, key="word", value="n")
