@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -110,9 +110,9 @@ def test_the_example_gives_the_same_totals(spark_cluster: Any, tmp_path: Path) -
 
 @pytest.mark.parametrize("victim", ["executor", "worker"])
 def test_what_is_killed_loses_and_doubles_nothing(
-    spark_cluster: Any, numbers: Path, tmp_path: Path, until: Any, victim: str
+    spark_cluster: Any, kept_numbers: Callable[[int], Path], tmp_path: Path, until: Any, victim: str
 ) -> None:
-    kept = tmp_path / "kept"
+    numbers, kept = kept_numbers(30_000), tmp_path / "kept"
     options = ("--checkpoint-interval", "200ms", "--checkpoints", str(kept), "--restart", "fixed-delay:1:100ms")
     with running(spark_cluster, *options, str(numbers), cwd=tmp_path) as process:
         until(lambda: complete(kept) or process.poll() is not None, "checkpoint")
