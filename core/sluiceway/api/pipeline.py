@@ -247,6 +247,26 @@ class Pipeline(Program, metaclass=HintingType):
         step = SourceStep(source, watermark_strategy)
         return TableStream(self, (InputRef(self._add(step, ())),), schema, "table()")
 
+    def sql(self, query: str, /, **tables: TableStream) -> TableStream:
+        """Add the steps of a query over streams in columns, which needs the extra ``sql-query``.
+
+        ``flow.sql("SELECT user, price * count AS total FROM orders WHERE count > 0", orders=table)``. What a
+        query may have is in the guide to SQL; the dialect is DuckDB's.
+
+        Args:
+            query: one query, ``SELECT ... FROM ...``.
+            tables: the streams by the names that the query has for them.
+
+        Raises:
+            TypeError: the query is no text, or a table no TableStream.
+            GraphError: the text is no query, a part of it has no translation, or a column does not exist: says
+                which, with line and column; or a stream of another pipeline.
+            MissingExtraError: the extra is not installed.
+        """
+        from sluiceway.api.table.sql.queries import table_of
+
+        return table_of(self, query, tables)
+
     # ---- running ------------------------------------------------------------------------------------------
 
     def graph(self, settings: Settings | None = None) -> StreamGraph:

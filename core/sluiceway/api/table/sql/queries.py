@@ -1,0 +1,272 @@
+"""Queries: the steps that SELECT, WHERE, UNION ALL, sub-queries and WITH become."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, Final
+
+import narwhals as nw
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ParseError, TokenError
+
+from sluiceway.api.arguments import describe
+from sluiceway.api.location import caller_location
+from sluiceway.api.program import Program
+from sluiceway.api.table.sql.expressions import Scope, named_like, no_table, translate
+from sluiceway.api.table.sql.positions import RefusedError, at_offset, check_parts, with_position
+from sluiceway.api.table.sql.types import Typed, as_boolean, dtype_of, unified
+from sluiceway.api.table.stream import TableStream
+from sluiceway.columns.schemas import shown
+from sluiceway.errors import GraphError
+
+__all__ = ["table_of"]
+
+Tables = Mapping[str, TableStream]
+
+_SELECT: Final = frozenset({"expressions", "from_", "where", "with_"})
+_CLAUSES: Final[dict[str, tuple[str, str]]] = {
+    "joins": ("", "joins have no translation: put one table into FROM"),
+    "group": ("GROUP", "GROUP BY has no translation in this version of sql()"),
+    "having": ("HAVING", "HAVING has no translation in this version of sql()"),
+    "distinct": ("DISTINCT", "DISTINCT would have to remember all rows of a stream"),
+    "order": ("ORDER", "a stream without an end has no order over all rows"),
+    "limit": ("LIMIT", "LIMIT would depend on the order in which rows arrive"),
+    "offset": ("OFFSET", "OFFSET would depend on the order in which rows arrive"),
+    "qualify": ("QUALIFY", "QUALIFY looks at other rows"),
+}
+
+
+def table_of(pipeline: Program, text: str, tables: Tables) -> TableStream:
+    """Return the result of a query over streams in columns.
+
+    Args:
+        pipeline: the pipeline that the streams belong to.
+        text: the query.
+        tables: the streams by the names that the query has for them.
+
+    Raises:
+        TypeError: the query is no text, or a table no TableStream.
+        GraphError: the text is no query, or a part of it has no translation: says which, and its position; or a
+            stream of another pipeline.
+    """
+    where = f"sql() at {caller_location()}"
+    if not isinstance(text, str):
+        raise TypeError(f"{where} takes a query as text, not {describe(text)}")
+    for name, table in tables.items():
+        if not isinstance(table, TableStream):
+            raise TypeError(f"{where}: {name}= takes a TableStream, as table() returns, not {describe(table)}")
+        if table._pipeline is not pipeline:
+            raise GraphError(f"{where}: the stream {name!r} belongs to another pipeline")
+    try:
+        return _query(_parsed(text, where), tables)
+    except RefusedError as refused:
+        raise GraphError(f"{where}: {with_position(text, refused)}") from None
+
+
+def _parsed(text: str, where: str) -> exp.Expr:
+    log = logging.getLogger("sqlglot")
+    level = log.level
+    log.setLevel(logging.ERROR)  # a statement that is no query is refused below, and not logged as well
+    try:
+        statements = [one for one in sqlglot.parse(text, dialect="duckdb") if one is not None]
+    except ParseError as error:
+        found = error.errors[0]
+        line, column = found.get("line") or 1, found.get("col") or 1
+        begin = sum(len(one) + 1 for one in text.split("\n")[: line - 1])
+        why = str(found.get("description")).partition(" but got <Token")[0]
+        start = begin + max(column - len(found.get("highlight") or " "), 0)
+        raise GraphError(f"{where}: {at_offset(text, start, why)}") from None
+    except TokenError as error:
+        raise GraphError(f"{where}: {str(error.__cause__ or error).splitlines()[0]}") from None
+    finally:
+        log.setLevel(level)
+    if len(statements) != 1:
+        raise GraphError(f"{where}: takes one query, not {len(statements)}")
+    return statements[0]
+
+
+def _query(node: exp.Expr, tables: Tables) -> TableStream:
+    if isinstance(node, exp.Subquery):
+        check_parts(node, frozenset({"this"}))
+        return _query(node.this, tables)
+    if isinstance(node, exp.Select):
+        return _select(node, _with(node, tables))
+    if isinstance(node, exp.Union):
+        return _union(node, _with(node, tables))
+    if isinstance(node, exp.Query):
+        raise RefusedError(node, f"{node.key.upper()} has no translation: queries are of SELECT and UNION ALL")
+    raise RefusedError(node, "this is no query: sql() reads, with SELECT ... FROM ...")
+
+
+def _with(node: exp.Expr, tables: Tables) -> Tables:
+    given = node.args.get("with_")
+    if given is None:
+        return tables
+    if given.args.get("recursive"):
+        raise RefusedError(given, "WITH RECURSIVE has no translation", "RECURSIVE")
+    known = dict(tables)
+    for one in given.expressions:
+        check_parts(one, frozenset({"this", "alias"}))
+        alias = one.args["alias"]
+        check_parts(alias, frozenset({"this"}))
+        made = _query(one.this, known)
+        # A name hides a table of the same name, whatever its case, from what follows.
+        for name in [name for name in known if name.casefold() == alias.name.casefold()]:
+            del known[name]
+        known[alias.name] = made
+    return known
+
+
+# ---- SELECT -----------------------------------------------------------------------------------------------
+
+
+def _select(node: exp.Select, tables: Tables) -> TableStream:
+    for name, (keyword, why) in _CLAUSES.items():
+        if found := node.args.get(name):
+            at = found[0] if isinstance(found, list) else found
+            raise RefusedError(at if isinstance(at, exp.Expr) else node, why, keyword or None)
+    check_parts(node, _SELECT)
+    given = node.args.get("from_")
+    if given is None:
+        raise RefusedError(node, "SELECT takes its rows FROM a table")
+    table, scope = _from(given.this, tables)
+    if (where := node.args.get("where")) is not None:
+        condition = as_boolean(translate(where.this, scope), "WHERE")
+        table = _step(where.this, lambda: table.filter(_for_each_row(condition, table.schema)))
+    return _projected(node, table, scope)
+
+
+def _from(node: exp.Expr, tables: Tables) -> tuple[TableStream, Scope]:
+    alias = node.args.get("alias")
+    if alias is not None:
+        check_parts(alias, frozenset({"this"}))
+    name = None if alias is None else alias.name
+    if isinstance(node, exp.Subquery):
+        check_parts(node, frozenset({"this", "alias"}))
+        table = _query(node.this, tables)
+        return table, Scope(name, table.schema)
+    if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
+        raise RefusedError(node, "FROM takes a table or a query in brackets")
+    check_parts(node, frozenset({"this", "alias"}))
+    found = named_like(node.name, list(tables), quoted=bool(node.this.args.get("quoted")))
+    if found is None:
+        near = get_close_matches(node.name, list(tables), 1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        has = f"{hint}The tables are {', '.join(tables)}" if tables else "sql() was given no tables"
+        raise RefusedError(node, f"there is no table {node.name!r}; {has}. Give it as {node.name}=...")
+    return tables[found], Scope(name or found, tables[found].schema)
+
+
+def _projected(node: exp.Select, table: TableStream, scope: Scope) -> TableStream:
+    selected: dict[str, Typed] = {}
+    for one in node.expressions:
+        for name, made in _outputs(one, scope):
+            if name in selected:
+                raise RefusedError(one, f"two columns would have the name {name!r}: give one another with AS")
+            selected[name] = made
+    if list(selected) == table.schema.names and all(isinstance(one.node, exp.Star) for one in selected.values()):
+        return table
+    if all(made.constant for made in selected.values()):
+        first = next(iter(selected))
+        selected[first] = _per_row(selected[first], table.schema)
+    return _step(node, lambda: table.select(*(made.expr.alias(name) for name, made in selected.items())))
+
+
+def _outputs(node: exp.Expr, scope: Scope) -> list[tuple[str, Typed]]:
+    if isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
+        of = node.args["table"]
+        if scope.name is None or named_like(of.name, [scope.name]) is None:
+            raise no_table(of, scope)
+        node = node.this
+    if isinstance(node, exp.Star):
+        return _starred(node, scope)
+    if isinstance(node, exp.Alias):
+        check_parts(node, frozenset({"this", "alias"}))
+        name, node = node.alias, node.this
+    elif isinstance(node, exp.Column):
+        found = named_like(node.name, scope.schema.names) if node.args.get("table") is None else None
+        name = found or node.name
+    else:
+        name = node.sql("duckdb", normalize_functions="lower")
+    made = translate(node, scope)
+    if made.kind == "null":
+        raise RefusedError(node, "NULL has no type here: CAST(NULL AS type) gives it one")
+    return [(name, made)]
+
+
+def _starred(node: exp.Star, scope: Scope) -> list[tuple[str, Typed]]:
+    check_parts(node, frozenset({"except_"}))
+    names = scope.schema.names
+    left_out = set()
+    for one in node.args.get("except_") or []:
+        translate(one, scope)
+        left_out.add(named_like(one.name, names))
+    kept = [field for field in scope.schema if field.name not in left_out]
+    if not kept:
+        raise RefusedError(node, "no column would be left")
+    return [(field.name, Typed(nw.col(field.name), field.type, node)) for field in kept]
+
+
+def _for_each_row(condition: Typed, schema: pa.Schema) -> nw.Expr:
+    return (_per_row(condition, schema) if condition.constant else condition).expr
+
+
+def _per_row(constant: Typed, schema: pa.Schema) -> Typed:
+    """Return a constant as a value for each row: alone it would be one row, however many there are."""
+    some = nw.col(schema.names[0]).is_null()
+    return Typed(nw.when(some | ~some).then(constant.expr), constant.type, constant.node)
+
+
+# ---- UNION ALL --------------------------------------------------------------------------------------------
+
+
+def _union(node: exp.Union, tables: Tables) -> TableStream:
+    if node.args.get("distinct"):
+        raise RefusedError(
+            node.expression, "UNION would have to remember all rows of a stream: use UNION ALL", "UNION"
+        )
+    for name, (keyword, why) in _CLAUSES.items():
+        if name != "distinct" and (found := node.args.get(name)):
+            raise RefusedError(found, why, keyword or None)
+    check_parts(node, frozenset({"this", "expression", "with_"}))
+    sides = [_query(node.this, tables), _query(node.expression, tables)]
+    names = sides[0].schema.names
+    if len(names) != len(sides[1].schema.names):
+        raise RefusedError(
+            node.expression,
+            f"UNION ALL takes as many columns on both sides, not {shown(sides[0].schema)} and "
+            f"{shown(sides[1].schema)}",
+            "UNION",
+        )
+    if not sides[0].schema.equals(sides[1].schema):
+        sides = _alike(node, sides, names)
+    return _step(node, lambda: sides[0].union(sides[1]))
+
+
+def _alike(node: exp.Union, sides: list[TableStream], names: list[str]) -> list[TableStream]:
+    columns: list[list[nw.Expr]] = [[], []]
+    for i, name in enumerate(names):
+        pair = [
+            Typed(nw.col(side.schema.names[i]), side.schema.field(i).type, exp.column(side.schema.names[i]))
+            for side in sides
+        ]
+        try:
+            made = unified(pair, f"column {name!r} of UNION ALL")
+        except RefusedError as refused:
+            raise RefusedError(node.expression, refused.why, "UNION") from None
+        for side, one in zip(columns, made, strict=True):
+            dtype = dtype_of(one.type)
+            side.append((one.expr if dtype is None else one.expr.cast(dtype)).alias(name))
+    return [side.select(*given) for side, given in zip(sides, columns, strict=True)]
+
+
+def _step(node: exp.Expr, add: Any) -> TableStream:
+    try:
+        made: TableStream = add()
+    except GraphError as error:
+        raise RefusedError(node, str(error).partition(": ")[2]) from None
+    return made

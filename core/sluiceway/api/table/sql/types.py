@@ -1,0 +1,195 @@
+"""Expressions of a query with their types, and the conversions between types that SQL makes by itself."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import narwhals as nw
+import pyarrow as pa
+from sqlglot import exp
+
+from sluiceway.api.table.sql.positions import RefusedError
+
+__all__ = ["BOOLEAN", "DATE", "DOUBLE", "INTEGER", "TEXT", "Typed", "as_boolean", "as_text", "literal", "unified"]
+
+INTEGER: Final = pa.int64()
+DOUBLE: Final = pa.float64()
+TEXT: Final = pa.string()
+BOOLEAN: Final = pa.bool_()
+DATE: Final = pa.date32()
+
+_PLAIN: Final[tuple[tuple[Any, Any], ...]] = (
+    (INTEGER, nw.Int64),
+    (DOUBLE, nw.Float64),
+    (TEXT, nw.String),
+    (BOOLEAN, nw.Boolean),
+    (DATE, nw.Date),
+)
+
+
+@dataclass(frozen=True)
+class Typed:
+    """Expression with its type.
+
+    Attributes:
+        expr: the expression of Narwhals.
+        type: type of its values.
+        node: the part of the query that it is.
+        value: value of a literal; None: it is no literal, or NULL.
+        constant: whether it looks at no column.
+    """
+
+    expr: nw.Expr
+    type: Any
+    node: exp.Expr
+    value: Any = None
+    constant: bool = False
+
+    @property
+    def kind(self) -> str:
+        """Group of types that one rule is for: ``integer``, ``double``, ``text`` and so on, or ``other``."""
+        return kind_of(self.type)
+
+    def __str__(self) -> str:
+        shown = self.node.name if isinstance(self.node, exp.Column) else self.node.sql("duckdb")
+        return f"{shown} ({'NULL' if self.kind == 'null' else self.type})"
+
+
+def kind_of(kind: Any) -> str:
+    """Return the group of types that one rule is for."""
+    if pa.types.is_null(kind):
+        return "null"
+    if pa.types.is_integer(kind) and not pa.types.is_uint64(kind):
+        return "integer"
+    if pa.types.is_floating(kind):
+        return "double"
+    if pa.types.is_boolean(kind):
+        return "boolean"
+    if pa.types.is_date(kind):
+        return "date"
+    if pa.types.is_timestamp(kind):
+        return "timestamp" if kind.tz is None else "instant"
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if pa.types.is_string(value) or pa.types.is_large_string(value) or pa.types.is_string_view(value):
+        return "text"
+    return "other"
+
+
+def dtype_of(kind: Any) -> Any:
+    """Return Narwhals' name of a type; None: it has none here."""
+    for arrow, name in _PLAIN:
+        if kind == arrow:
+            return name
+    if pa.types.is_timestamp(kind):
+        return nw.Datetime(kind.unit, kind.tz)
+    return None
+
+
+def literal(node: exp.Expr, value: Any, kind: Any) -> Typed:
+    """Return a constant; NULL of a type for the value None."""
+    return Typed(nw.lit(value, dtype=dtype_of(kind)), kind, node, value, constant=True)
+
+
+def widened(given: Typed) -> Typed:
+    """Return a number or text in the one type in which its kind is computed."""
+    wanted: Any = {"integer": INTEGER, "double": DOUBLE, "text": TEXT, "date": DATE}.get(given.kind)
+    if wanted is None or given.type == wanted:
+        return given
+    return replace(given, expr=given.expr.cast(dtype_of(wanted)), type=wanted)
+
+
+def unified(given: Sequence[Typed], what: str) -> list[Typed]:
+    """Return expressions of one type: NULL takes that of the others, whole numbers beside others become DOUBLE.
+
+    A text literal beside a date or a timestamp is read as one.
+
+    Args:
+        given: the expressions.
+        what: the operation, for messages.
+
+    Raises:
+        RefusedError: they have no type in common.
+    """
+    known = [one for one in given if one.kind != "null"]
+    if not known:
+        raise RefusedError(
+            given[0].node, f"{what} of nothing but NULL has no type: CAST(NULL AS type) gives it one"
+        )
+    times = [one for one in known if one.kind in ("date", "timestamp", "instant")]
+    if times:
+        known = [parsed(one, times[0]) if isinstance(one.value, str) else one for one in known]
+    known = [widened(one) for one in known]
+    kinds = {one.kind for one in known}
+    if kinds == {"integer", "double"}:
+        known = [replace(one, expr=one.expr.cast(nw.Float64), type=DOUBLE) for one in known]
+    first = known[0]
+    for other in known:
+        if other.type != first.type:
+            if other.kind == first.kind in ("timestamp", "instant"):
+                return _in_microseconds(given, known)
+            raise RefusedError(
+                other.node, f"{what} takes values of one type, not {first} and {other}: CAST(... AS type) converts"
+            )
+    return _with_nulls(given, known, first.type)
+
+
+def _in_microseconds(given: Sequence[Typed], known: list[Typed]) -> list[Typed]:
+    zones = {one.type.tz for one in known}
+    if len(zones) > 1 or any(one.type.unit == "ns" for one in known):
+        raise RefusedError(known[1].node, f"{known[0]} and {known[1]} have different units or zones")
+    kind = pa.timestamp("us", zones.pop())
+    return _with_nulls(given, [replace(one, expr=one.expr.cast(dtype_of(kind)), type=kind) for one in known], kind)
+
+
+def _with_nulls(given: Sequence[Typed], known: list[Typed], kind: Any) -> list[Typed]:
+    if len(known) < len(given) and dtype_of(kind) is None:
+        null = next(one for one in given if one.kind == "null")
+        raise RefusedError(null.node, f"NULL has no translation to {kind}")
+    others = iter(known)
+    return [literal(one.node, None, kind) if one.kind == "null" else next(others) for one in given]
+
+
+def parsed(given: Typed, like: Typed) -> Typed:
+    """Return a text literal as a date or timestamp of the type of another expression.
+
+    Raises:
+        RefusedError: it is none.
+    """
+    text: str = given.value
+    try:
+        if like.kind == "date":
+            return literal(given.node, dt.date.fromisoformat(text), DATE)
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError:
+        wanted = "date, as in '2025-03-01'" if like.kind == "date" else "timestamp, as in '2025-03-01 12:00:00'"
+        raise RefusedError(given.node, f"{text!r} is no {wanted}") from None
+    if (moment.tzinfo is None) is not (like.kind == "timestamp"):
+        need = "no offset" if like.kind == "timestamp" else "an offset, as in '2025-03-01 12:00:00+00:00'"
+        raise RefusedError(given.node, f"{text!r} beside {like.type} must have {need}")
+    zone = None if moment.tzinfo is None else like.type.tz
+    moment = moment if zone is None else moment.astimezone(dt.UTC)
+    kind = pa.timestamp("us", zone)
+    made = nw.lit(moment)
+    made = made if zone in (None, "UTC") else made.cast(dtype_of(kind))
+    return Typed(made, kind, given.node, moment, constant=True)
+
+
+def as_boolean(given: Typed, what: str) -> Typed:
+    """Return a condition. Raises RefusedError: it is none."""
+    if given.kind == "null":
+        return literal(given.node, None, BOOLEAN)
+    if given.kind != "boolean":
+        raise RefusedError(given.node, f"{what} takes a condition, not {given}")
+    return given
+
+
+def as_text(given: Typed, what: str) -> Typed:
+    """Return a text. Raises RefusedError: it is none."""
+    if given.kind == "null":
+        return literal(given.node, None, TEXT)
+    if given.kind != "text":
+        raise RefusedError(given.node, f"{what} takes a text, not {given}: CAST(... AS VARCHAR) converts")
+    return widened(given)

@@ -1,0 +1,146 @@
+"""Queries give what DuckDB gives for the same rows, with NULL in each column."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sluiceway import Pipeline
+
+_MIDNIGHT = dt.datetime(2025, 3, 1)
+_TABLE = pa.table(
+    {
+        "a": pa.array([1, -7, None, 7, 0, 3, -2, None], pa.int64()),
+        "b": pa.array([2, 2, 3, -2, 0, None, 5, None], pa.int32()),
+        "x": pa.array([0.5, None, -2.5, 3.0, 2.5, -0.5, 1.5, 0.0], pa.float64()),
+        "s": pa.array(["ab", "", None, "a%b", " Ab ", "ärger", "b\na", "a_b"]),
+        "p": pa.array([True, False, None, True, None, False, True, False]),
+        "d": pa.array([_MIDNIGHT.date() + dt.timedelta(n * 100) for n in range(7)] + [None]),
+        "t": pa.array(
+            [None] + [_MIDNIGHT + n * dt.timedelta(hours=1001.25) for n in range(7)], pa.timestamp("us")
+        ),
+    }
+)
+
+
+def _ours(query: str, **options: Any) -> list[tuple[Any, ...]]:
+    flow = Pipeline()
+    rows = flow.sql(query, rows=flow.table(_TABLE)).to_arrow(**options)
+    return list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+
+
+def _duckdb(query: str) -> list[tuple[Any, ...]]:
+    with duckdb.connect() as connection:
+        connection.execute("SET error_on_division_by_zero = false")  # NULL, as here
+        connection.register("rows", _TABLE)
+        return connection.sql(query).fetchall()
+
+
+def _choose(*of: Any) -> st.SearchStrategy[str]:
+    return st.one_of(*(st.just(one) if isinstance(one, str) else one for one in of))
+
+
+def _filled(text: str, *parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return st.tuples(*parts).map(lambda made: text.format(*made))
+
+
+# Integers stay small, so that no DuckDB type overflows; doubles are halves, so that no result is rounded.
+_INTEGERS = _choose("a", "b", "0", "-2", "CAST(NULL AS BIGINT)", "LENGTH(s)", "EXTRACT(DAY FROM d)", "MONTH(t)")
+_DOUBLES = _choose("x", "1.5e0", "-2e0", "CAST(a AS DOUBLE)", "FLOOR(x)", "CEIL(x)", "ROUND(x)", "b / 2")
+_TEXTS = _choose(
+    "s", "'ab'", "''", "UPPER(s)", "TRIM(s)", "SUBSTRING(s, 2, 1)", "LEFT(s, 1)", "REPLACE(s, 'a', '')"
+)
+_TIMES = _choose(
+    "t", "TIMESTAMP '2025-04-01 12:00'", "DATE_TRUNC('day', t)", "t + INTERVAL '90' MINUTE", "CAST(d AS TIMESTAMP)"
+)
+_CONDITIONS = _choose("p", "TRUE", "CAST(NULL AS BOOLEAN)", "s LIKE 'a%'", "s NOT LIKE '_b'", "x IS NULL")
+_SIGN = st.sampled_from(["=", "<>", "<", "<=", ">", ">="])
+
+
+@st.composite
+def _expressions(draw: st.DrawFn, kind: str = "any", depth: int = 3) -> str:
+    """Return an expression of a kind: i(nteger), d(ouble), s (text), t(imestamp) or p (condition)."""
+    if kind == "any":
+        kind = draw(st.sampled_from("idstppp"))
+    plain = {"i": _INTEGERS, "d": _DOUBLES, "s": _TEXTS, "t": _TIMES, "p": _CONDITIONS}[kind]
+    if depth == 0:
+        return draw(plain)
+
+    def of(wanted: str) -> st.SearchStrategy[str]:
+        return _expressions(wanted, depth - 1)
+
+    same = of(kind)
+    condition = of("p")
+    forms = [
+        plain,
+        _filled("CASE WHEN {} THEN {} WHEN {} THEN {} END", condition, same, condition, same),
+        _filled("IF({}, {}, NULL)", condition, same),
+        _filled("COALESCE({}, {})", same, same),
+    ]
+    if kind == "i":
+        forms += [_filled(f"({{}} {sign} {{}})", same, same) for sign in ("+", "-", "*", "//", "%")]
+        forms += [_filled("ABS({})", same), _filled("NULLIF({}, {})", same, same)]
+        forms += [_filled("CAST({} AS INTEGER)", condition)]
+    elif kind == "d":
+        forms += [_filled(f"({{}} {sign} {{}})", same, _choose(same, of("i"))) for sign in ("+", "-")]
+        forms += [_filled("({} * 2)", same), _filled("({} / 4)", of("i"))]
+    elif kind == "s":
+        forms += [_filled("({} || {})", same, same), _filled("CAST({} AS VARCHAR)", _choose(of("i"), condition))]
+    elif kind == "p":
+        for part in (of("i"), of("d"), of("s"), of("t")):
+            three = ("({} BETWEEN {} AND {})", "({} IN ({}, {}))")
+            forms += [_filled("({} {} {})", part, _SIGN, part), _filled("({} IS DISTINCT FROM {})", part, part)]
+            forms += [_filled(one, part, part, part) for one in three]
+            forms += [_filled("({} IS NOT NULL)", part)]
+        word = st.sampled_from(["AND", "OR", "="])
+        forms += [_filled("({} {} {})", same, word, same), _filled("(NOT {})", same)] * 4
+        forms += [_filled("(a {} (1, NULL, 7))", st.sampled_from(["IN", "NOT IN"])), _filled("({} IS TRUE)", same)]
+        forms += [st.just("(s IN ('ab', 'a_b'))"), st.just("(d < '2025-06-09')")]
+    return draw(st.one_of(forms))
+
+
+@settings(deadline=None)
+@given(_expressions(), _expressions("p"))
+def test_expressions(expression: str, condition: str) -> None:
+    query = f"SELECT a, {expression} AS r FROM rows WHERE {condition}"
+    assert _ours(query) == _duckdb(query)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT a - b * 2 // 3 % 2 - -a AS r, NOT p OR a > 1 AND x < 2 AS q FROM rows",
+        "SELECT a // b AS q, a % b AS m, 7 // b AS l, -7 % b AS n, a / b AS f FROM rows WHERE b <> 0",
+        "SELECT a // 0 AS q, a % 0 AS m FROM rows",
+        "SELECT CAST(x AS INTEGER) AS i, CAST(x AS BIGINT) AS l, CAST(a::VARCHAR AS BIGINT) AS t FROM rows",
+        "SELECT s LIKE 'a!%b' ESCAPE '!' AS l, s ILIKE '%AB%' AS i, s LIKE '%' AS e, s LIKE 'b_a' AS n FROM rows",
+        "SELECT starts_with(s, 'a') AS a, ends_with(s, 'b') AS b, contains(s, '%') AS c FROM rows",
+        "SELECT year(t) AS y, quarter_start AS q, hour(t) AS h, minute(t) AS m, second(t) AS s, isodow(d) AS w "
+        "FROM (SELECT *, date_trunc('quarter', t) AS quarter_start FROM rows)",
+        "SELECT CASE b WHEN 2 THEN 'two' WHEN 3 THEN 'three' ELSE s END AS c FROM rows",
+        "SELECT CASE WHEN p THEN a ELSE x END AS mixed, COALESCE(b, x, 0) AS c FROM rows",
+        "SELECT * FROM rows",
+        "SELECT * EXCLUDE (s, d, t), a + 1 AS next FROM rows AS r WHERE r.a > 0",
+        "SELECT r.* FROM rows r WHERE TRUE",
+        "SELECT 1 AS one, 'x' AS text FROM rows WHERE 1 = 1",
+        'SELECT A, "a" + 1 AS B FROM ROWS',
+        "WITH few AS (SELECT a AS k FROM rows WHERE a > 0), more AS (SELECT 2 * k AS k FROM few) "
+        "SELECT * FROM more",
+        "SELECT a, s FROM rows WHERE a > 0 UNION ALL SELECT x, 'b' FROM rows "
+        "UNION ALL SELECT b, NULL::VARCHAR FROM rows",
+        "WITH rows AS (SELECT a FROM rows WHERE a = 7) SELECT a FROM rows",
+        "SELECT upper(s), a + b, coalesce(a, 0) FROM rows",
+    ],
+)
+@pytest.mark.parametrize("options", [{}, {"batch_size": 1}])
+def test_queries(query: str, options: dict[str, Any]) -> None:
+    def order(row: tuple[Any, ...]) -> str:
+        return repr(tuple(float(one) if isinstance(one, int) else one for one in row))
+
+    assert sorted(_ours(query, **options), key=order) == sorted(_duckdb(query), key=order)

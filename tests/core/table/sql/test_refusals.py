@@ -1,0 +1,99 @@
+"""Refusals of queries: what, where in the text, and what to write in its place."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sluiceway import Pipeline
+from sluiceway.errors import GraphError
+
+_TABLE = pa.table(
+    {
+        "user": ["u"],
+        "price": [1.5],
+        "count": [2],
+        "at": [dt.datetime(2025, 3, 1, tzinfo=dt.UTC)],
+        "place": [{"x": 1}],
+        "cost": pa.array([1], pa.decimal128(9, 2)),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("query", "line", "column", "says"),
+    [
+        ("SELECT usr FROM orders", 1, 8, "no column 'usr'; did you mean user"),
+        ("SELECT user\nFROM order", 2, 6, "no table 'order'; did you mean orders"),
+        ("SELECT o.user, p.user FROM orders o", 1, 16, "no table 'p' here; it is 'o'"),
+        ("SELECT user FROM orders\nORDER BY user", 2, 1, "no order over all rows"),
+        ("SELECT user FROM orders LIMIT 3", 1, 25, "order in which rows arrive"),
+        ("SELECT DISTINCT user FROM orders", 1, 8, "DISTINCT would have to remember"),
+        ("SELECT user FROM orders UNION SELECT user FROM orders", 1, 25, "use UNION ALL"),
+        ("SELECT user FROM orders UNION ALL SELECT price FROM orders", 1, 25, "not user .string. and price"),
+        ("SELECT user FROM orders JOIN orders AS b ON TRUE", 1, 30, "joins have no translation"),
+        ("SELECT user FROM orders, orders", 1, 26, "joins have no translation"),
+        ("SELECT price + user FROM orders", 1, 16, "arithmetic takes numbers, not user"),
+        ("SELECT user FROM orders WHERE user > 3", 1, 38, "values of one type"),
+        ("SELECT user FROM orders WHERE price", 1, 31, "WHERE takes a condition"),
+        ("SELECT price % 2 FROM orders", 1, 8, "% takes whole numbers"),
+        ("SELECT cost * 2 FROM orders", 1, 8, "arithmetic takes numbers, not cost"),
+        ("SELECT user FROM orders WHERE at > '2025-03-01'", 1, 36, "must have an offset"),
+        ("SELECT user FROM orders WHERE at > 'soon'", 1, 36, "'soon' is no timestamp"),
+        ("SELECT floo(price) FROM orders", 1, 8, "FLOO has no translation; did you mean FLOOR"),
+        ("SELECT round(price, 2) FROM orders", 1, 21, "DECIMALS has no translation"),
+        ("SELECT row_number() OVER () FROM orders", 1, 8, "looks at other rows"),
+        ("SELECT user FROM orders WHERE count IN (SELECT 1)", 1, 48, "no query|QUERY has no translation"),
+        ("SELECT CASE WHEN count > 1 THEN CAST(user AS INT) END FROM orders", 1, 38, "computes it for all"),
+        ("SELECT TRY_CAST(user AS INT) AS n FROM orders", 1, 17, "TRY_CAST has no translation"),
+        ("SELECT CAST(price AS VARCHAR) AS n FROM orders", 1, 13, "engines differ"),
+        ("SELECT CAST(price AS DECIMAL(9, 2)) AS n FROM orders", 1, 13, "CAST converts to TINYINT"),
+        ("SELECT NULL AS n FROM orders", 1, 16, "NULL has no type here"),
+        ("SELECT user, price AS user FROM orders", 1, 14, "two columns would have the name 'user'"),
+        ("SELECT * EXCEPT (usr) FROM orders", 1, 18, "no column 'usr'"),
+        ("SELECT user\n  FORM orders", 2, 8, "Invalid expression"),
+        ("SELECT 1", 1, 8, "takes its rows FROM a table"),
+        ("SELECT user FROM orders WHERE user LIKE user", 1, 41, "written here"),
+        ("SELECT place.y FROM orders", 1, 14, "place has the fields x|Place has the fields x"),
+        ("DELETE FROM orders", 1, 13, "this is no query"),
+        ("SELECT user FROM orders TABLESAMPLE 10%", 1, 37, "has no translation"),
+    ],
+)
+def test_a_refusal_has_the_position(query: str, line: int, column: int, says: str) -> None:
+    flow = Pipeline()
+    with pytest.raises(GraphError, match=says) as told:
+        flow.sql(query, orders=flow.table(_TABLE))
+    message = str(told.value)
+    assert re.search(r"sql\(\) at \S*test_refusals.py:\d+: line", message)
+    assert f"line {line}, column {column}: " in message
+    _, shown, mark = message.split("\n")
+    assert shown == f"  {query.splitlines()[line - 1]}"
+    assert mark == f"  {' ' * (column - 1)}^"
+
+
+def test_texts_that_are_no_query() -> None:
+    flow = Pipeline()
+    with pytest.raises(GraphError, match="takes one query, not 2"):
+        flow.sql("SELECT user FROM orders; SELECT 1", orders=flow.table(_TABLE))
+    with pytest.raises(GraphError, match=r"Missing ' from 1:7"):
+        flow.sql("SELECT 'user FROM orders", orders=flow.table(_TABLE))
+
+
+def test_tables_that_are_none() -> None:
+    flow = Pipeline()
+    given: Any = _TABLE
+    with pytest.raises(TypeError, match="orders= takes a TableStream"):
+        flow.sql("SELECT user FROM orders", orders=given)
+    with pytest.raises(GraphError, match="'orders' belongs to another pipeline"):
+        flow.sql("SELECT user FROM orders", orders=Pipeline().table(_TABLE))
+
+
+def test_fields_and_zoned_times() -> None:
+    flow = Pipeline()
+    times = "at >= '2025-03-01 01:00:00+01:00' AND at < at + INTERVAL 1 DAY"
+    query = f"SELECT place.x, year(at) AS y FROM orders WHERE {times}"
+    assert flow.sql(query, orders=flow.table(_TABLE)).to_arrow().to_pylist() == [{"x": 1, "y": 2025}]
