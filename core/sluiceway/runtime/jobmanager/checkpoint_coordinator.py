@@ -96,7 +96,7 @@ class _Pending:
 
 
 class _Ask:
-    """Request for a checkpoint, which begins after it."""
+    """Request for a checkpoint that begins after the request."""
 
     def __init__(self, done: Callable[[int, BaseException | None], None]) -> None:
         self.done = done
@@ -187,7 +187,7 @@ class CheckpointCoordinator:
 
     @property
     def pending(self) -> tuple[int, ...]:
-        """Pending checkpoints."""
+        """Ids of the pending checkpoints."""
         return tuple(self._pending)
 
     def go_on(self, completed: Iterable[CompletedCheckpoint], next_id: int) -> None:
@@ -196,7 +196,7 @@ class CheckpointCoordinator:
         self._next_id = next_id
 
     def resized(self) -> None:
-        """Note that the job is restored from :attr:`latest` at another parallelism, with other subtasks."""
+        """Record that the job is restored from :attr:`latest` at another parallelism, with other subtasks."""
         self._resized_after = 0 if self.latest is None else self.latest.checkpoint_id
 
     def _known(self) -> Mapping[Subtask, TaskSnapshot]:
@@ -204,7 +204,7 @@ class CheckpointCoordinator:
         latest = self.latest
         return {} if latest is None or latest.checkpoint_id <= self._resized_after else latest.tasks
 
-    # ---- when -----------------------------------------------------------------------------------------------
+    # ---- triggering -----------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start periodic checkpoints; the first one after a random part of the interval."""
@@ -223,6 +223,7 @@ class CheckpointCoordinator:
         """Stop for good. A checkpoint that all tasks have acknowledged is still completed."""
         self.pause()
         self._over = True
+        # One that is being stored cannot be recalled: its files are written, so it completes instead.
         for pending in list(self._pending.values()):
             if not pending.storing:
                 self._abort(pending, CheckpointFailedError("the job has ended"), counts=False)
@@ -233,7 +234,7 @@ class CheckpointCoordinator:
             ask.answer(0, CheckpointFailedError("the job has ended"))
 
     def forget(self) -> None:
-        """Release all state, now or once a pending store ends: the job has ended and restores nothing."""
+        """Release the completed checkpoints, now or once a pending store ends: the job has ended."""
         self._forgotten = True
         self._reminders.stop()
         self.look()
@@ -292,10 +293,12 @@ class CheckpointCoordinator:
         self.look()
 
     def _look_for_savepoint(self) -> None:
+        # A savepoint is never pending beside another checkpoint: look() begins none while this one is pending.
         who = self._job.participants()
         if self._pending or who is None or not self._may_take(who):
             return
         request = self._next_request()
+        # A savepoint stands alone, so a finished subtask must be in it: with its last snapshot, or without state.
         known = self._known()
         finished = {where: known.get(where) or self._job.empty_final_snapshot(where) for where in who.finished}
         if None in finished.values():
@@ -307,6 +310,7 @@ class CheckpointCoordinator:
             self._trigger(who, self._clock.monotonic(), request, left)
 
     def _may_take(self, who: Participants) -> bool:
+        # A task in `_leaving` was notified of its final checkpoint and is about to end: it answers no barrier.
         return bool(who.running) and not any(attempt in self._leaving for attempt in who.running)
 
     def look(self) -> None:
@@ -326,6 +330,8 @@ class CheckpointCoordinator:
         who = self._job.participants()
         if who is None or not self._may_take(who):
             return
+        # With all input processed, tasks wait for this checkpoint alone: neither the interval nor, the first time,
+        # the minimum pause delays it.
         last = not self._pending and all(attempt in self._drained for attempt in who.running)
         if not last and not self._wanted:
             return
@@ -366,9 +372,13 @@ class CheckpointCoordinator:
             known = self._known()
             pending.finished = {w: known[w].without_in_flight() for w in who.finished if w in known}
         self._pending[pending.id] = pending
+        # Attempts that have acknowledged, of the last checkpoints: tells a late acknowledgement, whose files are
+        # deleted, from a repeated one, whose files may be in use.
         self._answered[pending.id] = set()
         self._answered.pop(pending.id - _HISTORY, None)
         self.history.append(CheckpointRecord(pending.id, pending.timestamp_ms, savepoint=pending.savepoint))
+        # Enumerators before the barriers: splits assigned from here on reach the readers after their barriers, so
+        # each split is in exactly one of the two snapshots.
         try:
             pending.enumerators = self._job.enumerators(pending.id)
         except Exception as error:
@@ -380,14 +390,15 @@ class CheckpointCoordinator:
         for attempt_id in who.first:
             self._job.trigger(attempt_id, barrier)
 
-    # ---- what tasks say -------------------------------------------------------------------------------------
+    # ---- messages of tasks ----------------------------------------------------------------------------------
 
     def acknowledge(self, attempt_id: str, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
         """Process an acknowledgement. A late one is discarded, a repeated one ignored."""
         self._reminders.heard_from(attempt_id, checkpoint_id)
         pending = self._pending.get(checkpoint_id)
         where = None if pending is None else pending.waits_for.pop(attempt_id, None)
-        # Unknown files may be part of retained checkpoints, so they are left to the collection of orphans.
+        # Files of checkpoints no longer in `_answered` may be part of retained ones: the collection of orphans
+        # decides about them.
         answered = self._answered.get(checkpoint_id)
         if pending is None or where is None or answered is None:
             self.late += 1
@@ -427,11 +438,11 @@ class CheckpointCoordinator:
         self.look()
 
     def restarting(self) -> None:
-        """Abort incomplete checkpoints: tasks are restarted from :attr:`latest`."""
+        """Abort all pending checkpoints: tasks are restarted from :attr:`latest`."""
         for pending in list(self._pending.values()):
             self._abort(pending, CheckpointFailedError("tasks have begun anew before it was stored"), counts=False)
 
-    # ---- the end of one -------------------------------------------------------------------------------------
+    # ---- completion and abort -------------------------------------------------------------------------------
 
     def _store(self, pending: _Pending) -> None:
         pending.storing = True
@@ -464,6 +475,7 @@ class CheckpointCoordinator:
         if pending.request is not None and not pending.request.suspends:
             self._saved(pending, pending.request, checkpoint)
             return
+        # Requests of subsumed checkpoints are served by this one: it is newer than what they asked for.
         subsumed = CheckpointFailedError(f"checkpoint {pending.id} was complete before it")
         for older in [p for p in self._pending.values() if p.id < pending.id]:
             pending.asks += older.asks
@@ -475,6 +487,7 @@ class CheckpointCoordinator:
         self._kept.append(checkpoint)
         self._ended()
         record = self._record(pending, "completed")
+        # Only a request that suspends the tasks arrives here: no checkpoint may begin while they end.
         request = pending.request
         if request is not None:
             self.pause()
@@ -491,6 +504,7 @@ class CheckpointCoordinator:
         self.look()
 
     def _saved(self, pending: _Pending, request: SavepointRequest, checkpoint: CompletedCheckpoint) -> None:
+        # Not appended to `_kept`: its owner may delete it, so the job is never restored from it.
         self._drop(pending)
         self._job.completed(checkpoint, self._record(pending, "completed"))
         request.done(pending.savepoint, None)
@@ -500,7 +514,7 @@ class CheckpointCoordinator:
         self.look()
 
     def _drop(self, pending: _Pending) -> None:
-        """Remove a checkpoint that is over: its timer would keep its snapshots until the timeout."""
+        """Remove a checkpoint that has ended, and cancel its timer, which refers to its snapshots."""
         del self._pending[pending.id]
         if pending.expiry is not None:
             pending.expiry.cancel()
@@ -515,6 +529,7 @@ class CheckpointCoordinator:
 
     def _abort(self, pending: _Pending, cause: BaseException, *, counts: bool) -> None:
         self._drop(pending)
+        # While it is being stored its files are in use; `_stored` discards them.
         if not pending.storing:
             self._discard_parts(pending)
         self._ended()

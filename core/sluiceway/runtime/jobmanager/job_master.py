@@ -185,12 +185,12 @@ class JobMaster(Handlers):
 
     @property
     def failures(self) -> tuple[JobFailure, ...]:
-        """Return the failures so far, oldest first."""
+        """Failures so far, oldest first."""
         return tuple(self._failover.history)
 
     @property
     def rescales(self) -> tuple[RescaleInfo, ...]:
-        """Return the last rescales, oldest first, including a running one."""
+        """Last rescales, oldest first, including a running one."""
         return tuple(self._rescaler.history)
 
     @property
@@ -213,6 +213,8 @@ class JobMaster(Handlers):
         """Start the sources' enumerators, allocate slots and deploy the job."""
         if self.status is not JobStatus.CREATED:
             return
+        # Enumerators before tasks: a reader may request a split as soon as it runs. After the first failure each
+        # `_guard` does nothing, as the job is no longer running.
         self._set_status(JobStatus.RUNNING)
         for vertex_id, coordinator in self._make_sources(self._restored).items():
             self._guarded(vertex_id, coordinator.start)
@@ -282,6 +284,7 @@ class JobMaster(Handlers):
         """Change the state of an attempt; ``lost``: it ended with its worker."""
         if state.ended and attempt_id in self._cancelling:
             self._cancelling.pop(attempt_id).cancel()
+        # Late and illegal reports, and those of unknown attempts, end here.
         if not self.executions.update(attempt_id, state, self._clock.now_ms(), cause):
             return
         if state.ended:
@@ -318,6 +321,7 @@ class JobMaster(Handlers):
         return self.status is JobStatus.RUNNING and not self._failover.restarts_region_of(vertex)
 
     def _failed(self, vertex: ExecutionVertex, cause: BaseException) -> None:
+        # With its last savepoint complete, the job's sinks commit: a restart would write that output again.
         ended_with = self.checkpoints.ended_with
         if ended_with and self.status is JobStatus.RUNNING:
             add_note(cause, f"the job was about to end, with the savepoint {ended_with}, which is complete")
@@ -421,16 +425,16 @@ class JobMaster(Handlers):
         slots = self.slots.allocate((v.job_vertex.id, v.subtask) for v in subtasks)
         self._places.update((who, slot.worker) for who, slot in slots.items())
 
-    # ---- beginning anew -------------------------------------------------------------------------------------
+    # ---- restart --------------------------------------------------------------------------------------------
 
     @property
     def waits_for_slots(self) -> bool:
-        """Return whether a restart or a rescale is waiting for slots."""
+        """True while a restart or a rescale waits for slots."""
         return bool(self._waiting_for_slots) or self._rescaler.waits_for_slots
 
     @property
     def slots_wanted(self) -> int:
-        """Return the number of slots that regions wait for."""
+        """Number of slots that regions wait for."""
         waiting = [vertex for region in self._waiting_for_slots for vertex in region]
         return self.slots.missing((v.job_vertex.id, v.subtask) for v in waiting)
 
@@ -446,6 +450,8 @@ class JobMaster(Handlers):
         if self.status is not JobStatus.RUNNING:
             self._check_end()
             return
+        # Three steps in this order, so that a failed one has changed nothing: read the checkpoint, take slots, and
+        # only then create new attempts.
         try:
             self.checkpoints.snapshot()
         except CheckpointError as error:  # the storage may be available again later
@@ -459,6 +465,7 @@ class JobMaster(Handlers):
             if not asked:
                 self._on_slots_wanted()
             return
+        # All pending checkpoints end, also those that wait for no task of this region.
         self.checkpoints.restarting()
         for vertex in region:
             vertex.restart(self._clock.now_ms())
@@ -478,6 +485,7 @@ class JobMaster(Handlers):
             if scheduled and execution.transition(ExecutionState.SCHEDULED, ExecutionState.DEPLOYING, now):
                 place = self._places[vertex.job_vertex.id, vertex.subtask]
                 by_worker.setdefault(place, []).append(self._deployment(vertex))
+        # One message per worker: it opens the consumers' ends of all its channels before the producers' ends.
         for worker, some in by_worker.items():
             self._before_deploying(worker)
             attempts = [deployment.attempt_id for deployment in some]
@@ -705,9 +713,10 @@ class JobMaster(Handlers):
                 first = first or contained(error, "an enumerator")
         return first
 
-    # ---- the end --------------------------------------------------------------------------------------------
+    # ---- end of the job -------------------------------------------------------------------------------------
 
     def _fail(self, cause: BaseException) -> None:
+        # The first failure is the job's; later ones, of tasks that are being cancelled, are its consequences.
         if self.failure is None and not self.status.ended:
             self.failure = cause
             self._failover.failed_otherwise(cause)
@@ -724,7 +733,7 @@ class JobMaster(Handlers):
         if vertex.current.cancel(self._clock.now_ms()):
             if vertex.state is ExecutionState.CANCELING:
                 self._send_cancel(vertex.current.attempt_id)
-            elif not self._rescaler.holds_slots:  # it was not deployed
+            elif not self._rescaler.holds_slots:  # not deployed, so no report of its end will release its slot
                 self.slots.release(vertex.job_vertex.id, vertex.subtask)
 
     def _send_cancel(self, attempt_id: str) -> None:
@@ -744,8 +753,10 @@ class JobMaster(Handlers):
             kill(self.place_of(attempt_id) or "", f"was still in a call of {name}, {late}")
 
     def _check_end(self) -> None:
+        # The job ends only with its last task, also if it has failed: a slot is free when nothing runs in it.
         if self.status.ended or not all(v.state.ended for v in self.executions.subtasks()):
             return
+        # All subtasks have ended, but a restart or a rescale is about to create new attempts.
         if self.status is JobStatus.RUNNING and (
             self._failover.restarting or self._waiting_for_slots or self._broken or self._rescaler.all_ended()
         ):
