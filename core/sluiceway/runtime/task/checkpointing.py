@@ -32,7 +32,7 @@ class _Taken:
     recording: Recording | None
     sent: list[Overtaken] = field(default_factory=list)
     waits: bool = False
-    """Whether the barrier waits in the output; when it has gone, or when it has overtaken, that is all."""
+    """Whether the barrier is queued in the output; acknowledged when it was sent or has overtaken."""
 
 
 class TaskCheckpoints:
@@ -159,6 +159,7 @@ class TaskCheckpoints:
         barrier, early = self.barrier, self.early
         assert barrier is not None
         self.barrier, self.early, self.hurry = None, False, False
+        # A newer checkpoint replaces one that is not acknowledged yet: release its keyed snapshots.
         self._drop_taken()
         began = self._clock.monotonic()
         try:
@@ -174,8 +175,12 @@ class TaskCheckpoints:
             self._source.checkpoint_taken()
         recording = self._source.record(barrier.checkpoint_id, remainder) if early else None
         now_ms = self._clock.now_ms()
+        # The alignment timeout counts from the trigger, over all tasks: once it has passed, the barrier is
+        # forwarded as unaligned, and consumers need not wait for it again.
         if 0 < barrier.aligned_ms <= now_ms - barrier.timestamp_ms:
             barrier = replace(barrier, aligned_ms=0)
+        # The barrier leaves after the snapshot and before any further record: consumers see the state's output
+        # before it, and nothing else.
         sent = self._outputs.barrier(barrier)
         if self.drained and self._drained_in is None:
             self._drained_in = barrier.checkpoint_id
@@ -244,16 +249,17 @@ class TaskCheckpoints:
         d = self._deployment
         self._send(DeclineCheckpoint(d.job, d.epoch, d.attempt_id, checkpoint_id, Cause(cause)))
 
-    # ---- what the coordinator says --------------------------------------------------------------------------
+    # ---- messages of the coordinator ------------------------------------------------------------------------
 
     def start(self, barrier: CheckpointBarrier) -> None:
-        """Begin a checkpoint with this task, unless it or a newer one has begun."""
+        """Begin a checkpoint with this task, unless it or a newer one was begun here before."""
         if barrier.checkpoint_id > self._begun:
             self._begun = barrier.checkpoint_id
             self._source.start_checkpoint(barrier)
 
     def completed(self, checkpoint_id: int) -> None:
         """Commit output that waited for a checkpoint. Once per checkpoint, and not after a newer one."""
+        # Notifications are repeated when tasks do not react, and may arrive out of order.
         if checkpoint_id <= self._told:
             return
         self._told = checkpoint_id
@@ -279,7 +285,7 @@ class TaskCheckpoints:
         self._chain.notify_checkpoint_aborted(checkpoint_id)
 
     def input_ended(self) -> None:
-        """Wait for a checkpoint: all input was processed and the consumers were notified."""
+        """Report to the coordinator that all input is processed, and that the task waits for a checkpoint."""
         self.drained = True
         d = self._deployment
         self._send(Drained(d.job, d.epoch, d.attempt_id))

@@ -200,7 +200,7 @@ class GateInput(TaskInput):
 
     @property
     def watermark(self) -> int:
-        """The gate's."""
+        """Watermark of the gate."""
         return self._gate.watermark
 
     def start_checkpoint(self, barrier: CheckpointBarrier) -> None:
@@ -217,21 +217,21 @@ class GateInput(TaskInput):
 
     @property
     def port(self) -> int:
-        """That of the gate's last batch."""
+        """Port of the gate's last batch."""
         return self._gate.port
 
     @property
     def bytes_in(self) -> int:
-        """Those of all channels."""
+        """Bytes received by all channels."""
         return self._gate.bytes_in
 
     @property
     def ready(self) -> bool:
-        """Whether the gate has something."""
+        """True if the gate may have an element."""
         return self._gate.ready
 
     def queued(self) -> int:
-        """What the gate holds."""
+        """Return the number of elements in the gate."""
         return self._gate.queued()
 
     def close(self) -> None:
@@ -287,7 +287,7 @@ class SourceInput(TaskInput):
         self.limit = settings.batch_size
         self._interval_s = settings.latency_interval_ms / 1000
         self._next_marker = 0.0
-        # Made from records that were read, and to be sent before anything else.
+        # Elements of one poll of the reader. They precede a barrier, as the reader's positions include them.
         self._out: deque[Element] = deque()
         self._ending: deque[Element] = deque()
         self._watermark = MIN_WATERMARK
@@ -305,8 +305,8 @@ class SourceInput(TaskInput):
         self.paused = False
         self._stopped = False
         self._over = False
-        # Barriers to return, and actions that must wait until the snapshot of the barrier before them was taken,
-        # in order.
+        # Barriers to return, and messages of the enumerator that arrived after them, in order. The messages wait
+        # until the snapshot of that barrier is taken: the enumerator's snapshot still has their splits.
         self._marks: deque[CheckpointBarrier | Callable[[Reader[Any]], None]] = deque()
         self._taking = False
         self._snapshots: dict[int, tuple[Any, ...]] = {}
@@ -342,7 +342,7 @@ class SourceInput(TaskInput):
         if self._reader is None:
             self._before_open.append(action)
         elif self._taking or self._marks:
-            self._marks.append(action)  # the enumerator's snapshot in that checkpoint has it as not done
+            self._marks.append(action)
         else:
             action(self._reader)
 
@@ -384,7 +384,7 @@ class SourceInput(TaskInput):
 
     @property
     def reads_ahead(self) -> bool:
-        """Return whether elements were read and not returned."""
+        """True if elements were read from the reader and not returned."""
         return bool(self._out)
 
     def read_before(self) -> Element | None:
@@ -394,6 +394,7 @@ class SourceInput(TaskInput):
     def abort_checkpoint(self, checkpoint_id: int) -> None:
         """Drop the barrier unless it was returned, and the splits that were kept for the checkpoint."""
         self._snapshots.pop(checkpoint_id, None)
+        # Messages stay queued and are applied by `_go_on`: aborting a checkpoint must not lose splits.
         given_up = [
             m for m in self._marks if isinstance(m, CheckpointBarrier) and m.checkpoint_id == checkpoint_id
         ]
@@ -477,12 +478,12 @@ class SourceInput(TaskInput):
 
     @property
     def drift_ms(self) -> int | None:
-        """Return how far this reader is ahead of the slowest of its alignment group, in ms; None: not known."""
+        """Lead over the slowest reader of the alignment group, in ms; None if not known."""
         return None if self._member is None else self._member.drift_ms
 
     @property
     def idle_at(self) -> float | None:
-        """Return when a split becomes idle, in monotonic seconds; None: not known."""
+        """Time at which a split becomes idle, in monotonic seconds; None if not known."""
         return None if self._time is None else self._time.idle_at
 
     def _add(self, reader: Reader[Any], splits: Sequence[Any]) -> None:
@@ -496,6 +497,8 @@ class SourceInput(TaskInput):
             return self._out.popleft()
         assert self._reader is not None
         split, finished = self._reader.current_split_id, self._reader.finished_splits()
+        # The split of this batch is removed after the batch: its records still count towards its watermark, while
+        # other finished splits must not hold the watermark back.
         if finished:
             self._out.extend(self._time.remove(id_ for id_ in finished if id_ != split))
         self._out.extend(self._time.take(batch, split))
@@ -520,6 +523,7 @@ class SourceInput(TaskInput):
         return wait if until == wait.until else Wait(wait.fileno, wait.write, until)
 
     def _end(self) -> Element:
+        # A barrier may come between the last records and the end of data: `_ending` is returned behind `_marks`.
         self._watermark = MAX_WATERMARK
         self._over = True
         if self._member is not None:
@@ -566,7 +570,7 @@ class SourceInput(TaskInput):
 
     @property
     def watermark(self) -> int:
-        """The highest watermark made."""
+        """Highest watermark emitted, in ms."""
         return self._watermark if self._time is None else self._time.watermark
 
     def close(self) -> None:

@@ -163,7 +163,7 @@ class Task(Tasklet):
 
     @property
     def operators(self) -> Sequence[Operator]:
-        """The operators of the chain, head first."""
+        """Operators of the chain, head first."""
         return self._chain.operators
 
     def watch(self, look: Callable[[Batch[Any], int], None]) -> Callable[[], None]:
@@ -181,6 +181,9 @@ class Task(Tasklet):
         return self._phase is Phase.ENDED
 
     # ---- waking ---------------------------------------------------------------------------------------------
+
+    # The callbacks of gates and partitions run in the worker's thread and wake the task directly. Helper threads
+    # (readers, asynchronous calls) must go through the worker's mailbox: `_wake_from_anywhere`.
 
     def _data_arrived(self, gate: InputGate, channel: int) -> None:
         gate.wake(channel)
@@ -241,6 +244,7 @@ class Task(Tasklet):
 
     def _open(self) -> Progress:
         d = self.deployment
+        # State is restored before the input is opened: recovered in-flight batches go through the restored chain.
         self._report(ExecutionState.INITIALIZING)
         self._chain.open(d.restored)
         if d.drained and isinstance(self.input, SourceInput):
@@ -259,6 +263,7 @@ class Task(Tasklet):
         progress = self._prepare_for_input()
         if progress is not None:
             return progress
+        # In this order: an aligned barrier arrived after the remainder, so the remainder belongs to its snapshot.
         if self._remainder is not None:
             self._process(self._remainder)
             return Progress.AGAIN
@@ -271,7 +276,7 @@ class Task(Tasklet):
         elif isinstance(element, Wait):
             if self.checkpoints.hurry:
                 return Progress.AGAIN  # an unaligned checkpoint starts with the element just read
-            self._chain.flush()
+            self._chain.flush()  # no input: output collected for larger batches must not wait for more
             return self._park(element, Progress.IDLE)
         elif type(element) is EndOfData:
             if isinstance(self._chain.head, IterationHeadOperator):
@@ -332,6 +337,7 @@ class Task(Tasklet):
             self._end_partitions()
 
     def _end_partitions(self) -> None:
+        # With checkpoints, the barrier of the final one is sent between EndOfData and EndOfPartition.
         self._outputs.send(EndOfPartition())
         self._enter(Phase.DRAINING)
 
@@ -370,6 +376,7 @@ class Task(Tasklet):
 
     def _end(self, state: ExecutionState, cause: BaseException | None) -> None:
         """Close everything once, whatever the reason; an error in closing never hides the first one."""
+        # The phase first: a cancel() during the following calls then does nothing.
         self._phase = Phase.ENDED
         if cause is not None:
             cause = self._chain.explain(cause)
@@ -386,6 +393,7 @@ class Task(Tasklet):
                 partition.close()
             else:
                 partition.discard()
+        # The report is last: the job master releases the slot with it, and may deploy the next attempt.
         self._remainder = None
         self._report(state, cause)
 
@@ -418,6 +426,7 @@ class Task(Tasklet):
             progress = self._hurry_checkpoint()
             if progress is not None:
                 return progress
+        # Back-pressure: with a full partition nothing is read and no timer fires, as both emit records.
         for partition in self._partitions:
             if not partition.available():
                 return self._park(_UNTIL_WOKEN, Progress.BLOCKED, 0)
@@ -533,7 +542,7 @@ class Task(Tasklet):
         return self._chain.snapshot(0, drained=self.checkpoints.drained, splits=self.input.snapshot)
 
     def under_way(self) -> int:
-        """Return the number of elements that were sent to the task, or emitted by it, and not processed yet."""
+        """Return the number of elements, mails and pieces of work that wait in the task, its input and output."""
         waiting = sum(p.backlog() + p.waiting() for p in self._partitions)
         return (
             self.input.queued()
@@ -568,7 +577,7 @@ class Task(Tasklet):
         return TaskFields(d.job or d.job_name, operator, d.subtask, d.vertex.parallelism, d.attempt)
 
     def at_rest_s(self) -> tuple[float, float]:
-        """Seconds parked because the output was blocked, and for want of input, the current time included."""
+        """Return the seconds parked on blocked output, and on empty input, including the current wait."""
         return at_rest_s(self, self.clock.monotonic())
 
     def records_to_sinks(self) -> int:
