@@ -119,7 +119,15 @@ class Program:
     steps: tuple[Step, ...]
 
     def build(self, flow: sw.Pipeline) -> list[Leaf]:
-        streams = [origin.build(flow) for origin in self.origins]
+        leaves = []
+        for where, order, stream in self.outputs([origin.build(flow) for origin in self.origins]):
+            sink: CollectSink[Any] = CollectSink()
+            stream.sink(sink).set_parallelism(1)
+            leaves.append(Leaf(where, order, sink.collected))
+        return leaves
+
+    def outputs(self, streams: list[Stream]) -> list[tuple[str, Order, Stream]]:
+        """What the steps make of the streams of the origins: for each leaf its name, its order, its records."""
         traits = [origin.traits() for origin in self.origins]
         makers = [f"origin {n}" for n in range(len(streams))]
         used: set[int] = set()
@@ -131,13 +139,11 @@ class Program:
             traits += kind.gives(entering)
             makers += [step.kind] * len(made)
             used.update(step.inputs)
-        leaves = []
-        for n, stream in enumerate(streams):
-            if n not in used:
-                sink: CollectSink[Any] = CollectSink()
-                _alike(stream.process(fn.Stamp()), traits[n]).sink(sink).set_parallelism(1)
-                leaves.append(Leaf(f"stream {n}, of {makers[n]}", traits[n].order, sink.collected))
-        return leaves
+        return [
+            (f"stream {n}, of {makers[n]}", traits[n].order, _alike(stream.process(fn.Stamp()), traits[n]))
+            for n, stream in enumerate(streams)
+            if n not in used
+        ]
 
 
 def _alike(stream: Stream, traits: Traits) -> Stream:

@@ -81,6 +81,11 @@ class FrameSink(Sink[Any]):
         """Name in plans."""
         return "DataFrame"
 
+    @property
+    def follows_input(self) -> bool:
+        """True: results keep the order in which a subtask gives them."""
+        return True
+
     def create_writer(self, context: WriterContext) -> SinkWriter[Any]:
         """Refuse: Spark takes the rows."""
         _refuse()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -276,6 +278,27 @@ def test_a_stream_keeps_its_state_from_query_to_query(days: Days) -> None:
     assert days.found() == expected
 
 
+def test_windows_of_sparks_go_on_with_the_times_of_results(days: Days) -> None:
+    from pyspark.sql.functions import sum as total
+    from pyspark.sql.functions import window
+
+    for name, first in (("1", 0), ("2", 70), ("3", 140)):
+        days.write(name, ROWS[first : first + 70])
+    days.write("4", [{"word": "k0", "at": 100_000, "n": 0}])
+    days.write("5", [{"word": "k0", "at": 200_000, "n": 0}])
+    timed = transform(
+        days.read(),
+        lambda rows: sums(rows).map(lambda row: {"n": row["n"]}),
+        "n long, closed timestamp",
+        watermark_strategy=STAMPED,
+        result_timestamp="closed",
+    )
+    windows = timed.withWatermark("closed", "0 seconds").groupBy(window("closed", "5 seconds"))
+    days.run(windows.agg(total("n").alias("n")).selectExpr("unix_seconds(window.start) AS at", "n"))
+    expected = [sum(row["n"] for row in ROWS if row["at"] // 5000 == fifth) for fifth in range(4)]
+    assert [n for at, n in days.found() if at < 20] == expected  # none was late for Spark
+
+
 def test_a_checkpoint_belongs_to_the_steps_that_wrote_it(days: Days) -> None:
     from pyspark.errors import StreamingQueryException
 
@@ -334,3 +357,35 @@ def test_timestamps_are_utc(session: Any) -> None:
         transform(frame, lambda rows: rows.map(dict), "at timestamp").selectExpr("unix_seconds(at) s").collect()
     )
     assert row.s == at.timestamp()
+
+
+LIBRARY = """
+def totals(rows):
+    return rows.key_by(lambda row: row["word"]).reduce(lambda a, b: {"word": a["word"], "n": a["n"] + b["n"]})
+"""
+PROGRAM = """
+from pyspark.sql import SparkSession
+from shipped_library import totals
+from sluiceway_spark import transform
+
+spark = SparkSession.builder.getOrCreate()
+frame = spark.range(30).selectExpr("concat('k', id % 3) AS word", "id AS n").repartition(2)
+result = transform(frame, totals, "word string, n long").groupBy("word").max("n")
+print("found", sorted(map(tuple, result.collect())))
+spark.stop()
+"""
+
+
+def test_a_submitted_program_takes_its_modules_to_the_executors(spark_cluster: Any, tmp_path: Path) -> None:
+    import pyspark
+
+    with zipfile.ZipFile(tmp_path / "library.zip", "w") as library:
+        library.writestr("shipped_library.py", LIBRARY)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    files = ["--py-files", str(tmp_path / "library.zip"), str(tmp_path / "program.py")]
+    run = subprocess.run(
+        [submit, *files], env=spark_cluster.environment, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert "found [('k0', 135), ('k1', 145), ('k2', 155)]" in run.stdout
