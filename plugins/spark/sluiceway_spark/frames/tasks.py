@@ -243,8 +243,13 @@ class _Entry:
         )
         try:
             chain.open()
-            while not chain.read(_MANY, lambda: reader.over or chain.waiting >= _MANY) and not reader.over:
-                yield from self._taken(chain, _FULL)
+            if self._streams:
+                while not reader.over:
+                    chain.read(_MANY, lambda: reader.over or chain.waiting >= _MANY)
+                    yield from self._taken(chain, _FULL)
+            else:  # to its end, with which steps give out what they still hold
+                while not chain.read(_MANY, lambda: chain.waiting >= _MANY):
+                    yield from self._taken(chain, _FULL)
             if isinstance(clock, VirtualClock):  # watermarks that are made now and then are made now
                 clock.advance(self._plan.settings.auto_watermark_interval_ms)
                 answers = iter([False])

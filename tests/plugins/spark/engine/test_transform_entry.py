@@ -1,0 +1,38 @@
+"""The entry of a transform: rows of a partition through the steps before the first exchange. Without a session."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import sluiceway as sw
+from sluiceway.config.settings import Settings
+
+pa = pytest.importorskip("pyarrow")
+pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
+
+COUNT = 20
+
+
+async def slowly(row: dict[str, int]) -> int:
+    await asyncio.sleep(0.001)
+    return row["n"]
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["batch", "streaming"])
+def test_what_steps_still_hold_comes_out_with_the_last_row(streams: bool) -> None:
+    from sluiceway_spark.datasource.rows_to_records import Rows
+    from sluiceway_spark.frames import tasks
+    from sluiceway_spark.frames.endpoints import FrameSink, FrameSource
+    from sluiceway_spark.frames.plan import plan_of
+
+    source = FrameSource(Rows(dict, None), streams)
+    flow = sw.Pipeline("entry", parallelism=2)
+    flow.source(source).async_map(slowly, timeout=None, capacity=3).sink(FrameSink())
+    plan, services = plan_of(flow, Settings(engine="spark"), source, keyed_subtasks=2)
+    columns: dict[str, Any] = {"n": list(range(COUNT))} | ({tasks.NOW: [5] * COUNT} if streams else {})
+    entry = tasks._Entry(plan, services, streams=streams)
+    given = [batch for row in entry.elements(pa.table(columns).to_batches()) for batch in row.payload]
+    assert sorted(value for batch in given for value in batch.values) == list(range(COUNT))
