@@ -278,27 +278,6 @@ def test_a_stream_keeps_its_state_from_query_to_query(days: Days) -> None:
     assert days.found() == expected
 
 
-def test_windows_of_sparks_go_on_with_the_times_of_results(days: Days) -> None:
-    from pyspark.sql.functions import sum as total
-    from pyspark.sql.functions import window
-
-    for name, first in (("1", 0), ("2", 70), ("3", 140)):
-        days.write(name, ROWS[first : first + 70])
-    days.write("4", [{"word": "k0", "at": 100_000, "n": 0}])
-    days.write("5", [{"word": "k0", "at": 200_000, "n": 0}])
-    timed = transform(
-        days.read(),
-        lambda rows: sums(rows).map(lambda row: {"n": row["n"]}),
-        "n long, closed timestamp",
-        watermark_strategy=STAMPED,
-        result_timestamp="closed",
-    )
-    windows = timed.withWatermark("closed", "0 seconds").groupBy(window("closed", "5 seconds"))
-    days.run(windows.agg(total("n").alias("n")).selectExpr("unix_seconds(window.start) AS at", "n"))
-    expected = [sum(row["n"] for row in ROWS if row["at"] // 5000 == fifth) for fifth in range(4)]
-    assert [n for at, n in days.found() if at < 20] == expected  # none was late for Spark
-
-
 def test_a_checkpoint_belongs_to_the_steps_that_wrote_it(days: Days) -> None:
     from pyspark.errors import StreamingQueryException
 
