@@ -14,7 +14,9 @@ from typing import Any
 
 import sluiceway as sw
 from benchmarks.harness import BY_HAND, Comparison, Emit, Loop, Plan, Row, Way, compare, timed
+from benchmarks.windows import LATE_MS, PER_SECOND, START, tumbling_by_hand
 from sluiceway.connector.lib import DiscardSink
+from sluiceway.windows import TumblingEventTimeWindows
 
 __all__ = ["measure"]
 
@@ -26,6 +28,8 @@ def measure(plan: Plan) -> Iterator[Row]:
         yield Row("four expressions in columns", "x loop", (), note="the extra columns is not installed")
         return
     yield from _expressions(plan)
+    yield from _windows(plan, 10_000, plan.size(2_000_000, 20_000), aim=8)
+    yield from _windows(plan, 1_000_000, plan.size(4_000_000, 20_000), aim=5)
     yield _parquet(plan)
 
 
@@ -79,6 +83,44 @@ def _way(build: Callable[[sw.Pipeline], Any], result: Callable[[dict[str, Any]],
         flow.run()
 
     return Way(lambda: list(map(result, build(sw.Pipeline("benchmark")).to_arrow().to_pylist())), run)
+
+
+# ---- windows --------------------------------------------------------------------------------------------------
+
+
+def _windows(plan: Plan, keys: int, rows: int, aim: float) -> Iterator[Row]:
+    """Sums of windows of 10 s, in which each key has some 25 rows, or about one of a million keys."""
+    import numpy as np
+    import pyarrow as pa
+
+    random = np.random.default_rng(1)
+    per_second = max(PER_SECOND, keys // 10)
+    times = START + np.arange(rows) * 1_000 // per_second - random.integers(0, LATE_MS, rows)
+    table = pa.table(
+        {"user": random.integers(0, keys, rows), "amount": random.integers(1, 1_000, rows), "at": times}
+    )
+    events = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    yield from compare(
+        Comparison(
+            f"tumbling windows of 10 s in columns, sums of {keys:,} keys",
+            rows,
+            _way(lambda flow: _summed(flow.table(table)), lambda row: row["total"]),
+            {BY_HAND: Loop(tumbling_by_hand, events)},
+            in_order=False,
+            aim=aim,
+            floor=aim / 2,
+        ),
+        plan,
+    )
+
+
+def _summed(stream: Any) -> Any:
+    from sluiceway.table import agg
+
+    strategy: Any = sw.WatermarkStrategy.for_bounded_out_of_orderness(LATE_MS).with_timestamp_column("at")
+    timed_rows = stream.assign_timestamps_and_watermarks(strategy)
+    windows = timed_rows.key_by("user").window(TumblingEventTimeWindows.of("10s"))
+    return windows.aggregate(total=agg.sum("amount"))
 
 
 # ---- Parquet to Parquet ---------------------------------------------------------------------------------------
