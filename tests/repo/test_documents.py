@@ -17,7 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from arrowpipe import OPEN
 from patience import PATIENT_S
+
+assert OPEN
 
 pytestmark = pytest.mark.docs
 

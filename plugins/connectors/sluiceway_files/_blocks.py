@@ -9,10 +9,12 @@ from sluiceway.connector.line_splitter import LineBuffer
 from sluiceway_files._compression import decompressing
 from sluiceway_files._splits import FileSplit, OpenFile
 
-__all__ = ["LF", "Blocks", "cut"]
+__all__ = ["COLUMNS_CHUNK", "LF", "Blocks", "cut"]
 
 LF: Final = b"\n"
 _CHUNK: Final = 256 * 1024
+COLUMNS_CHUNK: Final = 2 * 1024 * 1024
+"""Bytes to read at once where they become columns: some 30,000 rows."""
 _BOM: Final = b"\xef\xbb\xbf"
 
 
@@ -26,16 +28,18 @@ class Blocks:
         file: file to read; owned by the caller.
         split: the part.
         max_line_length: bytes of a line above which reading fails.
+        chunk: bytes to read at once; None: 256 KiB.
 
     Attributes:
         offset: offset of the next block in the (decompressed) file.
         ended: whether all blocks were read.
     """
 
-    def __init__(self, file: OpenFile, split: FileSplit, max_line_length: int) -> None:
+    def __init__(self, file: OpenFile, split: FileSplit, max_line_length: int, chunk: int | None = None) -> None:
         self._file: Any = decompressing(file.raw, file.compression)
         self._owned = self._file is not file.raw
         self._end = split.end
+        self._chunk = chunk or _CHUNK
         self._buffer = LineBuffer(LF, max_line_length, file.name)
         self.ended = False
         # A part starts with the first line that begins in it: after the first line feed from the byte before.
@@ -55,7 +59,7 @@ class Blocks:
             skipped = self._file.read(min(self._to_skip, _CHUNK))
             self._to_skip = self._to_skip - len(skipped) if skipped else 0
             return self.offset, b""
-        data: bytes = self._file.read(_CHUNK)
+        data: bytes = self._file.read(self._chunk)
         if not self._aligned:
             return self._align(data)
         return self._lines_of(data)

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_origin
 
 import msgspec
 
-from sluiceway.connector import END_OF_INPUT, EndOfInput, Wait
+from sluiceway.connector import END_OF_INPUT, Wait
 from sluiceway.errors import ConnectorError
 from sluiceway_files._blocks import Blocks
 from sluiceway_files._lined import OnError
 from sluiceway_files._splits import FileSplit, Format, OpenFile, SplitReader
 
-__all__ = ["Csv", "EncodingErrors"]
+__all__ = ["Csv", "CsvReader", "EncodingErrors", "converter", "is_by_position"]
 
 EncodingErrors = Literal["strict", "replace", "ignore"]
 
 
 @dataclass(frozen=True)
 class Csv(Format):
-    """Format with a record per row; a quoted field may hold line ends, so a file is one split."""
+    """Format with a record per row; a quoted field may hold line ends, so a file is one split.
+
+    Attributes:
+        schema: the ``pyarrow.Schema`` that the type was made of, or None.
+    """
 
     delimiter: str
     quotechar: str
@@ -32,6 +36,7 @@ class Csv(Format):
     errors: EncodingErrors
     on_error: OnError
     max_line_length: int
+    schema: Any = None
     suffix = ".csv"
 
     @property
@@ -42,10 +47,14 @@ class Csv(Format):
         return dict[str, str] if self.header else tuple[str, ...]
 
     def read(self, file: OpenFile, split: FileSplit) -> SplitReader:
-        return _CsvReader(self, file, split)
+        return CsvReader(self, file, split)
 
 
-class _CsvReader(SplitReader):
+class CsvReader(SplitReader):
+    """Reader of the rows of a file as records."""
+
+    chunk: int | None = None
+
     def __init__(self, form: Csv, file: OpenFile, split: FileSplit) -> None:
         self._form = form
         self._file = file
@@ -53,7 +62,7 @@ class _CsvReader(SplitReader):
         self._skipped = file.metrics.counter("records_skipped")
         self._blocks: Blocks | None = None
         self._offset = 0  # offset of the block of the line read last
-        self._lines: list[str] = []
+        self._lines: Sequence[str] = ()
         self._taken = 0
         self._line = 0  # number of the line read last
         self._block_line = 0  # number of lines before the block
@@ -62,7 +71,7 @@ class _CsvReader(SplitReader):
         self._rows: Iterator[list[str]] = iter(())
         self._ended = False
 
-    def read(self, limit: int) -> list[Any] | Wait | EndOfInput:
+    def read(self, limit: int) -> Any:
         if self._ended:
             return END_OF_INPUT
         if self._convert is None:
@@ -93,6 +102,12 @@ class _CsvReader(SplitReader):
             return records
         return END_OF_INPUT if self._ended else Wait(until=0.0)
 
+    def names(self) -> tuple[str, ...] | None:
+        """Return the names of the columns, or None."""
+        if self._convert is None:
+            self._begin()
+        return self._names
+
     def position(self) -> FileSplit | None:
         if self._ended:
             return None
@@ -122,17 +137,20 @@ class _CsvReader(SplitReader):
             self._open(self._split)
         self._rows = self._parse()
         self._names = names
-        self._convert = _converter(names, form.type)
+        self._convert = converter(names, form.type)
 
     def _open(self, split: FileSplit) -> None:
         if self._blocks is not None:
             self._blocks.close()
         self._file.raw.seek(0)
-        self._blocks = Blocks(self._file, split, self._form.max_line_length)
-        self._lines, self._taken = [], 0
+        self._blocks = Blocks(self._file, split, self._form.max_line_length, self.chunk)
+        self._lines, self._taken = (), 0
         self._line = self._block_line = split.line
+        self._skip_lines(split.skip)
+
+    def _skip_lines(self, count: int) -> None:
         lines = self._physical_lines()
-        for _ in range(split.skip):
+        for _ in range(count):
             next(lines, None)
 
     def _parse(self) -> Iterator[list[str]]:
@@ -152,29 +170,41 @@ class _CsvReader(SplitReader):
             offset, block = self._blocks.read()
             if not block:
                 continue
-            try:
-                text = block.decode(self._form.encoding, self._form.errors)
-            except UnicodeDecodeError as error:
-                line = self._line + block.count(b"\n", 0, error.start) + 1
-                raise ConnectorError(
-                    f"{self._file.name}, line {line}: byte 0x{block[error.start]:02x} is not "
-                    f"{self._form.encoding} ({error.reason}). Set encoding=, or errors='replace' or 'ignore'"
-                ) from error
-            self._lines = [f"{line}\n" for line in text.split("\n")]
-            last = self._lines.pop()[:-1]
-            if last:
-                self._lines.append(last)
-            self._offset, self._block_line, self._taken = offset, self._line, 0
+            self._take(offset, self._decoded(block))
+
+    def _take(self, offset: int, text: str) -> None:
+        """Make the lines of a block those to read next."""
+        lines = [f"{line}\n" for line in text.split("\n")]
+        last = lines.pop()[:-1]
+        if last:
+            lines.append(last)
+        self._lines = lines
+        self._offset, self._block_line, self._taken = offset, self._line, 0
+
+    def _decoded(self, block: bytes) -> str:
+        try:
+            return block.decode(self._form.encoding, self._form.errors)
+        except UnicodeDecodeError as error:
+            line = self._line + block.count(b"\n", 0, error.start) + 1
+            raise ConnectorError(
+                f"{self._file.name}, line {line}: byte 0x{block[error.start]:02x} is not "
+                f"{self._form.encoding} ({error.reason}). Set encoding=, or errors='replace' or 'ignore'"
+            ) from error
 
 
-def _converter(names: tuple[str, ...] | None, of_type: Any) -> Callable[[list[str]], Any]:
+def is_by_position(names: tuple[str, ...] | None, of_type: Any) -> bool:
+    """Return whether the fields of a row become those of the type by position, not by name."""
+    plain = get_origin(of_type) or of_type
+    return names is None or (isinstance(plain, type) and issubclass(plain, (tuple, list)))
+
+
+def converter(names: tuple[str, ...] | None, of_type: Any) -> Callable[[list[str]], Any]:
+    """Return the function that makes a record of a row."""
     if of_type is None:
         if names is None:
             return tuple
         return lambda row: dict(zip(names, row, strict=True))
-    plain = get_origin(of_type) or of_type
-    by_position = names is None or (isinstance(plain, type) and issubclass(plain, (tuple, list)))
-    if by_position:
+    if is_by_position(names, of_type):
         return lambda row: msgspec.convert(row, of_type, strict=False)
     assert names is not None
     return lambda row: msgspec.convert(dict(zip(names, row, strict=True)), of_type, strict=False)

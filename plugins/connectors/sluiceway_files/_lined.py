@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
-from sluiceway.connector import END_OF_INPUT, EndOfInput, Wait
+from sluiceway.connector import END_OF_INPUT, Wait
 from sluiceway.connector.line_splitter import DecodeErrors, LineDecoder
 from sluiceway.errors import ConnectorError
 from sluiceway_files._blocks import LF, Blocks, cut
@@ -16,20 +16,24 @@ from sluiceway_files._compression import Compression
 from sluiceway_files._places import Found
 from sluiceway_files._splits import FileSplit, Format, OpenFile, SplitReader
 
-__all__ = ["JsonLines", "OnError", "Text"]
+__all__ = ["Decoder", "JsonLines", "LineReader", "OnError", "Text"]
 
 _CHUNK: Final = 1 << 20
 
 OnError = Literal["fail", "skip"]
 
 
-class _Decoder(Protocol):
+class Decoder(Protocol):
+    """Decoder of blocks of whole lines, which counts them."""
+
     lines: int
 
     @property
-    def skipped(self) -> int: ...
+    def skipped(self) -> int:
+        """Number of lines left out."""
 
-    def decode(self, block: bytes) -> list[Any]: ...
+    def decode(self, block: bytes) -> Any:
+        """Return the records of a block, as a list or as Columns."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +51,9 @@ class _Lined(Format):
         return [FileSplit(file.root, file.path, start, end) for start, end in parts]
 
     def read(self, file: OpenFile, split: FileSplit) -> SplitReader:
-        return _LineReader(Blocks(file, split, self.max_line_length), self.decoder, split, file)
+        return LineReader(Blocks(file, split, self.max_line_length), self.decoder, split, file)
 
-    def decoder(self, name: str) -> _Decoder:
+    def decoder(self, name: str) -> Decoder:
         raise NotImplementedError
 
 
@@ -66,16 +70,23 @@ class Text(_Lined):
         """Return str."""
         return str
 
-    def decoder(self, name: str) -> _Decoder:
+    def decoder(self, name: str) -> Decoder:
         return _TextDecoder(LineDecoder("\n", self.encoding, self.errors, name))
 
 
 @dataclass(frozen=True)
 class JsonLines(_Lined):
-    """Format with a JSON value per line that is not blank."""
+    """Format with a JSON value per line that is not blank.
+
+    Attributes:
+        type: of the values.
+        on_error: what to do with a line that is not of the type.
+        schema: the ``pyarrow.Schema`` that the type was made of, or None.
+    """
 
     type: Any
     on_error: OnError
+    schema: Any = None
     suffix = ".jsonl"
 
     @property
@@ -83,7 +94,7 @@ class JsonLines(_Lined):
         """Return the declared type."""
         return self.type
 
-    def decoder(self, name: str) -> _Decoder:
+    def decoder(self, name: str) -> Decoder:
         return _JsonDecoder(self.type, self.on_error, name)
 
 
@@ -155,9 +166,18 @@ class _JsonDecoder:
         return records
 
 
-class _LineReader(SplitReader):
+class LineReader(SplitReader):
+    """Reader of the lines of a split.
+
+    Args:
+        blocks: of the split.
+        decoder_of: creates a decoder; given the name of the file for messages.
+        split: the split.
+        file: the file.
+    """
+
     def __init__(
-        self, blocks: Blocks, decoder_of: Callable[[str], _Decoder], split: FileSplit, file: OpenFile
+        self, blocks: Blocks, decoder_of: Callable[[str], Decoder], split: FileSplit, file: OpenFile
     ) -> None:
         name = file.name if split.start == 0 else f"{file.name}, after byte {split.start}"
         self._blocks = blocks
@@ -165,14 +185,14 @@ class _LineReader(SplitReader):
         self._decoder = decoder = decoder_of(name)
         self._file = file
         self._skipped = file.metrics.counter("records_skipped")
-        self._records: list[Any] = []
+        self._records: Sequence[Any] = []
         self._split = split  # once a block was read, its offset and line are those of the block
         self._begun = False
         self._taken = 0
         self._to_skip = split.skip
         decoder.lines = split.line
 
-    def read(self, limit: int) -> list[Any] | Wait | EndOfInput:
+    def read(self, limit: int) -> Any:
         while self._taken == len(self._records):
             if self._blocks.ended:
                 return END_OF_INPUT

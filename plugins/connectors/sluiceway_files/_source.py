@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from copy import copy
 from datetime import timedelta
 from functools import partial
@@ -24,11 +25,14 @@ from sluiceway.connector import (
 )
 from sluiceway.connector.line_splitter import DEFAULT_MAX_LINE_LENGTH, DecodeErrors, LineDecoder, check_encoding
 from sluiceway.errors import ConfigurationError, ConnectorError, choose
+from sluiceway.metrics import MetricGroup
 from sluiceway.util.redaction import redact
 from sluiceway_files import _compression
 from sluiceway_files._compression import Compression
-from sluiceway_files._csv import Csv, EncodingErrors
+from sluiceway_files._csv import Csv, CsvReader, EncodingErrors
+from sluiceway_files._csv_columns import CsvColumns
 from sluiceway_files._lined import JsonLines, OnError, Text
+from sluiceway_files._lined_columns import JsonColumns
 from sluiceway_files._parquet import Parquet, ParquetColumns, need_pyarrow
 from sluiceway_files._places import (
     Found,
@@ -43,6 +47,7 @@ from sluiceway_files._places import (
 )
 from sluiceway_files._sizes import fitting_size
 from sluiceway_files._splits import FileSplit, Format, OpenFile, SplitReader
+from sluiceway_files._typed import record_type_of
 from sluiceway_files._watching import Discovered, WatchingEnumerator
 
 __all__ = ["FilesSource"]
@@ -210,7 +215,8 @@ class FilesSource(Source[T]):
         Args:
             paths: a path or several.
             type: what each value is to become and be checked against: anything msgspec decodes, such as a
-                dataclass; None: plain dicts, lists, strings and numbers.
+                dataclass; or a ``pyarrow.Schema``, for dicts with its fields; None: plain dicts, lists, strings
+                and numbers.
             on_error: ``fail`` the job for a line that is not JSON or not of the type, or ``skip`` it (counted
                 in the metric ``records_skipped``).
             compression: ``infer`` from the suffix, None, or one of ``gzip``, ``bz2``, ``xz``, ``zstd``.
@@ -226,7 +232,8 @@ class FilesSource(Source[T]):
         """
         _check_on_error(on_error)
         _check_length(max_line_length)
-        form = JsonLines(max_line_length, type, on_error)
+        record_type, schema = record_type_of(type)
+        form = JsonLines(max_line_length, record_type, on_error, schema)
         return cls(
             paths,
             form,
@@ -300,7 +307,8 @@ class FilesSource(Source[T]):
             delimiter: between fields, one character.
             quotechar: around fields, one character.
             type: what each row is to become: a dataclass, a NamedTuple or anything else msgspec makes of a
-                dict of strings, with the strings turned into numbers, dates and so on as its fields say.
+                dict of strings, with the strings turned into numbers, dates and so on as its fields say; or a
+                ``pyarrow.Schema``, for dicts with its fields.
             encoding: how the text is encoded.
             errors: what becomes of undecodable bytes: ``strict`` fails the job, ``replace`` puts U+FFFD,
                 ``ignore`` leaves them out.
@@ -325,7 +333,10 @@ class FilesSource(Source[T]):
         if errors not in ("strict", "replace", "ignore"):
             raise ConfigurationError(f"errors={errors!r} must be 'strict', 'replace' or 'ignore'")
         names = header if isinstance(header, bool) else tuple(header)
-        form = Csv(delimiter, quotechar, names, type, encoding, errors, on_error, max_line_length)
+        record_type, schema = record_type_of(type)
+        if schema is not None and names is False:
+            names = tuple(schema.names)
+        form = Csv(delimiter, quotechar, names, record_type, encoding, errors, on_error, max_line_length, schema)
         return cls(paths, form, compression=compression, watch=watch, storage_options=storage_options)
 
     @overload
@@ -409,26 +420,63 @@ class FilesSource(Source[T]):
         return self._format.output_type
 
     def in_columns(self) -> tuple[Source[Any], Any] | None:
-        """Return a source of the rows in columns, with the schema of the first file. For Parquet alone.
+        """Return a source of the rows in columns, and their schema; None for text.
+
+        The schema is that of ``type=``; without it, of the first file: for CSV its columns are strings.
 
         Raises:
-            ConnectorError: there is no file yet whose schema could be read, or ``type=`` was given.
+            ConnectorError: there is no file yet whose schema could be read, ``type=`` is missing for JSON lines,
+                or it was given for Parquet.
+            SerializationError: ``type=`` has a field that has no type in Arrow.
         """
         form = self._format
-        if not isinstance(form, Parquet):
+        if isinstance(form, Text):
             return None
-        if form.type is not None:
-            raise ConnectorError(f"{self!r} has type=, which is for records: leave it out for columns")
+        need_pyarrow()
+        in_columns: Format
+        if isinstance(form, Parquet):
+            if form.type is not None:
+                raise ConnectorError(f"{self!r} has type=, which is for records: leave it out for columns")
+            schema = self._in_first_file(form.schema_in)
+            in_columns = ParquetColumns(form.columns or tuple(schema.names), None, form.on_error, schema)
+        else:
+            assert isinstance(form, JsonLines | Csv)
+            schema = self._schema_of(form)
+            fields = {**form.__dict__, "schema": schema}
+            in_columns = CsvColumns(**fields) if isinstance(form, Csv) else JsonColumns(**fields)
+        source = copy(self)
+        source._format = in_columns
+        return source, schema
+
+    def _schema_of(self, form: JsonLines | Csv) -> Any:
+        from sluiceway.columns.schemas import schema_of
+
+        if form.schema is not None or form.type is not None:
+            return schema_of(form.type if form.schema is None else form.schema)
+        if isinstance(form, JsonLines):
+            raise ConnectorError(
+                f"{self!r}: JSON lines in columns need type=, a class with a field per column or a pyarrow.Schema"
+            )
+        if form.header is False:
+            raise ConnectorError(
+                f"{self!r}: CSV in columns needs their names: header=, or type=, a class with a field per column "
+                "or a pyarrow.Schema"
+            )
+        names = form.header
+        if names is True:
+            names = self._in_first_file(partial(_names_in, form, self._compression_of))
+        import pyarrow
+
+        return schema_of(pyarrow.schema([pyarrow.field(name, pyarrow.string(), nullable=False) for name in names]))
+
+    def _in_first_file(self, look: Callable[[Any, str], Any]) -> Any:
         found = find(self._paths, self._options)
         if not found:
             raise ConnectorError(f"{self!r} has no file yet, so that the columns are not known")
         filesystem = self._filesystem(found[0].root)
         name = shown(filesystem, found[0].path)
         with failing_with(f"read {name}"), filesystem.open(found[0].path, "rb") as raw:
-            schema = form.schema_in(raw, name)
-        source = copy(self)
-        source._format = ParquetColumns(form.columns or tuple(schema.names), None, form.on_error, schema)
-        return source, schema
+            return look(raw, name)
 
     @property
     def gives_timestamps(self) -> bool:
@@ -549,6 +597,17 @@ def _watch_ms(value: timedelta | int | str | None) -> int | None:
     if ms < 1:
         raise ConfigurationError(f"watch={value!r} must be at least 1 ms, or None")
     return ms
+
+
+def _names_in(
+    form: Csv, compression_of: Callable[[str], Compression | None], raw: Any, name: str
+) -> tuple[str, ...]:
+    reader = CsvReader(form, OpenFile(raw, compression_of(name), name, MetricGroup()), FileSplit(0, name))
+    with closing(reader):
+        names = reader.names()
+    if names is None:
+        raise ConnectorError(f"{name} is empty, so that the columns are not known")
+    return names
 
 
 def _check_line_feed(encoding: str) -> None:

@@ -1,0 +1,342 @@
+"""CSV and JSON lines in columns: the rows of the record form, from any position, at any size of batches."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, NotRequired, TypedDict
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from arrowpipe import OPEN
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluiceway import Pipeline
+from sluiceway.columns.rows import Encoder
+from sluiceway.columns.schemas import schema_of
+from sluiceway.connector import END_OF_INPUT, Wait
+from sluiceway.elements import Batch
+from sluiceway.errors import ConnectorError
+from sluiceway.metrics import MetricGroup
+from sluiceway.table import col
+from sluiceway_files import FilesSink, FilesSource, _blocks
+from sluiceway_files._splits import FileSplit, OpenFile
+
+assert OPEN
+
+
+class Inner(msgspec.Struct):
+    x: int
+    y: str = "y"
+
+
+@dataclass
+class Order:
+    n: int
+    user: str
+    price: float
+    paid: bool
+    at: dt.datetime
+    note: str | None = None
+    count: int | None = None
+    day: dt.date | None = None
+
+
+class Nested(msgspec.Struct):
+    n: int
+    inner: Inner
+    tags: list[str]
+    more: Inner | None = None
+    size: int | None = 5
+
+
+@dataclass
+class Deep:
+    inner: Shallow
+    by: dict[str, int] | None = None
+
+
+@dataclass
+class Shallow:
+    x: int
+    y: str = "y"
+
+
+class Pair(NamedTuple):
+    a: int
+    b: float
+
+
+class Loose(TypedDict):
+    a: str
+    b: NotRequired[int | None]
+
+
+class Bounded(msgspec.Struct, forbid_unknown_fields=True):
+    a: str
+    b: int | None = None
+
+
+LINES = [
+    '{"n":1,"user":"ä","price":1.5,"paid":true,"at":"2024-01-01T00:00:00Z"}',
+    '{"n":2,"user":"\\u0041","price":2,"paid":false,"at":"2024-01-01T00:00:00.12345+01:00","note":null,"count":3}',
+    '{"n":3,"user":"","price":1e3,"paid":false,"at":"2024-01-01 00:00:00Z","day":"2024-02-29","z":[{}]}',
+]
+ODD_LINES = [
+    "",
+    "  ",
+    '{"n":4,"user":"u","price":2,"paid":true,"at":"2024-01-01T00:00:00"}',
+    '{"n":4.0,"user":"u","price":2,"paid":true,"at":1704067200}',
+    '{"n":4,"n":5,"user":"u","price":2,"paid":true,"at":"2024-01-01T00:00:00.1234567Z"}',
+]
+BAD_LINES = [
+    "null",
+    '{"n":1} null {"n":2}',
+    '{"n":4,"user":"u","price":NaN,"paid":true,"at":"2024-01-01T00:00:00Z"}',
+    '{"n":4,"user":"u","paid":true,"at":"2024-01-01T00:00:00Z"}',
+    '{"n":4,"user":null,"price":2,"paid":true,"at":"2024-01-01T00:00:00Z"}',
+    '{"n":4,"user":"u","price":2,"paid":true,"at":"2024-01-01"}',
+    '{"n":99999999999999999999,"user":"u","price":2,"paid":true,"at":"2024-01-01T00:00:00Z"}',
+    '{"n":4,"user":"\udcff","price":2,"paid":true,"at":"2024-01-01T00:00:00Z"}',
+    "[" * 2000,
+]
+NESTED = [
+    '{"n":1,"inner":{"x":1},"tags":[]}',
+    '{"n":1,"inner":{"x":1,"y":"z"},"tags":["a","b"],"more":{"x":2,"y":"w"},"size":1}',
+    '{"n":1,"inner":{"x":1,"y":"z"},"tags":["a"],"more":null,"size":null}',
+    '{"n":1,"inner":{"x":1,"y":"z"},"tags":["a",null],"size":1}',
+]
+FIELDS = ["n", "user", "price", "paid", "at", "note", "count", "day", "extra"]
+CELLS = [
+    ["1", "ä", "1.5", "true", "2024-01-01T00:00:00Z", "", "null", "2024-02-29", "e"],
+    ["-2", "", "2", "0", "2024-01-01T00:00:00.5+02:00", "null", "7", "NULL", ""],
+    ["0", " s ", "1e3", "FALSE", "2024-01-01 00:00:00Z", "x", "null", "null", "-"],
+]
+ODD_CELLS = [
+    ["1.0", "u", "nan", "True", "2024-01-01T00:00:00", "x", "1e2", "null", ""],
+    ["1", 'a "quoted"\nname', "1.5", "1", "1704067200", "x,y", "1", "null", ""],
+]
+BAD_CELLS = [
+    ["1", "u"],
+    ["x", "u", "1.5", "true", "2024-01-01T00:00:00Z", "", "null", "2024-02-29", "e"],
+    ["1", "u", "1e999", "true", "2024-01-01T00:00:00Z", "", "null", "2024-02-29", "e"],
+    ["1", "u", "1", "true", "2024-01-01", "", "", "2024-02-29", "e"],
+    ["1", "u\rv", "1", "true", "2024-01-01T00:00:00Z", "", "null", "2024-02-29", "e"],
+]
+
+
+def _cell(text: str) -> str:
+    return '"{}"'.format(text.replace('"', '""')) if any(sign in text for sign in ',"\n') else text
+
+
+def _csv(rows: list[list[str]], end: str = "\n") -> str:
+    return "".join(f"{','.join(map(_cell, row))}{end}" for row in rows)
+
+
+def _rows(
+    source: FilesSource[Any], data: bytes, limits: Callable[[], int], *, restart: bool = False
+) -> tuple[list[Any], float]:
+    """Return the records or rows of a source, and the number of those left out; restarts after each read."""
+    form = source._format
+    metrics = MetricGroup()
+    rows: list[Any] = []
+    split: FileSplit | None = FileSplit(0, "in")
+    while split is not None:
+        reader = form.read(OpenFile(io.BytesIO(data), None, "in", metrics), split)
+        while True:
+            found = reader.read(limits())
+            if found is END_OF_INPUT:
+                split = None
+                break
+            if isinstance(found, Wait):
+                continue
+            rows += [found.columns] if isinstance(found, Batch) else found
+            split = reader.position()
+            if restart:
+                break
+        reader.close()
+    return rows, metrics.read().get("records_skipped", 0)
+
+
+def _same(make: Callable[..., FilesSource[Any]], of: Any, data: bytes, limits: Any = lambda: 3, **how: Any) -> int:
+    """Check that rows in columns are those of the record form, whether read in one go or in pieces."""
+    source = make("in", type=of, on_error="skip", **how)
+    found = source.in_columns()
+    assert found is not None
+    in_columns, schema = found
+    records, skipped = _rows(source, data, limits)
+    encoder = Encoder(schema, "")
+    wanted = []
+    for record in records:
+        try:
+            plain = msgspec.to_builtins(record) if isinstance(record, msgspec.Struct) else record
+            wanted += encoder.encode([plain]).to_pylist()
+        except Exception:
+            skipped += 1
+    for restart in (False, True):
+        batches, left_out = _rows(in_columns, data, limits, restart=restart)  # type: ignore[arg-type]
+        rows = pa.Table.from_batches(batches, schema).to_pylist()
+        assert repr(rows) == repr(wanted)
+        assert left_out >= skipped if restart else left_out == skipped
+    return len(wanted)
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sluiceway_files._csv_columns._ColumnsReader.chunk", 700)
+    monkeypatch.setattr("sluiceway_files._lined_columns.COLUMNS_CHUNK", 700)
+    monkeypatch.setattr("sluiceway_files._lined_columns.ROWS_PER_RECORD", 1)
+    monkeypatch.setattr("sluiceway_files._csv_columns.ROWS_PER_RECORD", 1)
+    assert _blocks.COLUMNS_CHUNK >= 1 << 20
+
+
+SCHEMA = pa.schema(
+    [
+        pa.field("n", pa.int16(), nullable=False),
+        ("user", pa.dictionary(pa.int32(), pa.string())),
+        ("price", pa.float32()),
+        ("at", pa.timestamp("ms", "UTC")),
+        ("count", pa.decimal128(9, 2)),
+    ]
+)
+
+
+@given(
+    st.lists(st.sampled_from(LINES * 6 + ODD_LINES + BAD_LINES), max_size=30),
+    st.integers(1, 7),
+    st.sampled_from(["\n", "\r\n"]),
+)
+def test_json_lines_are_the_rows_of_the_record_form(lines: list[str], limit: int, end: str) -> None:
+    data = end.join(lines).encode("utf-8", "surrogateescape")
+    _same(FilesSource.json_lines, Order, data, lambda: limit)
+
+
+def test_types_that_arrow_reads_and_types_that_it_does_not() -> None:
+    data = "\n".join(NESTED[:2] * 20 + NESTED).encode()
+    assert _same(FilesSource.json_lines, Nested, data) == len(NESTED) * 11 - 1
+    assert _same(FilesSource.json_lines, SCHEMA, "\n".join(LINES * 9).encode()) == len(LINES) * 9
+    two = [
+        json.dumps(each) for each in [{"a": "x"}, {"a": "y", "b": 1}, {"a": "z", "b": None}, {"a": "z", "c": 1}]
+    ]
+    assert _same(FilesSource.json_lines, Loose, "\n".join(two * 30).encode()) == len(two) * 30
+    assert _same(FilesSource.json_lines, Bounded, "\n".join(two * 30).encode()) == (len(two) - 1) * 30
+    assert _same(FilesSource.json_lines, Pair, b'{"a":1,"b":2}\n[1,2]\n') == 1
+    assert _same(FilesSource.json_lines, Order, b"") == 0
+    found = FilesSource.json_lines("in", type=Deep).in_columns()
+    assert found is not None
+    ((rows,), _) = _rows(found[0], b'{"inner":{"x":1},"by":{"a":1}}\n', lambda: 3)  # type: ignore[arg-type]
+    assert rows.to_pylist() == [{"inner": {"x": 1, "y": "y"}, "by": [("a", 1)]}]
+
+
+@given(
+    st.lists(st.sampled_from(CELLS * 6 + ODD_CELLS + BAD_CELLS), max_size=30),
+    st.integers(1, 7),
+    st.sampled_from(["\n", "\r\n", "\n\n"]),
+)
+def test_csv_has_the_rows_of_the_record_form(rows: list[list[str]], limit: int, end: str) -> None:
+    data = _csv([FIELDS, *rows], end)
+    _same(FilesSource.csv, Order, data.encode(), lambda: limit)
+    _same(FilesSource.csv, SCHEMA, data.removesuffix(end).encode(), lambda: limit)
+
+
+def test_headers_and_encodings_of_csv() -> None:
+    latin = _csv([FIELDS, *CELLS * 9]).encode("latin-1")
+    assert _same(FilesSource.csv, Order, latin, encoding="latin-1") == len(CELLS) * 9
+    pairs = _csv([["1", "2.5"], ["3", "x"], ["4"], ["5", "6", "7"]] * 9 + [["5", "0"]] * 90).encode()
+    assert _same(FilesSource.csv, Pair, pairs, header=False) == 99
+    assert _same(FilesSource.csv, Pair, b"x,y\n" + pairs) == 99
+    assert _same(FilesSource.csv, Loose, b"7;1\n8;null\n" * 99, header=["a", "b"], delimiter=";") == 198
+    assert _same(FilesSource.csv, Inner, b"y\n1\n", header=False) == 0
+    assert _same(FilesSource.csv, Inner, b"x\n" + b"1\n\n" * 300) == 300
+    assert _same(FilesSource.csv, Inner, b"") == _same(FilesSource.csv, Inner, b"x,y\n") == 0
+
+
+# ---- in jobs -----------------------------------------------------------------------------------------------
+
+ROWS = 2_000
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    there = tmp_path / "in"
+    there.mkdir()
+    for part in range(3):
+        rows = [{"x": n, "y": f"u{n % 7}"} for n in range(part * ROWS, (part + 1) * ROWS)]
+        text = "".join(f"{json.dumps(row)}\n" for row in rows).encode()
+        if part:
+            (there / f"{part}.jsonl").write_bytes(text)
+        else:
+            (there / "0.jsonl.gz").write_bytes(gzip.compress(text))
+        (there / f"{part}.csv").write_text("x,y\n" + "".join(f"{row['x']},{row['y']}\n" for row in rows))
+    return there
+
+
+def _source(kind: str, files: Path) -> FilesSource[Any]:
+    if kind == "csv":
+        return FilesSource.csv(f"{files}/*.csv", type=Inner)
+    return FilesSource.json_lines(f"{files}/*.jsonl*", type=Inner, split_size=20_000)
+
+
+@pytest.mark.parametrize("kind", ["csv", "json_lines"])
+@pytest.mark.parametrize("options", [{"batch_size": 1}, {"parallelism": 3}])
+def test_a_job_has_each_row_once(kind: str, files: Path, options: dict[str, Any]) -> None:
+    flow = Pipeline()
+    rows = flow.table(_source(kind, files))
+    assert rows.schema == schema_of(Inner)
+    found = rows.filter(col("x") >= 10).to_records().collect()
+    flow.run(**options)
+    assert sorted(row["x"] for row in found) == list(range(10, 3 * ROWS))
+    assert {row["y"] for row in found} == {f"u{n}" for n in range(7)}
+
+
+@pytest.mark.parametrize("kind", ["csv", "json_lines"])
+def test_a_failure_leaves_each_row_once(kind: str, files: Path, tmp_path: Path) -> None:
+    failed = tmp_path / "failed"
+
+    def fail_once(rows: pa.RecordBatch) -> pa.RecordBatch:
+        if rows.num_rows and rows.column(0)[-1].as_py() > 2 * ROWS and not failed.exists():
+            failed.touch()
+            raise RuntimeError("planted")
+        return rows
+
+    flow = Pipeline(parallelism=2)
+    flow.table(_source(kind, files)).map_batches(fail_once).sink(FilesSink.parquet(str(tmp_path / "out")))
+    flow.run(
+        batch_size=8,
+        checkpoints=str(tmp_path / "checkpoints"),
+        checkpoint_interval="20ms",
+        restart="fixed-delay:3:10ms",
+    )
+    assert failed.exists()
+    found = pq.read_table(tmp_path / "out")["x"].to_pylist()
+    assert sorted(found) == list(range(3 * ROWS))
+
+
+def test_what_does_not_fit_is_told_with_file_and_line(files: Path) -> None:
+    (files / "9.csv").write_text('x,y\n1,a\n"2",b\nz,c\n')
+    (files / "9.jsonl").write_text('{"x":1}\n{"x":99999999999999999999}\n')
+    with pytest.raises(ConnectorError, match=r"9\.csv, line 4: Expected `int`, got `str`.*on_error='skip'"):
+        Pipeline().table(FilesSource.csv(f"{files}/9.csv", type=Inner)).to_arrow()
+    with pytest.raises(ConnectorError, match=r"9\.jsonl, line 2: .*does not fit into column 'x'"):
+        Pipeline().table(FilesSource.json_lines(f"{files}/9.jsonl", type=Inner)).to_arrow()
+    with pytest.raises(ConnectorError, match="need type="):
+        Pipeline().table(FilesSource.json_lines(str(files)))
+    with pytest.raises(ConnectorError, match="names: header="):
+        Pipeline().table(FilesSource.csv(str(files), header=False))
+
+
+def test_csv_without_a_type_is_text(files: Path) -> None:
+    rows = Pipeline().table(FilesSource.csv(f"{files}/*.csv"))
+    assert rows.schema.types == [pa.string(), pa.string()]
+    assert rows.to_arrow().num_rows == 3 * ROWS
+    (files / "9.csv").write_text("x,z\n1,a\n")
+    with pytest.raises(ConnectorError, match=r"9\.csv has other columns than the first file \(x, y\): x, z"):
+        Pipeline().table(FilesSource.csv(f"{files}/*.csv")).to_arrow()
