@@ -118,7 +118,9 @@ ROWS = [
     "longest wait of a barrier while a million timers fire, memory",
     *(f"from the start to the end of a job that restores a million keys, {way}" for way in ("memory", "rocksdb")),
     "keyed sum in batches of 8 records, against batches of 1,024",
-    f"four expressions in columns{LOOPS[1]}",
+    *(f"four expressions in columns{loop}" for loop in LOOPS),
+    f"filter and projection in columns{LOOPS[1]}",
+    *(f"tumbling windows of 10 s in columns, sums of {keys} keys{LOOPS[1]}" for keys in ("10,000", "1,000,000")),
     "filter and projection, Parquet to Parquet, against Polars",
     *(
         f"a checkpoint at {pressure} % back-pressure, {way}"

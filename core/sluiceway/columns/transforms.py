@@ -128,7 +128,7 @@ class Filter(Transform):
         """Return the rows for which the predicates are true."""
         chosen = _batch(_frame(data).select(nw.all_horizontal(*self.predicates, ignore_nulls=False)))
         chosen_or_null: Any = chosen.column(0)
-        mask = chosen_or_null.fill_null(False)
+        mask = chosen_or_null.fill_null(False) if chosen_or_null.null_count else chosen_or_null
         kept = data.filter(mask)
         if stamps is None or kept.num_rows == data.num_rows:
             return kept, stamps
