@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from sluiceway.columns.keys import key_groups_of_rows
 from sluiceway.columns.times import as_array, as_numpy
 from sluiceway.elements import Batch
-from sluiceway.keygroups import check_key
+from sluiceway.keygroups import SubtaskCache
 
-__all__ = ["ColumnKey", "key_codes", "routes_by_key", "scattered"]
+__all__ = ["ColumnKey", "routes_by_key", "scattered"]
 
 
 class ColumnKey:
@@ -43,51 +44,19 @@ class ColumnKey:
         return ", ".join(self.names)
 
 
-def key_codes(data: pa.RecordBatch, key: ColumnKey) -> tuple[np.ndarray[Any, Any], list[Any]]:
-    """Return the distinct keys of rows, as records would have them, and for each row the index of its key."""
-    coded = [_codes(data.column(name)) for name in key.names]
-    if len(coded) == 1:
-        return coded[0]
-    codes, size = coded[0][0].astype(np.int64), len(coded[0][1])
-    for more, values in coded[1:]:
-        if size * len(values) >= 1 << 62:
-            seen, codes = np.unique(codes, return_inverse=True)
-            size = len(seen)
-        codes = codes * len(values) + more
-        size *= len(values)
-    _, first, codes = np.unique(codes, return_index=True, return_inverse=True)
-    parts = [[values[i] for i in each[first].tolist()] for each, values in coded]
-    return codes, list(zip(*parts, strict=True))
-
-
-def _codes(column: pa.Array[Any]) -> tuple[np.ndarray[Any, Any], list[Any]]:
-    if isinstance(column, pa.DictionaryArray):
-        column = column.dictionary_decode()  # its dictionary need not have null, and may have a value twice
-    try:
-        encoded: Any = column.dictionary_encode(null_encoding="encode")
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # nested types
-        values = column.to_pylist()
-        known: dict[Any, int] = {}
-        for value in values:
-            check_key(value)
-            known.setdefault(value, len(known))
-        return np.fromiter(map(known.__getitem__, values), np.int64, len(values)), list(known)
-    return encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
-
-
-def routes_by_key(data: pa.RecordBatch, key: Any, known: Mapping[Any, int]) -> np.ndarray[Any, Any]:
+def routes_by_key(data: pa.RecordBatch, key: Any, known: SubtaskCache) -> np.ndarray[Any, Any]:
     """Return the consumer of each row.
 
     Args:
         data: the rows.
         key: their key, a :class:`ColumnKey`.
-        known: gives the consumer of a key, a :class:`~sluiceway.keygroups.SubtaskCache`.
+        known: has the number of consumers and of key groups.
 
     Raises:
         UnstableKeyError: a key has no stable hash.
     """
-    codes, keys = key_codes(data, key)
-    routes: np.ndarray[Any, Any] = np.array([known[k] for k in keys], np.int32)[codes]
+    groups = key_groups_of_rows([data.column(name) for name in key.names], known.max_parallelism)
+    routes: np.ndarray[Any, Any] = groups.astype(np.int64) * known.parallelism // known.max_parallelism
     return routes
 
 
