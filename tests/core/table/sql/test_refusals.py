@@ -32,6 +32,8 @@ _TABLE = pa.table(
         ("SELECT o.user, p.user FROM orders o", 1, 16, "no table 'p' here; it is 'o'"),
         ("SELECT user FROM orders\nORDER BY user", 2, 1, "no order over all rows"),
         ("SELECT user FROM orders LIMIT 3", 1, 25, "order in which rows arrive"),
+        ("SELECT user FROM orders GROUP BY user", 1, 25, r"use key_by\(...\).window"),
+        ("SELECT user, sum(price) FROM orders", 1, 14, r"SUM combines rows: use key_by"),
         ("SELECT DISTINCT user FROM orders", 1, 8, "DISTINCT would have to remember"),
         ("SELECT user FROM orders UNION SELECT user FROM orders", 1, 25, "use UNION ALL"),
         ("SELECT user FROM orders UNION ALL SELECT price FROM orders", 1, 25, "not user .string. and price"),
@@ -56,6 +58,7 @@ _TABLE = pa.table(
         ("SELECT user, price AS user FROM orders", 1, 14, "two columns would have the name 'user'"),
         ("SELECT * EXCEPT (usr) FROM orders", 1, 18, "no column 'usr'"),
         ("SELECT user\n  FORM orders", 2, 8, "Invalid expression"),
+        ("SELECT FROM orders", 1, 1, "at least one column"),
         ("SELECT 1", 1, 8, "takes its rows FROM a table"),
         ("SELECT user FROM orders WHERE user LIKE user", 1, 41, "written here"),
         ("SELECT place.y FROM orders", 1, 14, "place has the fields x|Place has the fields x"),
@@ -81,6 +84,8 @@ def test_texts_that_are_no_query() -> None:
         flow.sql("SELECT user FROM orders; SELECT 1", orders=flow.table(_TABLE))
     with pytest.raises(GraphError, match=r"Missing ' from 1:7"):
         flow.sql("SELECT 'user FROM orders", orders=flow.table(_TABLE))
+    with pytest.raises(GraphError, match="cannot read the query"):
+        flow.sql("SELECT {: 1} FROM orders", orders=flow.table(_TABLE))
 
 
 def test_tables_that_are_none() -> None:

@@ -350,7 +350,7 @@ def _unknown(node: exp.Expr) -> str:
     if isinstance(node, exp.Window):
         return "OVER looks at other rows: functions over rows have no translation yet"
     if isinstance(node, exp.AggFunc):
-        return f"{node.sql_name()} combines rows, which this version of sql() does not do"
+        return f"{node.sql_name()} combines rows: use key_by(...).window(...).aggregate(...) of the table"
     if isinstance(node, exp.Query | exp.Subquery | exp.Exists):
         return "a query belongs into FROM or WITH: in an expression it would be a join"
     if isinstance(node, exp.Interval):

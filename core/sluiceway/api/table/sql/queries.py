@@ -30,8 +30,8 @@ Tables = Mapping[str, TableStream]
 _SELECT: Final = frozenset({"expressions", "from_", "where", "with_"})
 _CLAUSES: Final[dict[str, tuple[str, str]]] = {
     "joins": ("", "joins have no translation: put one table into FROM"),
-    "group": ("GROUP", "GROUP BY has no translation in this version of sql()"),
-    "having": ("HAVING", "HAVING has no translation in this version of sql()"),
+    "group": ("GROUP", "GROUP BY has no translation: use key_by(...).window(...).aggregate(...) of the table"),
+    "having": ("HAVING", "HAVING has no translation: use filter(...) after aggregate(...)"),
     "distinct": ("DISTINCT", "DISTINCT would have to remember all rows of a stream"),
     "order": ("ORDER", "a stream without an end has no order over all rows"),
     "limit": ("LIMIT", "LIMIT would depend on the order in which rows arrive"),
@@ -82,6 +82,8 @@ def _parsed(text: str, where: str) -> exp.Expr:
         raise GraphError(f"{where}: {at_offset(text, start, why)}") from None
     except TokenError as error:
         raise GraphError(f"{where}: {str(error.__cause__ or error).splitlines()[0]}") from None
+    except Exception as error:  # some texts that are no SQL break the parser
+        raise GraphError(f"{where}: sqlglot cannot read the query ({error})") from error
     finally:
         log.setLevel(level)
     if len(statements) != 1:
@@ -162,6 +164,8 @@ def _from(node: exp.Expr, tables: Tables) -> tuple[TableStream, Scope]:
 
 
 def _projected(node: exp.Select, table: TableStream, scope: Scope) -> TableStream:
+    if not node.expressions:
+        raise RefusedError(node, "SELECT takes at least one column, or *", "SELECT")
     selected: dict[str, Typed] = {}
     for one in node.expressions:
         for name, made in _outputs(one, scope):
