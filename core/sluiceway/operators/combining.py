@@ -52,10 +52,10 @@ def combined_step(partitioner: PartitionerSpec, consumer: StreamNode, settings: 
     """Return the window step whose records may be combined on this edge; None: they may not.
 
     Args:
-        partitioner: of the edge.
+        partitioner: partitioner of the edge.
         consumer: the step at its other end.
-        settings: options of the run. Unaligned checkpoints store in-flight records and redistribute them by the
-            keys of records.
+        settings: options of the run. With unaligned checkpoints nothing is combined: in-flight data is
+            redistributed by the keys of its records, and a partial result is no record.
     """
     step = consumer.step
     if (
@@ -72,6 +72,8 @@ def combined_step(partitioner: PartitionerSpec, consumer: StreamNode, settings: 
         or slices_of(step) is None
     ):
         return None
+    # Built-in functions combine exactly in any order. A user's function may not be associative, so only the option
+    # "all" combines it.
     if getattr(step.fn, "combines", None) is not None:
         return step
     return step if settings.local_aggregation == "all" and _merges(step.fn) else None
@@ -133,11 +135,14 @@ class Combiner:
             batch: the records.
             watermark: the last watermark before them, in ms.
         """
+        # The window operator reports records without timestamps, with the step's name.
         stamps = batch.timestamps
         if stamps is None:
             self._off = True
             return batch
         slices = self._slices
+        # Records of a slice whose first window has ended go unchanged: the consumer decides for each whether it is
+        # late. Most batches are within one open slice, and are folded in one call.
         low, high = batch.span()
         first, late = slices.start_of(low), watermark > MIN_WATERMARK
         if high < first + slices.width and not (late and slices.first_end(first) - 1 <= watermark):
@@ -194,7 +199,8 @@ class Combiner:
         try:
             self._fold(entries, routes, left, self._key_of, self._route)
         except Exception:
-            # Any error is raised again by the partitioner or the window's step, which know the record.
+            # Any error is raised again by the partitioner or the window's step, which know the record. The
+            # length left in the iterator tells which one: those before it are folded and must not be sent again.
             self._off = True
             return len(values) - length_hint(left) - 1
         finally:
@@ -251,6 +257,7 @@ def _summing(of: Callable[[Any], Any] | None) -> _Fold:
         for value in values:
             key = key_of(value)
             number = value if of is None else of(value)
+            # Sums of floats depend on the order of the additions, which combining changes.
             if type(number) is not int and type(number) is not bool:
                 raise _UnfitError
             held = get(key)
@@ -299,6 +306,7 @@ def _merging(fn: Any, aggregates: bool) -> _Fold:
         for value in values:
             key = key_of(value)
             held = get(key, missing)
+            # `routes` has one entry per key of `entries`: the calls that may raise come before both changes.
             if held is missing:
                 to = route(key)
                 entries[key] = add(value, first()) if aggregates else value
@@ -316,8 +324,8 @@ class CombiningPartition(ResultPartition):
     most, whatever the buffer timeout is.
 
     Args:
-        partitioner: set up for this subtask.
-        senders: one per consumer.
+        partitioner: partitioner, set up for this subtask.
+        senders: senders of the channels, one per consumer.
         buffer_timeout_ms: as for :class:`ResultPartition`.
         full: as for :class:`ResultPartition`.
         step: the window step at the consumer's end of the edge.
@@ -349,6 +357,7 @@ class CombiningPartition(ResultPartition):
             super().emit(batch, now)
             return
         left = combiner.add(batch, self._watermark)
+        # Partial results first: records of a key in a slice keep their order.
         if left is not None:
             self._release()
             super().emit(left, now)

@@ -33,7 +33,7 @@ DUE: Final = ValueStateDescriptor("watermark at which timers were firing", int)
 
 
 class TimedKeyedOperator(KeyedOperator, TimedOperator):
-    """Base of the keyed operators with timers.
+    """Base of keyed operators with timers.
 
     Timers are in queues beside the state; a snapshot writes them into a table of their own, by key, so that
     they are redistributed with the key groups.
@@ -63,6 +63,7 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
 
     def advance(self, watermark: Watermark) -> None:
         """Fire due timers in parts; the watermark is emitted after the last of them."""
+        # Held back until then, so that results of the timers are not late for consumers.
         self._held = watermark
         self.has_work = True
         self.work()
@@ -84,6 +85,7 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
         if held is not None:
             self.output.control(held)
         else:
+            # The timers of a restored snapshot have fired. Its watermark is not emitted: inputs send theirs again.
             self.current_watermark = MIN_WATERMARK
 
     def next_processing_time(self) -> int | None:
@@ -96,6 +98,7 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
 
     def finish(self) -> None:
         """Fire the processing-time timers set before the end of the input, in parts."""
+        # A copy of the queue: timers that these timers register do not fire, or finishing might not end.
         self._last.extend(sorted(self.processing_timers.timers(), key=lambda timer: timer[0]))
         if self._last:
             self.has_work = True
@@ -118,6 +121,7 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
     def open(self) -> None:
         """Move the timers from the state into the queues."""
         super().open()
+        # The table is empty while the task runs: timers are written by snapshots, not by each registration.
         entries = self.backend.table(TIMERS).entries()
         for key, timers in entries.items():
             for is_event, timestamp, namespace in timers_in(timers):
@@ -140,6 +144,7 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
 
     def snapshot(self) -> OperatorSnapshot:
         """Return all keyed state, with the timers."""
+        # Copied now: a backend may call the function in another thread, when the queues have changed.
         event, processing = self.event_timers.copy(), self.processing_timers.copy()
         taken = [self.backend.table(TIMERS).set_aside(lambda: _by_key(event, processing))]
         if self.has_work:
@@ -197,16 +202,16 @@ class KeyedTimerService(TimerService):
         self._register_event_timer = operator.event_timers.register
 
     def current_processing_time(self) -> int:
-        """Return the runtime's clock."""
+        """Return the time of the runtime's clock, in ms since the epoch."""
         return self._operator.context.clock.now_ms()
 
     def current_watermark(self) -> int:
-        """Return the operator's watermark."""
+        """Return the operator's watermark, in ms."""
         return self._operator.current_watermark
 
     def register_event_time_timer(self, timestamp: Instant) -> None:
         """Set an event-time timer."""
-        # Inlined, because some functions do it for every record.
+        # The fast path of timer_ms(), inlined: some functions register a timer for every record.
         if type(timestamp) is not int or timestamp > MAX_WATERMARK:
             timestamp = timer_ms(_TIMER, timestamp)
         self._register_event_timer(timestamp, self._operator.store.current_key, self._namespace)

@@ -62,6 +62,8 @@ class TimerQueue:
 
     def delete(self, timestamp: int, key: Any, namespace: Hashable) -> bool:
         """Delete a timer; return whether it was registered."""
+        # Deleted timers stay in `_sorted` and `_late` until they are first there: removing one would be a search.
+        # Empty buckets stay likewise. The default of pop() is any object but None, the value of a timer.
         timer = (timestamp, key, namespace)
         id_ = timestamp >> _SHIFT
         timers = self._buckets.get(id_, {}) if id_ > self._near_id else self._live

@@ -36,7 +36,7 @@ class _Side:
     """Buffered records of one input.
 
     Args:
-        table: holds the records.
+        table: table of the records.
         width: width of a slice, in ms.
         lower: the lower bound of the distance of a match from a record of this side, in ms.
         upper: the upper bound.
@@ -118,6 +118,7 @@ class IntervalJoinOperator(KeyedOperator):
         super().open()
         lower, upper = self._step.lower, self._step.upper
         self._width = max(1, (upper - lower + 2) // 2, max(upper, -lower) // _MOST_SLICES)
+        # From the right side's view the bounds are mirrored.
         left, right = (self.backend.table(ValueStateDescriptor(f"interval join {s}")) for s in ("left", "right"))
         self._sides = _Side(left, self._width, lower, upper), _Side(right, self._width, -upper, -lower)
 
@@ -180,10 +181,12 @@ class IntervalJoinOperator(KeyedOperator):
                     run.append((timestamp, value))
                 else:
                     insert(run, timestamp, value)
-                entries[key] = run  # for backends that have to be told
+                entries[key] = run  # changed in place: a backend outside memory sees only assignments
             if low // width != first or high // width != last:
                 first, last = low // width, high // width
                 lookups = others.between(first, last)
+            # Each side stores its records before it looks for matches on the other, so each pair is found once: by
+            # the later of the two.
             for lookup in lookups:
                 found = lookup(key)
                 if found is None:

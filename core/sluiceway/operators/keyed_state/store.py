@@ -66,8 +66,8 @@ class KeyedStateStore(CurrentKey):
     kept on every backend (see :mod:`sluiceway.operators.keyed_state.lending`).
 
     Args:
-        backend: holds the state.
-        clock: the runtime's clock, for times to live; None: no state has one.
+        backend: backend of the state.
+        clock: the runtime's clock, for times to live; None: state with a time to live is refused.
     """
 
     __slots__ = (
@@ -104,6 +104,7 @@ class KeyedStateStore(CurrentKey):
 
         Settles lent objects, unless an exception is being raised, which another one must not hide.
         """
+        # Deleted rather than set to None: a handle that is used without a current key then raises.
         if hasattr(self, "current_key"):
             del self.current_key
         if (self._lending or self.defaults) and sys.exception() is None:
@@ -140,6 +141,7 @@ class KeyedStateStore(CurrentKey):
         """Return a handle for one value per key, in a namespace."""
         table = self._table(descriptor, ValueStateDescriptor)
         entries, check = self._entries(table, descriptor, namespace), self.check(descriptor)
+        # A default that can be changed in place is copied per key, and written at settle() if it has changed.
         if unchangeable(descriptor.default):
             if isinstance(entries, LentEntries):
                 return LentValueState(self, descriptor.name, entries, check, descriptor.default)

@@ -77,6 +77,7 @@ class MergingWindowOperator(WindowOperator):
     def _add_merging(self, key: Any, value: Any, timestamp: int, new: Any, held: list[Held]) -> bool:
         """Add a record to the window that ``new`` becomes part of; return False if that window is over."""
         start, end = new
+        # Windows that touch merge, too: hence <=. A custom merge() sees all windows of the key.
         near = [one for one in held if one[0][0] <= end and start <= one[0][1]] if self._usual else held
         grown = False
         if not near:
@@ -85,6 +86,7 @@ class MergingWindowOperator(WindowOperator):
             window, place = near[0]
             if not (self._usual and len(near) == 1 and window[0] <= start and end <= window[1]):
                 window, place, grown = self._grow(key, held, near, new)
+        # Late is decided after merging: a late record is accepted if it extends a window that is still open.
         if self._event_time and self.cleanup_time(window) <= self.current_watermark:
             self._retire(key, window)
             return False
@@ -212,7 +214,7 @@ class MergingWindowOperator(WindowOperator):
         which = 1 if self._plain else 0
         held: Held | None = next((one for one in self._sets.get(key, ()) if one[which] == window), None)
         if held is None:
-            return  # it has become part of another window
+            return  # the window was merged into another one
         own, place = held
         entries = self._entries_at(place)
         if self._plain:

@@ -68,7 +68,8 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         self._lateness = step.allowed_lateness_ms
         self._late_tag = None if step.late_tag is None else step.late_tag.name
         self._late: tuple[list[Any], list[int]] = ([], [])
-        # Slices by their start; by their number those that accept records without a check.
+        # All slices, by start; in `_open`, by number, those that accept records without a check. The loop over
+        # records looks in `_open` alone, and calls `_place` on a miss: for a new slice or a late record.
         self._slices: dict[int, Entries] = {}
         self._open: dict[int, Entries] = {}
         # Next time at which a window is due.
@@ -80,7 +81,7 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         # Whether windows may return the records in the state themselves, as none of them can be changed. Checked
         # once, when a record arrives, and not for each of its windows.
         self._unchangeable = True
-        # The text of a built-in function is inlined in the loop.
+        # The loop over records is generated: the text of a built-in function replaces a call per record.
         self._fold = LISTED if self._elements else fold_of(fn, aggregates=aggregates)
         self._merging = calling(merge_function(step))
         self._result = self._fold.result
@@ -114,6 +115,7 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         arithmetic = self._arithmetic
         spans: Any = self._table.namespaces()
         for span in sorted(spans):
+            # State of other slices cannot be divided: an accumulator does not tell the times of its records.
             if not span or span[1] - span[0] != arithmetic.width or span[0] != arithmetic.start_of(span[0]):
                 self._refuse_borders()
             self._make(span[0])
@@ -146,6 +148,7 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         arithmetic, fold = self._arithmetic, self._fold
         if self._elements and self._unchangeable and not (self.shares or all_unchangeable(batch.values)):
             self._expect_changes()
+        # A producer sends partial results and records in batches of their own, so the first value tells.
         if batch.values and type(batch.values[0]) is Partial:
             keys, accumulators = map(list, zip(*batch.values, strict=True))
             batch = Batch(accumulators, batch.timestamps, keys)
@@ -236,6 +239,7 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
 
     def work(self) -> None:
         """Do the next part."""
+        # One step of the generator per call; between them mails are processed and barriers may come.
         for _ in self._firing:
             return
         self.has_work = False
