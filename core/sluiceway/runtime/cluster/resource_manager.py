@@ -1,4 +1,4 @@
-"""The resource manager: which workers there are, whether they live, and what slots they offer."""
+"""Resource manager: registration, liveness and slots of the workers."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _START_S: Final = 60.0
 
 
 class WorkerLostError(SluicewayError):
-    """A worker process has died, hangs, or cannot be reached.
+    """A worker process has ended, hangs, or cannot be reached.
 
     Args:
-        message: what happened to which worker.
-        started: whether it had come up before that.
-        killed: whether it was somebody else's doing that it did not.
-        hopeless: whether another one would not come up either.
+        message: the event, with the name of the worker.
+        started: whether the worker had registered before.
+        killed: whether a signal ended it before it registered.
+        hopeless: whether another worker would fail to start, too.
     """
 
     def __init__(self, message: str, started: bool = True, killed: bool = False, hopeless: bool = False) -> None:
@@ -43,7 +43,7 @@ class WorkerLostError(SluicewayError):
 
 
 class _Known:
-    """A worker, as the job manager sees it."""
+    """State of a worker in the job manager."""
 
     def __init__(self, name: str, process: WorkerHandle, started: float) -> None:
         self.name = name
@@ -61,18 +61,18 @@ class _Known:
 
 
 class ResourceManager:
-    """Keeps the workers. All calls in the job manager's loop.
+    """Registry of the workers, with their liveness and slots. All calls in the job manager's loop.
 
     Args:
-        loop: the job manager's.
-        clock: for heartbeats.
-        on_registered: told when a worker has come up.
-        on_lost: told of the workers that are lost together, with why; not of those that were stopped.
-        on_released: told when an idle worker has been ended.
-        heartbeat_timeout_s: a worker whose process gives no sign of life for longer, as one that was stopped, is
-            killed and counts as lost. A function that takes its time is no reason: the signs come from a thread.
-        idle_s: a worker none of whose slots is taken for longer is ended; None: never.
-        epoch: of the job manager.
+        loop: loop of the job manager.
+        clock: clock of heartbeats.
+        on_registered: called with the name of a worker that has registered.
+        on_lost: called with the workers that were lost together and the error; not for stopped workers.
+        on_released: called when an idle worker has ended.
+        heartbeat_timeout_s: time without a sign of life after which a worker is killed and counts as lost. A long
+            call of a user's function does not count: the signs are sent by a thread of their own.
+        idle_s: time after which a worker without allocated slots is ended; None: never.
+        epoch: epoch of the job manager.
     """
 
     def __init__(
@@ -106,21 +106,21 @@ class ResourceManager:
 
     @property
     def addresses(self) -> dict[str, str]:
-        """Where the registered workers' transports can be reached."""
+        """Addresses of the registered workers' transports, by worker."""
         return {w.name: w.address for w in self._workers.values() if w.connection is not None}
 
     @property
     def starting(self) -> list[str]:
-        """Workers that were started and have not registered yet."""
+        """Names of workers that were started and have not registered yet."""
         return [w.name for w in self._workers.values() if w.connection is None and not w.left]
 
     @property
     def awaits_reason(self) -> bool:
-        """Whether a worker has left, and how it ended is not known yet."""
+        """True while the reason for a worker's closed connection is not known."""
         return any(worker.left for worker in self._workers.values())
 
     def expect(self, name: str, process: WorkerHandle) -> None:
-        """A worker was started and will register."""
+        """Add a worker that was started and will register."""
         now = self._clock.monotonic()
         self._workers[name] = _Known(name, process, now)
         if not self._watching:
@@ -128,27 +128,27 @@ class ResourceManager:
             self._loop.at(now + _CHECK_STARTING_S, self._check_starting)
 
     def register(self, connection: Connection, message: Register) -> None:
-        """A worker has come."""
+        """Register a worker, and offer its slots."""
         known = self._workers.get(message.worker)
         if known is None or known.connection is not None or known.left:
-            connection.close()  # Nobody has started it, or there is one of that name already.
+            connection.close()  # not started by this job manager, or its name is in use
             return
         known.connection = connection
         known.address = message.address
         known.slots = message.slots
-        known.pid = message.pid  # where it is placed elsewhere, nobody has known it
+        known.pid = message.pid  # a worker placed by a host has no known process id before
         known.heard = known.spoke = self._clock.monotonic()
         self._by_connection[connection] = known
         self.slots.offer(known.name, message.slots)
         self._on_registered(known.name)
 
     def extend(self, worker: str, slots: int) -> None:
-        """A registered worker offers so many more slots."""
+        """Add slots to a registered worker."""
         self._workers[worker].slots += slots
         self.slots.extend(worker, slots)
 
     def adopt(self, connection: Connection, message: Register) -> None:
-        """A worker has come that an earlier job manager had started."""
+        """Register a worker that an earlier job manager has started."""
         if message.worker in self._workers or self._stopping:
             connection.send(StopWorker(self._epoch))
             connection.close()
@@ -162,13 +162,13 @@ class ResourceManager:
         self.register(connection, message)
 
     def heard_from(self, connection: Connection) -> None:
-        """A message of a worker is a sign that its loop turns."""
+        """Record a message of a worker as a sign of life."""
         known = self._by_connection.get(connection)
         if known is not None:
             known.heard = known.spoke = self._clock.monotonic()
 
     def closed(self, connection: Connection, why: ConnectionLostError | None) -> None:
-        """A worker's connection is gone, and the worker with it."""
+        """Handle the end of a worker's connection, after which the worker is lost or released."""
         known = self._by_connection.pop(connection, None)
         if known is None:
             return
@@ -181,35 +181,35 @@ class ResourceManager:
         elif not self._stopping:
             known.left = True
             for fellow in self._lost_with(known):
-                self.slots.withdraw(fellow.name)  # nothing may be deployed there while the reason is awaited
+                self.slots.withdraw(fellow.name)  # nothing may be deployed there until the reason is known
             # A process that dies closes its connection a moment before it can be waited for.
             known.process.ended(known.process.tells_within_s)
             self._await_reason(known, why, self._clock.monotonic() + known.process.reason_within_s)
 
     def send(self, worker: str, message: Message) -> None:
-        """Send a message to a worker; lost where the worker is."""
+        """Send a message to a worker. Dropped if the worker is lost, which is reported by ``on_lost``."""
         known = self._workers.get(worker)
         if known is not None and known.connection is not None:
             known.connection.send(message)
 
     def call_inspector(self, worker: str) -> None:
-        """Have a worker connect its inspector; past its loop, where there is a line to the process."""
+        """Request a connection of a worker's inspector: through the line to its process, else through its loop."""
         known = self._workers.get(worker)
         if known is not None and known.connection is not None and not known.process.call_inspector():
             known.connection.send(OpenInspector())
 
     def pid_of(self, worker: str) -> int | None:
-        """Return the process id of a registered worker, on whichever machine; None: there is no such worker."""
+        """Return the process id of a registered worker, on any machine; None if it is not registered."""
         known = self._workers.get(worker)
         return None if known is None or known.connection is None else known.pid
 
     def local_pid_of(self, worker: str) -> int | None:
-        """Return the process id of a worker of this machine; None: it is elsewhere, or there is no such worker."""
+        """Return the process id of a worker on this machine; None if it is elsewhere or unknown."""
         known = self._workers.get(worker)
         return None if known is None else known.process.pid or None
 
     def infos(self) -> list[WorkerInfo]:
-        """What is to be told of the workers that are registered."""
+        """Return the monitoring data of the registered workers."""
         now = self._clock.monotonic()
         return [
             WorkerInfo(w.name, w.pid, w.slots, max(0.0, now - w.spoke))
@@ -218,30 +218,30 @@ class ResourceManager:
         ]
 
     def pids(self) -> set[int]:
-        """The processes of the workers that are registered."""
+        """Return the process ids of the registered workers."""
         return {w.process.pid for w in self._workers.values() if w.connection is not None}
 
     def names(self) -> list[str]:
-        """The workers that are registered."""
+        """Return the names of the registered workers."""
         return [w.name for w in self._workers.values() if w.connection is not None]
 
     def stop(self) -> None:
-        """Tell all workers to end."""
+        """Stop all workers."""
         self._stopping = True
         for known in self._workers.values():
             if known.connection is not None:
                 known.connection.send(StopWorker(self._epoch))
                 known.connection.close()
             else:
-                known.process.kill()  # it is on its way, and cannot be told
+                known.process.kill()  # starting: it has no connection to send to
 
     @property
     def connected(self) -> bool:
-        """Whether any worker is still connected."""
+        """True while a worker is connected."""
         return bool(self._by_connection)
 
     def end_processes(self, within_s: float) -> None:
-        """Wait for the processes to end, and kill those that do not."""
+        """Wait for the processes to end, and kill those that do not in time."""
         until = self._clock.monotonic() + within_s
         for known in self._workers.values():
             if not known.process.ended(max(0.0, until - self._clock.monotonic())):
@@ -252,14 +252,14 @@ class ResourceManager:
         self._by_connection.clear()
 
     def kill(self, worker: str, why: str) -> None:
-        """End a worker that cannot be brought to reason; it counts as lost."""
+        """Kill a worker that does not comply; it counts as lost."""
         known = self._workers.get(worker)
         if known is not None and known.connection is not None and not known.released:
             self._cut_off(known)
             self._lose(known, f"{why} and was killed")
 
     def _await_reason(self, known: _Known, why: ConnectionLostError | None, until: float) -> None:
-        """Lose a worker that has closed its connection, once it is known how it ended."""
+        """Report a worker as lost once the end of its process is known, at ``until`` at the latest."""
         if self._stopping or known.name not in self._workers:
             return
         now = self._clock.monotonic()
@@ -275,7 +275,7 @@ class ResourceManager:
         if self._stopping:
             return
         now = self._clock.monotonic()
-        # Where this process itself was stopped, the workers are not to blame for what it has not heard.
+        # Time for which this process itself was suspended does not count as silence of the workers.
         slept = max(0.0, now - self._checked_at - self._check_s)
         self._checked_at = now
         for known in list(self._workers.values()):
@@ -283,6 +283,8 @@ class ResourceManager:
             if known.process.heard():
                 known.heard = now
             if known.connection is not None and now - known.heard > self._timeout_s / 2:
+                # Code in C that holds the interpreter lock keeps the thread from sending; used processor time
+                # shows that the process does not hang.
                 if known.process.is_at_work():
                     known.heard = now
                 elif now - known.heard > self._timeout_s:
@@ -293,15 +295,15 @@ class ResourceManager:
         self._loop.at(now + self._check_s, self._check)
 
     def _check_starting(self) -> None:
-        """A worker that cannot start ends, and cannot tell in another way."""
+        """Check the processes of starting workers: one that fails to start sends no message."""
         now = self._clock.monotonic()
         for known in list(self._workers.values()):
             if known.name not in self._workers:
-                continue  # lost with one before it
+                continue  # lost together with an earlier one
             if known.connection is None and not known.left and not self._stopping:
                 if known.process.ended():
                     how = known.process.how_it_ended()
-                    if not known.process.is_hopeless():  # which says all there is to say
+                    if not known.process.is_hopeless():  # its own message is complete
                         how = f"{how} before it had registered"
                     self._lose(known, how, killed=known.process.was_killed())
                 elif now - known.started > _START_S:

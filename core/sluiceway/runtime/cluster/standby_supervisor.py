@@ -1,4 +1,4 @@
-"""A job manager that stands by: waits until the leader is gone, or is silent, and campaigns then."""
+"""Standby job manager: waits until the leader has ended or is silent, then campaigns for leadership."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _RETRY_S: Final = 1.0
 
 
 def wait_until_elected(config: ClusterConfig, election: LeaderElection) -> bool:
-    """Stand by until this process leads.
+    """Stand by until this process is the leader.
 
-    A leader whose process ends is followed at once. One whose process gives no sign of life for the cluster's
-    heartbeat timeout is deposed first; as long as that fails, it leads.
+    It campaigns as soon as the leader's process ends. A leader that is silent for the cluster's heartbeat timeout
+    is deposed first, and remains leader while that fails.
 
     Args:
-        config: of the cluster.
-        election: this process's candidature.
+        config: configuration of the cluster.
+        election: leader election, with this process as candidate.
 
     Returns:
-        whether it leads; False: the cluster was stopped.
+        True if this process leads; False if the cluster was stopped.
     """
     directory = Path(config.directory)
     while directory.is_dir():
@@ -67,7 +67,7 @@ def wait_until_elected(config: ClusterConfig, election: LeaderElection) -> bool:
 
 
 class _Watch(Handlers):
-    """Minds one leader, until its connection is closed or the cluster is stopped.
+    """Monitor of one leader, until its connection is closed or the cluster is stopped.
 
     Attributes:
         stopped: whether the cluster was stopped.
@@ -98,7 +98,7 @@ class _Watch(Handlers):
         self._connection.send(RegisterStandby(os.getpid()))
 
     def run(self) -> None:
-        """Work until there is nothing to watch any more."""
+        """Run until the connection is closed or the cluster is stopped."""
         self._beat()
         while not self._lost and not self.stopped:
             if not self._loop.run_ready(4):
@@ -106,7 +106,7 @@ class _Watch(Handlers):
                 self._poller.poll(None if deadline is None else max(0.0, deadline - self._clock.monotonic()))
 
     def close(self) -> None:
-        """Part from the leader."""
+        """Close the connection to the leader."""
         self._connection.abandon()
         self._poller.close()
 
@@ -126,7 +126,7 @@ class _Watch(Handlers):
 
     def _beat(self) -> None:
         now = self._clock.monotonic()
-        # Where this process itself was stopped, the leader is not to blame for what it has not heard.
+        # Time for which this process itself was suspended does not count as silence of the leader.
         self._heard += max(0.0, now - self._checked - self._beat_s)
         self._checked = now
         self._beats += 1

@@ -1,4 +1,4 @@
-"""The standbys of a job manager: started, watched, and replaced when they have ended."""
+"""Standby job managers of a leader: starting, monitoring and replacing them."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ _MOST_DELAY_S: Final = 30.0
 
 
 def start_standby(config: ClusterConfig) -> subprocess.Popen[bytes]:
-    """Start a job manager that stands by, in a session of its own: it outlives this process."""
+    """Start a standby job manager in a session of its own, so that it outlives this process."""
     process = subprocess.Popen(
         [sys.executable, "-m", MODULE], stdin=subprocess.PIPE, stdout=2, start_new_session=True
     )
     assert process.stdin is not None
-    with suppress(OSError), process.stdin as told:  # it has ended already, which is found out later
+    with suppress(OSError), process.stdin as told:  # if it has ended, polling the child shows it
         told.write(json.dumps({**asdict(config), "stands_by": True}).encode() + b"\n")
     return process
 
 
 @dataclass(slots=True)
 class _Standby:
-    """A standby that has come. ``process`` is its pidfd."""
+    """Registered standby. ``process`` is its pidfd, which a reused process id cannot redirect."""
 
     pid: int
     process: int
@@ -53,17 +53,17 @@ class _Standby:
 
 
 class Standbys(Handlers):
-    """Keeps as many standbys as the cluster is to have. All calls in the job manager's loop.
+    """Monitor that keeps the configured number of standbys running. All calls in the job manager's loop.
 
     Args:
-        config: of the cluster; ``standby`` says how many, and standbys are started with it.
-        epoch: of this leader.
-        loop: runs timers.
-        clock: for them.
-        start: starts one.
+        config: configuration of the cluster; ``standby`` is the number, and standbys are started with it.
+        epoch: epoch of this leader.
+        loop: loop of the timers.
+        clock: clock of the timers.
+        start: function that starts a standby.
 
     Attributes:
-        problem: why there are fewer than there should be; empty: nothing is known to be wrong.
+        problem: reason why standbys are missing; empty: none is known.
     """
 
     def __init__(
@@ -91,12 +91,12 @@ class Standbys(Handlers):
             loop.soon(self._beat)
 
     def infos(self) -> list[StandbyInfo]:
-        """Return what clients are told."""
+        """Return the monitoring data of the standbys."""
         now = self._clock.monotonic()
         return [StandbyInfo(s.pid, max(0.0, now - s.heard)) for s in self._here.values()]
 
     def take(self, connection: Connection, message: Message) -> None:
-        """Take a message of a standby."""
+        """Process a message of a standby; any other message ends its connection."""
         if not self.dispatch(message, connection):
             self._part(connection)
 
@@ -107,7 +107,7 @@ class Standbys(Handlers):
             return
         try:
             process = os.pidfd_open(message.pid)
-        except OSError:  # it has ended by now
+        except OSError:  # the process has ended meanwhile
             connection.close()
             return
         self._here[connection] = _Standby(message.pid, process, self._clock.monotonic())
@@ -127,11 +127,11 @@ class Standbys(Handlers):
         connection.close()
 
     def closed(self, connection: Connection) -> None:
-        """The connection to a standby is gone, and the standby with it."""
+        """Handle the end of a standby's connection: kill its process and start another one."""
         standby = self._here.pop(connection, None)
         if standby is None:
             return
-        # One that has lost only the connection would come again; killed, there is nothing to find out.
+        # Killed also if it has only lost the connection: it would register again, beside its replacement.
         _kill(standby.process)
         os.close(standby.process)
         if not self._stopping:
@@ -139,14 +139,14 @@ class Standbys(Handlers):
             self._keep_up()
 
     def stop(self) -> None:
-        """End all of them, and wait for that; those that do not are killed."""
+        """Stop all standbys and wait for them; those that do not end in time are killed."""
         self._stopping = True
         for connection in self._here:
             connection.send(StopStandby())
         until = self._clock.monotonic() + _STOP_S
         for pid, (child, _) in self._children.items():
             if pid not in {s.pid for s in self._here.values()}:
-                child.kill()  # it is on its way, and cannot be told
+                child.kill()  # starting: it has no connection to send to
         self._loop.run_ready(4)
         for standby in self._here.values():
             if not _has_ended(standby.process, max(0.0, until - self._clock.monotonic())):
@@ -154,7 +154,7 @@ class Standbys(Handlers):
         self.close()
 
     def close(self) -> None:
-        """Forget them; those that live lead from now on. Harmless twice."""
+        """Release the standbys without ending them: one of them becomes the leader. Idempotent."""
         self._stopping = True
         for standby in self._here.values():
             os.close(standby.process)
@@ -167,7 +167,8 @@ class Standbys(Handlers):
         if self._stopping:
             return
         now = self._clock.monotonic()
-        slept = max(0.0, now - self._checked - self._beat_s)  # this process was stopped, and could not listen
+        # Time for which this process itself was suspended does not count as silence of the standbys.
+        slept = max(0.0, now - self._checked - self._beat_s)
         self._checked = now
         for connection, standby in list(self._here.items()):
             standby.heard += slept
@@ -179,7 +180,7 @@ class Standbys(Handlers):
         self._loop.at(now + self._beat_s, self._beat)
 
     def _keep_up(self) -> None:
-        """Start as many as are missing, at longer and longer intervals if they end before they have come."""
+        """Start missing standbys, with growing delays while they end before they register."""
         now = self._clock.monotonic()
         here = {s.pid for s in self._here.values()}
         for pid, (child, since) in list(self._children.items()):

@@ -1,4 +1,4 @@
-"""Reading the state of a key while its job runs: job manager to worker to task, and back."""
+"""Queries of the live state of a key, from the job manager through the worker to the task and back."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ Done = Callable[[FoundState | None, str], None]
 
 
 def read_state(tasks: TaskManager, message: ReadState, done: Done) -> None:
-    """Have a task look at its state between two batches.
+    """Read state in its task, between two batches.
 
     Args:
-        tasks: of the job on this worker.
-        message: what is asked.
-        done: given the answer, or why there is none; not called if the task ends before.
+        tasks: tasks of the job on this worker.
+        message: the query.
+        done: called with the answer, or with None and the problem; not called if the task ends first.
     """
 
     def look(task: Task) -> None:
         try:
             found = _look(task, message)
-        except Exception as error:  # a value that cannot be written, too
+        except Exception as error:  # also of serializing a value: a query must not fail the task
             done(None, str(error) if isinstance(error, SluicewayError) else f"{type(error).__name__}: {error}")
         else:
             done(found, "")
@@ -84,14 +84,14 @@ class _Read:
 
 
 class StateReads:
-    """What was asked about the state of one job, and is not answered. In the job manager's loop.
+    """Open queries of the state of one job. In the job manager's loop.
 
     Args:
         job: id of the job.
-        epoch: of the leader of the job.
-        graph: the job.
-        master: its master.
-        loop: the job manager's.
+        epoch: epoch of the leader of the job.
+        graph: graph of the job.
+        master: job master of the job.
+        loop: loop of the job manager.
     """
 
     def __init__(self, job: str, epoch: int, graph: JobGraph, master: JobMaster, loop: TaskletLoop) -> None:
@@ -104,7 +104,7 @@ class StateReads:
         self._open: dict[int, _Read] = {}
 
     def ask(self, message: AskState, done: Done) -> None:
-        """Ask the subtask that has the key; ``done`` is called once, within ``message.within_s`` seconds."""
+        """Query the subtask that has the key; ``done`` is called once, within ``message.within_s`` seconds."""
         try:
             attempts = self._attempts(message)
         except (SluicewayError, ValueError) as error:
@@ -130,7 +130,7 @@ class StateReads:
             )
 
     def answered(self, message: StateRead) -> None:
-        """A task has answered. The first that has found something counts, else the last problem."""
+        """Process the answer of a task: the first one with state is the result, else the last problem."""
         read = self._open.get(message.number)
         if read is None:
             return
@@ -145,7 +145,7 @@ class StateReads:
             read.done(found, problem)
 
     def _attempts(self, message: AskState) -> dict[str, list[Any]]:
-        """By attempt, the keys that it may be asked for: one or two."""
+        """Return by attempt the keys to look up: one, or two if the text may be JSON or a string."""
         vertex, node = _step(self._graph, message.uid)
         if message.namespace:
             json.loads(message.namespace)

@@ -1,4 +1,4 @@
-"""Workers elsewhere: what starts them where there is room, and reaches them over TCP."""
+"""Workers on other machines: interface of what places them, and a platform that listens on TCP."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _BACKLOG: Final = 128
 
 
 class WorkerHost(ABC):
-    """Places the workers of one job. Called in the job manager's loop, except :meth:`open`.
+    """Interface that places the workers of one job. Called in the job manager's loop, except :meth:`open`.
 
-    Call order: :meth:`open`, then :meth:`start` as often as workers are wanted, :meth:`close` once at the end.
+    Call order: :meth:`open`, then :meth:`start` once per worker, :meth:`close` once at the end.
 
     Attributes:
-        transport: the transport between workers that cannot count on one machine.
-        listens_at: after :meth:`open`, address of the interface at which the job manager listens; empty: the one
-            that workers are told.
-        doing: what it is at until the workers are there, in its own words; written in any thread.
+        transport: name of a transport that works between machines.
+        listens_at: after :meth:`open`, address of the interface that the job manager listens on; empty: the
+            address returned by :meth:`open`.
+        doing: progress until the workers have registered, for display; may be written by any thread.
     """
 
     transport: str
@@ -34,25 +34,25 @@ class WorkerHost(ABC):
 
     @abstractmethod
     def open(self) -> str:
-        """Get ready, which may take seconds; the address of the interface at which workers reach this process."""
+        """Prepare, and return the address at which workers reach this process. May block for seconds."""
 
     @abstractmethod
     def start(self, config: WorkerConfig) -> WorkerHandle:
-        """Have a worker started somewhere, soon. Does not wait for it."""
+        """Request a worker. Does not wait for it to start."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what is left of them."""
+        """Release the workers that are left."""
 
 
 class HostedPlatform(Platform):
-    """A platform whose job manager listens on TCP.
+    """Platform whose job manager listens on TCP.
 
-    Peers prove that they know the cluster's secret before anything that they say is listened to.
+    Peers are authenticated by the cluster's secret before any of their messages is read.
 
     Args:
-        host: what peers are told, a name or an address.
-        listens_at: address of the network interface; empty: ``host``.
+        host: name or address that peers connect to.
+        listens_at: address of the network interface to listen on; empty: ``host``.
     """
 
     def __init__(self, host: str, listens_at: str = "") -> None:
@@ -68,15 +68,15 @@ class HostedPlatform(Platform):
         return listener
 
     def temporary_storage(self, directory: Path) -> None:
-        """Return None: workers on other machines see nothing of this one's disk."""
+        """Return None: workers on other machines cannot read this machine's disk."""
 
     def address(self, directory: Path, listener: Listener) -> str:
-        """Host and port."""
+        """Return the address with host and port."""
         return f"{_SCHEME}{self._host}:{self._port}"
 
 
 def connect(address: str) -> socket.socket:
-    """Connect to a job manager, by the address that its workers are told."""
+    """Connect to a job manager at a ``tcp://host:port`` address or the path of a socket."""
     if not address.startswith(_SCHEME):
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.connect(address)

@@ -1,9 +1,9 @@
-"""Worker processes: started with their configuration on a line to them, and never left behind.
+"""Launcher of worker processes, with a line to each: configuration, signs of life, and detection of the end.
 
-The line is a pair of sockets. The worker has its end as standard input and, until it is up, as standard error:
-what it says when it cannot start comes back to whoever started it. After that it sends a byte now and then, as a
-sign that the process lives, whatever its loop is doing; and the end of the line tells the worker that whoever
-started it is gone, however that ended.
+The line is a socket pair. The worker has its end as standard input and, until it is up, as standard error, so that
+messages of a failed start reach the launching process. Once up, a thread sends a byte at intervals as a sign of
+life, whatever the loop is doing. The end of the line tells the worker that the launching process has ended, in
+whatever way.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from sluiceway.runtime.cluster.interpreter_pool import launch
 __all__ = ["BEAT", "CALL", "UP", "WorkerConfig", "WorkerHandle", "adopt_worker", "is_at_work", "start_worker"]
 
 UP: Final = b"\0"
-"""Says on the line that the worker is up."""
+"""Byte of the worker: it is up."""
 BEAT: Final = b"."
-"""Says on the line that it lives."""
+"""Byte of the worker: sign of life."""
 CALL: Final = b"?"
-"""The other way: asks for a connection of the worker's inspector."""
+"""Byte to the worker: request for a connection of its inspector."""
 
 _LONGEST_TEXT: Final = 16_384
 _KILL_S: Final = 5.0
@@ -38,28 +38,28 @@ _KILL_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """What a worker process is told when it is started, on its standard input.
+    """Configuration of a worker process, sent to its standard input.
 
     Attributes:
-        name: unique in the cluster.
+        name: name of the worker, unique in the cluster.
         manager: path of the job manager's socket, or ``tcp://host:port``.
-        directory: the cluster's own directory.
-        secret: the cluster's, in hexadecimal.
-        slots: how many it offers.
+        directory: directory of the cluster.
+        secret: secret of the cluster, in hexadecimal.
+        slots: number of slots.
         transport: name of the transport between workers.
         segments: number of network buffers.
-        segment_bytes: size of each.
-        path: what to put on ``sys.path``.
-        beat_s: time between two signs of life.
+        segment_bytes: size of a network buffer in bytes.
+        path: entries to add to ``sys.path``.
+        beat_s: interval of the signs of life in seconds.
         logs: directory of the cluster's logs; empty: log to standard error.
-        tells: whether it tells the job manager what it logs and prints, instead of that.
-        log_level: the lowest level that is logged, where a job does not say.
-        log_format: of log lines on standard error, ``text`` or ``json``.
-        epoch: of the job manager; what an earlier one says is not listened to.
-        lock: path of the file that it locks as long as it lives; empty: none.
-        rejoin_s: how long it waits for another job manager when its own is gone; 0: it ends.
-        parent: process id of whoever starts it; filled in by :func:`start_worker`.
-        stderr: file descriptor of standard error once it is up; likewise.
+        tells: whether to send log lines and output to the job manager instead.
+        log_level: lowest level that is logged, unless a job sets one.
+        log_format: format of log lines on standard error, ``text`` or ``json``.
+        epoch: epoch of the job manager; messages of earlier ones are rejected.
+        lock: path of the file that the process locks while it lives; empty: none.
+        rejoin_s: time to wait for another job manager after the loss of its own; 0: end at once.
+        parent: process id of the launching process; set by :func:`start_worker`.
+        stderr: file descriptor of standard error once it is up; set by :func:`start_worker`.
     """
 
     name: str
@@ -84,11 +84,11 @@ class WorkerConfig:
 
 
 class WorkerHandle(ABC):
-    """A worker process, from the side of whoever started it.
+    """Handle of a worker process in the launching process.
 
     Attributes:
-        tells_within_s: how long to block until it is known here how it has ended.
-        reason_within_s: how long to wait for that afterwards, without blocking, where something else reports it.
+        tells_within_s: maximum time to block for the reason of its end.
+        reason_within_s: further time to wait without blocking, if another component reports the reason.
     """
 
     tells_within_s: float = 1.0
@@ -116,7 +116,7 @@ class WorkerHandle(ABC):
         """Whether it has used the processor since this was asked last."""
 
     def call_inspector(self) -> bool:
-        """Ask for a connection of its inspector, past its loop; False: there is no line to the process."""
+        """Request a connection of its inspector, bypassing its loop. Return False if there is no line to it."""
         return False
 
     @abstractmethod
@@ -124,7 +124,7 @@ class WorkerHandle(ABC):
         """Whether a signal has ended it."""
 
     def is_hopeless(self) -> bool:
-        """Whether it is known that another one would end in the same way."""
+        """Return whether another worker is known to fail in the same way."""
         return False
 
     def ends_with(self, other: WorkerHandle) -> bool:
@@ -141,11 +141,11 @@ class WorkerHandle(ABC):
 
 
 class _ChildProcess(WorkerHandle):
-    """A process that this one has started.
+    """Handle of a child process.
 
     Args:
         process: the process.
-        line: this end of the line to it.
+        line: this process's end of the line.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], line: socket.socket) -> None:
@@ -223,7 +223,7 @@ class _ChildProcess(WorkerHandle):
         return "" if self._up else self._said.decode(errors="replace").strip()
 
     def _pass_on(self) -> None:
-        """It is up: what it has said are warnings."""
+        """Forward the output of a successful start, such as warnings, to standard error."""
         if self._said:
             with suppress(OSError, AttributeError, ValueError):
                 sys.stderr.write(self._said.decode(errors="replace"))
@@ -231,14 +231,14 @@ class _ChildProcess(WorkerHandle):
 
 
 class _AdoptedProcess(WorkerHandle):
-    """A worker that an earlier job manager has started. How it ends is not known, only that it has.
+    """Handle of a worker that an earlier job manager has started. Its exit status cannot be known.
 
     Args:
-        pid: its process id.
-        line: path of the socket on which it waits for the line to this process.
+        pid: process id of the worker.
+        line: path of the socket on which the worker accepts a line.
 
     Raises:
-        OSError: it is not there.
+        OSError: the process has ended.
     """
 
     def __init__(self, pid: int, line: str) -> None:
@@ -291,7 +291,7 @@ class _AdoptedProcess(WorkerHandle):
         return _call(self._line)
 
     def was_killed(self) -> bool:
-        """Whether a signal has ended it: nobody knows."""
+        """Return False: the exit status of a process that is no child cannot be read."""
         return False
 
     def how_it_ended(self) -> str:
@@ -299,7 +299,7 @@ class _AdoptedProcess(WorkerHandle):
         return "has ended" if self.ended() else "is still running"
 
     def what_it_said(self) -> str:
-        """It was up before."""
+        """Return nothing: the worker was up before it was adopted."""
         return ""
 
     def _close(self) -> None:
@@ -308,20 +308,20 @@ class _AdoptedProcess(WorkerHandle):
 
 
 def _call(line: socket.socket) -> bool:
-    with suppress(OSError):  # it has ended, which is found out by others
+    with suppress(OSError):  # the end of the process is detected by the resource manager
         line.send(CALL)
     return True
 
 
 def adopt_worker(pid: int, line: str) -> WorkerHandle:
-    """Take over a worker of an earlier job manager. Raises OSError: it is not there."""
+    """Return a handle of a worker of an earlier job manager. Raises OSError if it has ended."""
     return _AdoptedProcess(pid, line)
 
 
 def is_at_work(pid: int, before: str | None) -> tuple[bool, str | None]:
-    """Whether a process has used the processor since it had used so much, and how much it has used by now.
+    """Return whether a process has used processor time since ``before``, and the time used so far.
 
-    A function in C that keeps Python's lock for long lets nobody send signs of life; it is no hang.
+    C code that holds the interpreter lock for long prevents signs of life, but is no hang.
     """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -333,20 +333,20 @@ def is_at_work(pid: int, before: str | None) -> tuple[bool, str | None]:
 
 
 def start_worker(config: WorkerConfig, path: Sequence[str] | None = None) -> WorkerHandle:
-    """Start a worker in a new interpreter. Once it is up, what it prints goes where this process prints.
+    """Start a worker in a new interpreter. Once it is up, it prints to this process's standard error.
 
-    It is in a process group of its own: Ctrl-C is for whoever started it.
+    It has a process group of its own, so that Ctrl-C reaches the launching process only.
 
     Args:
-        config: what the worker is told.
-        path: ``sys.path`` to import Sluiceway itself from, before that; None: the interpreter's own.
+        config: configuration of the worker.
+        path: ``sys.path`` for importing Sluiceway before ``config.path`` is added; None: the interpreter's own.
     """
     launched = launch(path)
     line = launched.line
     handle = _ChildProcess(launched.process, line)
     told = json.dumps(asdict(replace(config, parent=os.getpid(), stderr=launched.stderr))).encode() + b"\n"
     line.setblocking(True)
-    with suppress(OSError):  # it has ended already; whoever waits for it to register finds out
+    with suppress(OSError):  # if it has ended already, waiting for its registration shows it
         line.sendall(told)
     line.setblocking(False)
     return handle

@@ -1,4 +1,4 @@
-"""A worker process: registers with the job manager, runs the tasks that it is given, and ends with it."""
+"""Worker process: registers with the job manager, runs tasks, and ends with the job manager."""
 
 from __future__ import annotations
 
@@ -102,14 +102,14 @@ class _JobHere(Handlers):
         self._handles: dict[int, _Handle] = {}
 
     def send(self, message: Message) -> None:
-        """Send a message of a task to the job master; its last figures go ahead of the report of its end."""
+        """Send a message of a task to the job master; its last metrics precede the report of its end."""
         if isinstance(message, ReportTask) and ExecutionState(message.state).ended:
             self._worker.send_metrics(self._job)
             self.over.add(message.attempt)
         self._worker.send(message)
 
     def open(self, payload: Payload[Any], what: str) -> Any:
-        """Open what the job master has sent for a task, with handles in place of the program's objects."""
+        """Unpickle a payload for a task, with handles in place of the program's objects."""
         try:
             return payload.open(self.handle)
         except BaseException as raised:  # modules of the user are imported here
@@ -117,7 +117,7 @@ class _JobHere(Handlers):
         raise error
 
     def handle(self, number: int) -> _Handle:
-        """Return what stands for an object of the program that collects results."""
+        """Return the stand-in for an object of the program that collects results."""
         if number not in self._handles:
             self._handles[number] = _Handle(self._worker, self._job, self.epoch, number)
         return self._handles[number]
@@ -154,21 +154,21 @@ class _JobHere(Handlers):
 
 
 class WorkerProcess(Handlers):
-    """The process, as an object: one loop, one control connection, any number of jobs.
+    """Worker process: one loop, one control connection, any number of jobs.
 
     Args:
-        config: what it was told.
-        sock: connected to the job manager.
-        services: what plugins give in this process.
-        platform: what comes from the operating system.
-        line: path of the socket on which it waits for the line to a job manager that has not started it.
+        config: configuration of the worker.
+        sock: socket connected to the job manager.
+        services: plugin services of this process.
+        platform: operating system services.
+        line: path of the socket that accepts a line of a later job manager.
 
     Attributes:
-        network: its channels to other workers.
-        rejected: messages about jobs that are not here, or of another leader of one.
-        log: where it logs, with a level for each job; None: standard error.
-        left: whether the job manager is gone that has not told it to end.
-        inspector: tells of the process when it is asked to.
+        network: channels to other workers.
+        rejected: number of messages for unknown jobs, or of another leader.
+        log: log with a level per job; None: standard error.
+        left: whether the job manager was lost without having stopped this worker.
+        inspector: inspector of the process.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class WorkerProcess(Handlers):
         self._platform = platform or Platform()
         self._loop, self._poller = self._platform.loop(self._clock)
         self._background = self._platform.background(self._loop)
-        self._loop.passed_on = ()  # no user's function ends a process that others run in
+        self._loop.passed_on = ()  # no exception of a task may end a process that jobs share
         self._services = services
         self.rejected = 0
         self.left = False
@@ -233,14 +233,14 @@ class WorkerProcess(Handlers):
         )
 
     def run(self) -> None:
-        """Work until the job manager says that it is enough, or is gone."""
+        """Run until the job manager stops this worker, or is lost."""
         try:
             self._loop.run()
         finally:
             self.close()
 
     def close(self) -> None:
-        """Free everything; the loop has ended."""
+        """Release all resources, after the end of the loop."""
         self.inspector.close()
         self._background.close()
         for job in self._jobs.values():
@@ -249,11 +249,11 @@ class WorkerProcess(Handlers):
         self._poller.close()
 
     def mail(self, action: Callable[[], None]) -> None:
-        """Have something called in the loop's thread. From any thread."""
+        """Call an action in the loop's thread. May be called from any thread."""
         self._loop.mail(action)
 
     def send(self, message: Message) -> None:
-        """Tell the job manager something."""
+        """Send a message to the job manager."""
         self._connection.send(message)
 
     @property
@@ -264,7 +264,7 @@ class WorkerProcess(Handlers):
     def sample_stacks(
         self, tasks: TaskManager, seconds: float, rate: float, done: Callable[[StackSamples | None, str], None]
     ) -> None:
-        """Take samples of the stacks of this process and the tasks of one job. ``done`` as for the sampler."""
+        """Sample the stacks of this process and of the tasks of one job. ``done`` as for the sampler."""
         sample_stacks(self._loop, tasks.task_of, seconds, rate, self._config.name, self._clock, done)
 
     def sample_keys(
@@ -274,11 +274,11 @@ class WorkerProcess(Handlers):
         seconds: float,
         done: Callable[[list[KeySample] | None, str], None],
     ) -> None:
-        """Count the keys that come to the tasks of one job. ``done`` as for the sampler."""
+        """Count the keys of the records that the tasks of one job receive. ``done`` as for the sampler."""
         sample_keys(self._loop, tasks.tasks, vertices, seconds, self._config.name, self._clock, done)
 
     def tell_lines(self) -> WorkerLog:
-        """Tell the job manager what this process logs and prints from now on."""
+        """Send log lines and output of this process to the job manager from now on."""
         log = RemoteLogHandler(
             self._config.name,
             self._config.log_level,
@@ -290,7 +290,7 @@ class WorkerProcess(Handlers):
         return log
 
     def send_metrics(self, name: str) -> list[TaskFigures]:
-        """Send the figures of a job's tasks here; which they are."""
+        """Send the metrics of a job's tasks on this worker, and return them."""
         job = self._jobs.get(name)
         if job is None:
             return []
@@ -308,7 +308,7 @@ class WorkerProcess(Handlers):
         self._measure()
 
     def _closed(self, connection: Connection, why: ConnectionLostError | None) -> None:
-        """Without its job manager a worker has nothing to do: its tasks end, and so does the loop."""
+        """End the tasks, and with them the loop: a worker cannot run them without its job manager."""
         self._ended = True
         self.left = why is not None
         for job in self._jobs.values():
@@ -331,7 +331,7 @@ class WorkerProcess(Handlers):
 
     def _message(self, connection: Connection, message: Message) -> None:
         if getattr(message, "epoch", self._epoch) < self._epoch:
-            self.rejected += 1  # of a job manager that is none any more, whatever it is about
+            self.rejected += 1  # of a deposed job manager: fenced, whatever its content
         elif isinstance(message, JobMessage) and not isinstance(message, SubmitJob):
             job = self._jobs.get(message.job)
             if job is None and self._is_about_unfit(message):
@@ -360,7 +360,7 @@ class WorkerProcess(Handlers):
         self._drop(message.job, self._jobs[message.job])
 
     def explained(self, raised: BaseException, doing: str) -> Exception:
-        """Return what was raised in what this worker was doing, with notes that say so."""
+        """Return an exception of this worker with notes of its action and machine."""
         error = contained(raised, "a module")
         add_note(error, f"while {self._config.name} {doing}")
         if isinstance(error, ImportError) and self._config.tells:
@@ -382,7 +382,7 @@ class WorkerProcess(Handlers):
 
     @handles(SubmitJob)
     def _submitted(self, message: SubmitJob) -> None:
-        """Take on a job; what is wrong with it fails its tasks here, and nothing else."""
+        """Prepare for a job. An error fails the job's tasks on this worker, and nothing else."""
         try:
             self._submit(message)
         except BaseException as raised:
@@ -391,7 +391,7 @@ class WorkerProcess(Handlers):
             self._unfit[message.job] = message.epoch, error
 
     def _is_about_unfit(self, message: Message) -> bool:
-        """Whether a message is about a job that cannot run here; its tasks have failed then."""
+        """Return whether a message is for a job whose preparation failed; report its deployed tasks as failed."""
         unfit = self._unfit.get(getattr(message, "job", ""))
         if unfit is None or getattr(message, "epoch", None) != unfit[0]:
             return False
@@ -443,7 +443,7 @@ def _writer(storage: CheckpointStorage | None, program: Program) -> SnapshotWrit
 
 
 class _Handle:
-    """In a worker, what stands for an object of the program that collects results."""
+    """Stand-in, in a worker, for an object of the program that collects results."""
 
     def __init__(self, worker: WorkerProcess, job: str, epoch: int, number: int) -> None:
         self._worker = worker
@@ -460,7 +460,7 @@ class _Handle:
     put = _extend
 
     def hold(self, hold: bool) -> None:
-        """The program has enough for now, or wants more."""
+        """Pause or resume the writers: the program's buffer is full, or accepts results again."""
         self.full = hold
         if not hold:
             for context in self.writers:

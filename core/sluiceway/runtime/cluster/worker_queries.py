@@ -1,4 +1,4 @@
-"""Samples that all workers of a job take for some seconds: job manager to workers, and back."""
+"""Requests for samples that all workers of a job take for some seconds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LATE_S: Final = 10.0
 T = TypeVar("T")
 
 Sampled = Callable[[list[T], list[str]], None]
-"""Called with the samples of those workers that gave some, and with the problems of the others."""
+"""Callback with the samples of the workers that answered, and the problems of the others."""
 
 
 @dataclass(slots=True)
@@ -33,9 +33,9 @@ class WorkerQueries(Generic[T]):
     """Open requests for samples of one job. In the job manager's loop.
 
     Args:
-        workers: those that run tasks of the job; looked up at each request.
-        send: sends a message to a worker.
-        loop: the job manager's.
+        workers: workers that run tasks of the job; read at each request.
+        send: function that sends a message to a worker.
+        loop: loop of the job manager.
     """
 
     def __init__(self, workers: Set[str], send: Callable[[str, Message], None], loop: TaskletLoop) -> None:
@@ -46,10 +46,10 @@ class WorkerQueries(Generic[T]):
         self._open: dict[int, _Query[T]] = {}
 
     def ask(self, make: Callable[[int], Message], seconds: float, done: Sampled[T]) -> None:
-        """Ask all workers of the job.
+        """Send a request to all workers of the job.
 
         Args:
-            make: makes the message with the number of the request.
+            make: function that makes the message with the number of the request.
             seconds: time for which samples are taken.
             done: called once, at the latest ten seconds after the last sample.
         """
@@ -64,7 +64,7 @@ class WorkerQueries(Generic[T]):
             self._send(worker, make(number))
 
     def answered(self, number: int, worker: str, samples: T | None, problem: str) -> None:
-        """Take the answer of a worker; without samples it has a problem."""
+        """Process the answer of a worker: samples, or None and the problem."""
         query = self._open.get(number)
         if query is None or worker not in query.waiting:
             return
@@ -77,7 +77,7 @@ class WorkerQueries(Generic[T]):
             self._end(number)
 
     def lost(self, worker: str) -> None:
-        """Wait no longer for a worker that is gone."""
+        """Stop waiting for a lost worker."""
         for number, query in list(self._open.items()):
             if worker in query.waiting:
                 query.waiting.discard(worker)

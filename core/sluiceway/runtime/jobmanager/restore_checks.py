@@ -13,7 +13,7 @@ __all__ = ["refusals", "saved_key_groups", "wrong_key_groups"]
 
 
 def saved_key_groups(metadata: CheckpointMetadata) -> dict[str, int]:
-    """Return the number of key groups by uid of a step with keyed state."""
+    """Return the saved number of key groups, by uid of the step with keyed state."""
     return {
         operator.uid: vertex.max_parallelism
         for vertex in metadata.vertices
@@ -24,7 +24,7 @@ def saved_key_groups(metadata: CheckpointMetadata) -> dict[str, int]:
 
 
 def wrong_key_groups(saved: Mapping[str, int], graph: JobGraph) -> dict[str, str]:
-    """Return by uid the problems with the number of key groups."""
+    """Return messages about steps whose number of key groups, which is fixed, does not fit the state, by uid."""
     now = {node.uid: vertex for vertex in graph.vertices for node in vertex.nodes}
     wrong = {}
     for uid in sorted(saved.keys() & now.keys()):
@@ -43,7 +43,7 @@ def wrong_key_groups(saved: Mapping[str, int], graph: JobGraph) -> dict[str, str
 
 
 def refusals(metadata: CheckpointMetadata, services: Services) -> dict[str, str]:
-    """Return by uid why keyed state in the files of a state backend cannot be read."""
+    """Return messages about state in files of state backends that cannot be loaded, by uid of the step."""
     formats: dict[str, str] = {}
     for operator in (o for v in metadata.vertices for s in v.subtasks for o in s.operators):
         if operator.keyed is not None and operator.keyed.native is not None:

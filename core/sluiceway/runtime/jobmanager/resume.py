@@ -32,7 +32,7 @@ class Resumable:
 
     Attributes:
         location: path or URL of its directory.
-        metadata: of it.
+        metadata: metadata of the checkpoint.
     """
 
     location: str
@@ -40,7 +40,7 @@ class Resumable:
 
     @property
     def is_final(self) -> bool:
-        """Whether all subtasks had finished, so that the job has nothing left to do."""
+        """True if all subtasks had finished: the job has nothing left to do."""
         return all(subtask.finished for vertex in self.metadata.vertices for subtask in vertex.subtasks)
 
 
@@ -49,23 +49,22 @@ def find_resumable(
 ) -> Resumable | None:
     """Return the newest complete checkpoint or savepoint of a job. Blocks.
 
-    Checkpoints of other jobs in the same place do not count. Neither does a savepoint that its run went on after;
-    see :func:`find_newest`. A run that was stopped with a savepoint in another place is resumed from
-    that savepoint.
+    Checkpoints of other jobs in the storage are ignored, and so are savepoints after which their run continued;
+    see :func:`find_newest`. A run that was stopped with a savepoint in another storage resumes from that one.
 
-    Metadata that cannot be read are skipped with a warning where a newer checkpoint of the job is complete. The
-    newest one is never skipped: output that was committed with it would be written once more.
+    Unreadable metadata is skipped with a warning if the job has a newer complete checkpoint. The newest one is
+    never skipped: output that was committed with it would be written again.
 
     Args:
-        storage: the place of the job's checkpoints.
+        storage: storage of the job's checkpoints.
         job_name: name of the pipeline.
-        open_storage: opens the place of a savepoint elsewhere.
+        open_storage: function that opens the storage of a savepoint elsewhere.
 
     Returns:
-        None if the job has left none.
+        the checkpoint; None if the job has none.
 
     Raises:
-        CheckpointError: the newest one cannot be read, or the place cannot be.
+        CheckpointError: the newest checkpoint, or the storage, cannot be read.
     """
     found: list[tuple[str, CheckpointMetadata]] = []
     damaged: list[tuple[str, CheckpointError]] = []
@@ -90,11 +89,11 @@ def find_resumable(
 
 
 def find_newest(storage: CheckpointStorage, name: str) -> tuple[str, CheckpointMetadata]:
-    """The newest checkpoint in a directory or below it, and its directory. Raises CheckpointError.
+    """Return the newest checkpoint in a directory or below it, with its directory. Raises CheckpointError.
 
-    A savepoint that its run went on after does not count if there is a checkpoint of that run: after a failure the
-    run may have gone on from that, and have aborted transactions that the savepoint takes for pre-committed. Nor
-    does it count if that is known to be so, unless ``name`` is its own.
+    A savepoint after which its run continued is ignored if the run has a checkpoint: after a failure the run may
+    have restarted from that checkpoint, and aborted transactions that the savepoint records as pre-committed. It
+    is also ignored if its metadata marks such a restart, unless ``name`` is its own directory.
     """
     found = [(directory, load_metadata(storage, directory)) for directory in find_checkpoints(storage, name)]
     if not found:
@@ -119,20 +118,20 @@ def newest_of(
 
 
 def note_stop(storage: CheckpointStorage, run: str, job_name: str, savepoint: str, now_ms: int) -> None:
-    """Record the savepoint that a run was stopped with, unless :func:`find_resumable` finds it by itself. Blocks.
+    """Record the savepoint that a run was stopped with, unless it is in the same storage. Blocks.
 
-    Output that was committed with the savepoint is not known to the last checkpoint of the run. A job that resumed
-    from that checkpoint would write it once more.
+    The last checkpoint of the run precedes output that was committed with the savepoint. A job that resumed from
+    that checkpoint would write it again.
 
     Args:
-        storage: the place of the run's checkpoints.
-        run: its directory there.
+        storage: storage of the run's checkpoints.
+        run: directory of the run in the storage.
         job_name: name of the pipeline.
         savepoint: path or URL of the savepoint.
-        now_ms: the time, ms since the epoch.
+        now_ms: current time, in ms since the epoch.
 
     Raises:
-        CheckpointError: it cannot be written.
+        CheckpointError: the record cannot be written.
     """
     if f"{split_location(savepoint)[0].rstrip('/')}/".startswith(f"{storage.location.rstrip('/')}/"):
         return
@@ -141,7 +140,7 @@ def note_stop(storage: CheckpointStorage, run: str, job_name: str, savepoint: st
 
 
 def _last_stop(storage: CheckpointStorage, job_name: str) -> tuple[int, str] | None:
-    """Return when the job was stopped last with a savepoint elsewhere, and the location of that."""
+    """Return the time, in ms since the epoch, and location of the last savepoint elsewhere that ended the job."""
     stops = []
     for file in storage.files():
         if file.name.endswith(f"/{_STOPPED}"):
@@ -187,7 +186,7 @@ def _check_damaged(
 
 
 def _may_be_of(directory: str, job_name: str) -> bool:
-    """Whether a directory can be one of the job: both kinds of directories have the job's name in their own."""
+    """Return whether a directory may belong to the job: directories of runs and savepoints contain its name."""
     slug = re.sub(r"[^\w.-]+", "-", job_name).strip(".-")
     return not directory or slug in directory
 
