@@ -1,4 +1,4 @@
-"""Waiting for what a reader or a writer says it waits for."""
+"""Blocking on the waits of readers and writers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sink that keeps what it is given, and that can be stopped up or made to fail."""
+"""Sink that collects records, and that can be blocked or made to fail."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["CollectingSink", "Written"]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One call of a writer's ``write``.
+    """Call of a writer's ``write``.
 
     Attributes:
         subtask: index of the writer.
@@ -30,7 +30,7 @@ class Written:
 
 
 class CollectingSink(ProcessLocal, Sink[Any]):
-    """Keeps every batch, with timestamps and subtask. What it holds stays from run to run until :meth:`clear`.
+    """Sink that collects every batch, with timestamps and subtask, over several runs until :meth:`clear`.
 
     All methods may be called from any thread.
 
@@ -68,7 +68,7 @@ class CollectingSink(ProcessLocal, Sink[Any]):
 
     @property
     def values(self) -> list[Any]:
-        """All records, in the order of arrival."""
+        """All records, in order of arrival."""
         return [value for written in list(self.writes) for value in written.values]
 
     @property
@@ -81,20 +81,20 @@ class CollectingSink(ProcessLocal, Sink[Any]):
         return made
 
     def values_of(self, subtask: int) -> list[Any]:
-        """The records of one writer."""
+        """Return the records of one writer."""
         return [value for w in list(self.writes) if w.subtask == subtask for value in w.values]
 
     def clear(self) -> None:
-        """Forget what was written and called."""
+        """Clear the collected records and calls."""
         self.writes.clear()
         self.events.clear()
 
     def block(self) -> None:
-        """Take nothing more until :meth:`unblock`: whoever is before the sink has to wait."""
+        """Block writes until :meth:`unblock`, which puts back-pressure on the job."""
         self._allow(0)
 
     def unblock(self, writes: int | None = None) -> None:
-        """Take writes again: that many and then be blocked again; None: any number."""
+        """Accept writes again: a number of them before blocking again; None: any number."""
         self._allow(writes)
 
     def _allow(self, writes: int | None) -> None:
@@ -105,7 +105,7 @@ class CollectingSink(ProcessLocal, Sink[Any]):
             context.wake()
 
     def create_writer(self, context: WriterContext) -> SinkWriter[Any]:
-        """Make a writer."""
+        """Return a writer."""
         return _CollectingWriter(self, context)
 
 

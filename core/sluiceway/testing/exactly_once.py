@@ -1,4 +1,4 @@
-"""What shows that nothing is lost and nothing counts twice, whatever fails: in one process and in many.
+"""Tools that verify exactly-once results under failures, in one process and in many.
 
 The source is a :class:`~sluiceway.connector.lib.GeneratorSource` of numbers. On their way they go through a
 :class:`KeySequence`, which has a number of its own for each key and compares, and through a :class:`FailOnce`,
@@ -30,11 +30,11 @@ __all__ = ["FailOnce", "InjectedError", "KeySequence", "NumberFiles"]
 
 
 class InjectedError(Exception):
-    """A failure that a test has asked for."""
+    """Failure injected by a test."""
 
 
 class KeySequence(MapFunction[Any, Any]):
-    """Passes numbers on that go up by ``step`` within their key, and fails at any other.
+    """Function that forwards numbers that grow by ``step`` within their key, and fails at any other.
 
     For a stream keyed by ``lambda n: n % step``: the state of a key is the last of its numbers. If state and
     source do not go back to the same moment after a failure, a number comes twice, or one is missing.
@@ -73,7 +73,7 @@ class KeySequence(MapFunction[Any, Any]):
 
 
 class FailOnce(MapFunction[Any, Any], CheckpointedFunction, CheckpointListener):
-    """Passes records on, and fails once at each of some moments, whichever process comes by.
+    """Function that forwards records, and fails once at each of some moments, in whichever process is first.
 
     Args:
         marks: an empty directory, where it is noted what has failed already.
@@ -154,7 +154,7 @@ _DONE: Final = ".done"
 
 
 class NumberFiles(TwoPhaseCommitSink[int, str]):
-    """Writes numbers into files, one for each checkpoint and subtask, which are renamed when that is complete.
+    """Sink that writes numbers to a file per checkpoint and subtask, renamed when the checkpoint is complete.
 
     Args:
         directory: where to. It is made if it is not there.
@@ -209,7 +209,7 @@ class NumberFiles(TwoPhaseCommitSink[int, str]):
                     os.remove(os.path.join(self._directory, name))
 
     def report(self, count: int | None = None, lanes: int = 1) -> SequenceReport:
-        """What is in the files that are part of the result.
+        """Return the contents of the committed files.
 
         Args:
             count: how many numbers there should be; None: up to the largest that came.

@@ -1,4 +1,4 @@
-"""A sink that breaks at a moment of its two-phase commit, in whichever process that is."""
+"""Sink that fails at chosen moments of its two-phase commit, in any process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TWO_PHASES: Final = (
 
 
 class BreakingSink(Sink[Any]):
-    """Another sink, which breaks once at each of some moments: it raises an InjectedError, or kills its process.
+    """Wrapper of a sink that fails once at each chosen moment: by an InjectedError, or by killing its process.
 
     With it a pipeline shows that its output is exactly-once, or idempotent: run it until it has ended, restarted
     by itself or by hand, and look at the output.
@@ -69,26 +69,26 @@ class BreakingSink(Sink[Any]):
 
     @property
     def name(self) -> str:
-        """That of the other sink."""
+        """Name of the wrapped sink."""
         return self.sink.name
 
     @property
     def guarantee(self) -> DeliveryGuarantee:
-        """That of the other sink."""
+        """Delivery guarantee of the wrapped sink."""
         return self.sink.guarantee
 
     @property
     def input_type(self) -> Any:
-        """That of the other sink."""
+        """Input type of the wrapped sink."""
         return self.sink.input_type
 
     @property
     def max_writers(self) -> int | None:
-        """That of the other sink."""
+        """Maximum number of writers of the wrapped sink."""
         return self.sink.max_writers
 
     def create_writer(self, context: WriterContext) -> SinkWriter[Any]:
-        """Make a writer that breaks."""
+        """Return a writer that fails at the chosen moments."""
         writer = self.sink.create_writer(context)
         if isinstance(writer, CommittingSinkWriter):
             return _BreakingCommittingWriter(self, writer)

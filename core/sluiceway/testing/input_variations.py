@@ -1,4 +1,4 @@
-"""One input in all the ways in which a runtime may bring it: the results must not tell them apart."""
+"""Variations of one input, as a runtime may deliver it: results must not depend on them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def every_way(
     parallelism: Sequence[int] = (2, 3),
     object_reuse: bool = False,
 ) -> Any:
-    """Run a program on the same input in many ways, and compare the results.
+    """Run a program on variations of the same input, and compare the results.
 
     As one batch; a record at a time; every step in a task of its own; with a sink that takes a batch only when
     everything before it has come to a stop; stopped after every record, its state restored into a pipeline made
@@ -211,7 +211,7 @@ def _item(values: list[Any], at: int) -> str:
 
 
 def _difference(wanted: list[Any], got: list[Any]) -> tuple[list[Any], list[Any]]:
-    """What is missing and what is in excess; results need be neither hashable nor sortable."""
+    """Return missing and excess results, which need be neither hashable nor sortable."""
     extra = list(got)
     missing = []
     for value in wanted:

@@ -20,7 +20,7 @@ _OPTION = "--simulation-seeds"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option."""
+    """Add the command-line option."""
     parser.getgroup("sluiceway").addoption(
         _OPTION,
         type=int,
@@ -30,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 class SimulationRunner:
-    """Tries a function on many seeds: what the fixture ``simulation`` gives to a test.
+    """Runner of a function on many seeds: value of the fixture ``simulation``.
 
     Args:
         seeds: how many; None: as many as the test asks for.
@@ -56,25 +56,25 @@ class SimulationRunner:
 
 @pytest.fixture
 def simulation(request: pytest.FixtureRequest) -> SimulationRunner:
-    """Tries a function on many seeds: ``simulation(trial, seeds=20)``."""
+    """Runner of a function on many seeds: ``simulation(trial, seeds=20)``."""
     return SimulationRunner(request.config.getoption(_OPTION))
 
 
 @pytest.fixture(scope="session")
 def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """A broker of Apache Kafka for all tests of the run; they are skipped, with the reason, if there is none."""
+    """Broker of Apache Kafka for all tests of the run, which are skipped with the reason if it cannot start."""
     yield from _cluster(tmp_path_factory, 1)
 
 
 @pytest.fixture(scope="module")
 def kafka_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """A cluster of three brokers, each of which may be killed and started, for the tests of a module."""
+    """Cluster of three brokers, each of which may be killed and started, for the tests of a module."""
     yield from _cluster(tmp_path_factory, 3)
 
 
 @pytest.fixture(scope="module")
 def kafka_secured_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """A broker that also listens with SASL and TLS, for the tests of a module."""
+    """Broker that also listens with SASL and TLS, for the tests of a module."""
     yield from _cluster(tmp_path_factory, 1, secured=True)
 
 

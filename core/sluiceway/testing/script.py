@@ -1,4 +1,4 @@
-"""A source that does what its script says: records, and marks between them."""
+"""Scripted source: records, with marks between them that pause, fail or end it."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ class _Mark(Enum):
 
 
 EOF: Final = _Mark.EOF
-"""The input ends here."""
+"""Mark at which the input ends."""
 
 PAUSE: Final = _Mark.PAUSE
-"""Nothing comes until :meth:`TestSource.resume`."""
+"""Mark at which the source waits for :meth:`TestSource.resume`."""
 
 
 @dataclass(frozen=True, eq=False)
 class ABORT:
-    """The source fails here.
+    """Mark at which the source fails.
 
     Attributes:
         error: what it raises.
@@ -59,7 +59,7 @@ class ABORT:
 @persisted("ScriptSplit")
 @dataclass(frozen=True, slots=True)
 class _Lane:
-    """A script, by its index, from ``position`` on."""
+    """Split: the script of an index, from ``position`` on."""
 
     index: int
     position: int = 0
@@ -70,7 +70,7 @@ class _Lane:
 
 
 class TestSource(ProcessLocal, Source[Any]):
-    """Gives the records of a script, stopping at its marks. One reader per script.
+    """Source that reads scripts and obeys their marks. One reader per script.
 
     A script holds records, :class:`~sluiceway.elements.Batch` objects (given as they are, so with timestamps),
     and the marks :data:`EOF`, :data:`PAUSE` and :class:`ABORT`. Records without a mark in between come in one
@@ -100,23 +100,23 @@ class TestSource(ProcessLocal, Source[Any]):
 
     @property
     def boundedness(self) -> Boundedness:
-        """Bounded if every script comes to its end."""
+        """Bounded if every script has an EOF or ABORT."""
         ends = all(any(item is EOF or isinstance(item, ABORT) for item in s) for s in self._scripts)
         return Boundedness.BOUNDED if ends else Boundedness.UNBOUNDED
 
     @property
     def max_readers(self) -> int | None:
-        """One per script."""
+        """Number of scripts."""
         return len(self._scripts)
 
     @property
     def paused(self) -> bool:
-        """Whether a reader waits at a PAUSE now."""
+        """True while a reader waits at a PAUSE."""
         with self._changed:
             return any(reader.at_pause for reader in self._readers.values())
 
     def wait_until_paused(self, timeout_s: float = 10.0) -> None:
-        """Wait, in another thread than the job's, until a reader is at a PAUSE. Raises TimeoutError."""
+        """Block, in a thread other than the job's, until a reader is at a PAUSE. Raises TimeoutError."""
         with self._changed:
             arrived = self._changed.wait_for(
                 lambda: any(reader.at_pause for reader in self._readers.values()), timeout_s
@@ -125,7 +125,7 @@ class TestSource(ProcessLocal, Source[Any]):
             raise TimeoutError(f"no reader of {self!r} has come to a PAUSE within {timeout_s:g} s")
 
     def resume(self) -> None:
-        """Let the readers that wait at a PAUSE go on.
+        """Resume the readers that wait at a PAUSE.
 
         Raises:
             AssertionError: none does.
@@ -141,7 +141,7 @@ class TestSource(ProcessLocal, Source[Any]):
             reader.context.wake()
 
     def put(self, *items: Any, script: int = 0) -> None:
-        """Add records and marks at the end of a script."""
+        """Append records and marks to a script."""
         with self._changed:
             self._scripts[script].extend(items)
             readers = list(self._readers.values())
@@ -149,12 +149,12 @@ class TestSource(ProcessLocal, Source[Any]):
             reader.context.wake()
 
     def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
-        """One split per script."""
+        """Return an enumerator with one split per script."""
         lanes = [_Lane(i) for i in range(len(self._scripts))]
         return SimpleEnumerator(context, lanes if restored is None else restored)
 
     def create_reader(self, context: ReaderContext) -> Reader[Any]:
-        """Make a reader."""
+        """Return a reader."""
         return _ScriptReader(context, self)
 
 

@@ -1,4 +1,4 @@
-"""A step with two inputs by itself: each input fed by hand."""
+"""Harness of a step with two inputs, each fed by the test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["TwoInputOperatorHarness"]
 
 
 class TwoInputOperatorHarness(OperatorHarness):
-    """An :class:`OperatorHarness` for steps the first of which connects two streams.
+    """:class:`OperatorHarness` for a chain whose first step connects two streams.
 
     Feeding methods have the number of the input at their end. The step sees the lower watermark of both inputs,
     as in a job; an input that was told to be idle does not count.
@@ -58,27 +58,27 @@ class TwoInputOperatorHarness(OperatorHarness):
         )
 
     def process1(self, value: Any, timestamp: int | None = None) -> list[Any]:
-        """Feed one record to the first input, with its event time in ms; what came out for it."""
+        """Process one record of the first input, with its event time in ms; return its results."""
         return self._feed(0, [value], None if timestamp is None else [timestamp])
 
     def process2(self, value: Any, timestamp: int | None = None) -> list[Any]:
-        """Feed one record to the second input."""
+        """Process one record of the second input; return its results."""
         return self._feed(1, [value], None if timestamp is None else [timestamp])
 
     def process_batch1(self, values: Sequence[Any], timestamps: Sequence[int] | None = None) -> list[Any]:
-        """Feed a batch to the first input; what came out for it."""
+        """Process a batch of the first input; return its results."""
         return self._feed(0, values, timestamps)
 
     def process_batch2(self, values: Sequence[Any], timestamps: Sequence[int] | None = None) -> list[Any]:
-        """Feed a batch to the second input."""
+        """Process a batch of the second input; return its results."""
         return self._feed(1, values, timestamps)
 
     def process_watermark1(self, timestamp: int) -> list[Any]:
-        """The first input's event time has come to ``timestamp`` (ms) in every subtask; what came out for it."""
+        """Advance the first input's watermark to ``timestamp`` (ms) in every subtask; return the results."""
         return self.process_element1(Watermark(timestamp))
 
     def process_watermark2(self, timestamp: int) -> list[Any]:
-        """The second input's event time has come to ``timestamp`` (ms)."""
+        """Advance the second input's watermark to ``timestamp`` (ms); return the results."""
         return self.process_element2(Watermark(timestamp))
 
     def process_element1(self, element: Element) -> list[Any]:
@@ -90,7 +90,7 @@ class TwoInputOperatorHarness(OperatorHarness):
         return self._element(1, element)
 
     def process_watermark(self, timestamp: int) -> list[Any]:
-        """Event time has come to ``timestamp`` (ms) on both inputs; what came out for it."""
+        """Advance the watermark of both inputs to ``timestamp`` (ms); return the results."""
         return self.process_watermark1(timestamp) + self.process_watermark2(timestamp)
 
     def process(self, value: Any, timestamp: int | None = None) -> NoReturn:

@@ -1,4 +1,4 @@
-"""An event loop in the test's own thread, whose time goes on only when the test's does."""
+"""Event loop in the test's thread, whose time advances only with the test's clock."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ROUNDING_MS = 1e-6
 
 
 class VirtualEventLoop(EventLoop):
-    """Runs coroutines when it is told to, until all of them wait for something.
+    """Event loop that runs coroutines on request, until all of them wait.
 
     Args:
         clock: the time of the loop: what ``asyncio.sleep`` and timeouts go by.
@@ -35,7 +35,7 @@ class VirtualEventLoop(EventLoop):
         self._calls: list[LoopCalls] = []
 
     def calls(self, wake: Callable[[], None]) -> Calls:
-        """Calls in the loop, which is made if there is none."""
+        """Return the calls of the loop, which is created on first use."""
         if self._loop is None:
             self._loop = _Loop(self._clock)
         calls = LoopCalls(self._loop, self._loop.call_soon, self._complete, wake)
@@ -75,7 +75,7 @@ class VirtualEventLoop(EventLoop):
             loop.close()
 
     def _complete(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine to its end, time going on as it must."""
+        """Run a coroutine to its end, advancing time as needed."""
         assert self._loop is not None
         task = self._loop.create_task(coroutine)
         while not task.done():
@@ -133,7 +133,7 @@ class _Loop(asyncio.SelectorEventLoop):
         return handle
 
     def next_timer(self) -> float | None:
-        """When the next timer is due that was not cancelled, in the loop's seconds."""
+        """Return the time of the next timer that was not cancelled, in the loop's seconds."""
         while self._timers and self._timers[0][2].cancelled():
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None

@@ -1,4 +1,4 @@
-"""A job that is simulated over several lives: each goes on where the one before was stopped, or lost."""
+"""Simulation of a job over several runs, each resumed from where the previous one was stopped or lost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def simulate_lives(
     unreliable: float = 0.0,
     **arguments: Any,
 ) -> tuple[SimulationResult, ...]:
-    """Simulate a job until it finishes, and have it stopped, lost, cancelled and begun anew on the way.
+    """Simulate a job until it finishes, with stops, losses, cancellations and restarts of the whole job.
 
     A life ends at a moment that lot decides: by a savepoint to stop with, by the loss of the job manager, or by a
     cancel. The next one goes on from that savepoint, or from the newest checkpoint, with another number of workers
@@ -110,7 +110,7 @@ def _end(end: str, step: int, place: str) -> list[Fault]:
 
 
 def _was_to_end(result: SimulationResult) -> bool:
-    """Whether a life that failed was about to end as somebody wanted, and has broken no promise."""
+    """Return whether a failed run was ending on request, and broke no guarantee."""
     if isinstance(result.failure, AssertionError):
         return False
     cancelled = any(isinstance(fault, CancelJob) for fault in result.faults)
@@ -118,7 +118,7 @@ def _was_to_end(result: SimulationResult) -> bool:
 
 
 def _newest(place: str) -> str | None:
-    """Where the next life looks for the newest checkpoint; None: there is none that it may begin with."""
+    """Return the location from which the next run resumes; None if it has no checkpoint to resume from."""
     storage = default_manager().services(SystemClock()).checkpoint_storage(place)
     try:
         find_newest(storage, "")

@@ -1,4 +1,4 @@
-"""Runs a pipeline in a simulated cluster."""
+"""Run of a pipeline in a simulated cluster."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from sluiceway.testing.simulation.world import World
 __all__ = ["SEED_VARIABLE", "Simulation", "SimulationResult", "for_seeds", "simulate"]
 
 SEED_VARIABLE: Final = "SLUICEWAY_SIMULATION_SEED"
-"""Names the seed that is run instead of those that a program or a test asks for."""
+"""Environment variable with the seed that replaces the seeds of a program or test."""
 
 _TAIL: Final = 20
 _MOST_BUFFERS: Final = 64  # few enough to be short of them now and then
@@ -46,7 +46,7 @@ _in_trial: ContextVar[bool] = ContextVar("sluiceway_in_trial", default=False)
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """How a simulated job ended.
+    """Result of a simulated job.
 
     Attributes:
         seed: of the simulation.
@@ -76,7 +76,7 @@ class SimulationResult:
 
 
 class Simulation:
-    """A pipeline on a job manager and workers that are simulated: in this thread, in virtual time, from a seed.
+    """Simulation of a pipeline on a job manager and workers: in one thread, in virtual time, from a seed.
 
     Job manager, workers, tasks and the channels between them are the ones that run in processes. Simulated are
     time, the connections (each with random delays, in order), the order in which processes and the tasks in them
@@ -165,11 +165,11 @@ class Simulation:
 
     @property
     def trace(self) -> Trace:
-        """What has happened so far."""
+        """Trace of the events so far."""
         return self._world.trace
 
     def run(self) -> SimulationResult:
-        """Run the job to its end, whichever that is. Once.
+        """Run the job until it ends in any state. May be called once.
 
         Raises:
             SimulationError: the runtime broke a promise: the job comes to no end, or has left something behind
@@ -188,7 +188,7 @@ class Simulation:
             raise
 
     def tell_seed(self, error: BaseException) -> None:
-        """Note in an error how to see it again, unless whoever tries seeds does that."""
+        """Add a note with the line that repeats an error, unless the caller that tries seeds adds it."""
         if not _in_trial.get():
             _tell_seed(error, self.seed, self._by_environment)
 
@@ -259,7 +259,7 @@ def simulate(flow: Pipeline | Callable[[], Pipeline], **arguments: Any) -> Simul
 
 
 def for_seeds(trial: Callable[[int], object], seeds: int | Iterable[int] = 20) -> None:
-    """Call ``trial(seed)`` for each seed. What it raises gets a note with a line that repeats that seed alone.
+    """Call ``trial(seed)`` for each seed. Its errors get a note with the line that repeats that seed.
 
     Args:
         trial: simulates something with that seed, and checks what came of it.
@@ -287,7 +287,7 @@ def _trial() -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Nobody wants to read a thousand times on the screen that a worker was lost: it is in the trace."""
+    """Silence the log for the duration: simulated failures are in the trace."""
     logger = logging.getLogger("sluiceway")
     before, logger.propagate = logger.propagate, False
     nowhere = logging.NullHandler()
@@ -310,7 +310,7 @@ def _seed_of_environment() -> int | None:
 
 
 def _tell_seed(error: BaseException, seed: int, by_environment: bool = True) -> None:
-    """One line with which it happens again."""
+    """Return the line that repeats the run."""
     test, _, _ = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")
     if not by_environment:
         line = f"simulate(..., seed={seed})"

@@ -1,4 +1,4 @@
-"""Connections between simulated processes: in order, delayed, and cut off by a crash."""
+"""Connections between simulated processes: ordered, delayed, and cut by a crash."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FIRST_NUMBER: Final = 1_000_000_000  # no file has such a number
 
 
 class Pipe(Generic[T]):
-    """One direction of a connection. What is put in comes out at the other end later, in the same order.
+    """One direction of a connection. Chunks arrive at the other end later, in order.
 
     Args:
         world: knows how much later.
@@ -36,14 +36,14 @@ class Pipe(Generic[T]):
         self._last_us = 0
 
     def put(self, thing: T) -> None:
-        """Send something."""
+        """Send a chunk."""
         world = self._world
         self._last_us = max(self._last_us + 1, world.clock.us + world.delay_us())
         self._under_way.append(thing)
         world.at_us(self._last_us, self._arrive)
 
     def cut(self) -> list[T]:
-        """The sender dies: a part of what is under way still comes; the rest, which is returned, never does."""
+        """Crash the sender: some of the chunks in flight still arrive; return the lost rest."""
         kept = self._world.chance.randint(0, len(self._under_way))
         lost = []
         while len(self._under_way) > kept:
@@ -52,7 +52,7 @@ class Pipe(Generic[T]):
 
     @property
     def under_way(self) -> deque[T]:
-        """What has been put in and has not come out, oldest first."""
+        """Chunks in flight, oldest first."""
         return self._under_way
 
     def _arrive(self) -> None:
@@ -62,7 +62,7 @@ class Pipe(Generic[T]):
 
 
 class SimulatedStream:
-    """One end of a connection of bytes between two processes; looks like a socket."""
+    """End of a byte connection between two processes, with the interface of a socket."""
 
     _numbers = count(_FIRST_NUMBER)
 
@@ -80,14 +80,14 @@ class SimulatedStream:
         node.on_end.append(self._process_ended)
 
     def fileno(self) -> int:
-        """What pollers know it by."""
+        """Return the number by which pollers identify it."""
         return -1 if self._closed else self._number
 
     def setblocking(self, flag: bool, /) -> None:
-        """It never blocks."""
+        """Ignored: the end never blocks."""
 
     def send(self, data: memoryview, /) -> int:
-        """All of it goes, and is never heard of again where nobody is at the other end."""
+        """Send all of the data; it is dropped if the other end is closed."""
         if self._closed:
             raise OSError(errno.EBADF, "closed")
         if self._ended:
@@ -103,7 +103,7 @@ class SimulatedStream:
         return len(data)
 
     def recv(self, size: int, /) -> bytes:
-        """What has come."""
+        """Return arrived data."""
         if self._in:
             data = self._in.popleft()
             if len(data) > size:
@@ -117,7 +117,7 @@ class SimulatedStream:
         raise BlockingIOError(errno.EAGAIN, "nothing has come")
 
     def close(self) -> None:
-        """Part; what was sent still arrives."""
+        """Close the end; sent data still arrives."""
         if not self._closed:
             self._closed = True
             self.node.poller.shut(self._number)
@@ -160,7 +160,7 @@ class SimulatedStream:
         self._pipe.put(chunk)
 
     def _names_of(self, chunk: bytes) -> list[str]:
-        """For the trace: the messages that end in this chunk."""
+        """Return the messages that end in this chunk, for the trace."""
         said = self._said
         said += chunk
         names = []
@@ -177,7 +177,7 @@ class SimulatedStream:
 
 
 class SimulatedListener:
-    """Where workers connect to the job manager."""
+    """Listener of the job manager."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -186,21 +186,21 @@ class SimulatedListener:
         self._closed = False
 
     def fileno(self) -> int:
-        """What pollers know it by."""
+        """Return the number by which pollers identify it."""
         return -1 if self._closed else self._number
 
     def accept(self) -> tuple[SimulatedStream, Any]:
-        """The next connection."""
+        """Accept the next connection."""
         if not self._waiting:
             raise BlockingIOError(errno.EAGAIN, "nobody has connected")
         return self._waiting.popleft(), None
 
     def close(self) -> None:
-        """Take no more."""
+        """Accept no further connections."""
         self._closed = True
 
     def came(self, stream: SimulatedStream) -> None:
-        """Somebody has connected."""
+        """Queue a new connection."""
         self._waiting.append(stream)
         self.node.poller.came(self._number)
 

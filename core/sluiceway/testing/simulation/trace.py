@@ -1,4 +1,4 @@
-"""What has happened in a simulation, in order."""
+"""Trace of a simulation: its events, in order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Event", "Trace"]
 
 
 class Event(NamedTuple):
-    """One thing that has happened.
+    """Event of a simulation.
 
     Attributes:
         at_us: when, in microseconds of virtual time since the start.
@@ -29,7 +29,7 @@ class Event(NamedTuple):
 
 
 class Trace:
-    """A simulation's events. Two runs with equal digests were the same run, event by event."""
+    """Events of a simulation. Runs with equal digests had the same events in the same order."""
 
     def __init__(self) -> None:
         self._events: list[Event] = []
@@ -44,21 +44,21 @@ class Trace:
         return "\n".join(map(str, self._events))
 
     def add(self, event: Event) -> None:
-        """One more."""
+        """Append an event."""
         self._events.append(event)
 
     @property
     def digest(self) -> str:
-        """SHA-256 over all events, in hexadecimal."""
+        """SHA-256 of all events, in hexadecimal."""
         digest = sha256()
         for event in self._events:
             digest.update(repr(tuple(event)).encode())
         return digest.hexdigest()
 
     def tail(self, count: int = 30) -> str:
-        """The last events, one a line."""
+        """Return the last events as text, one per line."""
         return "\n".join(map(str, self._events[-count:]))
 
     def matching(self, text: str) -> list[Event]:
-        """The events whose ``what`` or ``where`` has ``text`` in it."""
+        """Return the events whose ``what`` or ``where`` contains ``text``."""
         return [event for event in self._events if text in event.what or text in event.where]

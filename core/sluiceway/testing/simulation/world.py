@@ -1,4 +1,4 @@
-"""The world of a simulation: its time, its chance, and what happens next."""
+"""World of a simulation: virtual time, random choices, and the event queue."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["SimulatedClock", "World"]
 
 
 class SimulatedClock(Clock):
-    """Time in whole microseconds, so that no rounding depends on what came before.
+    """Clock in whole microseconds, so that rounding does not depend on earlier steps.
 
     Args:
         start_ms: wall-clock time at the start, ms since the epoch.
@@ -26,16 +26,16 @@ class SimulatedClock(Clock):
         self.us = 0
 
     def now_ms(self) -> int:
-        """Wall-clock time in ms since the epoch."""
+        """Return the wall-clock time in ms since the epoch."""
         return self._start_ms + self.us // 1000
 
     def monotonic(self) -> float:
-        """Seconds since the start."""
+        """Return the seconds since the start."""
         return self.us / 1_000_000
 
 
 class World:
-    """Events in the order of their time; of those at the same time, one by lot.
+    """Event queue in the order of time; events of the same time are in random order.
 
     Args:
         seed: decides everything that is left to chance.
@@ -67,25 +67,25 @@ class World:
         self._count = 0
 
     def note(self, where: str, what: str) -> None:
-        """Something has happened."""
+        """Add an event to the trace."""
         self.trace.add(Event(self.clock.us, self.step, where, what))
 
     def delay_us(self) -> int:
-        """How long something is on its way. Mostly short, now and then long, as it is in life."""
+        """Return a random delay: mostly short, sometimes long."""
         shortest, longest = self._delay_us
         return shortest + int((longest - shortest) * self.chance.random() ** 3)
 
     def after(self, us: int, action: Callable[[], None]) -> None:
-        """Have something happen in so many microseconds."""
+        """Schedule an action after a number of microseconds."""
         self.at_us(self.clock.us + us, action)
 
     def at_us(self, us: int, action: Callable[[], None]) -> None:
-        """Have something happen at a time, or at once if that has passed."""
+        """Schedule an action at a time, or at once if the time has passed."""
         self._count += 1
         heapq.heappush(self._events, (max(us, self.clock.us), self.chance.random(), self._count, action))
 
     def us_of(self, monotonic_s: float) -> int:
-        """The first microsecond at which the clock reads no less than that."""
+        """Return the first microsecond at which the clock has reached a time."""
         us = math.ceil(round(monotonic_s * 1_000_000, 3))
         while us / 1_000_000 < monotonic_s:
             us += 1
