@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sluiceway import Pipeline
+from sluiceway import Pipeline, WatermarkStrategy
 from sluiceway.errors import ConnectorError
-from sluiceway.table import col
+from sluiceway.table import agg, col
+from sluiceway.windows import TumblingEventTimeWindows
 from sluiceway_files import FilesSink, FilesSource
 
 ROWS = 20_000
@@ -88,3 +89,35 @@ def test_rows_of_columns_fit_any_format(files: Path, tmp_path: Path) -> None:
     flow.run()
     (part,) = (tmp_path / "out").iterdir()
     assert part.read_text().splitlines()[1] == '{"n":1,"user":"u1","price":0.125}'
+
+
+@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
+@pytest.mark.parametrize("unaligned", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_windows_in_columns_survive_a_failure(files: Path, tmp_path: Path, backend: str, unaligned: bool) -> None:
+    failed = tmp_path / "failed"
+
+    def fail_once(rows: pa.RecordBatch) -> pa.RecordBatch:
+        if rows.num_rows and rows.column(0)[-1].as_py() > 2 * ROWS and not failed.exists():
+            failed.touch()
+            raise RuntimeError("planted")
+        return rows
+
+    flow = Pipeline(parallelism=2)
+    # Each reader takes row groups of any file, so rows may be late by all of them.
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(3 * ROWS).with_timestamp_column("n")
+    rows = flow.table(FilesSource.parquet(str(files)), watermark_strategy=strategy).map_batches(fail_once)
+    windows = rows.key_by("user").window(TumblingEventTimeWindows(5_000))
+    windows.aggregate(n=agg.count(), total=agg.sum("n")).sink(FilesSink.parquet(str(tmp_path / "out")))
+    flow.run(
+        workers=2,
+        batch_size=4,
+        state_backend=backend,
+        checkpoints=str(tmp_path / "checkpoints"),
+        checkpoint_interval="20ms",
+        checkpoint_unaligned=unaligned,
+        restart="fixed-delay:3:10ms",
+    )
+    assert failed.exists()
+    query = "select user, n // 5000, count(*), sum(n) from '{}/*.parquet' group by all order by all"
+    found = "select \"user\", epoch_ms(window_start) // 5000, n, total from '{}/*.parquet' order by all"
+    assert duckdb.sql(found.format(tmp_path / "out")).fetchall() == duckdb.sql(query.format(files)).fetchall()
