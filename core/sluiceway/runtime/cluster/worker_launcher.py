@@ -97,23 +97,23 @@ class WorkerHandle(ABC):
     @property
     @abstractmethod
     def pid(self) -> int:
-        """Its process id."""
+        """Process id."""
 
     @abstractmethod
     def ended(self, within_s: float = 0.0) -> bool:
-        """Whether it has ended, or does within that time."""
+        """Return whether the process has ended, after waiting at most ``within_s``."""
 
     @abstractmethod
     def kill(self) -> None:
-        """End it at once, and wait for that."""
+        """Kill the process, and wait for its end."""
 
     @abstractmethod
     def heard(self) -> bool:
-        """Whether it has given a sign of life since this was asked last."""
+        """Return whether the process has sent a sign of life since the last call."""
 
     @abstractmethod
     def is_at_work(self) -> bool:
-        """Whether it has used the processor since this was asked last."""
+        """Return whether the process has used processor time since the last call."""
 
     def call_inspector(self) -> bool:
         """Request a connection of its inspector, bypassing its loop. Return False if there is no line to it."""
@@ -121,7 +121,7 @@ class WorkerHandle(ABC):
 
     @abstractmethod
     def was_killed(self) -> bool:
-        """Whether a signal has ended it."""
+        """Return whether a signal has ended the process."""
 
     def is_hopeless(self) -> bool:
         """Return whether another worker is known to fail in the same way."""
@@ -133,11 +133,11 @@ class WorkerHandle(ABC):
 
     @abstractmethod
     def how_it_ended(self) -> str:
-        """For messages: by which signal, or with which exit code."""
+        """Return the signal or exit code that it ended with, for messages."""
 
     @abstractmethod
     def what_it_said(self) -> str:
-        """What it wrote to standard error before it was up."""
+        """Return the output to standard error before the worker was up."""
 
 
 class _ChildProcess(WorkerHandle):
@@ -158,11 +158,11 @@ class _ChildProcess(WorkerHandle):
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Process id."""
         return self._process.pid
 
     def ended(self, within_s: float = 0.0) -> bool:
-        """Whether it has ended, or does within that time."""
+        """Return whether the process has ended, after waiting at most ``within_s``."""
         try:
             self._process.wait(within_s)
         except subprocess.TimeoutExpired:
@@ -172,12 +172,12 @@ class _ChildProcess(WorkerHandle):
         return True
 
     def kill(self) -> None:
-        """End it at once, and wait for that."""
+        """Kill the process, and wait for its end."""
         self._process.kill()
         self.ended(_KILL_S)
 
     def heard(self) -> bool:
-        """Whether it has given a sign of life since this was asked last."""
+        """Return whether the process has sent a sign of life since the last call."""
         came = False
         with suppress(OSError):  # nothing more for now, or the line is closed
             while data := self._line.recv(65_536):
@@ -192,20 +192,20 @@ class _ChildProcess(WorkerHandle):
         return came
 
     def is_at_work(self) -> bool:
-        """Whether it has used the processor since this was asked last."""
+        """Return whether the process has used processor time since the last call."""
         at_work, self._used = is_at_work(self.pid, self._used)
         return at_work
 
     def call_inspector(self) -> bool:
-        """Ask for a connection of its inspector."""
+        """Request a connection of its inspector."""
         return _call(self._line)
 
     def was_killed(self) -> bool:
-        """Whether a signal has ended it."""
+        """Return whether a signal has ended the process."""
         return (self._process.poll() or 0) < 0
 
     def how_it_ended(self) -> str:
-        """For messages: by which signal, or with which exit code."""
+        """Return the signal or exit code that it ended with, for messages."""
         code = self._process.poll()
         if code is None:
             return "is still running"
@@ -218,7 +218,7 @@ class _ChildProcess(WorkerHandle):
         return f"ended with exit code {code}"
 
     def what_it_said(self) -> str:
-        """What it wrote to standard error before it was up."""
+        """Return the output to standard error before the worker was up."""
         self.heard()
         return "" if self._up else self._said.decode(errors="replace").strip()
 
@@ -256,25 +256,25 @@ class _AdoptedProcess(WorkerHandle):
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Process id."""
         return self._pid
 
     def ended(self, within_s: float = 0.0) -> bool:
-        """Whether it has ended, or does within that time."""
+        """Return whether the process has ended, after waiting at most ``within_s``."""
         if not self._ended and select.select([self._process], [], [], within_s)[0]:
             self._ended = True
             self._close()
         return self._ended
 
     def kill(self) -> None:
-        """End it at once, and wait for that."""
+        """Kill the process, and wait for its end."""
         if not self._ended:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._process, signal.SIGKILL)
             self.ended(_KILL_S)
 
     def heard(self) -> bool:
-        """Whether it has given a sign of life since this was asked last."""
+        """Return whether the process has sent a sign of life since the last call."""
         came = False
         with suppress(OSError):
             while self._line.recv(65_536):
@@ -282,12 +282,12 @@ class _AdoptedProcess(WorkerHandle):
         return came
 
     def is_at_work(self) -> bool:
-        """Whether it has used the processor since this was asked last."""
+        """Return whether the process has used processor time since the last call."""
         at_work, self._used = is_at_work(self._pid, self._used)
         return at_work
 
     def call_inspector(self) -> bool:
-        """Ask for a connection of its inspector."""
+        """Request a connection of its inspector."""
         return _call(self._line)
 
     def was_killed(self) -> bool:
@@ -295,7 +295,7 @@ class _AdoptedProcess(WorkerHandle):
         return False
 
     def how_it_ended(self) -> str:
-        """For messages."""
+        """Return whether the process has ended, for messages."""
         return "has ended" if self.ended() else "is still running"
 
     def what_it_said(self) -> str:

@@ -73,7 +73,7 @@ METRICS_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What a worker needs of a job before its first task; ``path`` is where it finds the job's modules.
+    """Data of a job that a worker needs before its first task; ``path`` is the search path of its modules.
 
     ``temporary`` is the directory of checkpoints that are kept as long as the job runs; empty: there is none.
     """
@@ -85,7 +85,7 @@ class Program:
 
 
 class _JobHere(Handlers):
-    """A job on this worker: handles what is not about its tasks, which is left to the task manager.
+    """Job on this worker: handles messages about the job; those about its tasks go to the task manager.
 
     Args:
         worker: the process.

@@ -114,7 +114,7 @@ class OperatorChain:
 
     @property
     def head(self) -> Operator:
-        """The first operator."""
+        """First operator."""
         return self.operators[0]
 
     # ---- life -----------------------------------------------------------------------------------------------
