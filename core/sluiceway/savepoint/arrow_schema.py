@@ -71,11 +71,11 @@ class Fixed(Shape):
         self._convert = convert
 
     def columns(self, name: str) -> list[tuple[str, Any]]:
-        """The one."""
+        """Return the one column."""
         return [(name, self.kind)]
 
     def arrays(self, name: str, values: Sequence[Any]) -> list[Any]:
-        """The one."""
+        """Return the one array."""
         convert = self._convert
         return [_array(name, self.kind, values if convert is None else [_or_none(convert, v) for v in values])]
 

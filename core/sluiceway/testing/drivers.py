@@ -35,7 +35,7 @@ __all__ = ["SinkDriver", "SourceDriver", "SourceSnapshot", "drive_sink", "drive_
 
 @dataclass(frozen=True)
 class SourceSnapshot:
-    """Where a source stands, as it would be in a checkpoint.
+    """Position of a source, as in a checkpoint.
 
     Attributes:
         enumerator: what the enumerator's snapshot gave, pickled.
@@ -46,7 +46,7 @@ class SourceSnapshot:
     readers: tuple[bytes, ...]
 
     def splits(self) -> list[list[Any]]:
-        """The splits of each reader."""
+        """Splits of each reader."""
         return [pickle.loads(reader) for reader in self.readers]
 
 
@@ -294,7 +294,7 @@ class SourceDriver:
 def drive_source(
     source: Source[Any], parallelism: int = 1, *, limit: int = 100, clock: Clock | None = None
 ) -> list[Any]:
-    """All records of a source that ends, reader by reader. See :class:`SourceDriver`."""
+    """Return all records of a bounded source, by reader. See :class:`SourceDriver`."""
     with SourceDriver(source, parallelism, limit=limit, clock=clock) as driver:
         return driver.run()
 
@@ -407,7 +407,7 @@ class SinkDriver:
         return [[c for some in ready for c in some] for ready in self._ready]
 
     def complete(self) -> None:
-        """The last checkpoint is complete: commit what was ready by then."""
+        """Complete the last checkpoint: commit its committables."""
         for subtask in range(self.parallelism):
             self._commit(subtask)
 

@@ -173,7 +173,7 @@ class NumberFiles(TwoPhaseCommitSink[int, str]):
         self._attempt = os.urandom(4).hex()
 
     def begin_transaction(self) -> str:
-        """The name of the next file: no other attempt may come upon the same."""
+        """Return the name of the next file, unique among attempts."""
         name = f"{self._subtask:04}-{self._next:08}-{self._attempt}"
         self._next += 1
         return name

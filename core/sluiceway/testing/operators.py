@@ -187,11 +187,11 @@ class OperatorHarness:
         return list(self._sides.get(tag if isinstance(tag, str) else tag.name, []))
 
     def metrics(self, subtask: int = 0) -> MetricGroup:
-        """The metrics of the first step in a subtask."""
+        """Return the metrics of the first step in a subtask."""
         return self._subtasks[subtask].operators[0].context.metrics
 
     def snapshot(self) -> JobSnapshot:
-        """The state of all subtasks as of now, as it would come back from a file."""
+        """Return the current state of all subtasks, as read back from a file."""
         taken = JobSnapshot(tuple(s for subtask in self._subtasks for s in subtask.snapshot()))
         copied: JobSnapshot = pickle.loads(pickle.dumps(taken))
         return copied
@@ -265,7 +265,7 @@ class OperatorHarness:
 
 
 class _Result:
-    """What leaves the last step."""
+    """Collector of the results of the last step."""
 
     def __init__(self, harness: OperatorHarness) -> None:
         self._harness = harness
@@ -281,7 +281,7 @@ class _Result:
 
 
 class _Tap:
-    """Keeps a copy of the side outputs that leave a step."""
+    """Collector of copies of a step's side outputs."""
 
     def __init__(self, inner: Output, harness: OperatorHarness) -> None:
         self._inner = inner

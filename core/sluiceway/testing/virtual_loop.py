@@ -43,7 +43,7 @@ class VirtualEventLoop(EventLoop):
         return calls
 
     def run(self) -> bool:
-        """Let every coroutine go on as far as it can without time going on; whether any has."""
+        """Run every coroutine as far as possible without advancing time; return whether any ran."""
         loop = self._loop
         ran = False
         while loop is not None and loop.run_once():
@@ -51,7 +51,7 @@ class VirtualEventLoop(EventLoop):
         return ran
 
     def next_due(self) -> int | None:
-        """When the next coroutine waits for time, in ms since the epoch; None: none does."""
+        """Return the earliest time that a coroutine waits for, in ms since the epoch; None if there is none."""
         at = None if self._loop is None else self._loop.next_timer()
         if at is None:
             return None
@@ -60,11 +60,11 @@ class VirtualEventLoop(EventLoop):
 
     @property
     def waits_outside(self) -> bool:
-        """Whether coroutines are under way and none of them waits for time."""
+        """True while coroutines are running and none of them waits for time."""
         return any(calls.running for calls in self._calls) and self.next_due() is None
 
     def wait_outside(self) -> bool:
-        """Wait, in real time, until something outside has come for a coroutine; False if nothing does."""
+        """Wait, in real time, for an outside event of a coroutine; return False if none occurs."""
         return self._loop is not None and self._loop.run_once(self._patience_s)
 
     def close(self) -> None:
@@ -139,7 +139,7 @@ class _Loop(asyncio.SelectorEventLoop):
         return self._timers[0][0] if self._timers else None
 
     def run_once(self, patience_s: float = 0.0) -> bool:
-        """One round: all that is ready now; whether there was anything, or is for the next round."""
+        """Run one round of ready callbacks; return whether any ran, or are ready for the next round."""
         self._own_selector.patience_s = patience_s
         while (at := self.next_timer()) is not None and at < self.time() + _ROUNDING_MS / 1000:
             heapq.heappop(self._timers)

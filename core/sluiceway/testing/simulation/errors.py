@@ -8,8 +8,8 @@ __all__ = ["JobManagerLostError", "SimulationError"]
 
 
 class SimulationError(SluicewayError):
-    """The runtime broke a promise in a simulation, or a pipeline did what cannot be simulated."""
+    """The runtime broke a guarantee in a simulation, or a pipeline used a feature that cannot be simulated."""
 
 
 class JobManagerLostError(SluicewayError):
-    """The simulation ended the job manager, as it was told to, and the job with it."""
+    """The simulation ended the job manager on request, and the job with it."""
