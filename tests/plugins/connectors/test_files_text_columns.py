@@ -256,6 +256,7 @@ def test_headers_and_encodings_of_csv() -> None:
     assert _same(FilesSource.csv, Loose, b"7;1\n8;null\n" * 99, header=["a", "b"], delimiter=";") == 198
     assert _same(FilesSource.csv, Inner, b"y\n1\n", header=False) == 0
     assert _same(FilesSource.csv, Inner, b"x\n" + b"1\n\n" * 300) == 300
+    assert _same(FilesSource.csv, Inner, b"x,y\n" + b'1,"a"\n2,"b ""c"""\n' * 99) == 198
     assert _same(FilesSource.csv, Inner, b"") == _same(FilesSource.csv, Inner, b"x,y\n") == 0
 
 
@@ -286,7 +287,7 @@ def _source(kind: str, files: Path) -> FilesSource[Any]:
 
 
 @pytest.mark.parametrize("kind", ["csv", "json_lines"])
-@pytest.mark.parametrize("options", [{"batch_size": 1}, {"parallelism": 3}])
+@pytest.mark.parametrize("options", [{"batch_size": 8}, {"parallelism": 3}])
 def test_a_job_has_each_row_once(kind: str, files: Path, options: dict[str, Any]) -> None:
     flow = Pipeline()
     rows = flow.table(_source(kind, files))
