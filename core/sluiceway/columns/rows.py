@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import typing
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from operator import attrgetter, itemgetter
 from types import NoneType
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -16,6 +18,8 @@ from sluiceway.record_errors import shown as shown_record
 from sluiceway.types import members
 
 __all__ = ["Encoder", "decoder"]
+
+_PAIR: Final = 2
 
 
 class Encoder:
@@ -32,6 +36,7 @@ class Encoder:
         self._schema = schema
         self._step = step
         self._required = [field.name for field in schema if not field.nullable]
+        self._convert = {field.name: of for field in schema if (of := _as_mappings(field.type)) is not None}
 
     def encode(self, values: Sequence[Any]) -> pa.RecordBatch:
         """Return the columns of records.
@@ -54,10 +59,13 @@ class Encoder:
     def _column(self, values: Sequence[Any], name: str) -> list[Any]:
         if isinstance(values[0], Mapping):
             try:
-                return list(map(itemgetter(name), values))
+                column = list(map(itemgetter(name), values))
             except KeyError:
-                return [value.get(name) for value in values]
-        return list(map(attrgetter(name), values))
+                column = [value.get(name) for value in values]
+        else:
+            column = list(map(attrgetter(name), values))
+        convert = self._convert.get(name)
+        return column if convert is None else list(map(convert, column))
 
     def _misfit(self, values: Sequence[Any], error: Exception) -> Exception:
         """Return the error for the first record and column that do not fit."""
@@ -71,6 +79,29 @@ class Encoder:
                         f"into column {field.name!r} of type {field.type}: {why}"
                     )
         return error
+
+
+def _as_mappings(kind: Any) -> Callable[[Any], Any] | None:
+    """Return a function that makes mappings of the records in a value of this type; None if it can have none."""
+    if pa.types.is_struct(kind):
+        inner = {kind.field(at).name: _as_mappings(kind.field(at).type) for at in range(kind.num_fields)}
+
+        def as_mapping(value: Any) -> Any:
+            if value is None:
+                return None
+            of = value.get if isinstance(value, Mapping) else partial(getattr, value)
+            return {name: of(name) if part is None else part(of(name)) for name, part in inner.items()}
+
+        return as_mapping
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        each = _as_mappings(kind.value_type)
+        return None if each is None else lambda value: None if value is None else list(map(each, value))
+    if pa.types.is_map(kind):
+        of_item = _as_mappings(kind.item_type)
+        if of_item is None:
+            return None
+        return lambda value: None if value is None else [(k, of_item(v)) for k, v in dict(value).items()]
+    return None
 
 
 def decoder(record_type: Any, schema: pa.Schema, step: str) -> Callable[[pa.RecordBatch], list[Any]]:
@@ -96,15 +127,15 @@ def decoder(record_type: Any, schema: pa.Schema, step: str) -> Callable[[pa.Reco
         )
     as_mapping = isinstance(record_type, type) and issubclass(record_type, dict)
     by_name = _takes_names_only(record_type)
-    nested = {name: hint for name, hint in _nested(record_type).items() if name in names}
+    makers = {name: of for name, hint in fields_of(record_type).items() if (of := _maker(hint)) is not None}
 
     def decode(data: pa.RecordBatch) -> list[Any]:
         columns = [data.column(name).to_pylist() for name in names]
         if as_mapping:
             return data.select(names).to_pylist()
         for at, name in enumerate(names):
-            if name in nested:
-                columns[at] = [None if part is None else nested[name](**part) for part in columns[at]]
+            if name in makers:
+                columns[at] = list(map(makers[name], columns[at]))
         if by_name:
             return [record_type(**dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)]
         return list(map(record_type, *columns)) if columns else []
@@ -120,10 +151,31 @@ def _takes_names_only(record_type: Any) -> bool:
     return any(parameter.kind is inspect.Parameter.KEYWORD_ONLY for parameter in parameters)
 
 
-def _nested(record_type: Any) -> dict[str, Any]:
-    found = {}
-    for name, hint in fields_of(record_type).items():
-        inner = [one for one in members(hint) if one is not NoneType]
-        if len(inner) == 1 and is_record_type(inner[0]) and not issubclass(inner[0], dict):
-            found[name] = inner[0]
-    return found
+def _maker(hint: Any) -> Callable[[Any], Any] | None:
+    """Return a function that makes a value of a type of what Arrow gives; None if it is that already."""
+    inner = [one for one in members(hint) if one is not NoneType]
+    if len(inner) != 1:
+        return None
+    (only,) = inner
+    origin, args = typing.get_origin(only), typing.get_args(only)
+    if origin in (list, tuple, Sequence) and args:
+        each, kind = _maker(args[0]), tuple if origin is tuple else list
+        if each is None and kind is list:
+            return None
+        return lambda value: None if value is None else kind(value if each is None else map(each, value))
+    if origin in (dict, Mapping) and len(args) == _PAIR:
+        of_value = _maker(args[1])
+        if of_value is None:
+            return lambda value: None if value is None else dict(value)
+        return lambda value: None if value is None else {k: of_value(v) for k, v in value}
+    if not is_record_type(only) or issubclass(only, dict):
+        return None
+    makers = {name: by for name, of in fields_of(only).items() if (by := _maker(of)) is not None}
+
+    def make(value: Any) -> Any:
+        if value is None:
+            return None
+        parts = {name: makers[name](part) if name in makers else part for name, part in value.items()}
+        return only(**parts)
+
+    return make

@@ -69,6 +69,32 @@ def test_records_become_columns_and_records_again() -> None:
     assert seen == _ORDERS
 
 
+@dataclass
+class Place:
+    city: str
+    code: int | None
+
+
+@dataclass
+class Person:
+    name: str
+    home: Place
+    others: list[Place]
+
+
+def test_records_in_records_become_structs_and_records_again() -> None:
+    people = [
+        Person("ann", Place("Bern", 3000), [Place("Rome", None)]),
+        Person("bob", Place("Oslo", None), []),
+    ]
+    table = Pipeline().from_collection(people).to_columns()
+    rows = table.to_arrow().to_pylist()
+    home, others = {"city": "Bern", "code": 3000}, [{"city": "Rome", "code": None}]
+    assert rows[0] == {"name": "ann", "home": home, "others": others}
+    assert table.to_records(Person).take(2) == people
+    assert table.unnest("home").select("city").to_arrow()["city"].to_pylist() == ["Bern", "Oslo"]
+
+
 class Total(NamedTuple):
     user: str
     total: float
