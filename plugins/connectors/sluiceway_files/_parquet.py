@@ -14,6 +14,7 @@ from sluiceway.elements import ROWS_PER_RECORD, Batch, Columns
 from sluiceway.errors import ConnectorError, MissingExtraError
 from sluiceway.util.install_hints import install_command
 from sluiceway_files._compression import Compression
+from sluiceway_files._filters import Condition, RowFilter
 from sluiceway_files._lined import OnError
 from sluiceway_files._places import Found
 from sluiceway_files._splits import FileSplit, Format, OpenFile, SplitReader
@@ -36,6 +37,7 @@ class Parquet(Format):
     columns: tuple[str, ...] | None
     type: Any
     on_error: OnError
+    filters: tuple[tuple[Condition, ...], ...] | None = None
     suffix = ".parquet"
 
     @property
@@ -47,8 +49,10 @@ class Parquet(Format):
         self, file: Found, name: str, opener: Callable[[], Any], compression: Compression | None, split_size: int
     ) -> list[FileSplit]:
         with opener() as raw:
-            groups = _open(raw, name).num_row_groups
-        return [FileSplit(file.root, file.path, group, group + 1) for group in range(groups)]
+            opened = _open(raw, name)
+            rows = self.filter_of(opened.schema_arrow, name)
+            groups = range(opened.num_row_groups) if rows is None else rows.groups(opened.metadata)
+        return [FileSplit(file.root, file.path, group, group + 1) for group in groups]
 
     def read(self, file: OpenFile, split: FileSplit) -> SplitReader:
         return _ParquetReader(self, file, split)
@@ -56,12 +60,17 @@ class Parquet(Format):
     def schema_in(self, raw: Any, name: str) -> Any:
         """Return the ``pyarrow.Schema`` of the columns to read. Raises ConnectorError."""
         schema = _open(raw, name).schema_arrow
+        self.filter_of(schema, name)
         import pyarrow
 
         if self.columns is None:
             return schema
         _check_columns(self.columns, schema, name)
         return pyarrow.schema([schema.field(column) for column in self.columns])
+
+    def filter_of(self, schema: Any, name: str) -> RowFilter | None:
+        """Return the filter of a file with this schema; None without ``filters``. Raises ConnectorError."""
+        return None if self.filters is None else RowFilter(self.filters, schema, name)
 
 
 @dataclass(frozen=True)
@@ -111,22 +120,26 @@ class _ParquetReader(SplitReader):
         self._split = split
         self._skipped = file.metrics.counter("records_skipped")
         self._batches: Iterator[Any] | None = None
+        self._filter: RowFilter | None = None
         self._rows: list[dict[str, Any]] = []
-        self._taken = 0  # of these rows
-        self._row = 0  # number of rows of the group that were read
+        self._row = 0  # number of rows of the group that were read or filtered out
+        self._first = 0  # number of the first row of the current batch, in the group
+        self._end = 0  # number of the row after the current batch
+        self._kept: Any = None  # indices in the batch of the rows that the filter kept; None: all
+        self._count = 0  # how many were kept
+        self._taken = 0  # how many of them were returned
         self._ended = False
 
     def read(self, limit: int) -> list[Any] | Batch[Any] | Wait | EndOfInput:
         if self._batches is None:
             self._batches = self._open()
-        while self._taken == len(self._rows):
-            if not self._next_rows(self._batches):
-                self._ended = True
-                return END_OF_INPUT
-        rows = self._rows[self._taken : self._taken + limit]
-        self._taken += len(rows)
-        self._row += len(rows)
-        records = rows if self._form.type is None else self._convert(rows)
+        if self._taken == self._count and not self._next_rows(self._batches):
+            self._ended = True
+            return END_OF_INPUT
+        first = self._taken
+        rows = self._rows[first : first + limit]
+        self._take(len(rows))
+        records = rows if self._form.type is None else self._convert(rows, first)
         return records or Wait(until=0.0)
 
     def position(self) -> FileSplit | None:
@@ -141,9 +154,13 @@ class _ParquetReader(SplitReader):
 
     def _open(self) -> Iterator[Any]:
         opened = _open(self._file.raw, self._file.name)
-        columns = self._form.columns
-        if columns is not None:
-            _check_columns(columns, opened.schema_arrow, self._file.name)
+        columns: list[str] | None = None
+        if self._form.columns is not None:
+            _check_columns(self._form.columns, opened.schema_arrow, self._file.name)
+            columns = list(self._form.columns)
+        self._filter = self._form.filter_of(opened.schema_arrow, self._file.name)
+        if columns is not None and self._filter is not None:
+            columns += sorted(self._filter.columns.difference(columns))
         batches = opened.iter_batches(
             batch_size=self.rows_at_once, row_groups=[self._split.start], columns=columns, use_threads=False
         )
@@ -154,12 +171,15 @@ class _ParquetReader(SplitReader):
 
         try:
             while (batch := next(batches, None)) is not None:
-                to_skip = self._split.skip - self._row
+                self._first, self._end = self._end, self._end + batch.num_rows
+                to_skip = self._split.skip - self._first
                 if to_skip >= batch.num_rows:
-                    self._row += batch.num_rows
+                    self._row = self._end
                     continue
-                self._keep(batch.slice(max(to_skip, 0)))
-                self._row += max(to_skip, 0)
+                if to_skip > 0:
+                    batch = batch.slice(to_skip)
+                    self._first = self._row = self._split.skip
+                self._keep(batch if self._filter is None else self._filtered(batch, self._filter))
                 return True
         except pyarrow.ArrowException as error:
             raise ConnectorError(
@@ -167,18 +187,40 @@ class _ParquetReader(SplitReader):
             ) from error
         return False
 
-    def _keep(self, batch: Any) -> None:
-        self._rows, self._taken = batch.to_pylist(), 0
+    def _filtered(self, batch: Any, rows: RowFilter) -> Any:
+        self._kept = rows.rows(batch)
+        if self._form.columns is not None:
+            wanted = set(self._form.columns)
+            batch = batch.select([name for name in batch.schema.names if name in wanted])
+        return batch if len(self._kept) == batch.num_rows else batch.take(self._kept)
 
-    def _convert(self, rows: list[dict[str, Any]]) -> list[Any]:
+    def _keep(self, batch: Any) -> None:
+        self._rows = batch.to_pylist()
+        self._count, self._taken = batch.num_rows, 0
+        self._take(0)
+
+    def _take(self, count: int) -> None:
+        """Count rows as returned, together with those filtered out before the next one."""
+        self._taken += count
+        if self._taken == self._count:
+            self._row = self._end
+        else:
+            self._row = self._number(self._taken)
+
+    def _number(self, index: int) -> int:
+        """Return the number in the row group of a row that was kept, by its index among them."""
+        return self._first + (index if self._kept is None else int(self._kept[index].as_py()))
+
+    def _convert(self, rows: list[dict[str, Any]], first: int) -> list[Any]:
         records = []
-        for number, row in enumerate(rows, self._row - len(rows)):
+        for index, row in enumerate(rows, first):
             try:
                 records.append(msgspec.convert(row, self._form.type))
             except msgspec.ValidationError as error:
                 if self._form.on_error == "fail":
                     raise ConnectorError(
-                        f"{self._file.name}, row group {self._split.start}, row {number + 1}: {error}. "
+                        f"{self._file.name}, row group {self._split.start}, row {self._number(index) + 1}: "
+                        f"{error}. "
                         f"on_error='skip' leaves such rows out"
                     ) from error
                 self._skipped.inc()
@@ -193,17 +235,15 @@ class _ColumnsReader(_ParquetReader):
         self._schema = form.schema
         self._data: Any = None
 
-    def read(self, limit: int) -> Batch[Any] | EndOfInput:
+    def read(self, limit: int) -> Batch[Any] | Wait | EndOfInput:
         if self._batches is None:
             self._batches = self._open()
-        if self._data is None and not self._next_rows(self._batches):
+        if self._taken == self._count and not self._next_rows(self._batches):
             self._ended = True
             return END_OF_INPUT
-        most = limit * ROWS_PER_RECORD
-        part = self._data.slice(0, most)
-        self._data = self._data.slice(most) if self._data.num_rows > most else None
-        self._row += part.num_rows
-        return Batch.of_columns(part)
+        part = self._data.slice(self._taken, limit * ROWS_PER_RECORD)
+        self._take(part.num_rows)
+        return Batch.of_columns(part) if part.num_rows else Wait(until=0.0)
 
     def _keep(self, batch: Any) -> None:
         import pyarrow
@@ -217,3 +257,5 @@ class _ColumnsReader(_ParquetReader):
                     f"{error}"
                 ) from error
         self._data = batch
+        self._count, self._taken = batch.num_rows, 0
+        self._take(0)

@@ -31,6 +31,7 @@ from sluiceway_files import _compression
 from sluiceway_files._compression import Compression
 from sluiceway_files._csv import Csv, CsvReader, EncodingErrors
 from sluiceway_files._csv_columns import CsvColumns
+from sluiceway_files._filters import Filters, conditions_of
 from sluiceway_files._lined import JsonLines, OnError, Text
 from sluiceway_files._lined_columns import JsonColumns
 from sluiceway_files._parquet import Parquet, ParquetColumns, need_pyarrow
@@ -346,6 +347,7 @@ class FilesSource(Source[T]):
         paths: Paths,
         *,
         columns: Iterable[str] | None = None,
+        filters: Filters | None = None,
         type: type[R],
         on_error: OnError = "fail",
         watch: timedelta | int | str | None = None,
@@ -358,6 +360,7 @@ class FilesSource(Source[T]):
         paths: Paths,
         *,
         columns: Iterable[str] | None = None,
+        filters: Filters | None = None,
         type: Any = None,
         on_error: OnError = "fail",
         watch: timedelta | int | str | None = None,
@@ -369,6 +372,7 @@ class FilesSource(Source[T]):
         paths: Paths,
         *,
         columns: Iterable[str] | None = None,
+        filters: Filters | None = None,
         type: Any = None,  # noqa: A002
         on_error: OnError = "fail",
         watch: timedelta | int | str | None = None,
@@ -379,6 +383,10 @@ class FilesSource(Source[T]):
         Args:
             paths: a path or several.
             columns: which columns to read; None: all.
+            filters: which rows to read: a list of ``(column, operator, value)`` that must all hold, or a list of
+                such lists, one of which must hold; None: all rows. Operators are ``= == != < <= > >=``, and ``in``
+                and ``not in`` with a list. Values have the column's type, which need not be in ``columns``. As in
+                SQL no comparison holds for null. Row groups without such rows by their statistics are not read.
             type: what each row is to become: anything msgspec makes of a dict, such as a dataclass.
             on_error: ``fail`` the job for a row that does not fit the type, or ``skip`` it (counted in the
                 metric ``records_skipped``).
@@ -391,7 +399,8 @@ class FilesSource(Source[T]):
         """
         need_pyarrow()
         _check_on_error(on_error)
-        form = Parquet(None if columns is None else tuple(columns), type, on_error)
+        conditions = None if filters is None else conditions_of(filters)
+        form = Parquet(None if columns is None else tuple(columns), type, on_error, conditions)
         return cls(paths, form, compression=None, watch=watch, storage_options=storage_options)
 
     @classmethod
@@ -438,7 +447,9 @@ class FilesSource(Source[T]):
             if form.type is not None:
                 raise ConnectorError(f"{self!r} has type=, which is for records: leave it out for columns")
             schema = self._in_first_file(form.schema_in)
-            in_columns = ParquetColumns(form.columns or tuple(schema.names), None, form.on_error, schema)
+            in_columns = ParquetColumns(
+                form.columns or tuple(schema.names), None, form.on_error, form.filters, schema
+            )
         else:
             assert isinstance(form, JsonLines | Csv)
             schema = self._schema_of(form)

@@ -1,0 +1,261 @@
+"""Filters of Parquet rows: by the statistics of row groups, then row by row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from sluiceway.errors import ConfigurationError, ConnectorError
+
+__all__ = ["Condition", "Filters", "RowFilter", "conditions_of"]
+
+Filters = Sequence[Sequence[Any]]
+
+_COMPARISONS = {
+    "=": "equal",
+    "==": "equal",
+    "!=": "not_equal",
+    "<": "less",
+    "<=": "less_equal",
+    ">": "greater",
+    ">=": "greater_equal",
+}
+_OPERATORS = (*_COMPARISONS, "in", "not in")
+_MISFIT = (ValueError, TypeError, OverflowError, NotImplementedError)  # pyarrow's errors are among them
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Comparison of a column; for ``in`` and ``not in`` the value is a tuple."""
+
+    column: str
+    operator: str
+    value: Any
+
+
+def conditions_of(filters: Filters) -> tuple[tuple[Condition, ...], ...]:
+    """Return alternatives, each a conjunction of conditions. Raises ConfigurationError."""
+    if not _is_list(filters) or not filters:
+        raise ConfigurationError(
+            f"filters={filters!r} must be a list of (column, operator, value), or a list of such lists"
+        )
+    conjunctions = [filters] if any(map(_is_condition, filters)) else filters
+    for conjunction in conjunctions:
+        if not _is_list(conjunction) or not conjunction:
+            raise ConfigurationError(
+                f"filters= has {conjunction!r}, which is no list of (column, operator, value)"
+            )
+    return tuple(tuple(map(_condition_of, conjunction)) for conjunction in conjunctions)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
+
+
+def _is_condition(value: Any) -> bool:
+    return _is_list(value) and len(value) > 0 and isinstance(value[0], str)
+
+
+def _condition_of(given: Any) -> Condition:
+    if not _is_condition(given) or len(given) != 3:
+        raise ConfigurationError(f"filters= has {given!r}, which is no (column, operator, value)")
+    column, operator, value = given
+    if operator not in _OPERATORS:
+        raise ConfigurationError(
+            f"filters= has operator {operator!r} for column {column!r}; operators are {', '.join(_OPERATORS)}"
+        )
+    if operator in ("in", "not in"):
+        if not isinstance(value, Collection) or isinstance(value, str | bytes | bytearray):
+            raise ConfigurationError(f"filters= has {value!r} for {column!r} {operator}, which takes a list")
+        value = tuple(value)
+    for one in value if isinstance(value, tuple) else [value]:
+        if one is None or (isinstance(one, float) and math.isnan(one)):
+            raise ConfigurationError(f"filters= has {one!r} for column {column!r}: no comparison with it holds")
+    return Condition(column, operator, value)
+
+
+class RowFilter:
+    """Conditions on the columns of one file.
+
+    Args:
+        alternatives: conjunctions of conditions, one of which has to hold.
+        schema: the file's ``pyarrow.Schema``.
+        name: name of the file in messages.
+
+    Raises:
+        ConnectorError: the file lacks a column, or a value does not fit its column's type.
+    """
+
+    def __init__(self, alternatives: tuple[tuple[Condition, ...], ...], schema: Any, name: str) -> None:
+        self._alternatives = [[_bind(condition, schema, name) for condition in each] for each in alternatives]
+        self.columns = {condition.column for each in alternatives for condition in each}
+
+    def rows(self, batch: Any) -> Any:
+        """Return the ascending indices of the rows to keep, as a pyarrow array."""
+        import pyarrow.compute as pc
+
+        kept: Any = None
+        for tests in self._alternatives:
+            mask = tests[0].mask(batch)
+            for test in tests[1:]:
+                mask = pc.and_kleene(mask, test.mask(batch))
+            kept = mask if kept is None else pc.or_kleene(kept, mask)
+        return pc.indices_nonzero(kept)
+
+    def groups(self, metadata: Any) -> list[int]:
+        """Return the row groups whose statistics do not exclude every row."""
+        paths = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
+        # A nested field's path can equal a column's name: then it is unclear whose statistics these are.
+        leaves = {column: paths.index(column) for column in self.columns if paths.count(column) == 1}
+        groups = []
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            if group.num_rows and any(
+                all(test.may_hold(group, leaves) for test in tests) for tests in self._alternatives
+            ):
+                groups.append(number)
+        return groups
+
+
+@dataclass(frozen=True)
+class _Test:
+    """Condition with its values as scalars of the column's type, in ``array`` as well for ``in``."""
+
+    column: str
+    operator: str
+    type: Any
+    values: list[Any]
+    array: Any
+
+    def mask(self, batch: Any) -> Any:
+        import pyarrow
+        import pyarrow.compute as pc
+
+        column = batch.column(batch.schema.get_field_index(self.column))
+        if pyarrow.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if self.operator in _COMPARISONS:
+            return pc.call_function(_COMPARISONS[self.operator], [column, self.values[0]])
+        found = pc.is_in(column, value_set=self.array)
+        return found if self.operator == "in" else pc.and_(pc.invert(found), pc.is_valid(column))
+
+    def may_hold(self, group: Any, leaves: dict[str, int]) -> bool:
+        """Return False if the statistics of the row group exclude every row."""
+        if self.column not in leaves:
+            return True
+        statistics = group.column(leaves[self.column]).statistics
+        if statistics is None:
+            return True
+        if statistics.has_null_count and statistics.null_count == group.num_rows:
+            return False
+        bounds = _bounds(statistics, self.type)
+        return bounds is None or self._may_hold_within(*bounds)
+
+    def _may_hold_within(self, low: Any, high: Any) -> bool:
+        import pyarrow
+
+        values = self.values
+        match self.operator:
+            case "<":
+                return not _holds(">=", low, values[0])
+            case "<=":
+                return not _holds(">", low, values[0])
+            case ">":
+                return not _holds("<=", high, values[0])
+            case ">=":
+                return not _holds("<", high, values[0])
+            case "!=" | "not in":
+                # Statistics of floats leave out NaN, which differs from every value.
+                if pyarrow.types.is_floating(self.type) or not _holds("=", low, high):
+                    return True
+                return not any(_holds("=", low, value) for value in values)
+        return any(not _holds("<", value, low) and not _holds(">", value, high) for value in values)
+
+
+def _holds(operator: str, left: Any, right: Any) -> bool:
+    import pyarrow.compute as pc
+
+    return bool(pc.call_function(_COMPARISONS[operator], [left, right]).as_py())
+
+
+def _bind(condition: Condition, schema: Any, name: str) -> _Test:
+    import pyarrow
+
+    column, operator = condition.column, condition.operator
+    count = schema.names.count(column)
+    if count != 1:
+        has = "no" if count == 0 else "several"
+        raise ConnectorError(
+            f"{name} has {has} column {column!r} for filters=; it has {', '.join(map(repr, schema.names))}"
+        )
+    of = schema.field(column).type
+    if pyarrow.types.is_dictionary(of):
+        of = of.value_type
+    values = list(condition.value) if operator in ("in", "not in") else [condition.value]
+    if pyarrow.types.is_floating(of) and any(value == 0 for value in values):
+        values += [0.0, -0.0]  # is_in tells them apart
+    scalars = []
+    for value in values:
+        try:
+            scalars.append(_scalar(value, of))
+        except _MISFIT as error:
+            raise ConnectorError(
+                f"{name}: filters= has {value!r} for column {column!r}, which is no value of its type {of}"
+            ) from error
+    try:
+        test = _Test(column, operator, of, scalars, pyarrow.array([s.as_py() for s in scalars], of))
+        test.mask(pyarrow.RecordBatch.from_arrays([pyarrow.array([], of)], [column]))
+    except _MISFIT as error:
+        raise ConnectorError(f"{name}: filters= cannot compare column {column!r} of type {of}: {error}") from error
+    return test
+
+
+def _scalar(value: Any, of: Any) -> Any:
+    """Return the value as a scalar of the type. Raises one of _MISFIT if it is not exactly that value."""
+    import pyarrow
+
+    if isinstance(value, bool) != pyarrow.types.is_boolean(of):
+        raise TypeError("a boolean is no number")
+    scalar = pyarrow.scalar(value, of)
+    # pyarrow cuts a datetime to a date and drops a time zone; narrow floats round every literal.
+    if scalar.as_py() != value and not pyarrow.types.is_float32(of):
+        raise ValueError("it would change")
+    return scalar
+
+
+def _bounds(statistics: Any, of: Any) -> tuple[Any, Any] | None:
+    """Return what no value but null and NaN is below and above; None if that is not known."""
+    import pyarrow
+
+    types = pyarrow.types
+    expected = (
+        (types.is_boolean, bool),
+        (types.is_integer, int),
+        (types.is_float32, float),
+        (types.is_float64, float),
+        (types.is_string, str),
+        (types.is_large_string, str),
+        (types.is_binary, bytes),
+        (types.is_date32, date),
+        (types.is_timestamp, datetime),
+        (types.is_decimal, Decimal),
+    )
+    kind: Any = next((kind for is_it, kind in expected if is_it(of)), None)
+    if kind is None or not statistics.has_min_max:
+        return None
+    try:
+        low: Any = statistics.min
+        high: Any = statistics.max
+        # Some versions return the stored number of a type that pyarrow does not know in statistics.
+        if not isinstance(low, kind) or not isinstance(high, kind):
+            return None
+        if types.is_timestamp(of) and of.unit == "ns":
+            # A datetime has no nanoseconds: the bound may have been cut.
+            low, high = low - timedelta(microseconds=1), high + timedelta(microseconds=1)
+        return _scalar(low, of), _scalar(high, of)
+    except _MISFIT:
+        return None
