@@ -238,14 +238,15 @@ class Pipeline(Program, metaclass=HintingType):
             MissingExtraError: the extra is not installed.
         """
         from sluiceway.api.table.sources import source_of
-        from sluiceway.api.table.stream import TableStream, check_time_column
+        from sluiceway.api.table.stream import TableStream, check_time_column, time_column_of
 
         source, schema = source_of(rows)
         if watermark_strategy is not None:
             check_strategy("watermark_strategy=", watermark_strategy, at_source=True)
             check_time_column("table", watermark_strategy, schema)
         step = SourceStep(source, watermark_strategy)
-        return TableStream(self, (InputRef(self._add(step, ())),), schema, "table()")
+        ref, time_column = InputRef(self._add(step, ())), time_column_of(watermark_strategy)
+        return TableStream(self, (ref,), schema, "table()", time_column=time_column)
 
     def sql(self, query: str, /, **tables: TableStream) -> TableStream:
         """Add the steps of a query over streams in columns, which needs the extra ``sql-query``.

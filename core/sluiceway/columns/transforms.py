@@ -32,6 +32,7 @@ __all__ = [
     "Transform",
     "Unnest",
     "WithColumns",
+    "passed",
     "problem_of",
 ]
 
@@ -71,6 +72,21 @@ def problem_of(expression: nw.Expr) -> str | None:
     return None
 
 
+def passed(expression: nw.Expr, name: str) -> str | None:
+    """Return the name under which an expression gives a column unchanged; None: it changes it, or may."""
+    try:
+        first, *rest = expression._nodes
+        if first.name != "all" and not (first.name == "col" and name in first.kwargs["names"]):
+            return None
+        for node in rest:
+            if node.name != "alias":
+                return None
+            name = node.kwargs["name"]
+    except (AttributeError, KeyError):  # the attributes are not public, and may have been renamed
+        return None
+    return name
+
+
 class Transform(ABC):
     """Function of a record batch and its timestamps.
 
@@ -83,6 +99,15 @@ class Transform(ABC):
     @abstractmethod
     def apply(self, data: pa.RecordBatch, stamps: Stamps) -> tuple[pa.RecordBatch, Stamps]:
         """Return the rows that come out, and their timestamps."""
+
+    def name_after(self, name: str, schema: pa.Schema) -> str | None:
+        """Return the name under which a column passes with its values unchanged; None: it does not.
+
+        Args:
+            name: one of the columns that come in.
+            schema: the columns that come in.
+        """
+        return name
 
 
 def _frame(data: pa.RecordBatch) -> nw.DataFrame[pa.Table]:
@@ -104,6 +129,11 @@ class Select(Transform):
         """Return the computed columns alone."""
         return _batch(_frame(data).select(*self.expressions)), stamps
 
+    def name_after(self, name: str, schema: pa.Schema) -> str | None:
+        """Return the name that an expression gives the column; None: none passes it unchanged."""
+        found = [new for one in self.expressions if (new := passed(one, name)) is not None]
+        return name if name in found else next(iter(found), None)
+
 
 @dataclass(frozen=True)
 class WithColumns(Transform):
@@ -115,6 +145,11 @@ class WithColumns(Transform):
     def apply(self, data: pa.RecordBatch, stamps: Stamps) -> tuple[pa.RecordBatch, Stamps]:
         """Return the rows with the computed columns."""
         return _batch(_frame(data).with_columns(*self.expressions)), stamps
+
+    def name_after(self, name: str, schema: pa.Schema) -> str | None:
+        """Return the name that the column has beside the computed ones, or as one of them."""
+        computed = nw.from_native(schema.empty_table(), eager_only=True).select(*self.expressions).columns
+        return Select(self.expressions).name_after(name, schema) if name in computed else name
 
 
 @dataclass(frozen=True)
@@ -146,6 +181,10 @@ class Drop(Transform):
         """Return the other columns."""
         return data.select([name for name in data.schema.names if name not in self.names]), stamps
 
+    def name_after(self, name: str, schema: pa.Schema) -> str | None:
+        """Return the name; None: the column is left out."""
+        return None if name in self.names else name
+
 
 @dataclass(frozen=True)
 class Rename(Transform):
@@ -158,6 +197,10 @@ class Rename(Transform):
         """Return the columns under their new names."""
         new = dict(self.names)
         return data.rename_columns([new.get(name, name) for name in data.schema.names]), stamps
+
+    def name_after(self, name: str, schema: pa.Schema) -> str | None:
+        """Return the new name."""
+        return dict(self.names).get(name, name)
 
 
 @dataclass(frozen=True)
@@ -180,6 +223,10 @@ class Explode(Transform):
         if stamps is None:
             return out, None
         return out, as_array(as_numpy(stamps)[np.asarray(parents.to_numpy())])
+
+    def name_after(self, name: str, schema: pa.Schema) -> str | None:
+        """Return the name; None: it is that of the lists."""
+        return None if name == self.name else name
 
 
 @dataclass(frozen=True)
@@ -257,6 +304,10 @@ class MapBatches(Transform):
                 "it cannot be told which event times they have: return as many, or assign event time after it"
             )
         return made, stamps
+
+    def name_after(self, name: str, schema: pa.Schema) -> str | None:
+        """Return None: nothing is known of the columns that the function returns."""
+        return None
 
 
 def _polars(data: pa.RecordBatch) -> Any:

@@ -84,12 +84,15 @@ class TableStream(StepSettings):
         schema: pa.Schema,
         made_by: str,
         sides: Mapping[str, pa.Schema] | None = None,
+        time_column: str | None = None,
     ) -> None:
         self._sides = sides or {}
         self._pipeline = pipeline
         self._inputs = inputs
         self._schema = schema
         self._made_by = made_by
+        # Name of the column that the event times were taken from; None: not known, or changed since.
+        self._time_column = time_column
 
     @property
     def schema(self) -> pa.Schema:
@@ -203,7 +206,7 @@ class TableStream(StepSettings):
             GraphError: other columns or types, or a stream of another pipeline.
             TypeError: something is no TableStream.
         """
-        inputs = self._inputs
+        inputs, time_column = self._inputs, self._time_column
         for other in tables:
             if not isinstance(other, TableStream):
                 raise TypeError(f"union() at {caller_location()} takes a TableStream, not {describe(other)}")
@@ -215,7 +218,9 @@ class TableStream(StepSettings):
                     f"{shown(other._schema)}; select() and rename() make them equal"
                 )
             inputs += other._inputs
-        return TableStream(self._pipeline, inputs, self._schema, "union()")
+            if other._time_column != time_column:
+                time_column = None
+        return TableStream(self._pipeline, inputs, self._schema, "union()", time_column=time_column)
 
     # ---- event time ---------------------------------------------------------------------------------------
 
@@ -228,7 +233,10 @@ class TableStream(StepSettings):
         """
         checked = check_strategy("assign_timestamps_and_watermarks()", strategy, at_source=False)
         check_time_column("assign_timestamps_and_watermarks", checked, self._schema)
-        return self._then(TimestampsStep(checked), self._schema, "assign_timestamps_and_watermarks")
+        time_column = time_column_of(checked) if checked.assigner is not None else self._time_column
+        return self._then(
+            TimestampsStep(checked), self._schema, "assign_timestamps_and_watermarks", time_column=time_column
+        )
 
     # ---- keys and windows ---------------------------------------------------------------------------------
 
@@ -268,7 +276,7 @@ class TableStream(StepSettings):
     def rebalance(self) -> TableStream:
         """Deal the rows of each batch to all subtasks of the next step."""
         inputs = tuple(replace(ref, partitioner=PartitionerSpec("rebalance")) for ref in self._inputs)
-        return TableStream(self._pipeline, inputs, self._schema, "rebalance()")
+        return TableStream(self._pipeline, inputs, self._schema, "rebalance()", time_column=self._time_column)
 
     # ---- records ------------------------------------------------------------------------------------------
 
@@ -346,11 +354,16 @@ class TableStream(StepSettings):
     def _transformed(self, transform: Transform, schema: pa.Schema | None = None) -> TableStream:
         if schema is None:
             schema = result_schema(transform.word, transform, self._schema)
-        return self._then(ColumnTransformStep(schema, transform), schema, transform.word, transform.word)
+        was = self._time_column
+        time_column = None if was is None else transform.name_after(was, self._schema)
+        step = ColumnTransformStep(schema, transform)
+        return self._then(step, schema, transform.word, transform.word, time_column=time_column)
 
-    def _then(self, step: Step, schema: pa.Schema, made_by: str, name: str | None = None) -> TableStream:
+    def _then(
+        self, step: Step, schema: pa.Schema, made_by: str, name: str | None = None, *, time_column: str | None
+    ) -> TableStream:
         t = self._pipeline._add(step, self._inputs, name)
-        return TableStream(self._pipeline, (InputRef(t),), schema, f"{made_by}()")
+        return TableStream(self._pipeline, (InputRef(t),), schema, f"{made_by}()", time_column=time_column)
 
     def _settable(self, setting: str) -> Transformation:
         ref = self._inputs[0]
@@ -373,6 +386,12 @@ class TableStream(StepSettings):
                     f"to_records().{name}(...)"
                 )
             answer(self, name)
+
+
+def time_column_of(strategy: WatermarkStrategy[Any] | None) -> str | None:
+    """Return the column that a strategy takes event times from; None: it takes them from elsewhere."""
+    assigner = None if strategy is None else strategy.assigner
+    return assigner.name if isinstance(assigner, ColumnTimestamps) else None
 
 
 def check_time_column(method: str, strategy: WatermarkStrategy[Any], schema: pa.Schema) -> None:
