@@ -350,7 +350,7 @@ def _unknown(node: exp.Expr) -> str:
     if isinstance(node, exp.Window):
         return "OVER looks at other rows: functions over rows have no translation yet"
     if isinstance(node, exp.AggFunc):
-        return f"{node.sql_name()} combines rows: use key_by(...).window(...).aggregate(...) of the table"
+        return f"{node.sql_name()} combines rows: it stands in SELECT or HAVING of a query with GROUP BY"
     if isinstance(node, exp.Query | exp.Subquery | exp.Exists):
         return "a query belongs into FROM or WITH: in an expression it would be a join"
     if isinstance(node, exp.Interval):
@@ -359,6 +359,8 @@ def _unknown(node: exp.Expr) -> str:
         return "TRY_CAST has no translation; CAST fails the job if a value cannot be converted"
     if isinstance(node, exp.Func):
         name = node.name if isinstance(node, exp.Anonymous) else node.sql_name()
+        if name.upper() in ("TUMBLE", "HOP", "CUMULATE"):
+            return f"{name.upper()} stands in GROUP BY; window_start and window_end are columns of its result"
         known = sorted({call.name for call in FUNCTIONS.values()} | {"CAST", "DATE_TRUNC", "EXTRACT", "IF"})
         near = get_close_matches(name.upper(), known, 1)
         hint = f"did you mean {near[0]}? " if near else ""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import Final
 
 import narwhals as nw
-import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
@@ -17,7 +17,9 @@ from sluiceway.api.arguments import describe
 from sluiceway.api.location import caller_location
 from sluiceway.api.program import Program
 from sluiceway.api.table.sql.expressions import Scope, named_like, no_table, translate
+from sluiceway.api.table.sql.grouping import WINDOW_EXAMPLE, grouped
 from sluiceway.api.table.sql.positions import RefusedError, at_offset, check_parts, with_position
+from sluiceway.api.table.sql.steps import for_each_row, per_row, step
 from sluiceway.api.table.sql.types import Typed, as_boolean, dtype_of, unified
 from sluiceway.api.table.stream import TableStream
 from sluiceway.columns.schemas import shown
@@ -27,11 +29,10 @@ __all__ = ["table_of"]
 
 Tables = Mapping[str, TableStream]
 
-_SELECT: Final = frozenset({"expressions", "from_", "where", "with_"})
+_SELECT: Final = frozenset({"expressions", "from_", "where", "group", "having", "with_"})
+_TABLE_FUNCTION: Final = re.compile(r"\bTABLE\s*\(\s*(TUMBLE|HOP|CUMULATE|SESSION)\s*\(", re.IGNORECASE)
 _CLAUSES: Final[dict[str, tuple[str, str]]] = {
     "joins": ("", "joins have no translation: put one table into FROM"),
-    "group": ("GROUP", "GROUP BY has no translation: use key_by(...).window(...).aggregate(...) of the table"),
-    "having": ("HAVING", "HAVING has no translation: use filter(...) after aggregate(...)"),
     "distinct": ("DISTINCT", "DISTINCT would have to remember all rows of a stream"),
     "order": ("ORDER", "a stream without an end has no order over all rows"),
     "limit": ("LIMIT", "LIMIT would depend on the order in which rows arrive"),
@@ -79,6 +80,9 @@ def _parsed(text: str, where: str) -> exp.Expr:
         begin = sum(len(one) + 1 for one in text.split("\n")[: line - 1])
         why = str(found.get("description")).partition(" but got <Token")[0]
         start = begin + max(column - len(found.get("highlight") or " "), 0)
+        if function := _TABLE_FUNCTION.search(text):
+            start = function.start()
+            why = f"windows are written in GROUP BY, as in GROUP BY user, {WINDOW_EXAMPLE}"
         raise GraphError(f"{where}: {at_offset(text, start, why)}") from None
     except TokenError as error:
         raise GraphError(f"{where}: {str(error.__cause__ or error).splitlines()[0]}") from None
@@ -138,7 +142,14 @@ def _select(node: exp.Select, tables: Tables) -> TableStream:
     table, scope = _from(given.this, tables)
     if (where := node.args.get("where")) is not None:
         condition = as_boolean(translate(where.this, scope), "WHERE")
-        table = _step(where.this, lambda: table.filter(_for_each_row(condition, table.schema)))
+        table = step(where.this, lambda: table.filter(for_each_row(condition, table.schema)))
+    if node.args.get("group") is not None:
+        node, table, scope = grouped(node, table, scope)
+    if (having := node.args.get("having")) is not None:
+        if node.args.get("group") is None:
+            raise RefusedError(having, "HAVING takes the results of GROUP BY: use WHERE for rows", "HAVING")
+        condition = as_boolean(translate(having.this, scope), "HAVING")
+        table = step(having.this, lambda: table.filter(for_each_row(condition, table.schema)))
     return _projected(node, table, scope)
 
 
@@ -176,8 +187,8 @@ def _projected(node: exp.Select, table: TableStream, scope: Scope) -> TableStrea
         return table
     if all(made.constant for made in selected.values()):
         first = next(iter(selected))
-        selected[first] = _per_row(selected[first], table.schema)
-    return _step(node, lambda: table.select(*(made.expr.alias(name) for name, made in selected.items())))
+        selected[first] = per_row(selected[first], table.schema)
+    return step(node, lambda: table.select(*(made.expr.alias(name) for name, made in selected.items())))
 
 
 def _outputs(node: exp.Expr, scope: Scope) -> list[tuple[str, Typed]]:
@@ -215,16 +226,6 @@ def _starred(node: exp.Star, scope: Scope) -> list[tuple[str, Typed]]:
     return [(field.name, Typed(nw.col(field.name), field.type, node)) for field in kept]
 
 
-def _for_each_row(condition: Typed, schema: pa.Schema) -> nw.Expr:
-    return (_per_row(condition, schema) if condition.constant else condition).expr
-
-
-def _per_row(constant: Typed, schema: pa.Schema) -> Typed:
-    """Return a constant as a value for each row: alone it would be one row, however many there are."""
-    some = nw.col(schema.names[0]).is_null()
-    return Typed(nw.when(some | ~some).then(constant.expr), constant.type, constant.node)
-
-
 # ---- UNION ALL --------------------------------------------------------------------------------------------
 
 
@@ -248,7 +249,7 @@ def _union(node: exp.Union, tables: Tables) -> TableStream:
         )
     if not sides[0].schema.equals(sides[1].schema):
         sides = _alike(node, sides, names)
-    return _step(node, lambda: sides[0].union(sides[1]))
+    return step(node, lambda: sides[0].union(sides[1]))
 
 
 def _alike(node: exp.Union, sides: list[TableStream], names: list[str]) -> list[TableStream]:
@@ -266,11 +267,3 @@ def _alike(node: exp.Union, sides: list[TableStream], names: list[str]) -> list[
             dtype = dtype_of(one.type)
             side.append((one.expr if dtype is None else one.expr.cast(dtype)).alias(name))
     return [side.select(*given) for side, given in zip(sides, columns, strict=True)]
-
-
-def _step(node: exp.Expr, add: Any) -> TableStream:
-    try:
-        made: TableStream = add()
-    except GraphError as error:
-        raise RefusedError(node, str(error).partition(": ")[2]) from None
-    return made

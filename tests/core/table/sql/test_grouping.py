@@ -1,0 +1,211 @@
+"""GROUP BY gives what DuckDB gives for the same rows, whatever the batches; the rest is refused."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from sluiceway import Pipeline, WatermarkStrategy
+from sluiceway.errors import GraphError
+from sluiceway.table import TableStream, col, lit
+
+_START = dt.datetime(2025, 3, 1, tzinfo=dt.UTC)
+
+
+def _rows(count: int = 300) -> pa.Table:
+    chance = random.Random(5)
+    return pa.table(
+        {
+            "user": [chance.choice(["ann", "bob", None, "eve"]) for _ in range(count)],
+            "item": pa.array([chance.randrange(3) for _ in range(count)], pa.int32()),
+            "price": [chance.choice([None, *(n / 2 for n in range(20))]) for _ in range(count)],
+            "paid": [chance.choice([True, False, None]) for _ in range(count)],
+            "time": pa.array(
+                [_START + dt.timedelta(milliseconds=200 * n + chance.randrange(3000)) for n in range(count)],
+                pa.timestamp("ms", "UTC"),
+            ),
+        }
+    )
+
+
+_TABLE = _rows()
+_TIMES: Any = WatermarkStrategy.for_bounded_out_of_orderness("10s").with_timestamp_column("time")
+_ALL = (
+    "sum(price) AS total, count(*) AS n, count(price) AS priced, count(DISTINCT item) AS items, "
+    "min(price) AS low, max(user) AS high, avg(price) AS mean, variance(item) AS v, var_pop(price) AS vp, "
+    "stddev(item) AS sd, stddev_pop(price) AS sp, sum(item * 2) AS twice, count(1) AS ones, sum(paid) AS paid"
+)
+_TUMBLE = "TUMBLE(time, INTERVAL '10' SECOND)"
+_CUT = "(SELECT *, time_bucket(INTERVAL '{}' SECOND, time) AS s FROM rows)"
+
+
+def _ours(query: str, **options: Any) -> list[tuple[Any, ...]]:
+    flow = Pipeline()
+    rows = flow.sql(query, rows=flow.table(_TABLE, watermark_strategy=_TIMES)).to_arrow(**options)
+    return list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+
+
+def _duckdb(query: str) -> list[tuple[Any, ...]]:
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.register("rows", _TABLE)
+        return connection.sql(query).fetchall()
+
+
+def _comparable(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    def plain(one: Any) -> Any:
+        if isinstance(one, dt.datetime):
+            return one.timestamp()
+        return round(float(one), 9) if isinstance(one, int | float) else one
+
+    return sorted((tuple(map(plain, row)) for row in rows), key=repr)
+
+
+@pytest.mark.parametrize(
+    ("query", "theirs"),
+    [
+        (
+            f"SELECT user, {_ALL}, window_start, window_end FROM rows GROUP BY user, {_TUMBLE}",
+            f"SELECT user, {_ALL}, s, s + INTERVAL '10' SECOND FROM {_CUT.format(10)} GROUP BY user, s",
+        ),
+        (f"SELECT user, item, {_ALL} FROM rows GROUP BY item, user", None),
+        (
+            f"SELECT count(*) AS n, TUMBLE_START(time, INTERVAL '10' SECOND) AS b FROM rows GROUP BY {_TUMBLE}",
+            "SELECT count(*) AS n, time_bucket(INTERVAL '10' SECOND, time) AS b FROM rows GROUP BY b",
+        ),
+        (
+            "SELECT user, sum(price), count(*), window_start, window_end FROM rows "
+            "GROUP BY HOP(time, INTERVAL '5' SECOND, INTERVAL '15' SECOND), user",
+            "SELECT user, sum(price), count(*), b, b + INTERVAL '15' SECOND FROM (SELECT *, "
+            f"s - INTERVAL '5' SECOND * unnest([0, 1, 2]) AS b FROM {_CUT.format(5)}) GROUP BY user, b",
+        ),
+        (
+            "SELECT user, sum(price), count(*), window_start, window_end FROM rows "
+            "GROUP BY CUMULATE(time, INTERVAL '5' SECOND, INTERVAL '15' SECOND), user",
+            "SELECT user, sum(price), count(*), s, e FROM (SELECT *, "
+            f"s + INTERVAL '5' SECOND * unnest([1, 2, 3]) AS e FROM {_CUT.format(15)}) "
+            "WHERE time < e GROUP BY user, s, e",
+        ),
+        (
+            "SELECT user AS who, sum(price) / count(*) + 1 AS per_row, upper(user) FROM rows WHERE price > 1 "
+            "GROUP BY user HAVING per_row > 1 AND count(*) > 10 AND user IS NOT NULL",
+            None,
+        ),
+        ("SELECT item FROM rows GROUP BY item", None),
+        ("SELECT 1 AS one, max(item) + min(item) AS both FROM rows r GROUP BY r.user HAVING TRUE", None),
+        (
+            "WITH late AS (SELECT USER AS u, time AS t FROM rows WHERE item > 0) SELECT u, count(*) AS n FROM "
+            "(SELECT * FROM late UNION ALL SELECT u, t FROM late) GROUP BY TUMBLE(t, INTERVAL 1 MINUTE), u",
+            "SELECT user, 2 * count(*) FROM rows WHERE item > 0 "
+            "GROUP BY user, time_bucket(INTERVAL 1 MINUTE, time)",
+        ),
+    ],
+)
+def test_results_are_those_of_duckdb(query: str, theirs: str | None) -> None:
+    expected = _comparable(_duckdb(theirs or query))
+    assert len(expected) > 2
+    assert _comparable(_ours(query)) == expected
+    assert _comparable(_ours(query, batch_size=1, parallelism=2)) == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "column", "says"),
+    [
+        ("SELECT price FROM rows GROUP BY user", 8, "'price' must stand in GROUP BY or in an aggregate"),
+        ("SELECT prize FROM rows GROUP BY user", 8, "no column 'prize'; did you mean price"),
+        ("SELECT * FROM rows GROUP BY user", 8, r"takes no \*"),
+        ("SELECT user FROM rows GROUP BY upper(user)", 32, "compute others in a sub-query"),
+        ("SELECT user FROM rows GROUP BY 1", 32, "compute others in a sub-query"),
+        ("SELECT user FROM rows GROUP BY ALL", 8, "GROUP BY ALL has no translation"),
+        ("SELECT user FROM rows GROUP BY ROLLUP (user)", 40, "GROUP BY takes columns"),
+        ("SELECT user FROM rows HAVING user > 'a'", 23, "HAVING takes the results of GROUP BY"),
+        ("SELECT user FROM rows WHERE sum(price) > 1 GROUP BY user", 29, "SUM combines rows"),
+        (
+            "SELECT count(*) FROM rows",
+            8,
+            "COUNT combines rows: it stands in SELECT or HAVING of a query with GROUP",
+        ),
+        ("SELECT sum(user) FROM rows GROUP BY user", 12, "SUM does not take user .string.: CAST"),
+        ("SELECT sum(max(price)) FROM rows GROUP BY user", 16, "MAX combines rows"),
+        ("SELECT median(price) FROM rows GROUP BY user", 8, "MEDIAN has no translation; aggregates are SUM"),
+        ("SELECT sum(DISTINCT item) FROM rows GROUP BY user", 12, r"COUNT\(DISTINCT value\) alone"),
+        ("SELECT sum(price) FILTER (WHERE paid) FROM rows GROUP BY user", 8, "FILTER has no translation"),
+        ("SELECT sum(price) OVER () FROM rows GROUP BY user", 8, "OVER .. has no translation"),
+        ("SELECT window_start FROM rows GROUP BY user", 8, r"needs a window: GROUP BY TUMBLE\(time"),
+        ("SELECT user FROM rows GROUP BY user, TUMBLE(user, INTERVAL 1 DAY)", 45, "which is 'time', not user"),
+        ("SELECT user FROM rows GROUP BY user, TUMBLE(time)", 38, "TUMBLE takes time, size, as in TUMBLE"),
+        ("SELECT user FROM rows GROUP BY DATE(time, INTERVAL 1 DAY)", 32, "compute others in a sub-query"),
+        ("SELECT user FROM rows GROUP BY tumbling(time, INTERVAL 1 DAY)", 32, "and no TUMBLING"),
+        ("SELECT user FROM rows GROUP BY TUMBLE(time, INTERVAL 1 MONTH)", 32, "an interval is of a number and"),
+        ("SELECT user FROM rows GROUP BY TUMBLE(time, INTERVAL 0 DAY)", 32, "longer than 0"),
+        (
+            "SELECT min(item) FROM rows GROUP BY HOP(time, INTERVAL 2 DAY, INTERVAL 1 DAY)",
+            37,
+            "tumbling, sliding .without gaps",
+        ),
+        (f"SELECT user FROM rows GROUP BY {_TUMBLE}, {_TUMBLE}", 68, "takes one window"),
+        (
+            f"SELECT TUMBLE_START(time, INTERVAL '5' SECOND) FROM rows GROUP BY {_TUMBLE}",
+            8,
+            "TUMBLE_START takes the arguments of TUMBLE",
+        ),
+        ("SELECT TUMBLE(time, INTERVAL '5' SECOND) FROM rows", 8, "TUMBLE stands in GROUP BY"),
+        (
+            "SELECT * FROM TABLE(TUMBLE(TABLE rows, DESCRIPTOR(time), INTERVAL '10' SECONDS))",
+            15,
+            "windows are written in GROUP BY, as in GROUP BY user, TUMBLE",
+        ),
+        (
+            f"SELECT user FROM (SELECT user, time + INTERVAL 1 DAY AS time FROM rows) GROUP BY {_TUMBLE}",
+            89,
+            "none is known here",
+        ),
+    ],
+)
+def test_a_refusal_has_the_position(query: str, column: int, says: str) -> None:
+    flow = Pipeline()
+    with pytest.raises(GraphError, match=says) as told:
+        flow.sql(query, rows=flow.table(_TABLE, watermark_strategy=_TIMES))
+    assert f"line 1, column {column}: " in str(told.value)
+
+
+def test_the_column_of_the_event_time_is_followed() -> None:
+    flow = Pipeline()
+    rows = flow.table(_TABLE, watermark_strategy=_TIMES)
+    day = lit(dt.timedelta(days=1))
+
+    def known(table: TableStream, name: str = "time") -> bool:
+        try:
+            flow.sql(f"SELECT count(*) AS n FROM t GROUP BY TUMBLE({name}, INTERVAL 1 DAY)", t=table)
+        except GraphError as error:
+            if "takes the column of the event time" not in str(error):
+                raise
+            return False
+        return True
+
+    assert known(rows)
+    assert known(rows.select("user", at=col("time")).filter(col("user") == "ann").rebalance(), "at")
+    assert known(rows.rename({"time": "at", "user": "time"}), "at")
+    assert not known(rows.rename({"time": "at", "user": "time"}))
+    assert known(rows.with_columns(x=col("price") + 1).drop("user"))
+    assert not known(rows.with_columns(time=col("time") + day))
+    assert not known(rows.with_columns(moved=col("time") + day), "moved")
+    assert not known(rows.with_columns(moved=col("time"), time=col("time") + day))
+    assert known(rows.with_columns(moved=col("time"), time=col("time") + day), "moved")
+    assert not known(rows.select((col("time") + day).alias("time")))
+    assert not known(rows.map_batches(lambda batch: batch))
+    assert known(rows.union(rows))
+    assert not known(rows.union(flow.table(_TABLE)))
+    assert not known(flow.table(_TABLE))
+    assert known(flow.table(_TABLE).assign_timestamps_and_watermarks(_TIMES))
+    other = rows.with_columns(later=col("time") + day)
+    moved: Any = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("later")
+    assert not known(other.assign_timestamps_and_watermarks(moved))
+    assert known(other.assign_timestamps_and_watermarks(moved), "later")
+    functions: Any = WatermarkStrategy.for_monotonous_timestamps()
+    assert known(rows.assign_timestamps_and_watermarks(functions))
