@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from patience import PATIENT_S
 
 from sluiceway import Pipeline, WatermarkStrategy
+from sluiceway.engine import JobStatus
 from sluiceway.errors import ConnectorError
 from sluiceway.table import agg, col
 from sluiceway.windows import TumblingEventTimeWindows
@@ -89,6 +92,45 @@ def test_rows_of_columns_fit_any_format(files: Path, tmp_path: Path) -> None:
     flow.run()
     (part,) = (tmp_path / "out").iterdir()
     assert part.read_text().splitlines()[1] == '{"n":1,"user":"u1","price":0.125}'
+
+
+def test_files_that_come_while_the_job_runs_are_read_once_in_columns(tmp_path: Path) -> None:
+    arriving, out, kept, failed = (tmp_path / name for name in ("in", "out", "kept", "failed"))
+    arriving.mkdir()
+
+    def arrive(part: int) -> None:
+        table = pa.table({"n": range(part * 1_000, (part + 1) * 1_000)})
+        pq.write_table(table, arriving / ".hidden", row_group_size=300)
+        (arriving / ".hidden").rename(arriving / f"{part}.parquet")
+
+    def fail_once(rows: pa.RecordBatch) -> pa.RecordBatch:
+        if rows.num_rows and rows.column(0)[-1].as_py() > 3_000 and not failed.exists():
+            failed.touch()
+            raise RuntimeError("planted")
+        return rows
+
+    async def run(parts: range) -> None:
+        flow = Pipeline("watching", parallelism=2)
+        files = FilesSource.parquet(str(arriving), watch="20ms", filters=[("n", ">=", 500)])
+        rows = flow.table(files).map_batches(fail_once)
+        rows.sink(FilesSink.parquet(str(out)))
+        options: dict[str, Any] = {"checkpoints": str(kept), "checkpoint_interval": "20ms", "resume": True}
+        async with await flow.start(restart="fixed-delay:3:10ms", **options) as job:
+            for part in parts:
+                arrive(part)
+            end = parts.stop * 1_000
+            async with asyncio.timeout(PATIENT_S):
+                while not list(out.glob("part-*")) or _total(out)[0] < end - 500:
+                    await asyncio.sleep(0.02)
+            await job.stop(savepoint=kept)
+            assert (await job.result()).status is JobStatus.FINISHED
+            assert _total(out) == (end - 500, sum(range(500, end)), end - 500)
+
+    arrive(0)
+    asyncio.run(run(range(1, 5)))
+    assert failed.exists()
+    arrive(5)  # while nobody looks
+    asyncio.run(run(range(6, 8)))
 
 
 @pytest.mark.parametrize("backend", ["memory", "rocksdb"])
