@@ -187,6 +187,18 @@ def test_row_groups_that_statistics_exclude_are_not_read(tmp_path: Path) -> None
     assert groups(("n", "!=", 5)) == [0, 1, 2]
 
 
+def test_floats_without_an_order_are_compared_as_in_python(tmp_path: Path) -> None:
+    nan = float("nan")
+    pq.write_table(pa.table({"x": [1.0, nan], "zero": [0.0, -0.0]}), tmp_path / "a.parquet")
+    for condition in (("x", "!=", 1.0), ("x", "not in", [1.0])):  # the statistics know of 1.0 only
+        assert (
+            repr(drive_source(FilesSource.parquet(tmp_path, filters=[condition], columns=["x"]))) == "[{'x': nan}]"
+        )
+    for zero in (0, 0.0, -0.0):
+        for condition in (("zero", "=", zero), ("zero", "in", [zero])):
+            assert len(drive_source(FilesSource.parquet(tmp_path, filters=[condition]))) == 2
+
+
 def test_nanoseconds_that_no_datetime_has_do_not_hide_rows(tmp_path: Path) -> None:
     pq.write_table(pa.table({"t": pa.array([999, 1_001], pa.timestamp("ns"))}), tmp_path / "a.parquet")
     one = datetime(1970, 1, 1, microsecond=1)
@@ -198,7 +210,8 @@ def test_a_failure_leaves_each_filtered_row_once(tmp_path: Path) -> None:
     failed = tmp_path / "failed"
     for part in range(3):
         numbers = range(part * 10_000, (part + 1) * 10_000)
-        pq.write_table(pa.table({"n": numbers}), tmp_path / f"{part}.parquet", row_group_size=2_000)
+        table = pa.table({"n": numbers, "third": [n % 3 for n in numbers]})
+        pq.write_table(table, tmp_path / f"{part}.parquet", row_group_size=2_000)
 
     def fail_once(row: dict[str, Any]) -> int:
         if row["n"] > 25_000 and not failed.exists():
@@ -207,8 +220,8 @@ def test_a_failure_leaves_each_filtered_row_once(tmp_path: Path) -> None:
         return int(row["n"])
 
     flow = Pipeline(parallelism=2)
-    taken = [n for n in range(30_000) if n >= 5_000 and n not in (7_000, 28_000)]
-    filters = [("n", ">=", 5_000), ("n", "not in", [7_000, 28_000])]
+    taken = [n for n in range(30_000) if n >= 5_000 and n % 3]
+    filters = [("n", ">=", 5_000), ("third", "!=", 0)]
     rows = flow.source(FilesSource.parquet(str(tmp_path / "*.parquet"), filters=filters)).map(fail_once)
     found = rows.key_by(lambda n: n % 2).sum(lambda n: n).collect()
     flow.run(
