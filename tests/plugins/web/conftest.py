@@ -91,10 +91,13 @@ def runs(place: Path) -> Iterator[Callable[..., Page]]:
             env={**os.environ, "SLUICEWAY_HOME": str(place / "home")},
         )
         assert process.stderr is not None
-        line = process.stderr.readline()
-        link = re.search(r"http://\S+", line)
-        if link is None:
-            pytest.fail(line + process.communicate(timeout=PATIENT_S)[1])
+        said, link = "", None
+        while link is None:
+            line = process.stderr.readline()
+            if not line:
+                pytest.fail(said)  # it has ended, or will never write a link
+            said += line
+            link = re.search(r"http://\S+", line)
         started.append(Page(link[0], process))
         return started[-1]
 

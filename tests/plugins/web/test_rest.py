@@ -198,8 +198,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Any:
         env={**os.environ, "SLUICEWAY_HOME": str(place / "home")},
     )
     assert process.stderr is not None
-    link = re.search(r"http://\S+", process.stderr.readline())
-    assert link is not None
+    link = next(found for line in process.stderr if (found := re.search(r"http://\S+", line)))
     page = Page(link[0], process)
     page.until(JOB, read_all)
     yield page
