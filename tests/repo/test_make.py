@@ -19,6 +19,7 @@ TARGETS = [
     "test",
     "test-docs",
     "test-kafka",
+    "test-pyspark",
     "test-all",
     "lint",
     "format",

@@ -307,3 +307,10 @@ def test_what_is_no_aggregate_is_refused() -> None:
         keyed.aggregate()
     with pytest.raises(TypeError, match="takes a WindowAssigner"):
         keyed.window("10s")  # type: ignore[arg-type]
+
+
+def test_a_key_may_not_have_the_name_of_a_column_of_windows() -> None:
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("at")
+    table = Pipeline().table(pa.table({"window_start": [1], "at": [1]}), watermark_strategy=strategy)
+    with pytest.raises(GraphError, match="'window_start' of its own"):
+        table.key_by("window_start").window(TumblingEventTimeWindows("1s")).aggregate(n=agg.count())

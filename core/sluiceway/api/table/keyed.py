@@ -175,6 +175,8 @@ def aggregated(
         raise TypeError(f'{where} takes at least one aggregate by name, as in aggregate(total=agg.sum("price"))')
     fields = [_plain_field(entering.field(name)) for name in keyed._names]
     own = {*keyed._names, *(_OF_WINDOWS if assigner is not None else ())}
+    if assigner is not None and (twice := set(_OF_WINDOWS).intersection(keyed._names)):
+        raise GraphError(f"{where}: the result has a column {min(twice)!r} of its own; rename() that of the key")
     for name, aggregate in aggregates.items():
         if not isinstance(aggregate, Aggregate):
             raise TypeError(
