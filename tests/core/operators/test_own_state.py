@@ -141,5 +141,5 @@ def test_on_every_backend(how: str, backend: str) -> None:
 def test_the_name_of_the_step_s_own_state_is_taken(step: Callable[[Any], Any], name: str) -> None:
     flow = sw.Pipeline()
     step(flow.from_collection(PAIRS).key_by(by_name)).collect()
-    with pytest.raises(StateError, match=f"the name of state '{name}' is taken.*give .* another name"):
+    with pytest.raises(StateError, match=f"the name of state '{name}' is taken.*Give .* another name"):
         flow.run()

@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import sluiceway as sw
@@ -113,6 +114,7 @@ def everything() -> Iterator[sw.DataStream[Any] | sw.Pipeline]:
     yield numbers.connect(endless).map(lambda n: n, lambda n: n)
     yield numbers.connect(endless.broadcast(RATES)).process(Converts())
     yield numbers.async_map(wait, timeout="1s")
+    yield numbers.to_columns(pa.schema([("n", pa.int64())])).to_records()
     loop = numbers.iterate()
     yield loop.close_with(loop.map(lambda n: n))
 

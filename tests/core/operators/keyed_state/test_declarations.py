@@ -117,9 +117,9 @@ def test_a_function_that_would_never_be_opened_is_refused(store):
         def open(self, context):
             pass
 
-    with pytest.raises(StateError, match=r"function of state 's' has an open\(\) of its own"):
+    with pytest.raises(StateError, match=r"function of state 's' has its own open\(\)"):
         store.reducing_state(ReducingStateDescriptor("s", reduce=Opened()))
-    with pytest.raises(StateError, match=r"function of state 't' has an open\(\) of its own"):
+    with pytest.raises(StateError, match=r"function of state 't' has its own open\(\)"):
         store.aggregating_state(AggregatingStateDescriptor("t", aggregate=OpenedMean()))
 
 

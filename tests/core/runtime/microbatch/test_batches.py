@@ -219,7 +219,7 @@ def test_the_attempt_that_is_faster_is_the_one_that_counts(drive: Drive, storage
         pass
     random.seed(2)
     fast, read = driver.attempt(work)
-    with pytest.raises(ConnectorError, match=r"another attempt at batch 1 of reader 0 was faster and has"):
+    with pytest.raises(ConnectorError, match=r"another attempt at batch 1 of reader 0 finished first and has"):
         slow.finish()
     again, read_again = driver.attempt(work)
     assert again == fast

@@ -56,6 +56,7 @@ def test_versions_are_compared(older: Any, version: str, needed: Any, says: str 
     "options", [{"bounded": False}, {"checkpoints": "kept"}, {"bounded": False, "checkpoints": "kept"}]
 )
 def test_micro_batches_need_a_version_and_the_others_do_not(older: Any, options: dict[str, Any]) -> None:
+    pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
     older("4.1.4")
     told = findings(**options)
     assert told
@@ -103,8 +104,7 @@ def test_the_format_needs_a_version(older: Any) -> None:
 @pytest.mark.spark
 @pytest.mark.pysparks
 def test_check_tells_what_the_installed_version_has(tmp_path: Path) -> None:
-    import pyspark
-
+    pyspark = pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
     assert installed() == pyspark.__version__
     assert too_old(LOWEST) is None
     (tmp_path / "flow.py").write_text(FLOW)

@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 
 import pytest
 
+pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
+
 from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway.runtime.failures.explanation import explain_failure
 from sluiceway_spark.structured.job_group import users_error
