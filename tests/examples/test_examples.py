@@ -27,6 +27,8 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.stem)
 def test_the_result_is_right(example: Path) -> None:
+    if example.stem.startswith("spark"):
+        pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
     done = run(str(example), "--assert")
     assert (done.returncode, done.stderr) == (0, "")
 
