@@ -127,7 +127,7 @@ class Program:
         return leaves
 
     def outputs(self, streams: list[Stream]) -> list[tuple[str, Order, Stream]]:
-        """What the steps make of the streams of the origins: for each leaf its name, its order, its records."""
+        """Results of the steps on the streams of the origins: for each leaf its name, its order, its records."""
         traits = [origin.traits() for origin in self.origins]
         makers = [f"origin {n}" for n in range(len(streams))]
         used: set[int] = set()

@@ -111,7 +111,7 @@ AS_SPARK_DOES = {
     "spark.sql.streaming.checkpointFileManagerClass": f"{STREAMING}.FileContextBasedCheckpointFileManager",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "false",
 }
-"""What Spark has where nothing is set, and runs of earlier versions were written with."""
+"""Settings of Spark where nothing is set, with which runs of earlier versions were written."""
 
 
 def test_a_run_begun_without_our_settings_goes_on_with_them_and_without(

@@ -75,7 +75,7 @@ def as_rows(several: Sequence[Found]) -> list[Found]:
 
 
 def transformed(several: Sequence[Program], spark: Any, *, streams: bool) -> list[Found]:
-    """What comes of programs as one transform."""
+    """Results of programs as one transform."""
     from sluiceway_spark import transform
 
     outputs: list[tuple[str, Any, Any]] = []

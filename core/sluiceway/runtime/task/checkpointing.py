@@ -32,7 +32,7 @@ class _Taken:
     recording: Recording | None
     sent: list[Overtaken] = field(default_factory=list)
     waits: bool = False
-    """Whether the barrier is queued in the output; acknowledged when it was sent or has overtaken."""
+    """True while the barrier is queued in the output; acknowledged when it was sent or has overtaken."""
 
 
 class TaskCheckpoints:

@@ -50,7 +50,7 @@ class FrameSource(Source[Any]):
 
     @property
     def boundedness(self) -> Boundedness:
-        """That of the DataFrame."""
+        """Boundedness of the DataFrame."""
         return Boundedness.UNBOUNDED if self.streams else Boundedness.BOUNDED
 
     @property

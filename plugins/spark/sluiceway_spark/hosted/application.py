@@ -41,7 +41,7 @@ class Application:
 
     @property
     def ended(self) -> bool:
-        """Whether its context was stopped, or the JVM with it has ended."""
+        """True if its context was stopped, or the JVM with it has ended."""
         try:
             context = self._session.sparkContext
             if context._jsc is None:

@@ -54,7 +54,7 @@ def totals(rows: Any) -> Any:
 
 
 def local(build: Any, rows: list[Any] = ROWS) -> list[Any]:
-    """What the pipeline makes in one process."""
+    """Results of the pipeline in one process."""
     flow = sw.Pipeline("local")
     found = build(flow.from_collection(rows, watermark_strategy=STAMPED)).collect()
     flow.run()
