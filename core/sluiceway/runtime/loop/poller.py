@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import selectors
+import signal
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from sluiceway.connector import Wait
@@ -62,6 +65,26 @@ def _event(write: bool) -> int:
     return selectors.EVENT_WRITE if write else selectors.EVENT_READ
 
 
+@contextmanager
+def _woken_by_signals(fileno: int) -> Iterator[None]:
+    """Have signals write to a file in this context, unless they write to one of the program's own.
+
+    Python runs handlers between bytecodes. A signal that comes after the last of them and before the system call
+    does not interrupt the latter: its handler would wait until the sleep is over, which may be never.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.set_wakeup_fd(fileno, warn_on_full_buffer=False)
+    if before != -1:
+        signal.set_wakeup_fd(before)
+    try:
+        yield
+    finally:
+        if before == -1:
+            signal.set_wakeup_fd(-1)
+
+
 class SelectorPoller(Poller):
     """Poller on the operating system's selector."""
 
@@ -116,7 +139,7 @@ class SelectorPoller(Poller):
 
     def poll(self, timeout_s: float | None) -> None:
         """Sleep, though no longer than the system lets one, then tell those whose files are ready."""
-        for key, events in self._selector.select(None if timeout_s is None else min(timeout_s, _LONGEST_S)):
+        for key, events in self._select(timeout_s):
             if key.fd == self._wake_out:
                 self._drain()
                 continue
@@ -147,6 +170,12 @@ class SelectorPoller(Poller):
             self._selector.close()
             os.close(self._wake_in)
             os.close(self._wake_out)
+
+    def _select(self, timeout_s: float | None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout_s == 0:
+            return self._selector.select(0)
+        with _woken_by_signals(self._wake_in):
+            return self._selector.select(None if timeout_s is None else min(timeout_s, _LONGEST_S))
 
     def _set(self, fileno: int, watches: list[_Watch]) -> None:
         events = 0
