@@ -280,12 +280,17 @@ def status(as_json: bool) -> None:
     "--keep-jobs", is_flag=True, help="Keep the jobs; they are recovered when a cluster is started again."
 )
 def stop(keep_jobs: bool) -> None:
-    """Cancel all jobs and stop the cluster."""
+    """Cancel all jobs and stop the cluster.
+
+    A worker with a task that has not ended after 5 seconds is killed, and a warning names the task.
+    """
     from sluiceway.runtime.cluster.client import ClusterClient, wait_for_start
 
     wait_for_start()  # a cluster that comes up a moment later would stay
     with ClusterClient() as client:
-        client.shut_down(keep_jobs)
+        killed = client.shut_down(keep_jobs)
+    for worker in killed:
+        warn(worker)
     click.echo("cluster stopped")
 
 

@@ -594,11 +594,14 @@ class ClusterClient:
         assert isinstance(answer, StateFound)
         return answer.found
 
-    def shut_down(self, keep: bool = False) -> None:
+    def shut_down(self, keep: bool = False) -> list[str]:
         """Stop the cluster; return once all its processes have ended.
 
         Args:
             keep: leave its jobs in the job store for the next cluster; otherwise they are cancelled.
+
+        Returns:
+            A sentence for each worker that had to be killed, with the task that did not end.
         """
         told = self.status()
         with ExitStack() as processes:
@@ -608,10 +611,11 @@ class ClusterClient:
                 with suppress(OSError, AttributeError):
                     opened.append(os.pidfd_open(pid))
                     processes.callback(os.close, opened[-1])
-            self._done(ShutDown(next(self._requests), keep))
+            answer = self._ask(ShutDown(next(self._requests), keep))
             for process in opened:
                 select.select([process], [], [], _START_S)
         cluster_file().unlink(missing_ok=True)
+        return list(answer.problems) if isinstance(answer, Done) else []
 
     def _done(self, message: Message) -> str:
         answer = self._ask(message)

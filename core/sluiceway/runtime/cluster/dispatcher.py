@@ -26,7 +26,7 @@ from sluiceway.monitoring.key_samples import check_key_sampling
 from sluiceway.runtime.cluster.cluster_config import ClusterConfig
 from sluiceway.runtime.cluster.connection import Connection
 from sluiceway.runtime.cluster.job_infos import task_counts
-from sluiceway.runtime.cluster.job_manager import JobManager, WorkerLogging
+from sluiceway.runtime.cluster.job_manager import STOP_S, JobManager, WorkerLogging
 from sluiceway.runtime.cluster.job_records import JobManagerLostError, JobRecords
 from sluiceway.runtime.cluster.job_runner import JobRun
 from sluiceway.runtime.cluster.job_store import JobStore, StoredJob
@@ -139,9 +139,10 @@ class Dispatcher(Handlers):
             while not self._stopped:
                 self._manager.turn()
                 self._look_after_jobs()
-            self._manager.loop.run_ready(4)  # the last answer is sent even if no worker has to be waited for
             if not self._hands_over:
                 self._standbys.stop()
+            self._manager.stop_workers()
+            self._answer_shut_down()
             self._manager.close()
         except LeadershipLostError as error:
             # The workers and the directory belong to another leader by now: nothing may be cleaned up.
@@ -202,15 +203,13 @@ class Dispatcher(Handlers):
                 self._tell_ended(client, request, location, run)
         self._records.drop_oldest(KEPT)
         if self._stopping is not None and not self._manager.jobs:
-            client, request = self._stopping
-            client.send(Done(request))
-            client.close()
-            self._stopping = None
             self._stopped = True
 
     def _submit(self, message: SubmitProgram) -> str:
         if known := self._records.submitted_with(message.key):
             return known  # the previous job manager has accepted it, and died before the client was answered
+        if self._stopping is not None:
+            raise SluicewayError("the cluster is being stopped: start it again with sluiceway cluster start")
         _use_path(message.path)
         graph, settings = load(message.program)
         assert isinstance(graph, JobGraph)
@@ -321,7 +320,7 @@ class Dispatcher(Handlers):
 
     def _stop(self) -> None:
         for run in self._manager.jobs.values():
-            run.cancel()
+            run.cancel(STOP_S)
         if self._stopping is None:
             self._stopped = True
 
@@ -500,13 +499,20 @@ class Dispatcher(Handlers):
 
     @handles(ShutDown)
     def _shut_down(self, message: ShutDown, client: Connection) -> None:
+        self._manager.stuck.killed.clear()  # those of earlier cancellations have been logged
+        self._stopping = (client, message.request)
         if message.keep and self._config.job_store:
-            client.send(Done(message.request))
-            client.close()
             self._leave()
         else:
-            self._stopping = (client, message.request)
             self._stop()
+
+    def _answer_shut_down(self) -> None:
+        """Answer the client that has requested the shutdown, if one has: all workers have ended."""
+        if self._stopping is not None:
+            client, request = self._stopping
+            client.send(Done(request, problems=tuple(self._manager.stuck.killed)))
+            client.close()
+            self._manager.loop.run_ready(4)
 
     def _done_before(self, message: CancelJob | StopJob | TakeSavepoint) -> Message | None:
         """Return the answer to a request that the previous job manager carried out without answering."""

@@ -24,6 +24,7 @@ from sluiceway.runtime.cluster.os_platform import Platform, Stream
 from sluiceway.runtime.cluster.process_queries import ProcessQueries
 from sluiceway.runtime.cluster.remote_logs import show_lines
 from sluiceway.runtime.cluster.resource_manager import ResourceManager, WorkerLostError
+from sluiceway.runtime.cluster.stuck_workers import StuckWorkers
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, WorkerHandle, start_worker
 from sluiceway.runtime.jobmanager.recovery import Recovered, find_last_savepoint, recover
 from sluiceway.runtime.jobmanager.restore import check_place, restore_from
@@ -35,9 +36,11 @@ from sluiceway.runtime.task.snapshot import JobSnapshot
 from sluiceway.runtime.taskmanager.local_recovery import with_local_copies
 from sluiceway.transport.accept_loop import AcceptLoop
 
-__all__ = ["JobManager", "WorkerLogging"]
+__all__ = ["STOP_S", "JobManager", "WorkerLogging"]
 
-_STOP_S: Final = 5.0
+STOP_S: Final = 5.0
+"""Seconds that tasks have for ending when a cluster stops. Below the 10 s of container managers."""
+_LAST_S: Final = 1.5
 _BEAT_S: Final = 1.0
 _MOST_FAILED_STARTS: Final = 3
 _START_AGAIN_S: Final = 0.5
@@ -74,6 +77,7 @@ class JobManager(Handlers):
         loop: loop of its thread.
         jobs: jobs by id.
         processes: queries of worker processes.
+        stuck: kills workers that are stuck in a call.
         epoch: epoch of this job manager.
 
     Args:
@@ -158,6 +162,7 @@ class JobManager(Handlers):
             epoch=epoch,
         )
         self.processes = ProcessQueries(self.loop, self._clock, self.resources)
+        self.stuck = StuckWorkers(self.processes, self.resources)
         self._listener = self._platform.listen(directory)
         self._connections: set[Connection] = set()
         self._accepting = AcceptLoop(
@@ -180,16 +185,27 @@ class JobManager(Handlers):
             deadline = self.loop.next_deadline()
             self._poller.poll(None if deadline is None else max(0.0, deadline - self._clock.monotonic()))
 
-    def close(self) -> None:
-        """Stop all workers, gracefully if they answer, and remove the directory."""
+    def stop_workers(self) -> None:
+        """Stop all workers, and kill those that are stuck in a call. No worker is started any more."""
         self._stopping = True
+        self.resources.stop()
+        if not self._workers_leave(STOP_S):
+            self.stuck.end_connected(STOP_S)
+            self._workers_leave(_LAST_S)
+        self.resources.end_processes(STOP_S if not self.resources.connected else 0)
+
+    def _workers_leave(self, within_s: float) -> bool:
+        """Wait until no worker is connected; return False if one still is after ``within_s``."""
+        until = self._clock.monotonic() + within_s
+        self.loop.at(until, lambda: None)
+        while self.resources.connected and self._clock.monotonic() < until:
+            self.turn()
+        return not self.resources.connected
+
+    def close(self) -> None:
+        """Stop all workers, and remove the directory."""
         try:
-            self.resources.stop()
-            until = self._clock.monotonic() + _STOP_S
-            self.loop.at(until, lambda: None)
-            while self.resources.connected and self._clock.monotonic() < until:
-                self.turn()
-            self.resources.end_processes(_STOP_S)
+            self.stop_workers()
         finally:
             self.abandon()
 
@@ -266,6 +282,7 @@ class JobManager(Handlers):
             loop=self.loop,
             clock=self._clock,
             resources=self.resources,
+            late=self.stuck.late,
             listener=self._services.listener,
             on_slots_wanted=lambda: self.loop.soon(self._start_what_can),
             make_room=self._make_room,

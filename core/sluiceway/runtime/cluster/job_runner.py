@@ -20,6 +20,7 @@ from sluiceway.runtime.cluster.resource_manager import ResourceManager, WorkerLo
 from sluiceway.runtime.cluster.state_queries import StateReads
 from sluiceway.runtime.cluster.worker_process import Program
 from sluiceway.runtime.cluster.worker_queries import Sampled, WorkerQueries
+from sluiceway.runtime.jobmanager.cancellation_timeouts import LateTask
 from sluiceway.runtime.jobmanager.checkpoint_store import SavepointCheckpointStore, checkpoint_store_of
 from sluiceway.runtime.jobmanager.job_description import checkpoint_infos, describe_job
 from sluiceway.runtime.jobmanager.job_master import JobMaster
@@ -67,6 +68,7 @@ class JobRun(Handlers):
         loop: loop of the job manager.
         clock: clock of the runtime.
         resources: the workers.
+        late: called for a task that has not ended within the limit after it was cancelled.
         listener: notified of state changes.
         on_slots_wanted: called when a restart lacks slots, and when slots may be free again.
         background: executor for blocking calls.
@@ -89,6 +91,7 @@ class JobRun(Handlers):
         loop: TaskletLoop,
         clock: Clock,
         resources: ResourceManager,
+        late: Callable[[LateTask], None],
         listener: LifecycleListener,
         on_slots_wanted: Callable[[], None],
         background: Background,
@@ -136,7 +139,7 @@ class JobRun(Handlers):
             job=job,
             epoch=epoch,
             before_deploying=self._prepare,
-            kill=resources.kill,
+            late=late,
             on_slots_wanted=on_slots_wanted,
             make_room=lambda lacking: make_room(self, lacking),
             awaits_reason=lambda: resources.awaits_reason,
@@ -161,9 +164,9 @@ class JobRun(Handlers):
         """Failure of the job, or None."""
         return self.master.failure
 
-    def cancel(self) -> None:
-        """Cancel the job."""
-        self.master.cancel()
+    def cancel(self, within_s: float | None = None) -> None:
+        """Cancel the job; see :meth:`.JobMaster.cancel`."""
+        self.master.cancel(within_s)
 
     def stop(self) -> None:
         """End its sources and let it finish."""

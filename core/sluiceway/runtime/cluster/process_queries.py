@@ -29,6 +29,7 @@ Read = Callable[[ProcessReadings], None]
 class _Query:
     done: Read
     threads: bool
+    within_s: float
     deadline: Scheduled
     waiting: set[str]
     figures: list[ProcessFigures] = field(default_factory=list)
@@ -53,13 +54,14 @@ class ProcessQueries(Handlers):
         self._open: dict[int, _Query] = {}
         self._inspectors: dict[str, Connection] = {}
 
-    def ask(self, worker: str, threads: bool, done: Read) -> None:
-        """Request figures, or with ``threads`` thread dumps. ``done`` is called within five seconds.
+    def ask(self, worker: str, threads: bool, done: Read, within_s: float = _LATE_S) -> None:
+        """Request figures, or with ``threads`` thread dumps.
 
         Args:
             worker: name of a worker; empty: all registered ones.
             threads: True for thread dumps.
             done: called with the answers.
+            within_s: seconds after which it is called at the latest.
         """
         known = sorted(self._resources.names())
         workers = [name for name in known if worker in ("", name)]
@@ -68,8 +70,8 @@ class ProcessQueries(Handlers):
             done(ProcessReadings(problems=problems))
             return
         number = next(self._numbers)
-        deadline = self._loop.post(lambda: self._end(number), _LATE_S)
-        self._open[number] = _Query(done, threads, deadline, set(workers))
+        deadline = self._loop.post(lambda: self._end(number), within_s)
+        self._open[number] = _Query(done, threads, within_s, deadline, set(workers))
         for name in workers:
             if name in self._inspectors:
                 self._inspectors[name].send(InspectProcess(number, threads))
@@ -134,8 +136,8 @@ class ProcessQueries(Handlers):
         query.deadline.cancel()
         for worker in sorted(query.waiting):
             problem = (
-                f"{worker} has not answered within {_LATE_S:g} s: it is stopped, or in one long call that keeps "
-                "Python's lock"
+                f"{worker} has not answered within {query.within_s:g} s: it is stopped, or in one long call that "
+                "keeps Python's lock"
             )
             pid = self._resources.local_pid_of(worker)
             if pid and not query.threads:

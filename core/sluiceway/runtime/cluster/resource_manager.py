@@ -226,12 +226,11 @@ class ResourceManager:
         return [w.name for w in self._workers.values() if w.connection is not None]
 
     def stop(self) -> None:
-        """Stop all workers."""
+        """Stop all workers. Each of them closes its connection; one that does not is stuck in a call."""
         self._stopping = True
-        for known in self._workers.values():
+        for known in list(self._workers.values()):
             if known.connection is not None:
                 known.connection.send(StopWorker(self._epoch))
-                known.connection.close()
             else:
                 known.process.kill()  # starting: it has no connection to send to
 

@@ -21,6 +21,7 @@ from sluiceway.graph.check.iterations import check_rescale
 from sluiceway.monitoring.infos import RescaleInfo
 from sluiceway.network.channel_state import may_overtake
 from sluiceway.runtime.failures.explanation import add_note, contained
+from sluiceway.runtime.jobmanager.cancellation_timeouts import CancellationTimeouts, LateTask
 from sluiceway.runtime.jobmanager.checkpoint_coordinator import SavepointRequest
 from sluiceway.runtime.jobmanager.failover import Failover
 from sluiceway.runtime.jobmanager.job_checkpoints import (
@@ -86,7 +87,7 @@ class JobMaster(Handlers):
         job: its id; it makes the names of channels unique among jobs.
         epoch: epoch of this leader of the job; messages of tasks to another one are ignored.
         before_deploying: called with the name of each worker before deployments are sent to it.
-        kill: kills a worker that has not cancelled a task within the limit, with the reason; None: not possible.
+        late: called for a task that has not ended within the limit after it was cancelled; None: no limit.
         on_slots_wanted: called when a restart lacks slots, and when slots may be free for others.
         on_ended: called when the job has ended.
         make_room: provides a number of further slots, now or soon, or raises NoResourceAvailableError.
@@ -111,7 +112,7 @@ class JobMaster(Handlers):
         job: str = "",
         epoch: int = 0,
         before_deploying: Callable[[str], None] = lambda worker: None,
-        kill: Callable[[str, str], None] | None = None,
+        late: Callable[[LateTask], None] | None = None,
         on_slots_wanted: Callable[[], None] = lambda: None,
         on_ended: Callable[[], None] = lambda: None,
         make_room: Callable[[int], None] = lambda slots: None,
@@ -127,9 +128,8 @@ class JobMaster(Handlers):
         self._post = post
         self._epoch = epoch
         self._before_deploying = before_deploying
-        self._kill = kill
         self._name = job or graph.job_name
-        self._cancelling: dict[str, Scheduled] = {}  # by attempt, the timer that acts if it does not end
+        self._cancelling = CancellationTimeouts(post, settings.cancellation_timeout_ms / 1000, late)
         self._clock = clock
         self._listener = listener
         self.slots = SlotSharing(graph, slots)
@@ -222,8 +222,14 @@ class JobMaster(Handlers):
         self._guard(lambda: self._deploy(self._strategy.next()))
         self._guard(self.checkpoints.coordinator.start)
 
-    def cancel(self) -> None:
-        """Cancel the job."""
+    def cancel(self, within_s: float | None = None) -> None:
+        """Cancel the job, or hurry a cancellation.
+
+        Args:
+            within_s: seconds after which a task that has not ended counts as stuck; None: as its options say.
+        """
+        if within_s is not None:
+            self._cancelling.shorten(within_s)
         if self.status in (JobStatus.CREATED, JobStatus.RUNNING):
             self._set_status(JobStatus.CANCELLING)
             self._cancel_tasks()
@@ -282,8 +288,8 @@ class JobMaster(Handlers):
         self, attempt_id: str, state: ExecutionState, cause: BaseException | None, *, lost: bool = False
     ) -> None:
         """Change the state of an attempt; ``lost``: it ended with its worker."""
-        if state.ended and attempt_id in self._cancelling:
-            self._cancelling.pop(attempt_id).cancel()
+        if state.ended:
+            self._cancelling.ended(attempt_id)
         # Late and illegal reports, and those of unknown attempts, end here.
         if not self.executions.update(attempt_id, state, self._clock.now_ms(), cause):
             return
@@ -737,20 +743,13 @@ class JobMaster(Handlers):
                 self.slots.release(vertex.job_vertex.id, vertex.subtask)
 
     def _send_cancel(self, attempt_id: str) -> None:
-        """Cancel an attempt; a worker that does not comply within the limit is killed."""
+        """Cancel an attempt, within the limit."""
         self.send(CancelTask(self._name, self._epoch, attempt_id))
-        if (kill := self._kill) is not None:
-            limit_s = self._settings.cancellation_timeout_ms / 1000
-            late = self._post(lambda: self._check_cancelled(attempt_id, kill), limit_s)
-            self._cancelling[attempt_id] = late
-
-    def _check_cancelled(self, attempt_id: str, kill: Callable[[str, str], None]) -> None:
-        self._cancelling.pop(attempt_id, None)
         execution = self.executions.execution(attempt_id)
-        if execution is not None and not execution.state.ended:
+        if execution is not None:
             name = f"{execution.vertex_name!r}, subtask {execution.subtask + 1}"
-            late = f"{self._settings.cancellation_timeout_ms / 1000:g} s after it had been cancelled,"
-            kill(self.place_of(attempt_id) or "", f"was still in a call of {name}, {late}")
+            worker = self.place_of(attempt_id) or ""
+            self._cancelling.begin(attempt_id, worker, name, lambda: execution.state.ended)
 
     def _check_end(self) -> None:
         # The job ends only with its last task, also if it has failed: a slot is free when nothing runs in it.
@@ -779,9 +778,7 @@ class JobMaster(Handlers):
             self._rescaler.abandon(f"the job is {new.value}")
         if new.ended:
             self.slots.release_all()
-            for late in self._cancelling.values():
-                late.cancel()
-            self._cancelling.clear()
+            self._cancelling.stop()
             self._failover.stop()
             self.checkpoints.ended()
             self.events.ended()

@@ -232,9 +232,15 @@ class ShutDown(Request, frozen=True):
 
 
 class Done(Answer, frozen=True):
-    """Job manager to client: a request was carried out; ``job`` is the one that it was about."""
+    """Job manager to client: a request was carried out.
+
+    Attributes:
+        job: the job that it was about.
+        problems: a sentence for each thing that did not end in order.
+    """
 
     job: str = ""
+    problems: tuple[str, ...] = ()
 
 
 class Refused(Answer, frozen=True):

@@ -93,6 +93,7 @@ def made_job(restart: str = "fixed-delay:9:60s", one_region: bool = True) -> Job
         loop=loop,
         clock=clock,
         resources=resources,
+        late=lambda task: None,
         listener=services.listener,
         on_slots_wanted=lambda: None,
         background=Inline(loop.soon),

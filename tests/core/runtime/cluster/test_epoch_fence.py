@@ -187,6 +187,7 @@ def test_a_job_master_ignores_workers_of_an_earlier_leader_and_late_reports() ->
         loop=loop,
         clock=clock,
         resources=resources,
+        late=lambda task: None,
         listener=services.listener,
         on_slots_wanted=lambda: None,
         background=Inline(loop.soon),
