@@ -24,6 +24,7 @@ __all__ = [
     "MissingExtraError",
     "NoResourceAvailableError",
     "NotBuiltYetError",
+    "NotSerializableError",
     "PluginError",
     "RescaleError",
     "SerializationError",
@@ -105,6 +106,10 @@ class SuppressRestartsError(SluicewayError):
 
 class IncompatibleStateError(StateError, SuppressRestartsError):
     """What was saved does not go together with what the job declares: no restart makes it go together."""
+
+
+class NotSerializableError(StateError, SuppressRestartsError):
+    """State cannot be written to a checkpoint, now or after a restart. Names the kind of state and its type."""
 
 
 class CheckpointError(SluicewayError):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace as replace_struct
 
 from sluiceway.checkpoint import SubtaskEntry
-from sluiceway.errors import IncompatibleStateError
+from sluiceway.errors import IncompatibleStateError, NotSerializableError
 from sluiceway.graph import JobEdge, JobGraph, JobVertex
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.network.channel_state import EdgeName, InFlight, Overtaken
@@ -26,6 +26,9 @@ __all__ = [
     "with_own_objects",
     "without_objects",
 ]
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,12 +254,30 @@ def with_objects(snapshot: OperatorSnapshot, objects: OperatorSnapshot) -> Opera
 
 
 def with_own_objects(snapshot: OperatorSnapshot) -> OperatorSnapshot:
-    """Return a copy of objects that a task or a user's function may change after the snapshot or the restore."""
+    """Return a copy of objects that a task or a user's function may change after the snapshot or the restore.
+
+    Raises:
+        NotSerializableError: an object holds what belongs to this process, such as a lock.
+    """
     if not (snapshot.splits or snapshot.pending or snapshot.committables or snapshot.broadcast):
         return snapshot
-    splits, pending = deepcopy(snapshot.splits), deepcopy(snapshot.pending)
-    committables, broadcast = deepcopy(snapshot.committables), deepcopy(snapshot.broadcast)
-    return replace(snapshot, splits=splits, pending=pending, committables=committables, broadcast=broadcast)
+    return replace(
+        snapshot,
+        splits=_own("a split with its position", snapshot.splits),
+        pending=_own("a record of an asynchronous step", snapshot.pending),
+        committables=_own("a committable of a sink", snapshot.committables),
+        broadcast=_own("broadcast state", snapshot.broadcast),
+    )
+
+
+def _own(kind: str, objects: T) -> T:
+    try:
+        return deepcopy(objects)
+    except Exception as error:  # of the __deepcopy__ or __reduce__ of anything
+        raise NotSerializableError(
+            f"{kind} cannot be part of a checkpoint: {type(error).__name__}: {error}; keep plain values in it, "
+            "and make locks, files and connections anew where they are used"
+        ) from error
 
 
 def _if_any(keyed: KeyedSnapshot | None, groups: KeyGroupRange) -> KeyedSnapshot | None:
