@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
 from sluiceway.api.arguments import check_count, check_text, to_ms
 from sluiceway.api.location import caller_location
 from sluiceway.errors import GraphError
-from sluiceway.graph import MAX_PARALLELISM_LIMIT, Transformation
+from sluiceway.graph import MAX_PARALLELISM_LIMIT, InputRef, Transformation
 from sluiceway.streamgraph import ChainingStrategy
 
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["StepSettings"]
+__all__ = ["StepSettings", "output_of_one_step"]
+
+
+def output_of_one_step(inputs: Sequence[InputRef], setting: str, made_by: str) -> Transformation:
+    """Return the transformation that a stream is the output of.
+
+    Args:
+        inputs: what the stream comes from.
+        setting: the method that needs it, for the message.
+        made_by: the method that returned the stream, for the message.
+
+    Raises:
+        GraphError: it is a union, a side output or partitioned, and so has no step of its own.
+    """
+    ref = inputs[0]
+    if len(inputs) > 1 or ref.tag is not None or ref.partitioner is not None:
+        raise GraphError(
+            f"{setting}() at {caller_location()}: {made_by} is no step of its own; call {setting}() on the step "
+            "before or after it"
+        )
+    return ref.upstream
 
 
 class StepSettings:

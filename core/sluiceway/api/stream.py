@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack, overl
 from sluiceway.api.arguments import check_count, check_function, check_text, describe
 from sluiceway.api.location import caller_location
 from sluiceway.api.resolution import check_partitioner, resolve_sink
-from sluiceway.api.step_options import StepSettings
+from sluiceway.api.step_options import StepSettings, output_of_one_step
 from sluiceway.api.timestamps import check_strategy
 from sluiceway.api.unknown_names import KEYED_ONLY, answer
 from sluiceway.connector import Sink
@@ -581,13 +581,7 @@ class DataStream(StepSettings, Generic[T]):
         return stream
 
     def _settable(self, setting: str) -> Transformation:
-        ref = self._inputs[0]
-        if len(self._inputs) > 1 or ref.tag is not None or ref.partitioner is not None:
-            raise GraphError(
-                f"{setting}() at {caller_location()}: {self._made_by} is no step of its own; call {setting}() on "
-                "the step before or after it"
-            )
-        return ref.upstream
+        return output_of_one_step(self._inputs, setting, self._made_by)
 
     def __repr__(self) -> str:
         made_of = ", ".join(ref.upstream.label() for ref in self._inputs)

@@ -13,7 +13,7 @@ from narwhals import col, lit, when
 from sluiceway.api.arguments import check_function, describe
 from sluiceway.api.location import caller_location
 from sluiceway.api.resolution import resolve_sink
-from sluiceway.api.step_options import StepSettings
+from sluiceway.api.step_options import StepSettings, output_of_one_step
 from sluiceway.api.stream import DataStream
 from sluiceway.api.table.arguments import check_expressions, check_names, result_schema
 from sluiceway.api.table.keyed import KeyedTable, key_columns
@@ -366,13 +366,7 @@ class TableStream(StepSettings):
         return TableStream(self._pipeline, (InputRef(t),), schema, f"{made_by}()", time_column=time_column)
 
     def _settable(self, setting: str) -> Transformation:
-        ref = self._inputs[0]
-        if len(self._inputs) > 1 or ref.tag is not None or ref.partitioner is not None:
-            raise GraphError(
-                f"{setting}() at {caller_location()}: {self._made_by} is no step of its own; call {setting}() on "
-                "the step before or after it"
-            )
-        return ref.upstream
+        return output_of_one_step(self._inputs, setting, self._made_by)
 
     def __repr__(self) -> str:
         return f"<TableStream of {self._made_by} with {shown(self._schema)}>"
