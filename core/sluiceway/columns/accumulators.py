@@ -166,6 +166,10 @@ class Accumulator(ABC):
     def state(self, count: int) -> Any:
         """Return the first ``count`` accumulators as an Arrow array, for a snapshot."""
 
+    def part(self, at: Any) -> Any:
+        """Return the accumulators at the positions of an array, as :meth:`state` returns those of all."""
+        return self.state(int(at.max()) + 1).take(pa.array(at)) if len(at) else self.state(0)
+
     @abstractmethod
     def restore(self, at: Any, state: Any) -> None:
         """Set empty positions ``at`` to what :meth:`state` has returned."""
@@ -202,7 +206,11 @@ class _Plain(Accumulator):
 
     def state(self, count: int) -> Any:
         """Return the accumulators."""
-        return struct_of({name: array[:count] for name, array in self.arrays.all.items()})
+        return self.part(slice(count))
+
+    def part(self, at: Any) -> Any:
+        """Return some accumulators."""
+        return struct_of({name: array[at] for name, array in self.arrays.all.items()})
 
     def restore(self, at: Any, state: Any) -> None:
         """Set empty accumulators."""
@@ -427,11 +435,11 @@ class Summed(_Plain):
         buffers: Any = [pa.py_buffer(packed.tobytes()), pa.py_buffer(halves.tobytes())]
         return pa.Array.from_buffers(self._type, count, buffers)
 
-    def state(self, count: int) -> Any:
-        """Return the accumulators."""
+    def part(self, at: Any) -> Any:
+        """Return some accumulators."""
         if self._limbs:
             self._carry()
-        return super().state(count)
+        return super().part(at)
 
     def restore(self, at: Any, state: Any) -> None:
         """Set empty accumulators."""
@@ -500,7 +508,11 @@ class Averaged(Accumulator):
 
     def state(self, count: int) -> Any:
         """Return the accumulators."""
-        return struct_of({"sum": self._sum.state(count), "count": self._count.state(count)})
+        return self.part(slice(count))
+
+    def part(self, at: Any) -> Any:
+        """Return some accumulators."""
+        return struct_of({"sum": self._sum.part(at), "count": self._count.part(at)})
 
     def restore(self, at: Any, state: Any) -> None:
         """Set empty accumulators."""
@@ -616,24 +628,28 @@ class _Typed(Accumulator):
         """Have at least ``size`` positions."""
         self.arrays.resize(size)
 
-    def _values(self, count: int, empty: Any) -> Any:
-        values = self.arrays["value"][:count]
+    def _values(self, at: Any) -> Any:
+        values, empty = self.arrays["value"][at], self._empty(at)
         if self.is_object:
             return pa.array([None if none else v for v, none in zip(values, empty, strict=True)], self._kind)
         return result_array(values, self._kind, empty)
 
     @abstractmethod
-    def _empty(self, count: int) -> Any:
-        """Return where there is no value."""
+    def _empty(self, at: Any) -> Any:
+        """Return for positions, or a slice of them, where there is no value."""
 
     def result(self, count: int) -> Any:
         """Return the results."""
-        return self._values(count, self._empty(count))
+        return self._values(slice(count))
 
     def state(self, count: int) -> Any:
         """Return the accumulators."""
-        more = {name: array[:count] for name, array in self.arrays.all.items() if name != "value"}
-        return struct_of({"value": self.result(count), **more})
+        return self.part(slice(count))
+
+    def part(self, at: Any) -> Any:
+        """Return some accumulators."""
+        more = {name: array[at] for name, array in self.arrays.all.items() if name != "value"}
+        return struct_of({"value": self._values(at), **more})
 
     def restore(self, at: Any, state: Any) -> None:
         """Set empty accumulators."""
@@ -707,8 +723,8 @@ class Extreme(_Typed):
                 mine[at] = self._pick(mine[at], theirs)
         self.arrays["some"][at] |= some
 
-    def _empty(self, count: int) -> Any:
-        return ~self.arrays["some"][:count]
+    def _empty(self, at: Any) -> Any:
+        return ~self.arrays["some"][at]
 
 
 class Picked(_Typed):
@@ -747,8 +763,8 @@ class Picked(_Typed):
         for name, array in other.arrays.all.items():
             self.arrays[name][at] = array[: len(better)][better]
 
-    def _empty(self, count: int) -> Any:
-        return self.arrays["arrival"][:count] < 0
+    def _empty(self, at: Any) -> Any:
+        return self.arrays["arrival"][at] < 0
 
 
 def lists_of(at: Any, values: Any, count: int) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,16 @@ from sluiceway.columns.keys import KeyIds
 from sluiceway.columns.wordtable import WordTable
 from sluiceway.errors import IncompatibleStateError
 
-__all__ = ["AggregateSlice", "Layout", "Positions", "forget_idle"]
+__all__ = [
+    "AggregateSlice",
+    "HoldsKeys",
+    "Layout",
+    "Positions",
+    "forget_idle",
+    "in_blocks",
+    "part_of",
+    "read_block",
+]
 
 _FEW_KEYS: Final = 1 << 16
 """Keys up to which a slice has an element for each key of the subtask."""
@@ -225,26 +234,14 @@ class AggregateSlice:
         columns = [pa.array(np.arange(count, dtype=np.int32)), *self._keys.columns(ids)]
         columns += [accumulator.state(count) for accumulator in self.accumulators.values()]
         names = ["position", *(f"key {name}" for name in self._layout.keys), *self.accumulators]
-        whole = pa.RecordBatch.from_arrays(columns, names).replace_schema_metadata(
-            {_METADATA: self._layout.metadata}
-        )
-        groups = self._keys.groups()[ids]
-        order = groups.argsort(kind="stable")
-        whole = whole.take(pa.array(order))
-        present, starts = np.unique(groups[order], return_index=True)
-        ends = [*starts[1:].tolist(), count]
-        return {
-            group: _written(whole.slice(start, end - start))
-            for group, start, end in zip(present.tolist(), starts.tolist(), ends, strict=True)
-        }
+        whole = pa.RecordBatch.from_arrays(columns, names)
+        return in_blocks(whole, self._keys.groups()[ids], self._layout)
 
     def restore(self, blocks: Iterable[bytes]) -> None:
         """Read the blocks of any key groups into the empty slice. Raises IncompatibleStateError."""
         parts: list[Any] = []
         for block in blocks:
-            with pa.ipc.open_stream(block) as reader:
-                self._layout.check((reader.schema.metadata or {}).get(_METADATA))
-                parts.extend(reader)
+            parts += read_block(block, self._layout)
         # One by one, as an integer sum may be in one part of 64 bits in some, and in several in others.
         order = _order([part.column("position").to_numpy() for part in parts])
         offset = 0
@@ -271,6 +268,50 @@ def _order(positions: Sequence[Any]) -> Any:
     return np.concatenate(positions).argsort(kind="stable") if positions else np.zeros(0, np.int64)
 
 
+def in_blocks(rows: Any, groups: Any, layout: Layout) -> dict[int, bytes]:
+    """Return rows of state as Arrow IPC streams, by key group.
+
+    Args:
+        rows: a record batch.
+        groups: the key group of each row.
+        layout: what the rows are of.
+    """
+    whole = rows.replace_schema_metadata({_METADATA: layout.metadata})
+    order = groups.argsort(kind="stable")
+    whole = whole.take(pa.array(order))
+    present, starts = np.unique(groups[order], return_index=True)
+    ends = [*starts[1:].tolist(), len(order)]
+    return {
+        group: _written(whole.slice(start, end - start))
+        for group, start, end in zip(present.tolist(), starts.tolist(), ends, strict=True)
+    }
+
+
+def read_block(block: bytes, layout: Layout) -> list[Any]:
+    """Return the record batches of a block. Raises IncompatibleStateError: it is of another layout."""
+    with pa.ipc.open_stream(block) as reader:
+        layout.check((reader.schema.metadata or {}).get(_METADATA))
+        return list(reader)
+
+
+def part_of(accumulators: Mapping[str, Accumulator], at: Any, layout: Layout) -> dict[str, Accumulator]:
+    """Return accumulators of their own, equal to those at some positions.
+
+    Args:
+        accumulators: accumulators by the names of their results.
+        at: an array of positions.
+        layout: has the aggregates.
+    """
+    found: dict[str, Accumulator] = {}
+    everyone = np.arange(len(at))
+    for name, bound in layout.aggregates.items():
+        found[name] = taken = bound.create()
+        if len(at):
+            taken.resize(len(at))
+            taken.restore(everyone, accumulators[name].part(at))
+    return found
+
+
 def _written(part: Any) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, part.schema) as writer:
@@ -279,26 +320,37 @@ def _written(part: Any) -> bytes:
     return written
 
 
-def forget_idle(keys: KeyIds, slices: Iterable[AggregateSlice], kept: int) -> int:
-    """Forget the keys without rows in any slice, if most are.
+class HoldsKeys(Protocol):
+    """Holder of numbers of keys."""
+
+    @property
+    def ids(self) -> Any:
+        """Numbers of the keys that are in use."""
+
+    def renumber(self, renumbered: Any) -> None:
+        """Take over new numbers, given by the old ones."""
+
+
+def forget_idle(keys: KeyIds, holders: Iterable[HoldsKeys], kept: int) -> int:
+    """Forget the keys that nobody uses, if most are such.
 
     Args:
         keys: the keys of the subtask.
-        slices: all that hold numbers of keys.
+        holders: all that hold numbers of keys.
         kept: what was returned the last time, 0 at first.
 
     Returns:
-        how many keys had rows when they were last counted.
+        how many keys were in use when they were last counted.
     """
     if len(keys) <= 2 * kept + _IDLE:
         return kept
-    held = list(slices)
+    held = list(holders)
     live = np.zeros(len(keys), bool)
     for each in held:
-        live[each.positions.ids] = True
+        live[each.ids] = True
     alive = int(live.sum())
     if 2 * alive + _IDLE // 2 <= len(keys):
         renumbered = keys.retain(live)
         for each in held:
-            each.positions.renumber(renumbered)
+            each.renumber(renumbered)
     return alive

@@ -25,6 +25,7 @@ from sluiceway.steps import (
     BatchProcessStep,
     BroadcastProcessStep,
     CoFlatMapStep,
+    ColumnSessionStep,
     ColumnTransformStep,
     ColumnWindowStep,
     CoMapStep,
@@ -79,6 +80,7 @@ _OPERATORS: dict[type[Step], str] = {
     ToColumnsStep: "columns.conversion:ToColumnsOperator",
     ToRecordsStep: "columns.conversion:ToRecordsOperator",
     ColumnWindowStep: "columns.windows:ColumnWindowOperator",
+    ColumnSessionStep: "columns.sessions:ColumnSessionOperator",
     ColumnTransformStep: "columns.transform:ColumnTransformOperator",
     WindowStep: "windows.making:make_window_operator",
 }

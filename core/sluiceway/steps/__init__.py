@@ -11,7 +11,14 @@ from sluiceway.steps.base import Step
 from sluiceway.steps.batches import BatchProcessStep, KeyedBatchProcessStep
 from sluiceway.steps.broadcast import BroadcastProcessStep
 from sluiceway.steps.co import CoFlatMapStep, CoMapStep, ConnectedStep, CoProcessStep, PerInput
-from sluiceway.steps.columns import ColumnStep, ColumnTransformStep, ColumnWindowStep, ToColumnsStep, ToRecordsStep
+from sluiceway.steps.columns import (
+    ColumnSessionStep,
+    ColumnStep,
+    ColumnTransformStep,
+    ColumnWindowStep,
+    ToColumnsStep,
+    ToRecordsStep,
+)
 from sluiceway.steps.ends import IterationHeadStep, SinkStep, SourceStep
 from sluiceway.steps.joins import AsOfJoinStep, IntervalJoinStep, TagStep
 from sluiceway.steps.keyed import (
@@ -36,6 +43,7 @@ __all__ = [
     "CoFlatMapStep",
     "CoMapStep",
     "CoProcessStep",
+    "ColumnSessionStep",
     "ColumnStep",
     "ColumnTransformStep",
     "ColumnWindowStep",

@@ -10,7 +10,14 @@ from sluiceway.functions import OutputTag
 from sluiceway.steps.base import Step
 from sluiceway.windows.base import WindowAssigner
 
-__all__ = ["ColumnStep", "ColumnTransformStep", "ColumnWindowStep", "ToColumnsStep", "ToRecordsStep"]
+__all__ = [
+    "ColumnSessionStep",
+    "ColumnStep",
+    "ColumnTransformStep",
+    "ColumnWindowStep",
+    "ToColumnsStep",
+    "ToRecordsStep",
+]
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,13 @@ class ColumnWindowStep(ColumnStep):
     def known_side_outputs(self) -> frozenset[str] | None:
         """The output for late rows, if there is one."""
         return frozenset() if self.late_tag is None else frozenset({self.late_tag.name})
+
+
+@dataclass(frozen=True)
+class ColumnSessionStep(ColumnWindowStep):
+    """Aggregates of columns per key and session of event time."""
+
+    kind: ClassVar[str] = "columns session"
 
 
 @dataclass(frozen=True)

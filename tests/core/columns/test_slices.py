@@ -98,7 +98,7 @@ def test_keys_without_rows_are_forgotten():
         passing = AggregateSlice(layout, keys)
         passing.update(keys.find([pa.array(np.arange(start, start + 50_000))]), {}, np.arange(50_000))
         assert shown(passing)[::49_999] == [{"item": start, "n": 1}, {"item": start + 49_999, "n": 1}]
-        kept = forget_idle(keys, [stayed], kept)
+        kept = forget_idle(keys, [stayed.positions], kept)
     assert len(keys) < 200_000
     stayed.update(keys.find([pa.array([-3, -2])]), {}, np.arange(2))
     assert shown(stayed) == [{"item": -1, "n": 1}, {"item": -2, "n": 2}, {"item": -3, "n": 1}]

@@ -19,7 +19,8 @@ from sluiceway.errors import GraphError, UnstableKeyError
 from sluiceway.functions import OutputTag
 from sluiceway.graph import InputRef
 from sluiceway.operators.columns.slicing import slicing_of
-from sluiceway.steps import ColumnWindowStep
+from sluiceway.steps import ColumnSessionStep, ColumnWindowStep
+from sluiceway.windows import EventTimeSessionWindows
 from sluiceway.windows.base import WindowAssigner
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class KeyedTable:
         """Cut the stream into windows of event time: ``window(TumblingEventTimeWindows("10s"))``.
 
         Args:
-            assigner: tumbling, sliding or cumulative windows of event time.
+            assigner: tumbling, sliding or cumulative windows of event time, or sessions of one gap.
 
         Raises:
             TypeError: not a WindowAssigner.
@@ -62,10 +63,11 @@ class KeyedTable:
                 f'window() at {caller_location()} takes a WindowAssigner, as in TumblingEventTimeWindows("10s"), '
                 f"not {describe(assigner)}"
             )
-        if slicing_of(assigner) is None:
+        if slicing_of(assigner) is None and not _has_sessions(assigner):
             raise GraphError(
-                f"window() at {caller_location()}: columns have tumbling, sliding (without gaps) and cumulative "
-                f"windows of event time, and not {assigner!r}: use to_records().key_by(...).window(...)"
+                f"window() at {caller_location()}: columns have tumbling, sliding (without gaps), cumulative and "
+                f"(with one gap) session windows of event time, and not {assigner!r}: use "
+                "to_records().key_by(...).window(...)"
             )
         return WindowedTable(self, assigner)
 
@@ -188,13 +190,17 @@ def aggregated(
     if assigner is not None:
         fields += [pa.field(name, pa.timestamp("ms", "UTC"), nullable=False) for name in _OF_WINDOWS]
     schema = pa.schema(fields)
-    step = ColumnWindowStep(
-        schema, ColumnKey(keyed._names), entering, tuple(aggregates.items()), assigner, late_tag
-    )
+    kind = ColumnSessionStep if _has_sessions(assigner) else ColumnWindowStep
+    step = kind(schema, ColumnKey(keyed._names), entering, tuple(aggregates.items()), assigner, late_tag)
     shown = f"aggregate({', '.join(aggregates)})"
     t = keyed._pipeline._add(step, keyed._inputs, shown if assigner is None else f"{assigner!r}.{shown}")
     sides = {} if late_tag is None else {late_tag.name: entering}
     return TableStream(keyed._pipeline, (InputRef(t),), schema, "aggregate()", sides)
+
+
+def _has_sessions(assigner: WindowAssigner | None) -> bool:
+    given: Any = assigner
+    return type(assigner) is EventTimeSessionWindows and given.gap_ms is not None
 
 
 def _plain_field(field: Any) -> Any:

@@ -1,0 +1,251 @@
+"""Open sessions of keys, with their aggregates in arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from sluiceway.columns.accumulators import Accumulator, Arrays, Values
+from sluiceway.columns.keys import KeyIds
+from sluiceway.columns.session_rows import assign
+from sluiceway.columns.slices import Layout, in_blocks, part_of, read_block
+from sluiceway.elements import MAX_WATERMARK
+
+__all__ = ["Sessions"]
+
+_SPARE: Final = 1 << 12
+"""Places of sessions that have ended up to which nothing is moved."""
+
+_NONE: Final = np.zeros(0, np.int64)
+
+
+class Sessions:
+    """Open sessions of the keys of a subtask.
+
+    A row opens a session from its event time to the gap after it; sessions of a key that overlap or touch merge. A
+    session has a place in arrays, and those of one key are linked.
+
+    Args:
+        layout: keys and aggregates.
+        keys: the keys of the subtask.
+        gap: time without rows after which a session ends, in ms.
+    """
+
+    def __init__(self, layout: Layout, keys: KeyIds, gap: int) -> None:
+        self._layout, self._keys, self._gap = layout, keys, gap
+        self._clear()
+        self._changed = np.zeros(keys.max_parallelism, bool)
+
+    def _clear(self) -> None:
+        zero, none = np.int64(0), np.int64(-1)
+        self._all = Arrays(key=zero, start=zero, end=zero, arrival=zero, before=none, open=False)
+        self._accumulators: dict[str, Accumulator] = {
+            name: bound.create() for name, bound in self._layout.aggregates.items()
+        }
+        # By key the place of one of its sessions; ``before`` has that of the next one.
+        self._latest = np.full(0, -1, np.int64)
+        self._size = self._open = 0
+        self._earliest = MAX_WATERMARK
+
+    def __len__(self) -> int:
+        return self._open
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the arrays, in bytes."""
+        arrays = sum(array.nbytes for array in self._all.all.values()) + self._latest.nbytes
+        return int(arrays) + sum(each.nbytes for each in self._accumulators.values())
+
+    def _places(self) -> Any:
+        return np.flatnonzero(self._all["open"][: self._size])
+
+    # ---- keys -------------------------------------------------------------------------------------------------
+
+    @property
+    def ids(self) -> Any:
+        """Numbers of the keys that have open sessions."""
+        return self._all["key"][self._places()]
+
+    def renumber(self, renumbered: Any) -> None:
+        """Take over new numbers of the keys."""
+        places = self._places()
+        self._all["key"][places] = renumbered[self._all["key"][places]]
+        self._latest = np.full(0, -1, np.int64)
+        self._link(places)
+
+    def _know(self, ids: Any) -> None:
+        known = len(self._latest)
+        if len(ids) and int(ids.max()) >= known:
+            grown = np.full(max(len(self._keys), known + known // 2, 64), -1, np.int64)
+            grown[:known] = self._latest
+            self._latest = grown
+
+    def _of_keys(self, ids: Any) -> Any:
+        """Return the places of the open sessions of different keys."""
+        self._know(ids)
+        found, before = [], self._all["before"]
+        at = self._latest[ids]
+        while len(at := at[at >= 0]):
+            found.append(at)
+            at = before[at]
+        if not found:
+            return _NONE
+        places = np.concatenate(found)
+        return places[self._all["open"][places]]
+
+    def _link(self, places: Any) -> None:
+        """Link sessions; ``places`` has all of the keys that it has any of."""
+        ids = self._all["key"][places]
+        self._know(ids)
+        order = ids.argsort(kind="stable")
+        places, ids = places[order], ids[order]
+        previous = np.full(len(places), -1, np.int64)
+        same = ids[1:] == ids[:-1]
+        previous[1:][same] = places[:-1][same]
+        self._all["before"][places] = previous
+        self._latest[ids] = places  # the last one of a key stays
+
+    # ---- rows -------------------------------------------------------------------------------------------------
+
+    def add(self, ids: Any, stamps: Any, columns: Mapping[str, Values], arrivals: Any, over: Any) -> Any:
+        """Add rows to their sessions.
+
+        Args:
+            ids: the number of each row's key.
+            stamps: event time of each row, in ms.
+            columns: the columns that the aggregates read.
+            arrivals: numbers of the rows, ascending, also from call to call.
+            over: for each row, sessions of its key that end by this are over.
+
+        Returns:
+            the indices, ascending, of the rows that are too late: their sessions are over.
+        """
+        every = self._all
+        touched = np.unique(ids)
+        held = self._of_keys(touched)
+        sessions = every["key"][held], every["start"][held], every["end"][held]
+        assigned = assign(ids, stamps, self._gap, over, *sessions)
+        added = len(assigned.first_rows)
+        places = np.concatenate([held, np.arange(self._size, self._size + added)])
+        self._resize(added)
+        every["key"][places[len(held) :]] = ids[assigned.first_rows]
+        every["arrival"][places[len(held) :]] = arrivals[assigned.first_rows]
+        every["start"][places], every["end"][places] = assigned.starts, assigned.ends
+        every["open"][places] = True
+        for merging in assigned.rounds:
+            if len(merging.sources):
+                self._merge(places[merging.targets], places[merging.sources])
+            if len(merging.rows) == len(ids):
+                self._update(places[merging.sessions], columns, arrivals)
+            elif len(rows := merging.rows):
+                taken = {name: values.take(rows) for name, values in columns.items()}
+                self._update(places[merging.sessions], taken, arrivals[rows])
+        places = places[every["open"][places]]
+        self._open += len(places) - len(held)
+        if len(places):
+            self._earliest = min(self._earliest, int(every["end"][places].min()))
+        self._latest[touched] = -1
+        self._link(places)
+        self._changed[self._keys.groups()[touched]] = True
+        return assigned.late
+
+    def _resize(self, added: int) -> None:
+        self._size += added
+        self._all.resize(self._size)
+        for accumulator in self._accumulators.values():
+            accumulator.resize(self._size)
+
+    def _update(self, places: Any, columns: Mapping[str, Values], arrivals: Any) -> None:
+        for name, accumulator in self._accumulators.items():
+            read = self._layout.aggregates[name].columns
+            accumulator.update(places, [columns[column] for column in read], arrivals)
+
+    def _merge(self, targets: Any, sources: Any) -> None:
+        arrival = self._all["arrival"]
+        arrival[targets] = np.minimum(arrival[targets], arrival[sources])
+        self._all["open"][sources] = False
+        for name, part in part_of(self._accumulators, sources, self._layout).items():
+            self._accumulators[name].merge(targets, part)
+
+    # ---- ends -------------------------------------------------------------------------------------------------
+
+    def is_due(self, until: int) -> bool:
+        """Return if a session may end by ``until``."""
+        return self._earliest <= until
+
+    def close(self, until: int) -> tuple[dict[str, Any], Any, Any]:
+        """End the sessions that end by ``until``, and return key columns and results by name, starts and ends.
+
+        They are in the order of their ends, then in that of the arrival of their first rows.
+        """
+        every = self._all
+        ends = every["end"][: self._size]
+        places = np.flatnonzero(every["open"][: self._size] & (ends <= until))
+        places = places[np.lexsort((every["arrival"][places], ends[places]))]
+        found = dict(zip(self._layout.keys, self._keys.columns(every["key"][places]), strict=True))
+        for name, part in part_of(self._accumulators, places, self._layout).items():
+            found[name] = part.result(len(places))
+        bounds = every["start"][places], every["end"][places]
+        if len(places):
+            self._changed[self._keys.groups()[every["key"][places]]] = True
+            every["open"][places] = False
+            self._open -= len(places)
+            open_ends = every["end"][self._places()]
+            self._earliest = int(open_ends.min()) if len(open_ends) else MAX_WATERMARK
+            if self._size > 2 * self._open + _SPARE:
+                self._move_together()
+        return found, *bounds
+
+    def _move_together(self) -> None:
+        places = self._places()
+        kept = {name: array[places] for name, array in self._all.all.items()}
+        accumulators, earliest = part_of(self._accumulators, places, self._layout), self._earliest
+        self._clear()
+        self._accumulators, self._earliest = accumulators, earliest
+        self._open = len(places)
+        self._resize(len(places))
+        for name, values in kept.items():
+            self._all[name][: len(places)] = values
+        self._link(np.arange(len(places)))
+
+    # ---- state ------------------------------------------------------------------------------------------------
+
+    def blocks(self) -> dict[int, bytes | None]:
+        """Return the state of the key groups that have changed since the last call; None: it has no sessions."""
+        groups = np.flatnonzero(self._changed)
+        self._changed[:] = False
+        found: dict[int, bytes | None] = dict.fromkeys(groups.tolist())
+        places = self._places()
+        of_key = self._keys.groups()
+        places = places[np.isin(of_key[self._all["key"][places]], groups)]
+        if len(places):
+            ids = self._all["key"][places]
+            columns = [*(pa.array(self._all[name][places]) for name in _SAVED), *self._keys.columns(ids)]
+            columns += [each.part(places) for each in self._accumulators.values()]
+            names = [*_SAVED, *(f"key {name}" for name in self._layout.keys), *self._accumulators]
+            rows = pa.RecordBatch.from_arrays(columns, names)
+            found |= in_blocks(rows, of_key[ids], self._layout)
+        return found
+
+    def restore(self, blocks: Iterable[bytes]) -> None:
+        """Read the blocks of any key groups. Raises IncompatibleStateError."""
+        for part in [part for block in blocks for part in read_block(block, self._layout)]:
+            places = np.arange(self._size, self._size + len(part))
+            self._resize(len(part))
+            for name in _SAVED:
+                self._all[name][places] = part.column(name).to_numpy()
+            self._all["key"][places] = self._keys.find([part.column(f"key {name}") for name in self._layout.keys])
+            self._all["open"][places] = True
+            for name, accumulator in self._accumulators.items():
+                accumulator.restore(places, part.column(name))
+        places = self._places()
+        self._open = len(places)
+        if len(places):
+            self._earliest = int(self._all["end"][places].min())
+        self._link(places)
+
+
+_SAVED: Final = ("start", "end", "arrival")

@@ -1,0 +1,218 @@
+"""Base of operators of columns with state per key and event time."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import pyarrow as pa
+
+from sluiceway.columns.accumulators import Values
+from sluiceway.columns.keys import KeyIds, key_groups_of_rows
+from sluiceway.columns.slices import Layout
+from sluiceway.columns.times import as_array, as_numpy
+from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
+from sluiceway.errors import IncompatibleStateError, StateError
+from sluiceway.operators.base import TimedOperator
+from sluiceway.operators.context import OperatorContext
+from sluiceway.operators.keyed import KeyedOperator
+from sluiceway.operators.snapshot import OperatorSnapshot
+from sluiceway.operators.windows.slice_types import END_OF_TIME
+from sluiceway.state import ValueStateDescriptor
+from sluiceway.steps import without_timestamps
+from sluiceway.steps.columns import ColumnWindowStep
+
+__all__ = ["ColumnTimeOperator"]
+
+_BLOCKS: Final = ValueStateDescriptor("slices in columns", bytes)
+"""By slice: the block of each key group, an Arrow IPC stream."""
+
+_PROGRESS: Final = ValueStateDescriptor("progress in columns", tuple[int, int])
+"""Of each key group: the end of the last window that is over, and the number of rows so far."""
+
+_BURST: Final = 1 << 15
+"""Rows of results that are emitted before mails have their turn."""
+
+
+@lru_cache(maxsize=8)
+def _keys_of_groups(max_parallelism: int) -> list[int]:
+    """Return for each key group the smallest integer that is in it: the key of the group's blocks."""
+    found = np.full(max_parallelism, -1, np.int64)
+    start, step = 0, max(1024, 4 * max_parallelism)
+    while (found < 0).any():
+        numbers = np.arange(start, start + step)
+        groups = key_groups_of_rows([pa.array(numbers)], max_parallelism)
+        first, at = np.unique(groups, return_index=True)
+        new = found[first] < 0
+        found[first[new]] = numbers[at[new]]
+        start += step
+    keys: list[int] = found.tolist()
+    return keys
+
+
+class ColumnTimeOperator(KeyedOperator, TimedOperator):
+    """Base of the operators that keep aggregates of keys in arrays until event time has passed them.
+
+    Progress is part of the state, per key group: a restored job knows which windows are over before a watermark
+    has come, also where key groups of subtasks that were not equally far meet.
+    """
+
+    own_tables: ClassVar[frozenset[str]] = frozenset({_BLOCKS.name, _PROGRESS.name})
+
+    def __init__(self, context: OperatorContext) -> None:
+        super().__init__(context)
+        step = context.node.step
+        assert isinstance(step, ColumnWindowStep)
+        self._step = step
+        self._names: tuple[str, ...] = step.key.names
+        entering = step.entering
+        where = f"step {self.step_name!r}"
+        bound = {name: aggregate.bind(entering, where) for name, aggregate in step.aggregates}
+        kinds = {name: _decoded(entering.field(name).type) for name in self._names}
+        self._layout = Layout(kinds, bound, self.step_name)
+        self._keys = KeyIds(list(kinds.values()), context.node.max_parallelism)
+        self._late_tag = None if step.late_tag is None else step.late_tag.name
+        self._arrived = 0
+        self._kept_keys = 0
+        # Windows that end by this are over.
+        self._over = MIN_WATERMARK
+        # Where a restored key group is further than others: by key group, the end of its last window.
+        self._ahead: Any = None
+        self._firing: Iterator[None] = iter(())
+        self._held: Watermark | None = None
+
+    # ---- state ------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Read the state."""
+        super().open()
+        self._blocks = self.backend.table(_BLOCKS)
+        self._progress = self.backend.table(_PROGRESS).entries()
+        self._group_keys = _keys_of_groups(self.context.node.max_parallelism)
+        self._restore_progress()
+
+    def _restore_progress(self) -> None:
+        own = self.context.key_groups
+        kept = [self._progress.get(self._group_keys[group]) for group in range(own.start, own.end)]
+        found = [progress for progress in kept if progress is not None]
+        if not found:
+            return
+        self._arrived = max(arrived for _, arrived in found)
+        ends = [MIN_WATERMARK if progress is None else progress[0] for progress in kept]
+        self._over = min(ends)
+        if max(ends) > self._over:
+            self._ahead = np.full(self.context.node.max_parallelism, MIN_WATERMARK, np.int64)
+            self._ahead[own.start : own.end] = np.minimum(np.array(ends, object), MAX_WATERMARK).astype(np.int64)
+
+    def _other_windows(self) -> IncompatibleStateError:
+        return IncompatibleStateError(
+            f"step {self.step_name!r} cannot go on with the windows that are open in its snapshot: they "
+            f"have borders at other times than those of {self._step.assigner!r}. Undo the change until "
+            "these windows have ended, or give the step another uid, so that it begins without them"
+        )
+
+    def snapshot(self) -> OperatorSnapshot:
+        """Write what has changed."""
+        keys = self._group_keys
+        self._write_blocks()
+        own = self.context.key_groups
+        for group in range(own.start, own.end):
+            ahead = MIN_WATERMARK if self._ahead is None else int(self._ahead[group])
+            self._progress[keys[group]] = (min(max(self._over, ahead), MAX_WATERMARK), self._arrived)
+        return super().snapshot()
+
+    @abstractmethod
+    def _write_blocks(self) -> None:
+        """Write the blocks that have changed since the last snapshot."""
+
+    # ---- rows -------------------------------------------------------------------------------------------------
+
+    def process(self, batch: Batch[Any]) -> None:
+        """Add the rows."""
+        data: Any = batch.columns
+        assert data is not None
+        count = data.num_rows
+        if not count:
+            return
+        if self._step.event_time and batch.timestamps is None:
+            raise StateError(without_timestamps(repr(self.step_name)))
+        arrivals = np.arange(self._arrived, self._arrived + count)
+        self._arrived += count
+        ids = self._keys.find([data.column(name) for name in self._names])
+        columns = {name: Values(data.column(name)) for name in self._layout.columns}
+        self._take(batch, ids, columns, arrivals)
+
+    @abstractmethod
+    def _take(self, batch: Batch[Any], ids: Any, columns: dict[str, Values], arrivals: Any) -> None:
+        """Add rows.
+
+        Args:
+            batch: the rows.
+            ids: the number of each row's key.
+            columns: the columns that the aggregates read.
+            arrivals: numbers of the rows, ascending, also from call to call.
+        """
+
+    def _give_late(self, data: Any, timestamps: Sequence[int], rows: Any) -> None:
+        if self._late_tag is None:
+            self.context.metrics.counter("numLateRecordsDropped").inc(len(rows))
+        else:
+            stamps = as_array(as_numpy(timestamps)[rows])
+            self.output.side(self._late_tag, Batch.of_columns(data.take(pa.array(rows)), stamps))
+
+    # ---- time -------------------------------------------------------------------------------------------------
+
+    def advance(self, watermark: Watermark) -> None:
+        """Evaluate what is due, a part at a time; the watermark follows the last of it."""
+        until = watermark.timestamp if watermark.timestamp < MAX_WATERMARK else END_OF_TIME
+        if self._is_due(until):
+            self._held = watermark
+            self._firing = self._fire(until)
+            self.has_work = True
+            self.work()
+        else:
+            self._over = max(self._over, until + 1)
+            self.output.control(watermark)
+
+    @abstractmethod
+    def _is_due(self, until: int) -> bool:
+        """Return if a window may be over when event time has reached ``until``."""
+
+    @abstractmethod
+    def _fire(self, until: int) -> Iterator[None]:
+        """Emit the results of the windows that are over when event time has reached ``until``, part by part."""
+
+    def work(self) -> None:
+        """Emit the next part of the results."""
+        for _ in self._firing:
+            return
+        self.has_work = False
+        held, self._held = self._held, None
+        if held is not None:
+            self.output.control(held)
+
+    def _passed(self, until: int) -> None:
+        """Note that event time has reached ``until``."""
+        self._over = until + 1
+        if self._ahead is not None and self._ahead.max() <= self._over:
+            self._ahead = None
+
+    def _emit_rows(self, data: Any, stamps: Any) -> Iterator[None]:
+        """Emit rows with their event times, part by part."""
+        for begin in range(0, data.num_rows, _BURST):
+            part = data.slice(begin, _BURST)
+            self.output.emit(Batch.of_columns(part, as_array(stamps[begin : begin + _BURST])))
+            yield
+
+    def _bounds(self, name: str, times: Any) -> Any:
+        """Return the column of the starts or the ends of windows."""
+        return pa.array(times).view(self._step.schema.field(name).type)
+
+
+def _decoded(kind: Any) -> Any:
+    while pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        kind = kind.value_type
+    return kind

@@ -1,0 +1,128 @@
+"""Open sessions: equal to those of rows one by one, to the last bit, whatever the batches and snapshots."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from sluiceway.columns import aggregates as agg
+from sluiceway.columns.accumulators import Values
+from sluiceway.columns.keys import KeyIds
+from sluiceway.columns.sessions import Sessions
+from sluiceway.columns.slices import Layout, forget_idle
+
+SCHEMA = pa.schema([("user", pa.int64()), ("price", pa.float64()), ("word", pa.string())])
+NAMED = {
+    "n": agg.count(),
+    "total": agg.sum("price"),
+    "high": agg.max("word"),
+    "first": agg.first("price"),
+    "different": agg.count_distinct("word"),
+    "top": agg.top_k("price", 2),
+    "all": agg.collect("price"),
+    "spread": agg.variance("price"),
+}
+LAYOUT = Layout({"user": pa.int64()}, {name: a.bind(SCHEMA, "step 's'") for name, a in NAMED.items()}, "s")
+GAP = 5
+
+
+class Fed:
+    """Sessions that rows are added to, with results and late rows."""
+
+    def __init__(self) -> None:
+        self.arrived, self.kept, self.over = 0, 0, 0
+        self.found: list[object] = []
+        self.late: list[int] = []
+        self.begin([])
+
+    def begin(self, blocks: list[bytes]) -> None:
+        self.blocks: dict[int, bytes] = {}
+        self.keys = KeyIds([pa.int64()], 4)
+        self.sessions = Sessions(LAYOUT, self.keys, GAP)
+        self.sessions.restore(blocks)
+
+    def add(self, rows: list[tuple[int, int]]) -> None:
+        if not rows:
+            return
+        arrivals = np.arange(self.arrived, self.arrived + len(rows))
+        self.arrived += len(rows)
+        columns = {
+            "price": Values(pa.array([1 / (3 + n) if n % 7 else None for n in arrivals.tolist()], pa.float64())),
+            "word": Values(pa.array([f"w{n % 5}" for n in arrivals.tolist()])),
+        }
+        users, stamps = (np.array(each, np.int64) for each in zip(*rows, strict=True))
+        ids = self.keys.find([pa.array(users)])
+        late = self.sessions.add(ids, stamps, columns, arrivals, np.full(len(rows), self.over))
+        self.late += arrivals[late].tolist()
+
+    def close(self, until: int) -> None:
+        self.over = max(self.over, until)
+        results, starts, ends = self.sessions.close(self.over)
+        columns = [*results.values(), pa.array(starts), pa.array(ends)]
+        self.found += pa.RecordBatch.from_arrays(columns, [*results, "start", "end"]).to_pylist()
+        self.kept = forget_idle(self.keys, [self.sessions], self.kept)
+
+    def restore(self) -> None:
+        for group, block in self.sessions.blocks().items():
+            self.blocks.pop(group, None)
+            if block is not None:
+                self.blocks[group] = block
+        blocks = self.blocks
+        self.begin(list(blocks.values()))
+        self.blocks = blocks
+
+
+ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40)), max_size=30)
+
+
+@given(ROWS, st.lists(st.integers(0, 30), max_size=4), st.lists(st.integers(0, 30), max_size=3))
+@example([(0, 0), (0, 12), (0, 1), (0, 13), (0, 6), (0, 20), (0, 9), (0, 2), (0, 18)], [], [])
+@example([(0, 30), (0, 2), (0, 6), (0, 9), (0, 14), (0, 20), (0, 25), (0, 2)], [], [1])
+def test_batches_and_snapshots_change_nothing(rows, cuts, ends):
+    one_by_one, batches = Fed(), Fed()
+    closing = {end: 7 * (place + 1) for place, end in enumerate(sorted(ends))}
+    for at, row in enumerate(rows):
+        if at in closing:
+            one_by_one.close(closing[at])
+        one_by_one.add([row])
+    for low, high in pairwise(sorted({0, len(rows), *cuts, *ends} - set(range(len(rows) + 1, 99)))):
+        if low in closing:
+            batches.close(closing[low])
+        if low in cuts:
+            batches.restore()
+        batches.add(rows[low:high])
+    one_by_one.close(100)
+    batches.close(100)
+    assert batches.found == one_by_one.found
+    assert batches.late == one_by_one.late
+    assert len(batches.sessions) == 0
+
+
+def test_sessions_that_have_ended_take_no_memory():
+    fed, dice, most = Fed(), random.Random(5), 0
+    for step in range(400):
+        fed.add(
+            [(dice.randrange(step * 100, step * 100 + 3000), step * 10 + dice.randrange(10)) for _ in range(400)]
+        )
+        fed.close(step * 10)
+        fed.found.clear()
+        most = max(most, len(fed.sessions))
+    assert 100 < most < 2000
+    assert fed.sessions.nbytes < 4_000_000
+    assert len(fed.keys) < 100_000
+    assert not fed.late
+
+
+def test_times_at_the_ends_of_what_there_is():
+    fed = Fed()
+    fed.over = -(2**63)
+    fed.add([(0, 2**63 - 1), (0, -(2**63)), (1, 0), (0, 2**63 - 3), (0, -(2**63) + 4)])
+    results, starts, ends = fed.sessions.close(2**63 - 1)
+    assert results["n"].to_pylist() == [2, 1, 2]
+    assert starts.tolist() == [-(2**63), 0, 2**63 - 3]
+    assert ends.tolist() == [-(2**63) + 9, 5, 2**63 - 1]
