@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from sluiceway.config.settings import Resolved
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from sluiceway.monitoring.web_server import WebOptions
 
 __all__ = ["Observation", "observed"]
+
+_LOOK_S: Final = 0.5
+"""Longest time in seconds until a signal is heard that has not interrupted a wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,7 @@ def _wait(quiet: bool) -> None:
         print("the job has ended; Ctrl-C ends the web interface", file=sys.stderr, flush=True)
     try:
         with suppress(KeyboardInterrupt):
-            over.wait()
+            while not over.wait(_LOOK_S):  # a signal just before the wait does not interrupt it
+                pass
     finally:
         signal.signal(signal.SIGTERM, old)
