@@ -16,10 +16,16 @@ from sluiceway.util.install_hints import install_command
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["ArrowColumns", "ArrowReader"]
+__all__ = ["ArrowColumns", "ArrowReader", "joined", "need_pyarrow"]
 
 _ALL: Final = ("key", "value", "headers", "topic", "partition", "offset", "timestamp")
 _RAW: Final = ("key", "value", "topic", "partition", "offset", "timestamp")
+
+
+def need_pyarrow() -> None:
+    """Raise MissingExtraError if pyarrow is not installed."""
+    if importlib.util.find_spec("pyarrow") is None:
+        raise MissingExtraError(f"columns of Arrow need pyarrow: {install_command('sluiceway[arrow]')}")
 
 
 class ArrowColumns:
@@ -45,8 +51,7 @@ class ArrowColumns:
     """
 
     def __init__(self, schema: pyarrow.Schema | None = None, *, columns: Sequence[str] | None = None) -> None:
-        if importlib.util.find_spec("pyarrow") is None:
-            raise MissingExtraError(f"columns of Arrow need pyarrow: {install_command('sluiceway[arrow]')}")
+        need_pyarrow()
         import pyarrow
 
         if schema is not None and not isinstance(schema, pyarrow.Schema):
@@ -142,13 +147,6 @@ class ArrowReader:
                 arrays.append(maker(messages))
         return self._pa.RecordBatch.from_arrays(arrays, schema=self._full_schema)
 
-    def join(self, batches: Sequence[pyarrow.RecordBatch]) -> pyarrow.RecordBatch:
-        """Return the rows of several as one."""
-        if len(batches) == 1:
-            return batches[0]
-        (joined,) = self._pa.Table.from_batches(batches).combine_chunks().to_batches()
-        return joined
-
     def _json(self, messages: Sequence[Message]) -> list[Any]:
         values = [message.value() for message in messages]
         if None in values:
@@ -189,6 +187,16 @@ class ArrowReader:
         pa = self._pa
         stamps = [ms if ms >= 0 else None for _, ms in (message.timestamp() for message in messages)]
         return pa.array(stamps, pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
+
+
+def joined(batches: Sequence[pyarrow.RecordBatch]) -> pyarrow.RecordBatch:
+    """Return the rows of several RecordBatches, at least one, as one."""
+    import pyarrow
+
+    if len(batches) == 1:
+        return batches[0]
+    (rows,) = pyarrow.Table.from_batches(batches).combine_chunks().to_batches()
+    return rows
 
 
 def _read_json(values: Sequence[bytes], schema: Any) -> Any:

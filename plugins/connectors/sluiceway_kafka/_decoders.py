@@ -10,17 +10,25 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from confluent_kafka import Message
 
-from sluiceway.errors import ConfigurationError, SerializationError, UnknownNameError, choose
-from sluiceway_kafka._arrow import ArrowColumns, ArrowReader
+from sluiceway.elements import Columns
+from sluiceway.errors import (
+    ConfigurationError,
+    FunctionContractError,
+    SerializationError,
+    UnknownNameError,
+    choose,
+)
+from sluiceway_kafka._arrow import ArrowColumns, ArrowReader, joined
 from sluiceway_kafka._formats import FormatReader, RegistryFormat
 from sluiceway_kafka._records import KafkaRecord, record_of
 
-__all__ = ["ArrowDecoder", "Decoder", "Deserializer", "KeyDeserializer", "decoder_of"]
+__all__ = ["Decoder", "Deserializer", "JoiningDecoder", "KeyDeserializer", "columns_decoder_of", "decoder_of"]
 
 Deserializer: TypeAlias = str | RegistryFormat | ArrowColumns | Callable[[KafkaRecord], Any]
 KeyDeserializer: TypeAlias = str | RegistryFormat
 
 _value: Final = Message.value
+_STEP: Final = "kafka"
 
 
 class Decoder(ABC):
@@ -28,9 +36,11 @@ class Decoder(ABC):
 
     Attributes:
         joins: whether it makes one record of all messages that it is given.
+        columns: whether that is a RecordBatch whose rows are the records.
     """
 
     joins: bool = False
+    columns: bool = False
 
     @property
     def output_type(self) -> Any:
@@ -208,10 +218,21 @@ class _Records(Decoder):
         return record_of(message)
 
 
-class ArrowDecoder(Decoder):
-    """One RecordBatch for all messages."""
+class JoiningDecoder(Decoder):
+    """Decoder that makes one RecordBatch of all messages."""
 
     joins = True
+
+    def decode_one(self, message: Message) -> Any:
+        return self.decode([message])[0]
+
+    @abstractmethod
+    def join(self, values: Sequence[Any]) -> list[Any]:
+        """Return the rows of several RecordBatches as one."""
+
+
+class _Arrow(JoiningDecoder):
+    """One RecordBatch for all messages."""
 
     def __init__(self, columns: ArrowColumns) -> None:
         self._columns = columns
@@ -233,13 +254,67 @@ class ArrowDecoder(Decoder):
         assert self._reader is not None
         return [self._reader.decode(messages)]
 
-    def decode_one(self, message: Message) -> Any:
-        return self.decode([message])[0]
+    def join(self, values: Sequence[Any]) -> list[Any]:
+        return [joined(values)] if values else []
+
+
+class _ArrowRows(_Arrow):
+    """As :class:`_Arrow`, each row a record."""
+
+    columns = True
+
+    @property
+    def output_type(self) -> Any:
+        return Columns
+
+
+class _TypedRows(JoiningDecoder):
+    """Rows of records that a decoder of values makes, whose type says what columns they have.
+
+    Args:
+        values: makes the records.
+        schema: the columns.
+    """
+
+    columns = True
+
+    def __init__(self, values: Decoder, schema: Any) -> None:
+        self._values = values
+        self._schema = schema
+        self._encode: Callable[[Sequence[Any]], Any] | None = None
+
+    def for_subtask(self) -> Decoder:
+        return _TypedRows(self._values.for_subtask(), self._schema)
+
+    @property
+    def output_type(self) -> Any:
+        return Columns
+
+    def start(self, wake: Callable[[], None] | None = None) -> None:
+        from sluiceway.columns.rows import Encoder
+
+        self._values.start(wake)
+        self._encode = Encoder(self._schema, _STEP).encode
+
+    def close(self) -> None:
+        self._values.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_values": self._values, "_schema": self._schema, "_encode": None}
+
+    def decode(self, messages: Sequence[Message]) -> list[Any]:
+        assert self._encode is not None
+        if len(messages) == 1:  # with the reason why
+            values = [self._values.decode_one(messages[0])]
+        else:
+            values = self._values.decode(messages)
+        try:
+            return [self._encode(values)]
+        except FunctionContractError as error:
+            raise SerializationError(str(error).removeprefix(f"step {_STEP!r}: ")) from error
 
     def join(self, values: Sequence[Any]) -> list[Any]:
-        """Return the rows of several RecordBatches as one."""
-        assert self._reader is not None
-        return [self._reader.join(values)] if values else []
+        return [joined(values)] if values else []
 
 
 class _Function(Decoder):
@@ -272,7 +347,7 @@ def decoder_of(
             f"key_deserializer={key_deserializer!r:.60} must be 'text', 'bytes', 'json' or a format such as "
             "AvroFormat; with deserializer= a function is given keys, too"
         )
-    if isinstance(values, _Records | _Function | ArrowDecoder):
+    if isinstance(values, _Records | _Function | _Arrow):
         raise ConfigurationError(
             f"key_deserializer= does not go with deserializer={deserializer!r:.60}, which is given keys as bytes"
         )
@@ -283,13 +358,54 @@ def decoder_of(
     return _KeysAndValues(keys, values)
 
 
+def columns_decoder_of(decoder: Decoder, deserializer: Deserializer) -> tuple[Decoder, Any]:
+    """Make the decoder that returns the rows of another one in columns, and their schema.
+
+    Args:
+        decoder: of a source.
+        deserializer: argument that it was made of, for messages.
+
+    Raises:
+        ConfigurationError: the records have no columns, or none that are known.
+        SerializationError: a field of their type has no type in Arrow.
+    """
+    from sluiceway.columns.schemas import is_record_type, schema_of
+
+    if isinstance(decoder, _Arrow):
+        return _ArrowRows(decoder._columns), decoder._columns.full_schema
+    if isinstance(decoder, _KeysAndValues):
+        raise ConfigurationError(
+            "KafkaSource in columns takes no key_deserializer=: deserializer=ArrowColumns(schema, "
+            "columns=['key', 'value']) has keys as bytes"
+        )
+    if not isinstance(decoder, _Json | _Format):
+        shown = deserializer if isinstance(deserializer, str) else "a function"
+        raise ConfigurationError(
+            f"KafkaSource: records of deserializer={shown!r} have no columns. 'arrow', ArrowColumns(schema), "
+            "'json' with type= and formats with type= have"
+        )
+    of = decoder.output_type
+    if not is_record_type(of):
+        shown = repr(of)
+        if of is None:
+            shown = repr(deserializer) if isinstance(deserializer, str) else type(deserializer).__name__
+        raise ConfigurationError(
+            f"KafkaSource: the columns of {shown} are not known: give type=, a class with a "
+            "field per column, or for JSON deserializer=ArrowColumns(schema)"
+        )
+    schema = schema_of(of)
+    return _TypedRows(decoder, schema), schema
+
+
 def _decoder_of(deserializer: Deserializer, type_: Any) -> Decoder:
     if deserializer == "json":
         if type_ is not None and not hasattr(type_, "model_validate_json"):
             try:
                 msgspec.json.Decoder(type_)
             except TypeError as error:
-                raise ConfigurationError(f"type={type_!r} cannot be decoded from JSON: {error}") from error
+                is_schema = type(type_).__module__.partition(".")[0] == "pyarrow"
+                hint = ". deserializer=ArrowColumns(schema) takes a schema" if is_schema else ""
+                raise ConfigurationError(f"type={type_!r} cannot be decoded from JSON: {error}{hint}") from error
         return _Json(type_)
     if type_ is not None:
         raise ConfigurationError(
@@ -298,9 +414,9 @@ def _decoder_of(deserializer: Deserializer, type_: Any) -> Decoder:
             + (": ArrowColumns(schema) takes a schema" if deserializer == "arrow" else "")
         )
     if deserializer == "arrow":
-        return ArrowDecoder(ArrowColumns())
+        return _Arrow(ArrowColumns())
     if isinstance(deserializer, ArrowColumns):
-        return ArrowDecoder(deserializer)
+        return _Arrow(deserializer)
     if isinstance(deserializer, RegistryFormat):
         return _Format(deserializer)
     if isinstance(deserializer, str):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Final, TypeAlias
 
+from sluiceway.elements import Columns
 from sluiceway.errors import ConfigurationError, ConnectorError, choose
 from sluiceway_kafka._formats import FormatWriter, RegistryFormat, encode_json
 from sluiceway_kafka._registry import RegistryError
@@ -48,6 +50,8 @@ class Encoder:
             RegistryError: a schema cannot be registered.
             Exception: whatever one of the functions raises, with a note that shows the record.
         """
+        if type(values) is Columns and self._takes_columns:
+            return self._encode_columns(values.data, timestamps)
         messages: list[Message] = []
         record: Any = None
         topic, key, headers, partition, timestamp = (
@@ -88,6 +92,37 @@ class Encoder:
             raise
         return messages
 
+    @property
+    def _takes_columns(self) -> bool:
+        """True if no function is to be called with a record."""
+        functions = (self.headers, self.partition, self.timestamp)
+        key = self.key.key if isinstance(self.key, _Key) else self.key
+        return (
+            isinstance(self.topic, str)
+            and self.value is encode_json
+            and (key is None or isinstance(key, Field))
+            and functions == (None, None, None)
+        )
+
+    def _encode_columns(self, data: Any, timestamps: Sequence[int] | None) -> list[Message]:
+        from sluiceway_kafka._row_encoder import encode_keys, encode_rows
+
+        assert isinstance(self.topic, str)
+        keys: Iterable[Any] = repeat(None)
+        serialize: Any = None
+        field: Any = self.key
+        if isinstance(field, _Key):
+            field, serialize = field.key, field.serialize
+        elif self.key_format is not None:
+            serialize = self.key_format.of(self.topic)
+        if field is not None:
+            keys = encode_keys(data, field.name, serialize)
+        stamps = repeat(0) if timestamps is None else [max(stamp, 0) for stamp in timestamps]
+        return [
+            (self.topic, value, key, -1, stamp, None)
+            for value, key, stamp in zip(encode_rows(data), keys, stamps, strict=False)
+        ]
+
     def _serializers(self, topic: str) -> tuple[Any, Any]:
         """Return what encodes values and keys for a topic; None for keys that stay as they are."""
         value, key = self.value, self.key_format
@@ -127,7 +162,7 @@ def encoder_of(
     topic: str | Callable[[Any], str],
     serializer: Serializer,
     *,
-    key: Callable[[Any], Any] | None,
+    key: Callable[[Any], Any] | str | None,
     key_serializer: Serializer | None = None,
     headers: Callable[[Any], Headers] | None,
     partition: Callable[[Any], int] | None,
@@ -140,6 +175,8 @@ def encoder_of(
     """
     if not callable(topic) and (not isinstance(topic, str) or not topic):
         raise ConfigurationError(f"topic={topic!r} must be the name of a topic, or a function from a record to it")
+    if isinstance(key, str):
+        key = Field(key)
     value = _serializer_of("serializer", serializer, "value")
     functions = {"key": key, "headers": headers, "partition": partition, "timestamp": timestamp}
     for name, function in functions.items():
@@ -159,12 +196,27 @@ class _Key:
     """From a record to its key in bytes; a record without a key has none."""
 
     def __init__(self, key: Callable[[Any], Any], serialize: Callable[[Any], Any]) -> None:
-        self._key = key
-        self._serialize = serialize
+        self.key = key
+        self.serialize = serialize
 
     def __call__(self, record: Any) -> Any:
-        key = self._key(record)
-        return None if key is None else self._serialize(key)
+        key = self.key(record)
+        return None if key is None else self.serialize(key)
+
+
+class Field:
+    """Function from a record to its field of this name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, record: Any) -> Any:
+        try:
+            return record[self.name] if isinstance(record, Mapping) else getattr(record, self.name)
+        except (KeyError, AttributeError):
+            raise ConnectorError(
+                f"KafkaSink: key={self.name!r} is no field of a {type(record).__name__}"
+            ) from None
 
 
 def _serializer_of(argument: str, serializer: Serializer, field: str) -> Callable[[Any], Any] | FormatWriter:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from sluiceway.connector import END_OF_INPUT, Poll, Reader, ReaderContext, Wait
-from sluiceway.elements import Batch
+from sluiceway.elements import ROWS_PER_RECORD, Batch
 from sluiceway.errors import ConnectorError
 from sluiceway_kafka._connection import (
     Connection,
@@ -23,7 +24,7 @@ from sluiceway_kafka._connection import (
     is_refusal,
     refused,
 )
-from sluiceway_kafka._decoders import ArrowDecoder, Decoder
+from sluiceway_kafka._decoders import Decoder, JoiningDecoder
 from sluiceway_kafka._enumerator import CONFIRM_S
 from sluiceway_kafka._offsets import EARLIEST, Partition
 from sluiceway_kafka._records import record_of
@@ -42,6 +43,9 @@ _PREFETCHED: Final = 30_000
 
 With 10,000, a source was 20 % slower than with 30,000 or 100,000.
 """
+
+_ROWS: Final = 16_384
+"""Rows of columns that are made of one poll at the most: each is a message of the client's until then."""
 
 _STATISTICS_MS: Final = 2000
 """Time between statistics of the client, from which lags are."""
@@ -251,6 +255,8 @@ class KafkaReader(Reader[Any]):
 
     def poll(self, limit: int) -> Poll[Any]:
         """Return records of one partition."""
+        if self._decoder.columns:
+            limit = min(limit * ROWS_PER_RECORD, _ROWS)
         while True:
             batch = self._next_batch(limit)
             if batch is not None:
@@ -497,10 +503,13 @@ class KafkaReader(Reader[Any]):
         self._bytes.inc(sum(map(len, messages)))
         if not values:
             return None
+        columns = self._decoder.columns
         if not self._timestamps:
-            return Batch(values)
+            return Batch.of_columns(values[0]) if columns else Batch(values)
         stamps = [stamp[1] for stamp in map(_timestamp, messages_left)]
         self._newest_ms = stamps[-1]
+        if columns:
+            return Batch.of_columns(values[0], array("q", stamps) if min(stamps) >= 0 else None)
         if self._decoder.joins:
             newest_ms = max(stamps)
             return Batch(values, [newest_ms] if newest_ms >= 0 else None)
@@ -525,15 +534,18 @@ class KafkaReader(Reader[Any]):
         """Decode those of the messages that can be decoded."""
         # By halves: a call for one message costs as much as one for a hundred.
         decoder = self._decoder
-        assert isinstance(decoder, ArrowDecoder)
+        assert isinstance(decoder, JoiningDecoder)
         values: list[Any] = []
         left: list[Message] = []
+        rejected: list[tuple[Any, Exception, int | None]] = []
         parts: list[tuple[list[Message], Exception | None]] = [(messages, error)]
         while parts:
             part, failure = parts.pop()
             if failure is None:
                 try:
                     values += decoder.decode(part)
+                except (SchemaPendingError, RegistryError):
+                    raise
                 except Exception as raised:
                     failure = raised
                 else:
@@ -541,10 +553,11 @@ class KafkaReader(Reader[Any]):
             if failure is None:
                 continue
             if len(part) == 1:
-                self._rejected.append(_rejected(part[0], failure))
+                rejected.append(_rejected(part[0], failure))
                 continue
             half = len(part) // 2
             parts += [(part[half:], None), (part[:half], None)]
+        self._rejected += rejected
         return decoder.join(values), left
 
     def _note_topics(self) -> None:

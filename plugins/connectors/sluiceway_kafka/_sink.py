@@ -44,13 +44,17 @@ class KafkaSink(Sink[Any]):
     the partition that clients in Java choose (murmur2), unless ``partition`` or the property ``partitioner`` says
     another one.
 
+    Rows in columns (:class:`~sluiceway.table.TableStream`) are objects with ``serializer="json"``. Any other
+    serializer, and arguments that are functions, are given each row as a dict, which takes longer.
+
     Args:
         bootstrap_servers: ``host:port`` of brokers, several as a list or separated by commas.
         topic: a topic, or a function from a record to one.
         serializer: ``text`` (str), ``bytes``, ``json``, a format with a schema registry (:class:`AvroFormat`,
             :class:`ProtobufFormat`, :class:`JsonSchemaFormat`), or a function from a record to bytes, str or
             None (a tombstone).
-        key: a function from a record to its key: bytes, str or None, or what ``key_serializer`` takes.
+        key: a function from a record to its key, or the name of its field or column: bytes, str or None, or what
+            ``key_serializer`` takes.
         key_serializer: how keys become bytes, as ``serializer``; None: they are.
         headers: a function from a record to its headers: a mapping or pairs, of str to bytes, str or None.
         partition: a function from a record to the number of its partition.
@@ -74,7 +78,7 @@ class KafkaSink(Sink[Any]):
         topic: str | Callable[[Any], str],
         *,
         serializer: Serializer = "text",
-        key: Callable[[Any], Any] | None = None,
+        key: Callable[[Any], Any] | str | None = None,
         key_serializer: Serializer | None = None,
         headers: Callable[[Any], Headers] | None = None,
         partition: Callable[[Any], int] | None = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from copy import copy
 from datetime import timedelta
 from typing import Any, Final, Literal
 
@@ -12,8 +13,9 @@ from confluent_kafka.admin import AdminClient
 
 from sluiceway.connector import Boundedness, Enumerator, EnumeratorContext, Reader, ReaderContext, Source
 from sluiceway.errors import ConfigurationError, ConnectorError
+from sluiceway_kafka._arrow import need_pyarrow
 from sluiceway_kafka._connection import Connection, check_duration, connection_of, failing_with
-from sluiceway_kafka._decoders import Deserializer, KeyDeserializer, decoder_of
+from sluiceway_kafka._decoders import Deserializer, KeyDeserializer, columns_decoder_of, decoder_of
 from sluiceway_kafka._enumerator import Discovered, Found, KafkaEnumerator
 from sluiceway_kafka._offsets import EARLIEST, KafkaOffsets, Partition, offsets_of, resolve
 from sluiceway_kafka._reader import KafkaReader
@@ -100,6 +102,7 @@ class KafkaSource(Source[Any]):
         self._topics = _names(topics)
         self._pattern = _pattern(pattern)
         self._partitions = _numbers(partitions)
+        self._deserializer = deserializer
         self._decoder = decoder_of(deserializer, type, key_deserializer)
         self._start = offsets_of("start", start)
         self._stop = None if stop is None else offsets_of("stop", stop)
@@ -141,6 +144,22 @@ class KafkaSource(Source[Any]):
     def output_type(self) -> Any:
         """As the deserializer says."""
         return self._decoder.output_type
+
+    def in_columns(self) -> tuple[Source[Any], Any]:
+        """Return a source of the records as rows in columns, and their schema.
+
+        The columns are those of ``ArrowColumns``; or the fields of the ``type`` that ``json``, or a format with a
+        schema registry, has. A record that does not fit into them is one that cannot be decoded.
+
+        Raises:
+            ConfigurationError: the columns are not known.
+            MissingExtraError: pyarrow is not installed.
+            SerializationError: a field has no type in Arrow.
+        """
+        need_pyarrow()
+        source = copy(self)
+        source._decoder, schema = columns_decoder_of(self._decoder, self._deserializer)
+        return source, schema
 
     @property
     def gives_timestamps(self) -> bool:

@@ -1,0 +1,133 @@
+"""Rows in columns as JSON objects, without a dict for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from sluiceway.errors import ConnectorError
+from sluiceway_kafka._formats import encode_json
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["encode_keys", "encode_rows"]
+
+
+def encode_rows(data: pyarrow.RecordBatch) -> list[bytes]:
+    """Return the JSON object of each row, as :func:`encode_json` of its dict; maps are objects.
+
+    Raises:
+        ConnectorError: a column has times that are finer than microseconds.
+        Exception: JSON has nothing for a value; a note shows the row.
+    """
+    names = tuple(data.schema.names)
+    rows: Iterable[Any] = zip(*(_listed(name, data.column(name)) for name in names), strict=True)
+    make = _row_type(names)
+    row: Any = None
+    encoded = []
+    try:
+        for row in rows:
+            encoded.append(encode_json(make(*row)))
+    except Exception as error:
+        shown = dict(zip(names, row or (), strict=False))
+        error.add_note(f"while a row was made into a record for Kafka: {shown!r:.200}")
+        raise
+    return encoded
+
+
+def encode_keys(
+    data: pyarrow.RecordBatch, name: str, serialize: Callable[[Any], Any] | None
+) -> Sequence[bytes | str | None]:
+    """Return the key of each row, from one of its columns; null is no key.
+
+    Args:
+        data: the rows.
+        name: name of the column.
+        serialize: what makes bytes of a value; None: they are text or bytes.
+
+    Raises:
+        ConnectorError: no such column, or its values are no keys.
+    """
+    import pyarrow as pa
+
+    if name not in data.schema.names:
+        raise ConnectorError(
+            f"KafkaSink: key={name!r} is no column; the columns are {', '.join(data.schema.names)}"
+        )
+    column = data.column(name)
+    values = _listed(name, column)
+    if serialize is not None:
+        return [None if value is None else serialize(value) for value in values]
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if kind not in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
+        raise ConnectorError(
+            f"KafkaSink: key={name!r} is a column of {kind}, and a key is text or bytes: set "
+            "key_serializer='json', or cast the column before"
+        )
+    return values
+
+
+def _listed(name: str, column: Any) -> list[Any]:
+    """Return the values of a column as Python objects."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column = column.dictionary_decode()
+        kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return list(column.to_numpy(zero_copy_only=False))
+    if not column.null_count and (pa.types.is_integer(kind) or kind in (pa.float32(), pa.float64())):
+        numbers: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+        return numbers
+    if getattr(kind, "unit", "") == "ns":  # of which Python has no objects
+        finest: dict[bool, Any] = {
+            pa.types.is_timestamp(kind): lambda: pa.timestamp("us", kind.tz),
+            pa.types.is_time(kind): lambda: pa.time64("us"),
+            pa.types.is_duration(kind): lambda: pa.duration("us"),
+        }
+        try:
+            column = column.cast(finest[True]())
+        except pa.ArrowInvalid as error:
+            raise ConnectorError(
+                f"KafkaSink: column {name!r} has {kind}, finer than microseconds, which JSON is made of: {error}. "
+                "Truncate it before"
+            ) from error
+    listed: list[Any] = column.to_pylist()
+    convert = _as_objects(kind)
+    return listed if convert is None else list(map(convert, listed))
+
+
+def _as_objects(kind: Any) -> Callable[[Any], Any] | None:
+    """Return a function that makes dicts of the maps in a value of this type; None if it can have none."""
+    import pyarrow as pa
+
+    if pa.types.is_map(kind):
+        item = _as_objects(kind.item_type) or _same
+        return lambda value: None if value is None else {k: item(v) for k, v in value}
+    if pa.types.is_struct(kind):
+        fields = {field.name: of for field in kind if (of := _as_objects(field.type)) is not None}
+        if not fields:
+            return None
+        return lambda value: (
+            None if value is None else {k: fields[k](v) if k in fields else v for k, v in value.items()}
+        )
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        each = _as_objects(kind.value_type)
+        return None if each is None else lambda value: None if value is None else list(map(each, value))
+    return None
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+@lru_cache(32)
+def _row_type(names: tuple[str, ...]) -> Any:
+    """Return a struct with fields of these names, which is encoded as a dict of them."""
+    fields = {f"f{at}": name for at, name in enumerate(names)}
+    return msgspec.defstruct("Row", list(fields), rename=fields, gc=False)
