@@ -125,6 +125,12 @@ DIFFERS = {
     f"POST {_JOB}/checkpoints": "`checkpointType` is `CONFIGURED`",
     f"GET {_JOB}/config": "all options of the job are in `user-config`; credentials are `***`",
     f"GET {_JOB}/exceptions": "the last 16 failures; no concurrent ones",
+    f"GET {_JOB}/rescales/config": "the last 16 are kept; the timeouts of Flink's adaptive scheduler are null",
+    f"GET {_JOB}/rescales/details/{{rescale}}": "without slots; two states: `Executing` up to the stop of the "
+    "tasks, then `Restarting`; with `reason`, `checkpoint`, `stoppedInMillis`",
+    f"GET {_JOB}/rescales/history": "the last 16; none is ignored",
+    f"GET {_JOB}/rescales/overview": "counts of the last 16; none is ignored",
+    f"GET {_JOB}/rescales/summary": "over the last 16",
     f"GET {_JOB}/resource-requirements": "the upper bound is the parallelism, the lower one is always 1",
     f"PUT {_JOB}/resource-requirements": "the job goes to the upper bounds, or stays as it is: 409 if the slots "
     "are not there, if a vertex cannot have as many subtasks, and while it is rescaled or restarted; 200 as soon "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from sluiceway.metrics import JobMetrics
@@ -109,6 +111,10 @@ class OptionInfo(msgspec.Struct, frozen=True):
     name: str
     value: str
     is_default: bool
+
+
+RESCALES_KEPT: Final = 16
+"""Number of rescales in the history of a job."""
 
 
 class RescaleInfo(msgspec.Struct, frozen=True):

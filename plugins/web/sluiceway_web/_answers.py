@@ -42,6 +42,7 @@ __all__ = [
     "JobStatusAnswer",
     "JobsOverview",
     "LatestCheckpoints",
+    "LatestRescales",
     "LogInfo",
     "LogList",
     "Metric",
@@ -51,6 +52,13 @@ __all__ = [
     "ParallelismBounds",
     "PlanInput",
     "PlanNode",
+    "Rescale",
+    "RescaleConfig",
+    "RescaleCounts",
+    "RescaleState",
+    "RescaledVertex",
+    "RescalesOverview",
+    "RescalesSummary",
     "SubtaskAnswer",
     "SubtaskOfCheckpoint",
     "SubtaskTimes",
@@ -578,6 +586,113 @@ class VertexRequirements(msgspec.Struct):
     """Requirements of a vertex, in ``/jobs/:job/resource-requirements``."""
 
     parallelism: ParallelismBounds
+
+
+class RescaleCounts(msgspec.Struct, rename="camel"):
+    """Numbers of rescales, over the history."""
+
+    ignored: int
+    in_progress: int
+    completed: int
+    failed: int
+
+
+class RescaledVertex(msgspec.Struct, rename="camel"):
+    """Parallelism of a vertex in a rescale: ``desired`` was asked for, ``post`` is None until its end."""
+
+    job_vertex_id: str
+    job_vertex_name: str
+    slot_sharing_group_id: str
+    slot_sharing_group_name: str
+    desired_parallelism: int
+    sufficient_parallelism: int
+    pre_rescale_parallelism: int | None
+    post_rescale_parallelism: int | None
+
+
+class RescaleState(msgspec.Struct, rename="camel"):
+    """Part of the time of a rescale: ``Executing``, then ``Restarting`` while tasks did not run."""
+
+    state: str
+    enter_timestamp_in_millis: int
+    leave_timestamp_in_millis: int | None
+    duration_in_millis: int | None
+    stringified_exception: str | None
+
+
+class Rescale(msgspec.Struct, rename="camel"):
+    """Rescale in ``/jobs/:job/rescales``.
+
+    Attributes:
+        rescale_uuid: id of the rescale.
+        resource_requirements_uuid: the same; each request has one rescale.
+        rescale_attempt_id: always 1.
+        vertices: by id.
+        slots: empty.
+        scheduler_states: parts of its time; None except in its details.
+        start_timestamp_in_millis: time of the request.
+        end_timestamp_in_millis: time of its end; None while it is under way.
+        terminal_state: ``COMPLETED`` or ``FAILED``; None while it is under way.
+        trigger_cause: always ``UPDATE_REQUIREMENT``.
+        terminated_reason: ``SUCCEEDED`` or ``EXCEPTION_OCCURRED``; None while it is under way.
+        reason: reason of the failure.
+        checkpoint: number of the checkpoint that it has continued from; 0: none.
+        stopped_in_millis: time for which some subtasks did not run.
+    """
+
+    rescale_uuid: str
+    resource_requirements_uuid: str
+    rescale_attempt_id: int
+    vertices: dict[str, RescaledVertex]
+    slots: dict[str, Any]
+    scheduler_states: list[RescaleState] | None
+    start_timestamp_in_millis: int
+    end_timestamp_in_millis: int | None
+    terminal_state: str | None
+    trigger_cause: str
+    terminated_reason: str | None
+    reason: str
+    checkpoint: int
+    stopped_in_millis: int
+
+
+class LatestRescales(msgspec.Struct):
+    """Latest rescale of each kind; ``ignored`` is always None."""
+
+    completed: Rescale | None
+    failed: Rescale | None
+    ignored: None = None
+
+
+class RescalesOverview(msgspec.Struct, rename="camel"):
+    """Answer to ``GET /jobs/:job/rescales/overview``."""
+
+    rescales_counts: RescaleCounts
+    latest: LatestRescales
+
+
+class RescalesSummary(msgspec.Struct, rename="camel"):
+    """Answer to ``GET /jobs/:job/rescales/summary``: quantiles of durations."""
+
+    rescales_counts: RescaleCounts
+    rescales_duration_stats_in_millis: dict[str, float]
+    completed_rescales_duration_stats_in_millis: dict[str, float]
+    ignored_rescales_duration_stats_in_millis: dict[str, float]
+    failed_rescales_duration_stats_in_millis: dict[str, float]
+
+
+class RescaleConfig(msgspec.Struct, rename="camel"):
+    """Answer to ``GET /jobs/:job/rescales/config``. None: a job has no such limit."""
+
+    rescale_history_max: int
+    scheduler_execution_mode: None = None
+    submission_resource_wait_timeout_in_millis: None = None
+    submission_resource_stabilization_timeout_in_millis: None = None
+    slot_idle_timeout_in_millis: None = None
+    executing_cooldown_timeout_in_millis: None = None
+    executing_resource_stabilization_timeout_in_millis: None = None
+    maximum_delay_for_triggering_rescale_in_millis: None = None
+    rescale_on_failed_checkpoint_count: None = None
 
 
 class Triggered(_Kebab):

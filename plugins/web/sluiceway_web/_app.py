@@ -27,6 +27,7 @@ from sluiceway_web import (
     _logs,
     _operations,
     _processes,
+    _rescale_history,
     _rescaling,
     _splits,
     _stacks,
@@ -58,6 +59,7 @@ API: Final[list[Route]] = [
     *_stacks.routes,
     *_checkpoints.routes,
     *_operations.routes,
+    *_rescale_history.routes,
     *_rescaling.routes,
     *_jars.routes,
 ]

@@ -8,7 +8,7 @@ from typing import Final
 
 from sluiceway.monitoring.infos import JobDescription, JobInfo, VertexInfo
 
-__all__ = ["find_job", "find_vertex", "job_id", "vertex_id"]
+__all__ = ["find_job", "find_vertex", "job_id", "rescale_id", "vertex_id"]
 
 _BYTES: Final = 16
 
@@ -25,6 +25,11 @@ def job_id(store: str, job: str) -> str:
 def vertex_id(job: str, uid: str) -> str:
     """Return the id of a vertex of a job."""
     return _hash("vertex", job, uid)
+
+
+def rescale_id(job: str, requested_ms: int) -> str:
+    """Return the id of a rescale of a job: it has one at a time."""
+    return _hash("rescale", job, str(requested_ms))
 
 
 def find_job(jobs: Iterable[JobInfo], store: str, wanted: str) -> JobInfo | None:

@@ -84,15 +84,9 @@ async def result(request: Request) -> a.OperationStatus:
     return operations.status(reading.job(request.path_params["job"]).job, request.path_params["request"])
 
 
-async def no_history(request: Request) -> None:
-    """Refuse: the phases that Flink tells of are those of its scheduler."""
-    raise RequestError(404, "There is no history of rescales of this form: the page of the job shows them.")
-
-
 routes: list[Route] = [
     *get("/jobs/{job}/resource-requirements", requirements),
     *get("/jobs/{job}/resource-requirements", require, ("PUT",)),
     *get("/jobs/{job}/rescale", rescale, ("POST",), 202),
     *get("/jobs/{job}/rescale/{request}", result),
-    *get("/jobs/{job}/rescales/{rest:path}", no_history),
 ]

@@ -159,7 +159,7 @@ def test_the_plan_is_that_of_the_job(show: Callable[..., Page]) -> None:
         (f"{JOB}/checkpoints/details/x", 404, "Could not find checkpoint x"),
         (f"{JOB}/exceptions?maxExceptions=x", 400, "must be a number"),
         (f"{JOB}/savepoints/00", 404, "no operation 00"),
-        (f"{JOB}/rescales/overview", 404, "no history of rescales"),
+        (f"{JOB}/rescales/details/00", 404, "no rescale 00 among its last 16"),
         ("/taskmanagers/other", 404, "no worker other"),
         ("/taskmanagers/other/metrics", 404, "no worker other"),
         ("/taskmanagers/other/thread-dump", 404, "no worker other"),
@@ -249,6 +249,7 @@ def test_a_job_is_rescaled(show: Callable[..., Page]) -> None:
     rescales = page.until("/live/job?job=numbers&once", lambda told: len(told["rescales"]) == 2)["rescales"]
     assert [r["status"] for r in rescales] == ["completed", "completed"]
     assert [change[1:] for change in rescales[0]["changes"]] == [[3, 1], [3, 2]]
+    rescales_are_told(page)
     # A page of another site may not, and a read-only server does not.
     asked = page.request("PUT", path, b"{}", token=False, Cookie=f"sluiceway-{page.port}={page.token}")
     assert asked[0] == 403
@@ -257,6 +258,28 @@ def test_a_job_is_rescaled(show: Callable[..., Page]) -> None:
     assert page.get("/config")["features"]["web-rescale"] is False
     assert page.request("PUT", path, json.dumps(wanted).encode())[0] == 403
     page.end()
+
+
+def rescales_are_told(page: Page) -> None:
+    """Compare the history with what the job has been asked for: 1 to 3, then 3 to 1 and 2."""
+    second, first = msgspec.convert(page.get(f"{JOB}/rescales/history"), list[a.Rescale])
+    assert [second.terminal_state, second.terminated_reason] == ["COMPLETED", "SUCCEEDED"]
+    wanted = {v.job_vertex_name.partition("(")[0]: v for v in second.vertices.values()}
+    assert {(v.pre_rescale_parallelism, v.post_rescale_parallelism) for v in first.vertices.values()} == {(1, 3)}
+    assert sorted(v.post_rescale_parallelism for v in wanted.values() if v.post_rescale_parallelism) == [1, 2]
+    assert set(second.vertices) <= {v["id"] for v in page.get(JOB)["vertices"]}
+    told = msgspec.convert(page.get(f"{JOB}/rescales/overview"), a.RescalesOverview)
+    assert (told.rescales_counts.completed, told.rescales_counts.failed) == (2, 0)
+    assert (told.latest.completed, told.latest.failed) == (second, None)
+    details = msgspec.convert(page.get(f"{JOB}/rescales/details/{first.rescale_uuid}"), a.Rescale)
+    states = details.scheduler_states or []
+    assert [state.state for state in states] == ["Executing", "Restarting"]
+    assert states[1].duration_in_millis == details.stopped_in_millis > 0
+    assert states[1].leave_timestamp_in_millis == details.end_timestamp_in_millis
+    summary = msgspec.convert(page.get(f"{JOB}/rescales/summary"), a.RescalesSummary)
+    assert summary.failed_rescales_duration_stats_in_millis["max"] == 0
+    assert summary.completed_rescales_duration_stats_in_millis["max"] >= details.stopped_in_millis
+    assert msgspec.convert(page.get(f"{JOB}/rescales/config"), a.RescaleConfig).rescale_history_max == 16
 
 
 def test_wrong_methods_are_refused(running: Page) -> None:

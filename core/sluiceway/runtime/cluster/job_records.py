@@ -11,7 +11,7 @@ from sluiceway.engine import JobStatus
 from sluiceway.errors import SluicewayError
 from sluiceway.graph import slots_required
 from sluiceway.graph.rescaling import parallelism_of
-from sluiceway.monitoring.infos import FailureInfo, JobInfo, RescaleInfo
+from sluiceway.monitoring.infos import RESCALES_KEPT, FailureInfo, JobInfo, RescaleInfo
 from sluiceway.monitoring.job_history import EndedJob, JobHistoryError
 from sluiceway.runtime.cluster.epoch_fence import EpochFence
 from sluiceway.runtime.cluster.job_runner import JobRun
@@ -164,7 +164,7 @@ class JobRecords:
 
     def rescales(self, job: str, now: Sequence[RescaleInfo]) -> list[RescaleInfo]:
         """Return the last rescales of a job, including those under earlier job managers."""
-        return [*self._rescaled_before.get(job, ()), *now][-_FAILURES:]
+        return [*self._rescaled_before.get(job, ()), *now][-RESCALES_KEPT:]
 
     def wants(self, job: str, wanted: str) -> None:
         """Record a request to end a job. Raises OSError if it cannot be written."""

@@ -14,7 +14,7 @@ from sluiceway.engine import JobStatus
 from sluiceway.errors import CheckpointError, NoResourceAvailableError, RescaleError, SluicewayError
 from sluiceway.graph import ExecutionGraph, ExecutionState, ExecutionVertex, JobGraph, slots_required
 from sluiceway.graph.rescaling import parallelism_of, rescaled
-from sluiceway.monitoring.infos import RescaleInfo
+from sluiceway.monitoring.infos import RESCALES_KEPT, RescaleInfo
 from sluiceway.runtime.failures.error_texts import describe
 from sluiceway.runtime.failures.explanation import contained
 from sluiceway.runtime.logging.engine_log import INFO, WARNING, log
@@ -22,9 +22,6 @@ from sluiceway.runtime.loop.tasklet import Scheduled
 from sluiceway.scheduler import SlotSharing
 
 __all__ = ["RescalableJob", "Rescaler"]
-
-KEPT: Final = 16
-"""Number of rescales in the history."""
 
 _SLOTS_S: Final = 60.0
 """Seconds that workers being started may take to offer the missing slots."""
@@ -128,7 +125,7 @@ class Rescaler:
         clock: Clock,
         post: Callable[[Callable[[], None], float], Scheduled],
     ) -> None:
-        self.history: deque[RescaleInfo] = deque(maxlen=KEPT)
+        self.history: deque[RescaleInfo] = deque(maxlen=RESCALES_KEPT)
         self._job = job
         self._name = name
         self._clock = clock
