@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from sluiceway.metrics import JobMetrics, SubtaskMetrics
 
@@ -82,21 +83,26 @@ def _between(before: SubtaskMetrics, now: SubtaskMetrics) -> SubtaskRates:
     return _over((now.at_ms - before.at_ms) / 1000, now, before)
 
 
-def _over(seconds: float, now: SubtaskMetrics, before: SubtaskMetrics | None) -> SubtaskRates:
-    def per_second(name: str) -> float:
-        earlier = 0 if before is None else getattr(before, name)
-        return max((getattr(now, name) - earlier) / seconds, 0.0) if seconds > 0 else 0.0
+_NOTHING: Final = SubtaskMetrics("", 0, "")
 
-    busy, blocked, idle = (per_second(name) for name in ("busy_s", "backpressured_s", "idle_s"))
+
+def _over(seconds: float, now: SubtaskMetrics, before: SubtaskMetrics | None) -> SubtaskRates:
+    if seconds <= 0:
+        return SubtaskRates(now, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    # Written out: a server of pages does this for each of tens of thousands of subtasks in every second.
+    old = before or _NOTHING
+    busy = max(0.0, (now.busy_s - old.busy_s) / seconds)
+    blocked = max(0.0, (now.backpressured_s - old.backpressured_s) / seconds)
+    idle = max(0.0, (now.idle_s - old.idle_s) / seconds)
     # Clocks are read at slightly different times, so that the sum may exceed the whole.
     scale = max(1.0, busy + blocked + idle)
     return SubtaskRates(
-        metrics=now,
-        in_per_s=per_second("records_in"),
-        out_per_s=per_second("records_out"),
-        bytes_in_per_s=per_second("bytes_in"),
-        bytes_out_per_s=per_second("bytes_out"),
-        busy=busy / scale,
-        blocked=blocked / scale,
-        idle=idle / scale,
+        now,
+        max(0.0, (now.records_in - old.records_in) / seconds),
+        max(0.0, (now.records_out - old.records_out) / seconds),
+        max(0.0, (now.bytes_in - old.bytes_in) / seconds),
+        max(0.0, (now.bytes_out - old.bytes_out) / seconds),
+        busy / scale,
+        blocked / scale,
+        idle / scale,
     )

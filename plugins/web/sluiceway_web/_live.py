@@ -22,8 +22,9 @@ from sluiceway_web._cluster_page import cluster_page
 from sluiceway_web._context import context_of
 from sluiceway_web._errors import RequestError, error_response
 from sluiceway_web._ids import vertex_id
+from sluiceway_web._jobs_page import jobs_page
 from sluiceway_web._keys import with_last_key
-from sluiceway_web._sampler import Point, Reading, Sampler
+from sluiceway_web._sampler import Sampler
 from sluiceway_web._shapes import duration_of, job_overview, now_ms, vertex_status
 
 __all__ = ["routes"]
@@ -36,63 +37,6 @@ _MOST_TEXT: Final = 20_000
 def _short(finding: Any) -> dict[str, Any]:
     found: dict[str, Any] = msgspec.to_builtins(finding)
     return found
-
-
-async def _jobs(sampler: Sampler, wanted: str) -> dict[str, Any]:
-    """Return the page of all jobs."""
-    reading = await sampler.reading()
-    jobs = []
-    for job in reversed(reading.cluster.jobs):
-        row: dict[str, Any] = msgspec.to_builtins(job_overview(reading, job))
-        rates = reading.rates.get(job.job)
-        if rates is not None and job.status == "running":
-            row |= await _health(sampler, reading, job, rates)
-        elif job.failure:
-            row["summary"] = job.failure[:500]
-        jobs.append(row)
-    cluster = reading.cluster
-    return {
-        "now": now_ms(),
-        "jobs": jobs,
-        "cluster": {
-            "pid": cluster.pid,
-            "started": cluster.started_ms,
-            "slots": cluster.slots,
-            "free_slots": cluster.free_slots,
-            "max_workers": cluster.max_workers,
-            "job_store": cluster.job_store,
-            "problems": cluster.problems,
-            "workers": [
-                {"name": w.name, "pid": w.pid, "slots": w.slots, "silent_s": round(w.silent_s, 1)}
-                for w in cluster.workers
-            ],
-        },
-    }
-
-
-async def _health(sampler: Sampler, reading: Reading, job: JobInfo, rates: list[SubtaskRates]) -> dict[str, Any]:
-    description = await sampler.describe(job.job)
-    checkpoints = await sampler.checkpoints(job.job)
-    found = diagnose(description, reading.metrics(job.job, description), rates, checkpoints)
-    sources = {v.id for v in description.vertices if v.is_source}
-    done = [c for c in checkpoints if c.status == "completed"]
-    lags = [r.metrics.watermark_lag_ms for r in rates if r.metrics.watermark_lag_ms is not None]
-    return {
-        "summary": found.summary,
-        "healthy": found.healthy,
-        "in_per_s": sum(r.in_per_s for r in rates if r.metrics.vertex_id in sources),
-        "lag_ms": max(lags, default=None),
-        "last_checkpoint_ms": done[-1].triggered_ms if done else None,
-        "sparkline": _sparkline(sampler.history(job.job), sources),
-    }
-
-
-def _sparkline(points: list[Point], sources: set[int]) -> list[float]:
-    by_time: dict[int, float] = {}
-    for point in points:
-        if point.vertex in sources:
-            by_time[point.at_ms] = by_time.get(point.at_ms, 0.0) + point.in_per_s
-    return [round(value, 1) for value in list(by_time.values())[-60:]]
 
 
 async def _job(sampler: Sampler, wanted: str) -> dict[str, Any]:
@@ -234,7 +178,7 @@ def _checkpoint(info: CheckpointInfo) -> dict[str, Any]:
     }
 
 
-_PAGES: Final = {"cluster": cluster_page, "jobs": _jobs, "job": _job}
+_PAGES: Final = {"cluster": cluster_page, "jobs": jobs_page, "job": _job}
 
 
 class _Streams:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
@@ -20,7 +20,7 @@ from sluiceway_web._errors import RequestError
 from sluiceway_web._ids import find_job
 from sluiceway_web._process_figures import ProcessSampler
 
-__all__ = ["HISTORY", "Point", "Reading", "Sampler"]
+__all__ = ["HISTORY", "PERIOD_S", "Point", "Reading", "Sampler", "Verdict"]
 
 PERIOD_S: Final = 1.0
 HISTORY: Final = 600
@@ -74,6 +74,27 @@ class Reading:
         return RateMeter().read(job, description.metrics)
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Diagnosis of a job at one moment, for the list of all jobs.
+
+    Attributes:
+        at: monotonic time of the diagnosis.
+        version: parts of the job's status that have been diagnosed.
+        summary: its first sentence.
+        healthy: True if nothing was found that limits the job.
+        sources: ids of the vertices that are sources.
+        checkpoint_ms: time of the trigger of the last completed checkpoint; None: there was none.
+    """
+
+    at: float
+    version: tuple[object, ...]
+    summary: str
+    healthy: bool
+    sources: frozenset[int]
+    checkpoint_ms: int | None
+
+
 class Sampler:
     """Asks the monitor in helper threads, once per period for all who want to know. In the event loop's thread.
 
@@ -93,6 +114,8 @@ class Sampler:
         self._history: dict[str, deque[Point]] = {}
         self.key_samples: OrderedDict[tuple[str, int], tuple[float, list[KeySample]]] = OrderedDict()
         """Last counts of keys by job and vertex, with their monotonic time."""
+        self.verdicts: dict[str, Verdict] = {}
+        """Last verdicts on jobs that run."""
         self.processes = ProcessSampler(monitor.processes, self.ask)
 
     async def run(self) -> None:
@@ -105,6 +128,7 @@ class Sampler:
             else:
                 self._history.clear()
                 self._cached.clear()
+                self.verdicts.clear()
 
     async def reading(self) -> Reading:
         """Return a reading that is no older than a period. Raises RequestError."""
@@ -155,6 +179,10 @@ class Sampler:
         """Return the points of a job's vertices, oldest first."""
         return list(self._history.get(job, ()))
 
+    def newest(self, job: str) -> Iterator[Point]:
+        """Iterate over the points of a job's vertices, newest first."""
+        return reversed(self._history.get(job, deque()))
+
     async def ask(self, question: Callable[[], T]) -> T:
         """Call a method of the monitor in a helper thread. Raises RequestError."""
         try:
@@ -189,18 +217,23 @@ class Sampler:
         return await asyncio.shield(self._asking)
 
     async def _take(self) -> Reading:
-        cluster = await self.ask(lambda: self.monitor.cluster(figures=True))
+        cluster, rates = await self.ask(self._measure)
+        self._history = {job: points for job, points in self._history.items() if job in cluster.figures}
+        for job, subtasks in rates.items():
+            self._remember(job, subtasks)
+        self._reading = Reading(time.monotonic(), cluster, rates)
+        return self._reading
+
+    def _measure(self) -> tuple[ClusterInfo, dict[str, list[SubtaskRates]]]:
+        """Read all figures and their rates. In a helper thread, one at a time: there may be megabytes of them."""
+        cluster = self.monitor.cluster(figures=True)
         rates = {
             job: self._meter.read(job, metrics)
             for job, metrics in cluster.figures.items()
             if metrics.status == "running"
         }
         self._meter.keep(rates)
-        self._history = {job: points for job, points in self._history.items() if job in cluster.figures}
-        for job, subtasks in rates.items():
-            self._remember(job, subtasks)
-        self._reading = Reading(time.monotonic(), cluster, rates)
-        return self._reading
+        return cluster, rates
 
     def _remember(self, job: str, subtasks: list[SubtaskRates]) -> None:
         by_vertex: dict[int, list[SubtaskRates]] = {}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import http.client
+import json
 import time
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,7 +14,7 @@ from patience import PATIENT_S
 from plugins.web.test_security import OPTIONS, TOKEN, Fixed, serving
 
 from sluiceway.metrics import SubtaskMetrics
-from sluiceway.monitoring.infos import ClusterInfo, JobInfo
+from sluiceway.monitoring.infos import ClusterInfo, JobDescription, JobInfo
 from sluiceway.runtime.jobmanager.job_metrics import JobMetrics
 from sluiceway.runtime.messages.clients import Status
 from sluiceway.runtime.messages.protocol import decode, encode
@@ -30,7 +32,13 @@ class Crowded(Fixed):
         jobs = [JobInfo(name, name, "running", 1, 0, 1, 5, 5, "", 0, [], counts) for name in names]
         told = Status(1, 1, 1, 1, 800, 0, 8, "shm", jobs, [])
         self.short = encode(told)
-        self.message = encode(msgspec.structs.replace(told, figures={n: _metrics(n, parallelism) for n in names}))
+        self.told = msgspec.structs.replace(told, figures={n: _metrics(n, parallelism) for n in names})
+        self.message = encode(self.told)
+        self.described: list[str] = []
+
+    def describe(self, job: str) -> JobDescription:
+        self.described.append(job)
+        return super().describe(job)
 
     def cluster(self, *, figures: bool = False) -> ClusterInfo:
         told = decode(self.message if figures else self.short)
@@ -64,6 +72,37 @@ def test_the_overview_of_many_jobs(parallelism: int, monkeypatch: pytest.MonkeyP
         page = time.perf_counter() - began
     first, again = (f"{1000 * each:.0f} ms" for each in took[:2])
     print(f"parallelism {parallelism}: first {first}, within the same second {again}; page {1000 * page:.0f} ms")
+
+
+def test_the_page_of_many_jobs_describes_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    from plugins.web import test_security
+
+    import sluiceway_web._sampler as sampler
+
+    monkeypatch.setattr(sampler, "PERIOD_S", 0.001)  # each request is a reading of its own
+    crowd = Crowded(1)
+    monkeypatch.setattr(test_security, "Fixed", lambda: crowd)
+    with serving(OPTIONS) as served:
+
+        def page() -> list[dict[str, Any]]:
+            status, _, body = served.ask("/live/jobs?once", Authorization=f"Bearer {TOKEN}")
+            assert status == 200
+            return list(json.loads(body)["jobs"])
+
+        assert sum("summary" in job for job in page()) == 10
+        for _ in range(9):
+            rows = page()
+        assert all(job["summary"] for job in rows)
+        assert sorted(crowd.described) == sorted(job["job"] for job in rows), "each of them once"
+        # One that has restarted comes before those that have waited longer.
+        restarted = [
+            msgspec.structs.replace(j, restarts=j.restarts + (j.job == "job-77")) for j in crowd.told.jobs
+        ]
+        crowd.message = encode(msgspec.structs.replace(crowd.told, jobs=restarted))
+        crowd.described.clear()
+        page()
+        assert crowd.described[0] == "job-77"
+        assert len(crowd.described) <= 10
 
 
 @pytest.mark.slow
