@@ -191,6 +191,7 @@ def test_a_lookup_adds_the_columns_of_a_table(options: dict[str, Any]) -> None:
         (lambda t: t.with_columns(x=col("price").sum().over("user")), "sum.. combines many rows"),
         (lambda t: t.select(col("price") * col("user")), "double, string"),
         (lambda t: t.select(lit(1)), "only constants"),
+        (lambda t: t.select("user", "user"), "unique column names, got: .user. 2 times;"),
         (lambda t: t.explode("user"), "string, and no lists"),
         (lambda t: t.to_records(Total), "field 'total'"),
         (lambda t: t.assign_timestamps_and_watermarks(_BOUNDED.with_timestamp_column("user")), "string"),

@@ -122,5 +122,9 @@ def _no_column(name: str, schema: pa.Schema) -> str:
 
 
 def _first_line(error: Exception) -> str:
+    """Return the first line of its message, with the list below it where the line ends in a colon."""
     lines = str(error).strip().splitlines()
+    if lines and lines[0].endswith(":"):
+        items = [line.strip(" -\t") for line in lines[1:4] if line.strip()]
+        return f"{lines[0]} {', '.join(items)}"
     return lines[0] if lines else type(error).__name__
