@@ -25,6 +25,7 @@ from sluiceway.steps import (
     BatchProcessStep,
     BroadcastProcessStep,
     CoFlatMapStep,
+    ColumnIntervalJoinStep,
     ColumnSessionStep,
     ColumnTransformStep,
     ColumnWindowStep,
@@ -81,6 +82,7 @@ _OPERATORS: dict[type[Step], str] = {
     ToRecordsStep: "columns.conversion:ToRecordsOperator",
     ColumnWindowStep: "columns.windows:ColumnWindowOperator",
     ColumnSessionStep: "columns.sessions:ColumnSessionOperator",
+    ColumnIntervalJoinStep: "columns.intervaljoin:ColumnIntervalJoinOperator",
     ColumnTransformStep: "columns.transform:ColumnTransformOperator",
     WindowStep: "windows.making:make_window_operator",
 }

@@ -11,6 +11,7 @@ from sluiceway.steps.base import Step
 from sluiceway.steps.batches import BatchProcessStep, KeyedBatchProcessStep
 from sluiceway.steps.broadcast import BroadcastProcessStep
 from sluiceway.steps.co import CoFlatMapStep, CoMapStep, ConnectedStep, CoProcessStep, PerInput
+from sluiceway.steps.columnjoins import ColumnIntervalJoinStep, ColumnJoinStep
 from sluiceway.steps.columns import (
     ColumnSessionStep,
     ColumnStep,
@@ -43,6 +44,8 @@ __all__ = [
     "CoFlatMapStep",
     "CoMapStep",
     "CoProcessStep",
+    "ColumnIntervalJoinStep",
+    "ColumnJoinStep",
     "ColumnSessionStep",
     "ColumnStep",
     "ColumnTransformStep",

@@ -11,6 +11,7 @@ import pyarrow as pa
 from sluiceway.api.arguments import describe
 from sluiceway.api.location import caller_location
 from sluiceway.api.table.arguments import check_names
+from sluiceway.api.table.joins import interval_joined
 from sluiceway.api.unknown_names import answer
 from sluiceway.columns.aggregates import Aggregate
 from sluiceway.columns.keys import check_key_type
@@ -22,6 +23,7 @@ from sluiceway.operators.columns.slicing import slicing_of
 from sluiceway.steps import ColumnSessionStep, ColumnWindowStep
 from sluiceway.windows import EventTimeSessionWindows
 from sluiceway.windows.base import WindowAssigner
+from sluiceway.windows.durations import Duration
 
 if TYPE_CHECKING:
     from typing import Self
@@ -84,6 +86,38 @@ class KeyedTable:
             TypeError: no aggregate.
         """
         return aggregated(self, None, None, aggregates)
+
+    def interval_join(
+        self,
+        other: KeyedTable,
+        lower: Duration,
+        upper: Duration,
+        *,
+        suffix: str | None = None,
+        left_late: OutputTag[Any] | None = None,
+        right_late: OutputTag[Any] | None = None,
+    ) -> TableStream:
+        """Join a row at ``t`` with the rows of another stream with its key, from ``t + lower`` to ``t + upper``.
+
+        A pair comes as soon as the second of the two rows is there, with the later event time. Its columns are
+        those of the left row and, but for the key, of the right one. A row is kept until the watermark says that
+        nothing can match it; one that comes after the watermark is late.
+
+        Args:
+            other: a stream in columns of the same pipeline, by columns of the same types.
+            lower: a timedelta, ms, or a text (``"5min"``, ``"-5min"``); negative: before the left row.
+            upper: the same; not below ``lower``. Both bounds are included.
+            suffix: added to the name of a right column that the left rows have, too.
+            left_late: side output for late left rows; None: they are dropped, and counted by the metric
+                ``numLateRecordsDropped``.
+            right_late: the same for right rows.
+
+        Raises:
+            ConfigurationError: not a duration, or ``lower`` is above ``upper``.
+            GraphError: keys of other types, a column that both have, or another pipeline.
+            TypeError: ``other`` is no KeyedTable, or a tag is no OutputTag.
+        """
+        return interval_joined(self, other, lower, upper, suffix, (left_late, right_late))
 
     def __repr__(self) -> str:
         return f"<KeyedTable by {', '.join(self._names)}>"

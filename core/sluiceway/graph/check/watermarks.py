@@ -9,6 +9,7 @@ from sluiceway.connector import Boundedness
 from sluiceway.eventtime import NoWatermarks, WatermarkStrategy
 from sluiceway.graph.findings import Finding, Level
 from sluiceway.steps import (
+    ColumnJoinStep,
     ColumnWindowStep,
     FilterStep,
     FlatMapStep,
@@ -73,7 +74,7 @@ def check_timestamps(
         node: the step.
         entering: the edges into each step, by its id.
     """
-    if not (isinstance(node.step, ColumnWindowStep | WindowStep) and node.step.event_time):
+    if not (isinstance(node.step, ColumnJoinStep | ColumnWindowStep | WindowStep) and node.step.event_time):
         return
     seen: set[int] = set()
     upstream = [edge.source for edge in entering[node.id]]

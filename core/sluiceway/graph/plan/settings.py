@@ -13,6 +13,7 @@ from sluiceway.steps import (
     AsOfJoinStep,
     AsyncStep,
     BroadcastProcessStep,
+    ColumnIntervalJoinStep,
     IntervalJoinStep,
     SourceStep,
     Step,
@@ -36,7 +37,7 @@ def settings_of(step: Step) -> dict[str, Any]:
                 "allowed_lateness_ms": step.allowed_lateness_ms or None,
                 "late_output": _tag(step.late_tag),
             }
-        case IntervalJoinStep():
+        case IntervalJoinStep() | ColumnIntervalJoinStep():
             found = {
                 "bounds_ms": [step.lower, step.upper],
                 "left_late_output": _tag(step.left_late),

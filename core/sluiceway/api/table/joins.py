@@ -1,0 +1,138 @@
+"""Joins of two keyed streams in columns, and the checks of their arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from sluiceway.api.arguments import describe
+from sluiceway.api.location import caller_location
+from sluiceway.columns.routing import ColumnKey
+from sluiceway.columns.rowblocks import plain_schema, problem_of_rows
+from sluiceway.columns.schemas import shown
+from sluiceway.errors import ConfigurationError, GraphError
+from sluiceway.functions import OutputTag
+from sluiceway.graph import InputRef
+from sluiceway.steps.columnjoins import ColumnIntervalJoinStep, ColumnJoinStep
+from sluiceway.windows.durations import Duration, offset_milliseconds
+from sluiceway.windows.durations import shown as shown_duration
+
+if TYPE_CHECKING:
+    from sluiceway.api.table.keyed import KeyedTable
+    from sluiceway.api.table.stream import TableStream
+
+__all__ = ["interval_joined"]
+
+
+def interval_joined(
+    left: KeyedTable,
+    right: object,
+    lower: Duration,
+    upper: Duration,
+    suffix: str | None,
+    tags: tuple[object, object],
+) -> TableStream:
+    """Add the step: see :meth:`KeyedTable.interval_join`."""
+    method = "interval_join"
+    other = _checked_right(method, left, right)
+    where = f"{method}({lower!r}, {upper!r}) at {caller_location()}"
+    low, high = offset_milliseconds(where, lower), offset_milliseconds(where, upper)
+    if low > high:
+        raise ConfigurationError(f"{where}: the lower bound is above the upper one")
+    left_late, right_late = _checked_tags(method, tags)
+    if left_late is not None and right_late is not None and left_late.name == right_late.name:
+        raise GraphError(f"{where}: left_late and right_late are one side output, of rows with other columns")
+    step = ColumnIntervalJoinStep(
+        _joined_schema(method, left, other, suffix, nullable=False),
+        ColumnKey(left._names),
+        ColumnKey(other._names),
+        left._schema,
+        other._schema,
+        left_late,
+        lower=low,
+        upper=high,
+        right_late=right_late,
+    )
+    sides = {tag.name: t._schema for tag, t in ((left_late, left), (right_late, other)) if tag is not None}
+    return _then(left, other, step, f"interval_join({shown_duration(low)}, {shown_duration(high)})", sides)
+
+
+def _then(left: KeyedTable, right: KeyedTable, step: ColumnJoinStep, name: str, sides: Any) -> TableStream:
+    from sluiceway.api.table.stream import TableStream
+
+    inputs = (*left._inputs, *(replace(ref, port=1) for ref in right._inputs))
+    t = left._pipeline._add(step, inputs, name)
+    return TableStream(left._pipeline, (InputRef(t),), step.schema, f"{name.partition('(')[0]}()", sides)
+
+
+def _checked_right(method: str, left: KeyedTable, right: object) -> KeyedTable:
+    from sluiceway.api.table.keyed import KeyedTable
+
+    where = f"{method}() at {caller_location()}"
+    if not isinstance(right, KeyedTable):
+        hint = "; call key_by(...) on the other stream first" if hasattr(right, "key_by") else ""
+        raise TypeError(f"{where} takes a stream in columns by key, not {describe(right)}{hint}")
+    if right._pipeline is not left._pipeline:
+        raise GraphError(f"{where}: the streams belong to different pipelines")
+    kinds = [[plain_schema(t._schema).field(name).type for name in t._names] for t in (left, right)]
+    if kinds[0] != kinds[1]:
+        one, other = (
+            ", ".join(f"{name}: {kind}" for name, kind in zip(t._names, of, strict=True))
+            for t, of in zip((left, right), kinds, strict=True)
+        )
+        raise GraphError(
+            f"{where}: the keys are {one} on the left and {other} on the right; make their types equal, in the "
+            'same order, as in with_columns(id=col("id").cast(...)) before key_by()'
+        )
+    for side, t in (("left", left), ("right", right)):
+        if problem := problem_of_rows(t._schema):
+            raise GraphError(f"{where}: {side} {problem}")
+    return right
+
+
+def _joined_schema(
+    method: str, left: KeyedTable, right: KeyedTable, suffix: str | None, *, nullable: bool
+) -> pa.Schema:
+    """Return the columns of the left rows and, but for the key, of the right ones.
+
+    Raises:
+        GraphError: a name would be there twice.
+        TypeError: ``suffix`` is no text.
+    """
+    where = f"{method}() at {caller_location()}"
+    if suffix is not None and (not isinstance(suffix, str) or not suffix):
+        raise TypeError(f"{where}: suffix is a text, as in suffix='_right', not {describe(suffix)}")
+    fields = list(plain_schema(left._schema))
+    have = {field.name for field in fields}
+    rest = [field for field in plain_schema(right._schema) if field.name not in right._names]
+    double = [field.name for field in rest if field.name in have]
+    if double and suffix is None:
+        raise GraphError(
+            f"{where}: both streams have columns {', '.join(map(repr, double))}: give suffix='_right' for those "
+            "of the right one, or rename() or drop() them before key_by()"
+        )
+    for field in rest:
+        name = f"{field.name}{suffix}" if field.name in double else field.name
+        if name in have:
+            raise GraphError(
+                f"{where}: the result would have two columns {name!r}; the left has {shown(left._schema)}, the "
+                f"right {shown(right._schema)}; give another suffix, or rename()"
+            )
+        have.add(name)
+        fields.append(pa.field(name, field.type, field.nullable or nullable))
+    return pa.schema(fields)
+
+
+def _checked_tags(method: str, tags: Sequence[object]) -> tuple[OutputTag[Any] | None, ...]:
+    checked: list[OutputTag[Any] | None] = []
+    for tag in tags:
+        if tag is not None and not isinstance(tag, OutputTag):
+            raise TypeError(
+                f'{method}() at {caller_location()} takes an OutputTag for late rows, as in OutputTag("late"), '
+                f"not {describe(tag)}"
+            )
+        checked.append(tag)
+    return tuple(checked)

@@ -1,0 +1,251 @@
+"""Rows of one input of an interval join: by slice of time, in order of key and time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from sluiceway.columns.keys import KeyIds
+from sluiceway.columns.rowblocks import LARGEST, concatenated, plain_schema, write_blocks
+
+__all__ = ["Matches", "Run", "TimedRows", "shifted"]
+
+_BURST: Final = 1 << 15
+"""Pairs that are made at a time."""
+
+_LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+
+def shifted(stamps: Any, ms: int) -> Any:
+    """Return event times with ``ms`` added, within 64 bits."""
+    moved = stamps + np.int64(ms)
+    if ms > 0:
+        return np.where(moved < stamps, _MOST, moved)
+    return np.where(moved > stamps, _LEAST, moved)
+
+
+class Run(NamedTuple):
+    """Rows of a slice that arrived one after the other, in order of key, time and arrival.
+
+    Attributes:
+        number: rises from run to run.
+        index: of each row, the number of its key times the width of a slice, plus its time in the slice.
+        data: the rows.
+        visible: time in the slice from which on rows can have further matches.
+        saved: whether the state has it.
+    """
+
+    number: int
+    index: Any
+    data: Any
+    visible: int
+    saved: bool
+
+
+class Matches:
+    """Matches of the rows of a batch, as ranges of rows of runs."""
+
+    def __init__(self) -> None:
+        self._runs: list[Run] = []
+        self._starts: list[int] = []
+        self._parts: list[tuple[Any, Any, Any]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
+    def add(self, run: Run, start: int, rows: Any, first: Any, counts: Any) -> None:
+        """Add the matches in a run.
+
+        Args:
+            run: the run.
+            start: the time at which its slice starts.
+            rows: rows of the batch.
+            first: of each of them, the first match in the run.
+            counts: how many matches there are.
+        """
+        found = np.flatnonzero(counts > 0)
+        if len(found):
+            self._runs.append(run)
+            self._starts.append(start)
+            self._parts.append((rows[found], first[found], counts[found]))
+
+    def pieces(self, width: int) -> Iterator[tuple[Any, Any, Any]]:
+        """Return pairs, a bounded number at a time.
+
+        Args:
+            width: width of a slice.
+
+        Returns:
+            rows of the batch, in their order; the times of the rows that match them; and these rows.
+        """
+        rows, first, counts = (np.concatenate(column) for column in zip(*self._parts, strict=True))
+        run = np.repeat(np.arange(len(self._parts)), [len(part[0]) for part in self._parts])
+        if len(self._parts) > 1:
+            order = rows.argsort(kind="stable")
+            rows, first, counts, run = rows[order], first[order], counts[order], run[order]
+        ends = np.cumsum(counts)
+        for begin in range(0, int(ends[-1]), _BURST):
+            end = min(begin + _BURST, int(ends[-1]))
+            inside = slice(int(np.searchsorted(ends, begin, "right")), int(np.searchsorted(ends, end, "left")) + 1)
+            starts = ends[inside] - counts[inside]
+            low, high = np.maximum(starts, begin), np.minimum(ends[inside], end)
+            many = high - low
+            at = np.arange(begin, end) - np.repeat(starts - first[inside], many)
+            times, data = self._gathered(np.repeat(run[inside], many), at, width)
+            yield np.repeat(rows[inside], many), times, data
+
+    def _gathered(self, run: Any, at: Any, width: int) -> tuple[Any, Any]:
+        present = np.unique(run).tolist()
+        if len(present) == 1:
+            return self._taken(present[0], at, width)
+        parts, places = [], []
+        for number in present:
+            place = np.flatnonzero(run == number)
+            parts.append(self._taken(number, at[place], width))
+            places.append(place)
+        order = np.concatenate(places).argsort(kind="stable")
+        data = concatenated([rows for _, rows in parts]).take(pa.array(order))
+        return np.concatenate([times for times, _ in parts])[order], data
+
+    def _taken(self, number: int, at: Any, width: int) -> tuple[Any, Any]:
+        run = self._runs[number]
+        return run.index[at] % width + self._starts[number], run.data.take(pa.array(at))
+
+
+class TimedRows:
+    """Rows of one input of an interval join, until no row of the other input can match them.
+
+    A slice is a few runs of growing size, so that a row is copied a few times at most and a batch of one row costs
+    no more than its place in them.
+
+    Args:
+        keys: the keys of both inputs.
+        schema: the rows.
+        width: width of a slice, in ms.
+        kept: time in ms from a row's own for which it can have further matches.
+        table: the state; a namespace is width, slice and number of a run.
+    """
+
+    def __init__(self, keys: KeyIds, schema: Any, width: int, kept: int, table: Any) -> None:
+        self._keys = keys
+        self.schema = plain_schema(schema)
+        self._width = width
+        self.kept = kept
+        self._table = table
+        self._slices: dict[int, list[Run]] = {}
+
+    def __len__(self) -> int:
+        return sum(len(run.index) for runs in self._slices.values() for run in runs)
+
+    @property
+    def runs(self) -> int:
+        """Number of runs."""
+        return sum(map(len, self._slices.values()))
+
+    def add(self, ids: Any, stamps: Any, data: Any, number: int) -> None:
+        """Add rows.
+
+        Args:
+            ids: the number of each row's key.
+            stamps: their event times, in ms.
+            data: the rows.
+            number: number of the run, above all that there are.
+        """
+        slices = stamps // self._width
+        first, last = int(slices.min()), int(slices.max())
+        for at in [first] if first == last else np.unique(slices).tolist():
+            rows = None if first == last else np.flatnonzero(slices == at)
+            times = (stamps if rows is None else stamps[rows]) - at * self._width
+            index = (ids if rows is None else ids[rows]) * self._width + times
+            order = index.argsort(kind="stable")
+            taken = data.take(pa.array(order if rows is None else rows[order]))
+            self._append(at, Run(number, index[order], taken, 0, saved=False))
+
+    def add_saved(self, at: int, ids: Any, times: Any, data: Any, number: int) -> None:
+        """Add the rows of a run that the state has; ``times`` are those in the slice."""
+        index = ids * self._width + times
+        order = index.argsort(kind="stable")
+        run = Run(number, index[order], data.take(pa.array(order)), 0, saved=True)
+        self._slices.setdefault(at, []).append(run)
+
+    def _append(self, at: int, run: Run) -> None:
+        runs = self._slices.setdefault(at, [])
+        while runs and len(run.index) * 2 > len(runs[-1].index):
+            if run.data.nbytes + runs[-1].data.nbytes > LARGEST:
+                break
+            run = self._merged(at, runs.pop(), run)
+        runs.append(run)
+
+    def _merged(self, at: int, older: Run, newer: Run) -> Run:
+        if older.saved:
+            self._table.drop((self._width, at, older.number))
+        index, data = older.index, older.data
+        if older.visible:
+            left = np.flatnonzero(index % self._width >= older.visible)
+            index, data = index[left], data.take(pa.array(left))
+        index = np.concatenate([index, newer.index])
+        order = index.argsort(kind="stable")
+        data = concatenated([data, newer.data]).take(pa.array(order))
+        return Run(newer.number, index[order], data, 0, saved=False)
+
+    def find(self, ids: Any, low: Any, high: Any) -> Matches:
+        """Return the rows of the same keys and between two times, both included, for each row of a batch."""
+        found, width = Matches(), self._width
+        earliest, latest, least, most = int(low.max()), int(high.min()), int(low.min()), int(high.max())
+        every = np.arange(len(ids))
+        for at in sorted(self._slices):
+            start = at * width
+            end = start + width - 1
+            if end < least or start > most:
+                continue
+            rows = every
+            if earliest > end or latest < start:
+                rows = np.flatnonzero((low <= end) & (high >= start))
+            base = ids[rows] * width
+            since = np.maximum(low[rows], start) - start
+            until = base + np.minimum(high[rows], end) - start
+            for run in self._slices[at]:
+                visible = np.maximum(since, run.visible) if run.visible else since
+                first = np.searchsorted(run.index, base + visible)
+                found.add(run, start, rows, first, np.searchsorted(run.index, until, "right") - first)
+        return found
+
+    def expire(self, watermark: int) -> bool:
+        """Forget the rows without further matches. Return if any slice has gone."""
+        over = watermark - self.kept
+        gone = [at for at in self._slices if (at + 1) * self._width - 1 <= over]
+        for at in gone:
+            for run in self._slices.pop(at):
+                if run.saved:
+                    self._table.drop((self._width, at, run.number))
+        at = over // self._width
+        if at in self._slices:
+            visible = over - at * self._width + 1
+            self._slices[at] = [run._replace(visible=visible) for run in self._slices[at]]
+        return bool(gone)
+
+    def save(self, group_keys: list[int]) -> None:
+        """Write the runs that the state does not have."""
+        groups = self._keys.groups()
+        for at, runs in self._slices.items():
+            for place, run in enumerate(runs):
+                if not run.saved and len(run.index):
+                    ids, times = np.divmod(run.index, self._width)
+                    entries = self._table.entries((self._width, at, run.number))
+                    write_blocks(entries, group_keys, groups[ids], times + at * self._width, run.data)
+                    runs[place] = run._replace(saved=True)
+
+    def ids(self) -> Iterable[Any]:
+        """Return the numbers of the keys of the rows, run by run."""
+        return (run.index // self._width for runs in self._slices.values() for run in runs)
+
+    def renumber(self, renumbered: Any) -> None:
+        """Take over new numbers of the keys."""
+        width = self._width
+        for runs in self._slices.values():
+            for place, run in enumerate(runs):
+                index = renumbered[run.index // width] * width + run.index % width
+                runs[place] = run._replace(index=index)

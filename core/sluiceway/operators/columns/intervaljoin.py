@@ -1,0 +1,149 @@
+"""Operator of the interval join of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import pyarrow as pa
+
+from sluiceway.columns.keys import KeyIds
+from sluiceway.columns.rowblocks import concatenated, plain_schema, rows_of_block
+from sluiceway.columns.timedrows import Matches, TimedRows, shifted
+from sluiceway.columns.times import as_array
+from sluiceway.elements import MIN_WATERMARK, Batch
+from sluiceway.operators.columns.keptrows import KeptRowsOperator, Rows
+from sluiceway.operators.context import OperatorContext
+from sluiceway.state import StateTable, ValueStateDescriptor
+from sluiceway.steps.columnjoins import ColumnIntervalJoinStep
+
+__all__ = ["ColumnIntervalJoinOperator"]
+
+_LEFT: Final = ValueStateDescriptor("interval join left in columns", bytes)
+_RIGHT: Final = ValueStateDescriptor("interval join right in columns", bytes)
+"""By width, slice and run of rows: the block of each key group, an Arrow IPC stream."""
+
+_LEAST_WIDTH: Final = 1000
+"""Width of a slice in ms, at least."""
+
+_MOST_WIDTH: Final = 1 << 31
+"""Width at most, so that the number of a key and a time in the slice fit into 64 bits."""
+
+
+def slice_width(lower: int, upper: int) -> int:
+    """Return the width of a slice in ms: a quarter of the interval, where that is not too little."""
+    furthest = max(upper, -lower, 0)
+    return min(max(_LEAST_WIDTH, (upper - lower) // 4 + 1, furthest // 16), _MOST_WIDTH)
+
+
+class ColumnIntervalJoinOperator(KeptRowsOperator):
+    """Operator of the interval join: port 0 is the left input, port 1 the right one.
+
+    A row is stored and looks for matches on the other side when it arrives: each pair is made once, by the second
+    of the two.
+    """
+
+    own_tables: ClassVar[frozenset[str]] = frozenset({_LEFT.name, _RIGHT.name})
+
+    def __init__(self, context: OperatorContext) -> None:
+        super().__init__(context)
+        step = context.node.step
+        assert isinstance(step, ColumnIntervalJoinStep)
+        self._step = step
+        self._key_names = step.key.names, step.right_key.names
+        left, right = map(plain_schema, (step.left, step.right))
+        self._schemas = left, right
+        kinds = [left.field(name).type for name in step.key.names]
+        self._keys = KeyIds(kinds, context.node.max_parallelism)
+        self._emitted = [name for name in right.names if name not in step.right_key.names]
+        self._width = slice_width(step.lower, step.upper)
+
+    def _restore(self) -> None:
+        step = self._step
+        tables = self.backend.table(_LEFT), self.backend.table(_RIGHT)
+        # From the right side's view the bounds are mirrored.
+        self._bounds = (step.lower, step.upper), (-step.upper, -step.lower)
+        self._sides = tuple(
+            TimedRows(self._keys, schema, self._width, max(upper, 0), table)
+            for schema, (_, upper), table in zip(self._schemas, self._bounds, tables, strict=True)
+        )
+        for side, table in zip(self._sides, tables, strict=True):
+            self._restore_side(side, table)
+
+    def _restore_side(self, side: TimedRows, table: StateTable) -> None:
+        namespaces: Any = table.namespaces()
+        for namespace in sorted(namespaces, key=lambda found: found[2]):  # in the order of arrival
+            width, at, number = namespace
+            self._number = max(self._number, number)
+            stamps, rows = [], []
+            for key, block in table.entries(namespace).items():
+                times, data = rows_of_block(block, side.schema, self.step_name)
+                watermark, done = self._done[self._groups[key]]
+                if number < done and watermark > MIN_WATERMARK:
+                    left = np.flatnonzero(times > watermark - side.kept)
+                    times, data = times[left], data.take(pa.array(left))
+                stamps.append(times)
+                rows.append(data)
+            times, data = np.concatenate(stamps), concatenated(rows)
+            if width != self._width or not len(times):
+                table.drop(namespace)
+            if len(times):
+                ids = self._ids(side, data)
+                if width == self._width:
+                    side.add_saved(at, ids, times - at * width, data, number)
+                else:  # the join had other bounds
+                    side.add(ids, times, data, number)
+
+    def _ids(self, side: TimedRows, data: Any) -> Any:
+        names = self._key_names[0 if side is self._sides[0] else 1]
+        return self._keys.find([data.column(name) for name in names])
+
+    def _save(self) -> None:
+        for side in self._sides:
+            side.save(self._group_keys)
+
+    # ---- rows -------------------------------------------------------------------------------------------------
+
+    def receivers(self) -> Sequence[Callable[[Batch[Any]], None]]:
+        """Return the functions for the left and the right input."""
+        return self.process, self._process_right
+
+    def process(self, batch: Batch[Any]) -> None:
+        """Join rows of the left input."""
+        self._take(batch, 0)
+
+    def _process_right(self, batch: Batch[Any]) -> None:
+        self._take(batch, 1)
+
+    def _take(self, batch: Batch[Any], port: int) -> None:
+        self._end_work()
+        side, other = self._sides[port], self._sides[1 - port]
+        tag = self._step.right_late if port else self._step.left_late
+        rows = self._in_time(batch, self._key_names[port], side.schema, tag, 0)
+        if rows is None:
+            return
+        ids, stamps, data = rows
+        side.add(ids, stamps, data, self._next_number())
+        lower, upper = self._bounds[port]
+        matches = other.find(ids, shifted(stamps, lower), shifted(stamps, upper))
+        if matches:
+            self._start(self._pairs(matches, rows, port))
+
+    def _pairs(self, matches: Matches, rows: Rows, port: int) -> Iterator[None]:
+        for at, times, theirs in matches.pieces(self._width):
+            mine = rows.data.take(pa.array(at))
+            left, right = (theirs, mine) if port else (mine, theirs)
+            columns = [*left.columns, *(right.column(name) for name in self._emitted)]
+            data = pa.RecordBatch.from_arrays(columns, schema=self._step.schema)
+            self.output.emit(Batch.of_columns(data, as_array(np.maximum(rows.stamps[at], times))))
+            yield
+
+    # ---- time -------------------------------------------------------------------------------------------------
+
+    def _pass(self, watermark: int) -> Iterator[None]:
+        left, right = self._sides
+        gone = left.expire(watermark), right.expire(watermark)
+        if any(gone):
+            self._forget_keys(*self._sides)
+        return iter(())

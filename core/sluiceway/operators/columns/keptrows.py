@@ -1,0 +1,213 @@
+"""Base of the operators that keep rows until event time has passed them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from sluiceway.columns.keys import KeyIds, key_groups_of_rows
+from sluiceway.columns.rowblocks import group_keys, plain_rows
+from sluiceway.columns.times import as_array, as_numpy
+from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
+from sluiceway.errors import StateError
+from sluiceway.functions import OutputTag
+from sluiceway.operators.base import TimedOperator
+from sluiceway.operators.context import OperatorContext
+from sluiceway.operators.keyed import KeyedOperator
+from sluiceway.operators.snapshot import OperatorSnapshot
+from sluiceway.state import ValueStateDescriptor
+from sluiceway.steps import without_timestamps
+
+__all__ = ["KeptRowsOperator", "Rows"]
+
+_PROGRESS: Final = ValueStateDescriptor("progress of rows in columns", tuple[int, int])
+"""Of each key group: the watermark that has been processed, and the number of runs of rows by then."""
+
+_IDLE: Final = 1 << 16
+"""Keys without rows that are kept in any case."""
+
+
+class Rows(NamedTuple):
+    """Rows of a batch that are in time.
+
+    Attributes:
+        ids: the number of each row's key.
+        stamps: their event times, in ms.
+        data: the rows, in plain columns.
+    """
+
+    ids: Any
+    stamps: Any
+    data: Any
+
+
+class KeptRowsOperator(KeyedOperator, TimedOperator):
+    """Base of the operators that keep rows until event time has passed them, and emit results in parts.
+
+    Progress is part of the state, by key group: rows that were late stay so after a restart, and rows that are
+    done are not read again, though their blocks in the state are written once.
+    """
+
+    def __init__(self, context: OperatorContext) -> None:
+        super().__init__(context)
+        self._keys: KeyIds
+        self._number = 0
+        # Watermark and number of the next run when it was processed.
+        self._passed = (MIN_WATERMARK, 0)
+        # By key group: the watermark that a restored group had reached; None when all of them are passed.
+        self._floors: Any = None
+        self._parts: Iterator[None] = iter(())
+        self._held: Watermark | None = None
+        self._alive = 0
+
+    # ---- state ------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Read the progress of the key groups, then the rows."""
+        super().open()
+        self._progress = self.backend.table(_PROGRESS).entries()
+        self._group_keys = group_keys(self.context.node.max_parallelism)
+        self._groups = {key: group for group, key in enumerate(self._group_keys)}
+        self._done: dict[int, tuple[int, int]] = {}
+        floors = np.full(self.context.node.max_parallelism, MIN_WATERMARK, np.int64)
+        for group in self._own_groups():
+            progress = self._progress.get(self._group_keys[group])
+            self._done[group] = (MIN_WATERMARK, 0) if progress is None else progress
+            floors[group] = self._done[group][0]
+            self._number = max(self._number, self._done[group][1])
+        if (floors > MIN_WATERMARK).any():
+            self._floors = floors
+        self._restore()
+
+    def _own_groups(self) -> range:
+        return range(self.context.key_groups.start, self.context.key_groups.end)
+
+    @abstractmethod
+    def _restore(self) -> None:
+        """Read the rows of the state."""
+
+    @abstractmethod
+    def _save(self) -> None:
+        """Write the rows that the state does not have."""
+
+    def snapshot(self) -> OperatorSnapshot:
+        """Write new rows and the progress."""
+        self._save()
+        watermark, number = self._passed
+        if number or watermark > MIN_WATERMARK:
+            for group in self._own_groups():
+                # After the end of the input nothing is kept that may be over.
+                self._progress[self._group_keys[group]] = (
+                    watermark if watermark < MAX_WATERMARK else MIN_WATERMARK,
+                    number,
+                )
+        return super().snapshot()
+
+    # ---- rows -------------------------------------------------------------------------------------------------
+
+    def _in_time(
+        self, batch: Batch[Any], names: tuple[str, ...], schema: Any, tag: OutputTag[Any] | None, slack: int | None
+    ) -> Rows | None:
+        """Return the rows of a batch that are not late; None if there are none.
+
+        Args:
+            batch: the rows.
+            names: their key columns.
+            schema: their columns, plain.
+            tag: the side output for late rows; None: they are dropped and counted.
+            slack: rows more than this many ms before the watermark, or at it, are late: 0 or -1; None: none is.
+        """
+        data: Any = batch.columns
+        assert data is not None
+        if not data.num_rows:
+            return None
+        if batch.timestamps is None:
+            raise StateError(without_timestamps(repr(self.step_name)))
+        stamps: Any = as_numpy(batch.timestamps)
+        late = None
+        if slack is not None and self._floors is not None:
+            groups = key_groups_of_rows([data.column(name) for name in names], self.context.node.max_parallelism)
+            late = stamps + slack < np.maximum(self._floors[groups], self.current_watermark)
+        elif slack is not None and self.current_watermark > MIN_WATERMARK:
+            late = stamps + slack < self.current_watermark
+        if late is not None and late.any():
+            self._give_late(data, stamps, np.flatnonzero(late), tag)
+            left = np.flatnonzero(~late)
+            if not len(left):
+                return None
+            data, stamps = data.take(pa.array(left)), stamps[left]
+        data = plain_rows(data, schema)
+        return Rows(self._keys.find([data.column(name) for name in names]), stamps, data)
+
+    def _give_late(self, data: Any, stamps: Any, rows: Any, tag: OutputTag[Any] | None) -> None:
+        if tag is None:
+            self.context.metrics.counter("numLateRecordsDropped").inc(len(rows))
+        else:
+            self.output.side(tag.name, Batch.of_columns(data.take(pa.array(rows)), as_array(stamps[rows])))
+
+    def _next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+    def _forget_keys(self, *held: Any) -> None:
+        """Forget the keys without rows, if most are.
+
+        Args:
+            held: what has :meth:`ids` and :meth:`renumber`.
+        """
+        keys = self._keys
+        if len(keys) <= 2 * self._alive + _IDLE:
+            return
+        live = np.zeros(len(keys), bool)
+        for each in held:
+            for ids in each.ids():
+                live[ids] = True
+        self._alive = int(live.sum())
+        if 2 * self._alive + _IDLE // 2 <= len(keys):
+            renumbered = keys.retain(live)
+            for each in held:
+                each.renumber(renumbered)
+
+    # ---- work -------------------------------------------------------------------------------------------------
+
+    def _start(self, parts: Iterator[None], watermark: Watermark | None = None) -> None:
+        """Begin work; the watermark follows its last part."""
+        self._parts, self._held = parts, watermark
+        self.has_work = True
+        self.work()
+
+    def _end_work(self) -> None:
+        """Do all that is left: a step before this one in the chain does not wait for it."""
+        while self.has_work:
+            self.work()
+
+    def work(self) -> None:
+        """Emit the next part of the results."""
+        for _ in self._parts:
+            return
+        self.has_work = False
+        held, self._held = self._held, None
+        if held is not None:
+            self.output.control(held)
+
+    def advance(self, watermark: Watermark) -> None:
+        """Process what is due.
+
+        A watermark below one that a restored key group has reached already goes no further: results of other
+        groups that are due by it come when all have reached the same.
+        """
+        self._end_work()
+        if self._floors is not None:
+            if watermark.timestamp < self._floors.max():
+                return
+            self._floors = None
+        self._passed = (watermark.timestamp, self._number + 1)
+        self._start(self._pass(watermark.timestamp), watermark)
+
+    @abstractmethod
+    def _pass(self, watermark: int) -> Iterator[None]:
+        """Emit what is due at a watermark, and forget what is over, part by part."""
