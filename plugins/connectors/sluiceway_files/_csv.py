@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_origin
+from typing import Any, Final, Literal, get_origin
 
 import msgspec
+from msgspec import inspect
 
 from sluiceway.connector import END_OF_INPUT, Wait
 from sluiceway.errors import ConnectorError
@@ -18,6 +19,22 @@ from sluiceway_files._splits import FileSplit, Format, OpenFile, SplitReader
 __all__ = ["Csv", "CsvReader", "EncodingErrors", "converter", "is_by_position"]
 
 EncodingErrors = Literal["strict", "replace", "ignore"]
+
+_NO_TEXT: Final[frozenset[type]] = frozenset(
+    {
+        inspect.NoneType,
+        inspect.BoolType,
+        inspect.IntType,
+        inspect.FloatType,
+        inspect.DecimalType,
+        inspect.DateTimeType,
+        inspect.DateType,
+        inspect.TimeType,
+        inspect.TimeDeltaType,
+        inspect.UUIDType,
+    }
+)
+"""Types whose values have no empty text."""
 
 
 @dataclass(frozen=True)
@@ -199,12 +216,53 @@ def is_by_position(names: tuple[str, ...] | None, of_type: Any) -> bool:
 
 
 def converter(names: tuple[str, ...] | None, of_type: Any) -> Callable[[list[str]], Any]:
-    """Return the function that makes a record of a row."""
+    """Return the function that makes a record of a row. It may change the row."""
     if of_type is None:
         if names is None:
             return tuple
         return lambda row: dict(zip(names, row, strict=True))
-    if is_by_position(names, of_type):
-        return lambda row: msgspec.convert(row, of_type, strict=False)
-    assert names is not None
+    by_position = is_by_position(names, of_type)
+    makes = _by_position(of_type) if by_position else _by_name(names or (), of_type)
+    blanks = _blank_is_none(names, of_type, by_position)
+    if not blanks:
+        return makes
+
+    def convert(row: list[Any]) -> Any:
+        for at in blanks:
+            if at < len(row) and not row[at]:
+                row[at] = None
+        return makes(row)
+
+    return convert
+
+
+def _by_position(of_type: Any) -> Callable[[list[str]], Any]:
+    return lambda row: msgspec.convert(row, of_type, strict=False)
+
+
+def _by_name(names: tuple[str, ...], of_type: Any) -> Callable[[list[str]], Any]:
     return lambda row: msgspec.convert(dict(zip(names, row, strict=True)), of_type, strict=False)
+
+
+def _blank_is_none(names: tuple[str, ...] | None, of_type: Any, by_position: bool) -> list[int]:
+    """Return the positions of the fields that can be None and not text: an empty one can only mean None."""
+    try:
+        info = inspect.type_info(of_type)
+    except TypeError:
+        return []
+    if isinstance(info, inspect.TupleType):
+        return [at for at, item in enumerate(info.item_types) if _is_blank_none(item)]
+    if isinstance(info, inspect.DictType):
+        return list(range(len(names or ()))) if _is_blank_none(info.value_type) else []
+    fields = [(field.encode_name, field.type) for field in getattr(info, "fields", ())]
+    if by_position:
+        return [at for at, (_, kind) in enumerate(fields) if _is_blank_none(kind)]
+    blank = {name for name, kind in fields if _is_blank_none(kind)}
+    return [at for at, name in enumerate(names or ()) if name in blank]
+
+
+def _is_blank_none(info: inspect.Type) -> bool:
+    if not isinstance(info, inspect.UnionType):
+        return False
+    kinds = {type(one) for one in info.types}
+    return inspect.NoneType in kinds and kinds <= _NO_TEXT

@@ -216,7 +216,7 @@ def of_strings(array: Any, leaf: Leaf, *, has_null_text: bool = False) -> Any:
     Args:
         array: the text; null stays null.
         leaf: type of the column.
-        has_null_text: whether the text ``null`` is null, where the field can be None.
+        has_null_text: whether no text and the text ``null`` are null, where the field can be None.
 
     Raises:
         pyarrow.ArrowException: likewise.
@@ -227,7 +227,7 @@ def of_strings(array: Any, leaf: Leaf, *, has_null_text: bool = False) -> Any:
     if leaf.kind is str:
         return array
     if leaf.optional and has_null_text:
-        array = pc.if_else(pc.match_substring_regex(array, r"^(?i:null)$"), None, array)
+        array = pc.if_else(pc.match_substring_regex(array, r"^(?i:null)?$"), None, array)
     matches = pc.all(pc.match_substring_regex(array, _PATTERNS[leaf.kind]), min_count=0).as_py()
     if not matches:
         return None

@@ -366,6 +366,41 @@ def test_csv_rows_can_be_given_a_type(tmp_path: Path, of_type: Any, first: Any) 
     assert drive_source(FilesSource.csv(path, type=of_type)) == [first]
 
 
+@dataclass
+class Optionals:
+    n: int | None
+    price: float | None
+    note: str | None
+    day: date | None
+
+
+class OptionalPair(NamedTuple):
+    n: int | None
+    note: str | None
+
+
+@pytest.mark.parametrize(
+    ("of_type", "header", "records"),
+    [
+        (Optionals, True, [Optionals(None, None, "", None), Optionals(1, 2.5, "x", date(2026, 1, 2))]),
+        (dict[str, float | None], True, None),
+        (OptionalPair, ["n", "note"], [OptionalPair(None, ""), OptionalPair(1, "x")]),
+        (tuple[int | None, str], False, [(None, ""), (1, "x")]),
+    ],
+)
+def test_an_empty_csv_field_is_none_where_it_cannot_be_text(
+    tmp_path: Path, of_type: Any, header: Any, records: Any
+) -> None:
+    path = tmp_path / "a.csv"
+    rows = [",", "1,x"]
+    if of_type is Optionals:
+        rows = ["n,price,note,day", ",,,", "1,2.5,x,2026-01-02"]
+    elif records is None:
+        rows, records = ["a,b", ",2.5", "1,"], [{"a": None, "b": 2.5}, {"a": 1.0, "b": None}]
+    path.write_text("\n".join(rows))
+    assert drive_source(FilesSource.csv(path, type=of_type, header=header)) == records
+
+
 def test_csv_rows_without_names_can_be_named_tuples(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("ann,1.5\n")
