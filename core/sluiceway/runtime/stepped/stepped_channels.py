@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 from sluiceway.elements import Batch, CheckpointBarrier, Element, Watermark
 from sluiceway.errors import NotBuiltYetError
@@ -12,6 +13,9 @@ from sluiceway.serializers import Serializer
 from sluiceway.transport import ChannelId, CreditSource, Receiver, Sender, Transport
 
 __all__ = ["Inbox", "Outbox", "QueueTransport"]
+
+_LARGE: Final = 4 << 20
+"""Bytes of columns that are taken at a time: what Spark passes to Python in one buffer is a multiple of that."""
 
 
 class Inbox(Receiver):
@@ -65,11 +69,12 @@ class Outbox(Sender):
         self.records = 0
         self.seq = 0
 
-    def take(self) -> tuple[int, int, int, int, list[Element]]:
-        """Return stage, target, sender, sequence number, and the queued elements, of which there must be some."""
+    def take(self) -> Iterator[tuple[int, int, int, int, list[Element]]]:
+        """Yield stage, target, sender, sequence number, and queued elements; several times if large."""
         elements, self.elements, self.records = self.elements, [], 0
-        seq, self.seq = self.seq, self.seq + 1
-        return self.route.stage, self.route.target, self.route.sender, seq, elements
+        for part in _parts(elements):
+            seq, self.seq = self.seq, self.seq + 1
+            yield self.route.stage, self.route.target, self.route.sender, seq, part
 
     def send(self, element: Element) -> None:
         """Queue an element; of successive watermarks only the last is kept."""
@@ -143,3 +148,24 @@ class QueueTransport(Transport):
         outbox = Outbox(self._routes[number])
         self.outboxes.append(outbox)
         return outbox
+
+
+def _parts(elements: list[Element]) -> Iterator[list[Element]]:
+    """Yield the elements in parts of limited size. Large batches of columns are divided by rows."""
+    part: list[Element] = []
+    size = 0
+    for element in elements:
+        if type(element) is not Batch or element.columns is None:
+            part.append(element)
+            continue
+        rows, of_all = len(element), element.columns.nbytes
+        step = rows if of_all <= _LARGE else max(1, rows * _LARGE // of_all)
+        for start in range(0, rows, step):
+            piece: Batch[Any] = element if step >= rows else element.part(start, start + step)
+            part.append(piece)
+            size += of_all * len(piece) // rows
+            if size >= _LARGE:
+                yield part
+                part, size = [], 0
+    if part:
+        yield part

@@ -436,13 +436,16 @@ class SteppedTask:
     def take(self, least: int = 0) -> list[tuple[int, int, int, int, list[Element]]]:
         """Return output since the last call: stage, target, sender, sequence number, elements.
 
+        Columns of more than some megabytes come as several parts, with numbers that follow each other.
+
         Args:
             least: only of channels with so many records or more; 0: everything, what waits for company included.
         """
         if not least:
             for partition in self._partitions:
                 partition.flush()
-        return [o.take() for o in self._transport.outboxes if o.elements and o.records >= least]
+        boxes = [o for o in self._transport.outboxes if o.elements and o.records >= least]
+        return [part for box in boxes for part in box.take()]
 
     def snapshot(self, checkpoint_id: int) -> list[OperatorSnapshot]:
         """Return the current state of every step, with the committables of a sink.

@@ -28,7 +28,9 @@ def hosted(settings: Settings) -> Capabilities:
 
 _ONE_WAY: Final = "records go through Spark in one direction"
 _HOSTED_INSTEAD: Final = "run it with --hosted, or on engine 'local'"
-_COLUMNS: Final = Unsupported("its stages pass records", "call to_records() first, or run it with --hosted")
+_COLUMNS: Final = Unsupported(
+    "its micro-batches are of records", "run it without --checkpoints, as a batch job, or with --hosted"
+)
 _AGAIN: Final = Unsupported("a batch job of Spark's takes none", "leave it out, or run it with --hosted")
 
 _LOGS: Final = (
@@ -44,7 +46,6 @@ def batch(settings: Settings) -> Capabilities:
     lacks = {
         Feature.UNBOUNDED_SOURCES: Unsupported("a batch job ends", _HOSTED_INSTEAD),
         Feature.ITERATIONS: Unsupported(_ONE_WAY, _HOSTED_INSTEAD),
-        Feature.COLUMNS: _COLUMNS,
         Feature.PROCESS_OBJECTS: ONE_PROCESS,
         Feature.CHECKPOINTS: _AGAIN,
         Feature.CHECKPOINT_TIMING: _AGAIN,

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from sluiceway import (
@@ -19,7 +20,10 @@ from sluiceway import (
     WatermarkStrategy,
 )
 from sluiceway.config.settings import Settings
+from sluiceway.elements import Batch
 from sluiceway.errors import GraphError
+from sluiceway.runtime.stepped import stepped_channels
+from sluiceway.table import agg
 from sluiceway.windows import TumblingEventTimeWindows
 
 WORDS = ["to", "be", "or", "not", "to", "be", "that", "is", "the", "question", "whether", "tis", "nobler"]
@@ -185,3 +189,22 @@ def test_refuses_a_loop(stages: Any) -> None:
     loop.collect()
     with pytest.raises(GraphError, match="feedback loops cannot run here"):
         stages(flow, Settings())
+
+
+def test_columns_travel_in_parts_of_limited_size(stages: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stepped_channels, "_LARGE", 3000)
+    rows = pa.table({"user": [f"u{i % 23}" for i in range(5000)], "n": list(range(5000))})
+
+    def build(flow: Pipeline) -> Any:
+        return flow.table(rows).rebalance().key_by("user").aggregate(n=agg.sum("n"), count=agg.count())
+
+    expected, got = both(build, stages)
+    assert got == expected
+    assert len(got) == 23
+
+    flow = Pipeline("parts", parallelism=2)
+    flow.table(rows).rebalance().map_batches(lambda batch: batch, schema=rows.schema).to_records(dict).collect()
+    run = stages(flow).run()
+    parts = [[e for e in run.plan.unpack(row[2], row[4]) if type(e) is Batch] for row in run.rows if row[0] == 1]
+    assert sum(len(batch) for part in parts for batch in part) == 5000
+    assert max(sum(batch.columns.nbytes for batch in part) for part in parts) < 3 * 3000

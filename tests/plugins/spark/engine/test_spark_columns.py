@@ -1,0 +1,97 @@
+"""Streams in columns on Spark, with a real session on this machine: results are those of one process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import sluiceway as sw
+from sluiceway.engine import JobStatus
+from sluiceway.table import TableStream, agg, col
+from sluiceway.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
+from sluiceway_files import FilesSink, FilesSource
+
+pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark"), pytest.mark.timeout(600)]
+
+ROWS = 6000
+IN_BATCH = {"engine": "spark"}
+HOSTED = {"engine": "spark", "hosted": True, "workers": 2}
+STRATEGY: Any = sw.WatermarkStrategy.for_bounded_out_of_orderness("5s").with_timestamp_column("at")
+
+
+@dataclass
+class Sale:
+    """What a function of records makes of a row."""
+
+    user: str
+    cents: int
+    tags: list[str]
+
+
+def sale(row: dict[str, Any]) -> Sale:
+    return Sale(row["user"].upper(), row["cents"] or 0, row["tags"] or [])
+
+
+@pytest.fixture(scope="module")
+def sales(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files of Parquet with nulls, lists and times that are a little out of order."""
+    place = tmp_path_factory.mktemp("sales")
+    for part in range(3):
+        of = range(part * ROWS // 3, (part + 1) * ROWS // 3)  # a reader may have read all others before
+        rows = pa.table(
+            {
+                "user": pa.array([f"u{i % 97}" for i in of]),
+                "cents": pa.array([None if i % 11 == 0 else i % 500 for i in of], pa.int64()),
+                "tags": pa.array([None if i % 7 == 0 else ["a"] * (i % 3) for i in of], pa.list_(pa.string())),
+                "at": pa.array([i * 20 + (i * 37) % 4000 for i in of], pa.timestamp("ms")),
+            }
+        )
+        pq.write_table(rows, place / f"{part}.parquet", row_group_size=500)
+    return place
+
+
+def rows_of(flow: sw.Pipeline, sales: Path) -> TableStream:
+    rows = flow.table(FilesSource.parquet(sales), watermark_strategy=STRATEGY)
+    return rows.with_columns(twice=col("cents") * 2).filter(col("twice").is_null() | (col("twice") > 10))
+
+
+def windows(flow: sw.Pipeline, sales: Path) -> TableStream:
+    """Columns to records and back, then windows."""
+    keyed = rows_of(flow, sales).map(sale).to_columns(Sale).key_by("user")
+    return keyed.window(SlidingEventTimeWindows("20s", "10s")).aggregate(
+        n=agg.count(), cents=agg.sum("cents"), most=agg.max("cents"), kinds=agg.count_distinct("cents")
+    )
+
+
+def in_order(rows: pa.Table) -> pa.Table:
+    return rows.sort_by([("window_start", "ascending"), ("user", "ascending")])
+
+
+@pytest.mark.parametrize("options", [IN_BATCH, HOSTED], ids=["batch", "hosted"])
+def test_windows_of_columns_are_those_of_one_process(sales: Path, options: dict[str, Any]) -> None:
+    expected, found = (
+        in_order(windows(sw.Pipeline("windows", parallelism=2), sales).to_arrow(**each)) for each in ({}, options)
+    )
+    assert expected.num_rows > ROWS // 10
+    assert found.equals(expected)
+
+
+def test_a_batch_job_writes_columns(sales: Path, tmp_path: Path) -> None:
+    found = []
+    for name, options in (("one process", {}), ("spark", IN_BATCH)):
+        flow = sw.Pipeline("writes", parallelism=2)
+        rows = rows_of(flow, sales)
+        totals = rows.key_by("user").window(TumblingEventTimeWindows("10s")).aggregate(total=agg.sum("twice"))
+        totals.sink(FilesSink.parquet(tmp_path / name))
+        result = flow.run(**options)
+        assert result.status is JobStatus.FINISHED
+        found.append(in_order(pq.read_table(tmp_path / name)))
+        assert (result.metrics.records_in, result.metrics.records_out) == (ROWS, found[-1].num_rows)
+    assert found[1].equals(found[0])
