@@ -485,3 +485,25 @@ def test_an_interrupt_passes_and_says_where_it_was() -> None:
     assert isinstance(error, KeyboardInterrupt)
     assert "in step 'map(Odd)'" in notes
     assert "record: 3" in notes
+
+
+def _third_is_missing(n: int) -> int:
+    return next(iter(())) if n == 3 else n
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        lambda numbers: numbers.map(_third_is_missing),
+        lambda numbers: numbers.filter(_third_is_missing).map(abs),
+        lambda numbers: numbers.flat_map(lambda n: [_third_is_missing(n)]),
+        lambda numbers: numbers.key_by(_third_is_missing).count(),
+        lambda numbers: numbers.key_by(lambda n: 0).reduce(lambda a, b: _third_is_missing(b)),
+    ],
+)
+@pytest.mark.parametrize("batch_size", [1, 1024])
+def test_a_stop_iteration_of_a_function_is_no_end_of_the_results(steps: Any, batch_size: int) -> None:
+    results = steps(sw.Pipeline("numbers").from_collection([1, 2, 3, 4]))
+    with pytest.raises(FunctionContractError, match=r"raised StopIteration, .*default") as told:
+        list(results.execute_and_collect(batch_size=batch_size))
+    assert "in step" in told.value.__notes__[0]

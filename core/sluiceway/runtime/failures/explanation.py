@@ -15,6 +15,8 @@ __all__ = ["NOTED", "add_note", "close_each", "contained", "explain_failure", "s
 NOTED: Final = "_sluiceway_noted"
 """Attribute of exceptions that have notes about step and record."""
 
+_ENDS_LOOPS: Final = (StopIteration, StopAsyncIteration)
+
 
 def explain_failure(
     error: BaseException, *, vertex: str, step: str, subtask: int, parallelism: int
@@ -22,7 +24,8 @@ def explain_failure(
     """Add notes that name step, subtask, record, key and timestamp; return the error to raise.
 
     That is the error itself, with its own traceback, except where the engine's loop stumbled over what a
-    user's function returned: then it is a FunctionContractError that says so.
+    user's function returned, and for a StopIteration, which whoever iterates over results would take for their
+    end: then it is a FunctionContractError that says so.
 
     Args:
         error: what was raised.
@@ -41,6 +44,8 @@ def explain_failure(
             f"({type(fault.returned).__name__}), which cannot be iterated over: flat_map needs a list, "
             "a generator or another iterable; for one record out per record in use map"
         )
+    elif isinstance(error, _ENDS_LOOPS):
+        error = _ended_loop(error, f"the function of step {(fault.step if fault is not None else None) or step!r}")
     if not isinstance(getattr(error, "__notes__", []), list):
         error.__notes__ = []  # an attribute of the user's, to which nothing can be added
     where = _where(fault, vertex, step, subtask, parallelism)
@@ -51,6 +56,16 @@ def explain_failure(
     with suppress(Exception):
         setattr(error, NOTED, True)
     return error
+
+
+def _ended_loop(error: BaseException, what: str) -> FunctionContractError:
+    kind = type(error).__name__
+    instead = FunctionContractError(
+        f"{what} raised {kind}, which Python takes for the end of a loop: next() on an empty iterator does that; "
+        "give it a default, as in next(items, None)"
+    ).with_traceback(error.__traceback__)
+    instead.__cause__ = error
+    return instead
 
 
 def add_note(error: BaseException, note: str) -> None:
@@ -113,6 +128,8 @@ def contained(error: BaseException, what: str) -> Exception:
         error: raised outside of a task.
         what: whose code raised it.
     """
+    if isinstance(error, _ENDS_LOOPS):
+        return _ended_loop(error, what)
     if isinstance(error, Exception):
         return error
     instead = FunctionContractError(
