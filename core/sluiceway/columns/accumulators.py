@@ -6,6 +6,7 @@ floats are added up one after the other, those of integers and decimals are exac
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -14,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from sluiceway.columns.keycolumns import decimal_halves, numbers_of, plain, valid_of
+from sluiceway.columns.runs import Runs
 from sluiceway.errors import FunctionContractError, SluicewayError
 
 __all__ = [
@@ -121,6 +123,13 @@ class Arrays:
     def __getitem__(self, name: str) -> Any:
         return self.all[name]
 
+    def of_rows(self, **values: Any) -> Arrays:
+        """Return other values as arrays of the same kind."""
+        made = copy.copy(self)
+        made.all = values
+        made.size = len(next(iter(values.values())))
+        return made
+
     def resize(self, size: int) -> None:
         """Have at least ``size`` elements."""
         if size <= self.size:
@@ -157,6 +166,13 @@ class Accumulator(ABC):
     @abstractmethod
     def merge(self, at: Any, other: Any) -> None:
         """Add accumulators of the same kind: the first ``len(at)`` of ``other``, to positions ``at``."""
+
+    def running(self, runs: Runs, columns: Sequence[Values], arrivals: Any) -> Accumulator:
+        """Add rows, as :meth:`update` does, and return accumulators with a position for each row: what was then.
+
+        Only :meth:`result` may be called of these.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no running results")
 
     @abstractmethod
     def result(self, count: int) -> Any:
@@ -223,6 +239,24 @@ class _Plain(Accumulator):
         return sum(array.nbytes for array in self.arrays.all.values())
 
 
+def _after(accumulator: Any, runs: Runs, **rows: Any) -> Any:
+    """Keep what is there after the last row of each run, and return accumulators of all rows."""
+    for name, values in rows.items():
+        accumulator.arrays[name][runs.positions] = values[runs.lasts]
+    made = copy.copy(accumulator)
+    made.arrays = accumulator.arrays.of_rows(**rows)
+    return made
+
+
+def _where_valid(values: Values) -> Any:
+    return np.ones(len(values), bool) if values.valid is None else values.valid
+
+
+def _some(runs: Runs, state: Any, valid: Any) -> Any:
+    """Return for each row if there has been a value."""
+    return runs.scan(np.logical_or, state[runs.positions], valid)
+
+
 def _without_nulls(at: Any, values: Values) -> tuple[Any, Any]:
     """Return positions and numbers of the rows that are not null."""
     numbers, valid = values.numbers, values.valid
@@ -240,6 +274,12 @@ class Counted(_Plain):
         if columns and columns[0].valid is not None:
             at = at[columns[0].valid]
         np.add.at(self.arrays["count"], at, 1)
+
+    def running(self, runs: Runs, columns: Sequence[Values], arrivals: Any) -> Accumulator:
+        """Add rows, and return accumulators of all rows."""
+        counted = _where_valid(columns[0]) if columns else np.ones(len(runs), bool)
+        made: Accumulator = _after(self, runs, count=runs.sums(self.arrays["count"][runs.positions], counted))
+        return made
 
     def merge(self, at: Any, other: Counted) -> None:
         """Add other accumulators."""
@@ -313,6 +353,31 @@ class Summed(_Plain):
                 at, numbers = _without_nulls(at, values)
                 np.add.at(self.arrays["total"], at, numbers.astype(np.int64, copy=False))
         self.arrays["some"][at] = True
+
+    def running(self, runs: Runs, columns: Sequence[Values], arrivals: Any) -> Accumulator:
+        """Add rows, and return accumulators of all rows."""
+        values = columns[0]
+        valid = _where_valid(values)
+        rows: dict[str, Any] = {}
+        if not (self._is_float or self._limbs or self._fits(values)):
+            self._widen()
+        if self._limbs:
+            self._settle(len(valid))
+        begun = {name: array[runs.positions] for name, array in self.arrays.all.items()}
+        if self._is_float:
+            numbers = values.numbers.astype(np.float64, copy=False)
+            with np.errstate(all="ignore"):
+                rows["total"] = runs.scan(np.add, begun["total"], np.where(valid, numbers, 0.0))
+        elif self._limbs:
+            for number, limb in enumerate(limbs_of(values)):
+                name = f"limb{number}"
+                rows[name] = runs.sums(begun[name], np.where(valid, limb, np.int64(0)))
+        else:
+            numbers = values.numbers.astype(np.int64, copy=False)
+            rows["total"] = runs.sums(begun["total"], np.where(valid, numbers, np.int64(0)))
+        rows["some"] = _some(runs, self.arrays["some"], valid)
+        made: Accumulator = _after(self, runs, **rows)
+        return made
 
     def _fits(self, values: Values) -> bool:
         numbers = values.numbers
@@ -489,6 +554,13 @@ class Averaged(Accumulator):
         self._sum.update(at, columns, arrivals)
         self._count.update(at, columns, arrivals)
 
+    def running(self, runs: Runs, columns: Sequence[Values], arrivals: Any) -> Accumulator:
+        """Add rows, and return accumulators of all rows."""
+        made: Any = copy.copy(self)
+        made._sum = self._sum.running(runs, columns, arrivals)
+        made._count = self._count.running(runs, columns, arrivals)
+        return made  # type: ignore[no-any-return]
+
     def merge(self, at: Any, other: Averaged) -> None:
         """Add other accumulators."""
         self._sum.merge(at, other._sum)
@@ -544,6 +616,10 @@ def decimals(unscaled: Iterable[int | None]) -> Callable[[Any, str], Any]:
     return make
 
 
+def _as_floats(values: Values) -> Values:
+    return Values(values.array.cast(pa.float64())) if values.numbers is None else values  # decimals
+
+
 class Moments(_Plain):
     """Variances and standard deviations, from sums of differences to the first value of each position.
 
@@ -556,16 +632,34 @@ class Moments(_Plain):
         self._ddof, self._root = ddof, root
         self.arrays = Arrays(count=np.int64(0), shift=0.0, sum=0.0, squares=0.0)
 
+    def running(self, runs: Runs, columns: Sequence[Values], arrivals: Any) -> Accumulator:
+        """Add rows, and return accumulators of all rows."""
+        values = _as_floats(columns[0])
+        valid, numbers = _where_valid(values), values.numbers.astype(np.float64, copy=False)
+        self._shift(runs.at[valid], numbers[valid])
+        shift = self.arrays["shift"][runs.at]
+        with np.errstate(all="ignore"):
+            apart = np.where(valid, numbers - shift, 0.0)
+            made: Accumulator = _after(
+                self,
+                runs,
+                count=runs.sums(self.arrays["count"][runs.positions], valid),
+                shift=shift,
+                sum=runs.scan(np.add, self.arrays["sum"][runs.positions], apart),
+                squares=runs.scan(np.add, self.arrays["squares"][runs.positions], apart * apart),
+            )
+        return made
+
+    def _shift(self, at: Any, numbers: Any) -> None:
+        new = np.flatnonzero(self.arrays["count"][at] == 0)[::-1]  # the first one is written last, and stays
+        self.arrays["shift"][at[new]] = numbers[new]
+
     def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
         """Add rows."""
-        values = columns[0]
-        if values.numbers is None:  # decimals
-            values = Values(values.array.cast(pa.float64()))
-        at, numbers = _without_nulls(at, values)
+        at, numbers = _without_nulls(at, _as_floats(columns[0]))
         numbers = numbers.astype(np.float64, copy=False)
+        self._shift(at, numbers)
         shift, count = self.arrays["shift"], self.arrays["count"]
-        new = np.flatnonzero(count[at] == 0)[::-1]  # the first one is written last, and stays
-        shift[at[new]] = numbers[new]
         with np.errstate(all="ignore"):
             apart = numbers - shift[at]
             np.add.at(self.arrays["sum"], at, apart)
@@ -689,7 +783,8 @@ class Extreme(_Typed):
         elif not self.is_object:
             limits = np.iinfo(self._dtype)
             initial = limits.min if greatest else limits.max
-        self.arrays = Arrays(value=np.array(initial, self._dtype), some=False)
+        self._nothing = np.array(initial, self._dtype)
+        self.arrays = Arrays(value=self._nothing, some=False)
 
     def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
         """Add rows."""
@@ -710,6 +805,25 @@ class Extreme(_Typed):
             before = kept[position]
             if before is None or (value > before if greatest else value < before):
                 kept[position] = value
+
+    def running(self, runs: Runs, columns: Sequence[Values], arrivals: Any) -> Accumulator:
+        """Add rows, and return accumulators of all rows."""
+        values, kept = columns[0], self.arrays["value"]
+        valid = _where_valid(values)
+        if self.is_object:
+            reached = np.empty(len(runs), object)
+            greatest = self._greatest
+            for row, (position, value) in enumerate(zip(runs.at.tolist(), values.objects, strict=True)):
+                before = kept[position]
+                if value is not None and (before is None or (value > before if greatest else value < before)):
+                    kept[position] = before = value
+                reached[row] = before
+        else:
+            numbers = np.where(valid, values.numbers, self._nothing)
+            with np.errstate(all="ignore"):
+                reached = runs.scan(self._pick, kept[runs.positions], numbers)
+        made: Accumulator = _after(self, runs, value=reached, some=_some(runs, self.arrays["some"], valid))
+        return made
 
     def merge(self, at: Any, other: Extreme) -> None:
         """Add other accumulators."""
@@ -754,6 +868,21 @@ class Picked(_Typed):
             self.arrays["value"][at] = values.take(rows).objects
         else:
             self.arrays["value"][at] = values.numbers[rows]
+
+    def running(self, runs: Runs, columns: Sequence[Values], arrivals: Any) -> Accumulator:
+        """Add rows, and return accumulators of all rows."""
+        values, valid = columns[0], _where_valid(columns[0])
+        kept = {name: array[runs.at] for name, array in self.arrays.all.items()}
+        if self._last:
+            source = runs.latest(valid)
+        else:
+            source = np.where(kept["arrival"] >= 0, -1, runs.earliest(valid))
+        is_new = source >= 0
+        given = values.objects if self.is_object else values.numbers
+        for name, array in (("value", given), ("arrival", arrivals)):
+            kept[name][is_new] = array[source[is_new]]
+        made: Accumulator = _after(self, runs, **kept)
+        return made
 
     def merge(self, at: Any, other: Picked) -> None:
         """Add other accumulators."""

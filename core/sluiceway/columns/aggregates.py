@@ -35,6 +35,7 @@ from sluiceway.errors import ConfigurationError, FunctionContractError, GraphErr
 from sluiceway.util.name_hints import similar
 
 __all__ = [
+    "RUNNING",
     "Aggregate",
     "BoundAggregate",
     "ColumnAggregate",
@@ -53,6 +54,12 @@ __all__ = [
     "top_k",
     "variance",
 ]
+
+
+RUNNING: Final = frozenset(
+    {"count", "count_distinct", "first", "last", "max", "mean", "min", "stddev", "sum", "variance"}
+)
+"""Kinds of aggregates that have running results."""
 
 
 class ColumnAggregate(ABC):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 
 from sluiceway.columns.accumulators import Accumulator, Arrays, Values, flat, lists_of, result_array, struct_of
 from sluiceway.columns.keys import KeyIds
+from sluiceway.columns.runs import Runs
 from sluiceway.columns.wordtable import WordTable
 
 __all__ = ["Distinct", "Greatest", "Sketch"]
@@ -53,11 +55,24 @@ class Distinct(Accumulator):
         """Add rows."""
         self._add(*_valid_rows(at, columns[0]))
 
-    def _add(self, at: Any, array: Any) -> None:
+    def _add(self, at: Any, array: Any) -> Any:
+        """Add values, and return the indices of the new ones."""
         if not len(at):
-            return
+            return np.zeros(0, np.int64)
         _, new = self._pairs.find([_paired(at, self._ids.find([array]))])
         np.add.at(self._counts["count"], at[new], 1)
+        return new
+
+    def running(self, runs: Runs, columns: Sequence[Values], arrivals: Any) -> Accumulator:
+        """Add rows, and return accumulators of all rows."""
+        begun, values = self._counts["count"][runs.positions], columns[0]
+        new = self._add(*_valid_rows(runs.at, values))
+        rows = new if values.valid is None else np.flatnonzero(values.valid)[new]
+        is_new = np.zeros(len(runs), bool)
+        is_new[rows] = True
+        made = copy.copy(self)
+        made._counts = self._counts.of_rows(count=runs.sums(begun, is_new))
+        return made
 
     def merge(self, at: Any, other: Distinct) -> None:
         """Add other accumulators."""

@@ -16,6 +16,7 @@ import pyarrow as pa
 from sluiceway.columns.accumulators import Accumulator, Values
 from sluiceway.columns.aggregates import BoundAggregate
 from sluiceway.columns.keys import KeyIds
+from sluiceway.columns.runs import Runs
 from sluiceway.columns.wordtable import WordTable
 from sluiceway.errors import IncompatibleStateError
 
@@ -210,6 +211,18 @@ class AggregateSlice:
             names = self._layout.aggregates[name].columns
             accumulator.update(at, [columns[column] for column in names], arrivals)
         self.changed = True
+
+    def running(self, ids: Any, columns: Mapping[str, Values], arrivals: Any) -> dict[str, Any]:
+        """Add rows, as :meth:`update` does, and return the results after each row by name."""
+        runs = Runs(self.positions.find(ids))
+        found: dict[str, Any] = {}
+        for name, accumulator in self.accumulators.items():
+            accumulator.resize(len(self))
+            names = self._layout.aggregates[name].columns
+            rows = accumulator.running(runs, [columns[column] for column in names], arrivals)
+            found[name] = rows.result(len(ids))
+        self.changed = True
+        return found
 
     def merge(self, other: AggregateSlice) -> None:
         """Add another slice."""

@@ -13,6 +13,7 @@ from sluiceway.steps.broadcast import BroadcastProcessStep
 from sluiceway.steps.co import CoFlatMapStep, CoMapStep, ConnectedStep, CoProcessStep, PerInput
 from sluiceway.steps.columnjoins import ColumnIntervalJoinStep, ColumnJoinStep
 from sluiceway.steps.columns import (
+    ColumnRunningStep,
     ColumnSessionStep,
     ColumnStep,
     ColumnTransformStep,
@@ -46,6 +47,7 @@ __all__ = [
     "CoProcessStep",
     "ColumnIntervalJoinStep",
     "ColumnJoinStep",
+    "ColumnRunningStep",
     "ColumnSessionStep",
     "ColumnStep",
     "ColumnTransformStep",

@@ -11,6 +11,7 @@ from sluiceway.steps.base import Step
 from sluiceway.windows.base import WindowAssigner
 
 __all__ = [
+    "ColumnRunningStep",
     "ColumnSessionStep",
     "ColumnStep",
     "ColumnTransformStep",
@@ -95,6 +96,13 @@ class ColumnWindowStep(ColumnStep):
     def known_side_outputs(self) -> frozenset[str] | None:
         """The output for late rows, if there is one."""
         return frozenset() if self.late_tag is None else frozenset({self.late_tag.name})
+
+
+@dataclass(frozen=True)
+class ColumnRunningStep(ColumnWindowStep):
+    """Rows, each with the aggregates of its key so far."""
+
+    kind: ClassVar[str] = "columns running"
 
 
 @dataclass(frozen=True)

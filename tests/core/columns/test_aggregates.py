@@ -7,6 +7,7 @@ import math
 from collections import defaultdict
 from decimal import Decimal
 from functools import reduce
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from sluiceway.columns import aggregates as agg
 from sluiceway.columns.accumulators import AggregateOverflowError, Values
+from sluiceway.columns.runs import Runs
 from sluiceway.errors import ConfigurationError, FunctionContractError, GraphError
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False, width=32) | st.floats(-1e6, 1e6)
@@ -169,6 +171,45 @@ def test_merged_accumulators_are_those_of_all_rows(case, data):
     assert results(target, positions) == whole
 
 
+def running(bound, kind, rows, cuts):
+    """Return the result of the key of each row after it, and the accumulators."""
+    accumulator, positions, found = bound.create(), {}, []
+    for low, high in pairwise(sorted({0, *(c for c in cuts if c < len(rows)), len(rows)})):
+        part = rows[low:high]
+        at = np.array([positions.setdefault(key, len(positions)) for key, _ in part], np.int64)
+        accumulator.resize(len(positions))
+        columns = [Values(pa.array([value for _, value in part], kind))] * len(bound.columns)
+        made = accumulator.running(Runs(at), columns, np.arange(low, high)).result(len(part))
+        made.validate(full=True)
+        found += made.to_pylist()
+    return found, results(accumulator, positions)
+
+
+@given(inputs())
+@example((agg.sum("x"), pa.float64(), None, [(n % 70 % 3, 1 / (n + 1)) for n in range(400)], [1, 200]))
+@example((agg.max("x"), pa.int64(), None, [(n % 70 % 3, n * 7 % 31) for n in range(400)], [1, 200]))
+def test_running_results_are_those_of_rows_one_by_one(case):
+    aggregate, kind, _, rows, cuts = case
+    bound = aggregate.bind(pa.schema([("x", kind)]), "step 's'")
+    if aggregate.kind not in agg.RUNNING:
+        with pytest.raises(NotImplementedError):
+            running(bound, kind, [(0, None)], [])
+        return
+    expected, one_by_one, positions = [], bound.create(), {}
+    try:
+        for row, (key, value) in enumerate(rows):
+            at = positions.setdefault(key, len(positions))
+            one_by_one.resize(len(positions))
+            column = Values(pa.array([value], kind))
+            one_by_one.update(np.array([at]), [column] * len(bound.columns), np.array([row]))
+            expected.append(results(one_by_one, positions)[key])
+    except AggregateOverflowError:
+        with pytest.raises(AggregateOverflowError):
+            running(bound, kind, rows, cuts)
+        return
+    assert running(bound, kind, rows, cuts) == (expected, results(one_by_one, positions))
+
+
 @pytest.mark.parametrize("kind", [pa.float64(), pa.int64(), pa.decimal128(12, 3)])
 def test_variance_mean_and_quantile(kind):
     rng = np.random.default_rng(3)
@@ -206,6 +247,8 @@ def test_sums_of_floats_do_not_depend_on_batches():
     rows = [(int(k), float(x)) for k, x in zip(rng.integers(0, 3, 2000), rng.normal(size=2000) * 1e8, strict=True)]
     for aggregate in (agg.sum("x"), agg.mean("x"), agg.variance("x")):
         bound = aggregate.bind(pa.schema([("x", pa.float64())]), "step 's'")
+        runs = [running(bound, pa.float64(), rows, cuts) for cuts in ([], [7, 900, 1501], list(range(2000)))]
+        assert runs[0] == runs[1] == runs[2]
         ways = [fold(bound, pa.float64(), rows, cuts) for cuts in ([], list(range(2000)), [7, 900, 1501])]
         assert len({tuple(sorted(results(*way).items())) for way in ways}) == 1
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from typing import Any
 
 import duckdb
@@ -11,12 +10,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.core.table.column_harness import ColumnHarness
 
 from sluiceway import OutputTag, Pipeline, WatermarkStrategy
-from sluiceway.elements import MAX_WATERMARK, Batch
+from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import GraphError, IncompatibleStateError
 from sluiceway.functions import ProcessWindowFunction
-from sluiceway.keygroups import key_group, subtask_for_key_group
 from sluiceway.table import TableStream, agg
 from sluiceway.testing import OperatorHarness
 from sluiceway.windows import (
@@ -74,21 +73,6 @@ def in_order(row: Any, merging: bool) -> Any:
     return row
 
 
-class ColumnHarness(OperatorHarness):
-    """Harness that feeds rows in columns."""
-
-    def _split(self, partitioner: Any, values: list[Any], stamps: list[int] | None) -> Any:
-        groups, count = self._subtasks[0].max_parallelism, len(self._subtasks)
-        owners = [subtask_for_key_group(key_group(partitioner.key(row), groups), count, groups) for row in values]
-        split = []
-        for owner in sorted(set(owners)):
-            mine = [i for i, of in enumerate(owners) if of == owner]
-            times = None if stamps is None else array("q", [stamps[i] for i in mine])
-            data = pa.RecordBatch.from_pylist([values[i] for i in mine], SCHEMA)
-            split.append((self._subtasks[owner], Batch.of_columns(data, times)))
-        return split
-
-
 def in_columns(assigner: Any, **options: Any) -> OperatorHarness:
     def program(stream: Any) -> Any:
         table = TableStream(stream._pipeline, stream._inputs, SCHEMA, "test").key_by("user", "item")
@@ -96,7 +80,7 @@ def in_columns(assigner: Any, **options: Any) -> OperatorHarness:
             return table.aggregate(**NAMED).to_records()
         return table.window(assigner).side_output_late_data(LATE).aggregate(**NAMED).to_records()
 
-    return ColumnHarness(program, **options)
+    return ColumnHarness(program, SCHEMA, **options)
 
 
 def in_records(assigner: Any) -> OperatorHarness:

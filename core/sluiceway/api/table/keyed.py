@@ -13,14 +13,14 @@ from sluiceway.api.location import caller_location
 from sluiceway.api.table.arguments import check_names
 from sluiceway.api.table.joins import interval_joined
 from sluiceway.api.unknown_names import answer
-from sluiceway.columns.aggregates import Aggregate
+from sluiceway.columns.aggregates import RUNNING, Aggregate
 from sluiceway.columns.keys import check_key_type
 from sluiceway.columns.routing import ColumnKey
 from sluiceway.errors import GraphError, UnstableKeyError
 from sluiceway.functions import OutputTag
 from sluiceway.graph import InputRef
 from sluiceway.operators.columns.slicing import slicing_of
-from sluiceway.steps import ColumnSessionStep, ColumnWindowStep
+from sluiceway.steps import ColumnRunningStep, ColumnSessionStep, ColumnWindowStep
 from sluiceway.windows import EventTimeSessionWindows
 from sluiceway.windows.base import WindowAssigner
 from sluiceway.windows.durations import Duration
@@ -119,6 +119,36 @@ class KeyedTable:
         """
         return interval_joined(self, other, lower, upper, suffix, (left_late, right_late))
 
+    def running(self, **aggregates: Aggregate) -> TableStream:
+        """Emit each row with the aggregates of its key so far, the row itself included.
+
+        Rows keep their columns, their event times and the order of their key. State holds every key.
+
+        Args:
+            aggregates: aggregates by the names of their columns: ``running(total=agg.sum("price"))``. All but
+                ``collect``, ``top_k``, ``quantile`` and ``custom``.
+
+        Raises:
+            GraphError: a column that does not exist or that the aggregate does not take; a name twice; or an
+                aggregate without running results.
+            TypeError: no aggregate.
+        """
+        from sluiceway.api.table.stream import TableStream
+
+        where = f"running() at {caller_location()}"
+        fields = list(self._schema)
+        fields += _fields_of("running", where, self._schema, set(self._schema.names), aggregates)
+        for name, aggregate in aggregates.items():
+            if aggregate.kind not in RUNNING:
+                raise GraphError(
+                    f"{where}: {name}={aggregate} has no running results: use to_records().key_by(...).process(), "
+                    "or windows"
+                )
+        schema = pa.schema(fields)
+        step = ColumnRunningStep(schema, ColumnKey(self._names), self._schema, tuple(aggregates.items()))
+        t = self._pipeline._add(step, self._inputs, f"running({', '.join(aggregates)})")
+        return TableStream(self._pipeline, (InputRef(t),), schema, "running()")
+
     def __repr__(self) -> str:
         return f"<KeyedTable by {', '.join(self._names)}>"
 
@@ -207,20 +237,11 @@ def aggregated(
 
     where = f"aggregate() at {caller_location()}"
     entering = keyed._schema
-    if not aggregates:
-        raise TypeError(f'{where} takes at least one aggregate by name, as in aggregate(total=agg.sum("price"))')
     fields = [_plain_field(entering.field(name)) for name in keyed._names]
     own = {*keyed._names, *(_OF_WINDOWS if assigner is not None else ())}
     if assigner is not None and (twice := set(_OF_WINDOWS).intersection(keyed._names)):
         raise GraphError(f"{where}: the result has a column {min(twice)!r} of its own; rename() that of the key")
-    for name, aggregate in aggregates.items():
-        if not isinstance(aggregate, Aggregate):
-            raise TypeError(
-                f'{where} takes aggregates, as in {name}=agg.sum("price"), not {describe(aggregate)} for {name!r}'
-            )
-        if name in own:
-            raise GraphError(f"{where}: the result has a column {name!r} already; give the aggregate another name")
-        fields.append(pa.field(name, aggregate.bind(entering, where).result_type))
+    fields += _fields_of("aggregate", where, entering, own, aggregates)
     if assigner is not None:
         fields += [pa.field(name, pa.timestamp("ms", "UTC"), nullable=False) for name in _OF_WINDOWS]
     schema = pa.schema(fields)
@@ -230,6 +251,24 @@ def aggregated(
     t = keyed._pipeline._add(step, keyed._inputs, shown if assigner is None else f"{assigner!r}.{shown}")
     sides = {} if late_tag is None else {late_tag.name: entering}
     return TableStream(keyed._pipeline, (InputRef(t),), schema, "aggregate()", sides)
+
+
+def _fields_of(
+    method: str, where: str, entering: pa.Schema, own: set[str], aggregates: Mapping[str, Any]
+) -> list[Any]:
+    """Return the columns of aggregates, after a look at them."""
+    if not aggregates:
+        raise TypeError(f'{where} takes at least one aggregate by name, as in {method}(total=agg.sum("price"))')
+    fields = []
+    for name, aggregate in aggregates.items():
+        if not isinstance(aggregate, Aggregate):
+            raise TypeError(
+                f'{where} takes aggregates, as in {name}=agg.sum("price"), not {describe(aggregate)} for {name!r}'
+            )
+        if name in own:
+            raise GraphError(f"{where}: the result has a column {name!r} already; give the aggregate another name")
+        fields.append(pa.field(name, aggregate.bind(entering, where).result_type))
+    return fields
 
 
 def _has_sessions(assigner: WindowAssigner | None) -> bool:

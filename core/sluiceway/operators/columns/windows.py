@@ -111,11 +111,14 @@ class ColumnWindowOperator(ColumnTimeOperator):
         )
 
     def _add(self, start: int, ids: Any, columns: Mapping[str, Values], arrivals: Any) -> None:
+        self._slice_at(start).update(ids, columns, arrivals)
+
+    def _slice_at(self, start: int) -> AggregateSlice:
         into = self._slices.get(start)
         if into is None:
             into = self._slices[start] = AggregateSlice(self._layout, self._keys)
             self._due_at = min(self._due_at, self._next_end(start) - 1)
-        into.update(ids, columns, arrivals)
+        return into
 
     # ---- time -------------------------------------------------------------------------------------------------
 
