@@ -487,6 +487,11 @@ def test_an_interrupt_passes_and_says_where_it_was() -> None:
     assert "record: 3" in notes
 
 
+class AsTheyCome(sw.KeyedBatchProcessFunction[int, int, int]):
+    def process_batch(self, values: Sequence[int], ctx: Any) -> Iterable[int]:
+        return values
+
+
 def _third_is_missing(n: int) -> int:
     return next(iter(())) if n == 3 else n
 
@@ -499,6 +504,7 @@ def _third_is_missing(n: int) -> int:
         lambda numbers: numbers.flat_map(lambda n: [_third_is_missing(n)]),
         lambda numbers: numbers.key_by(_third_is_missing).count(),
         lambda numbers: numbers.key_by(lambda n: 0).reduce(lambda a, b: _third_is_missing(b)),
+        lambda numbers: numbers.key_by(_third_is_missing).process(AsTheyCome()),
     ],
 )
 @pytest.mark.parametrize("batch_size", [1, 1024])

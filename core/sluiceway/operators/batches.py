@@ -199,6 +199,8 @@ class KeyedBatchProcessOperator(KeyedProcessOperator):
         except Exception:
             self._find_fault(values)
             raise
+        if len(keys) < len(values):
+            self._find_fault(values)  # a StopIteration, which map() takes for the end
         if not _STABLE.issuperset(map(type, keys)):
             self._check(values, keys)
         return keys

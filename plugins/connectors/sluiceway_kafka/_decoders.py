@@ -198,7 +198,7 @@ class _KeysAndValues(Decoder):
         return {"_keys": self._keys, "_values": self._values, "_functions": (bytes, bytes)}
 
     def decode(self, messages: Sequence[Message]) -> list[Any]:
-        return list(map(self.decode_one, messages))
+        return [self.decode_one(message) for message in messages]
 
     def decode_one(self, message: Message) -> Any:
         key_of, value_of = self._functions
@@ -322,7 +322,8 @@ class _Function(Decoder):
         self._function = function
 
     def decode(self, messages: Sequence[Message]) -> list[Any]:
-        return list(map(self._function, map(record_of, messages)))
+        function = self._function  # not in map(), for which its StopIteration would be the end of the messages
+        return [function(record_of(message)) for message in messages]
 
     def decode_one(self, message: Message) -> Any:
         return self._function(record_of(message))

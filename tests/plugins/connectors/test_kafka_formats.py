@@ -653,6 +653,17 @@ def test_keys_and_values_are_decoded_separately(memory: str) -> None:
     decoder.close()
 
 
+def test_a_function_that_raises_stop_iteration_leaves_no_message_out() -> None:
+    def second_is_missing(record: KafkaRecord) -> Any:
+        return next(iter(())) if record.key == b"2" else record.key
+
+    decoder = decoder_of(second_is_missing)
+    decoder.start()
+    with pytest.raises(StopIteration):
+        decoder.decode([message(b"1", None), message(b"2", None), message(b"3", None)])
+    decoder.close()
+
+
 def test_keys_and_values_are_encoded_separately(memory: str) -> None:
     values, keys = AvroFormat(memory, type=Item), AvroFormat(memory, schema='"string"')
     fixed: dict[str, Any] = {"headers": None, "partition": None, "timestamp": None}

@@ -81,7 +81,7 @@ class TumblingOperator(SlicedWindowOperator):
     def _expect_again(self, batch: Batch[Any]) -> None:
         """Schedule another evaluation for a key whose window was evaluated before the restore."""
         assert batch.timestamps is not None
-        keys = batch.keys or map(self._key, batch.values)
+        keys = batch.keys or [self._key(value) for value in batch.values]
         for key, timestamp in zip(keys, batch.timestamps, strict=True):
             self._done.get(self._arithmetic.start_of(timestamp), set()).discard(key)
 
