@@ -13,6 +13,7 @@ from sluiceway.steps.broadcast import BroadcastProcessStep
 from sluiceway.steps.co import CoFlatMapStep, CoMapStep, ConnectedStep, CoProcessStep, PerInput
 from sluiceway.steps.columnjoins import ColumnIntervalJoinStep, ColumnJoinStep
 from sluiceway.steps.columns import (
+    ColumnDistinctStep,
     ColumnRunningStep,
     ColumnSessionStep,
     ColumnStep,
@@ -45,6 +46,7 @@ __all__ = [
     "CoFlatMapStep",
     "CoMapStep",
     "CoProcessStep",
+    "ColumnDistinctStep",
     "ColumnIntervalJoinStep",
     "ColumnJoinStep",
     "ColumnRunningStep",

@@ -11,6 +11,7 @@ from sluiceway.steps.base import Step
 from sluiceway.windows.base import WindowAssigner
 
 __all__ = [
+    "ColumnDistinctStep",
     "ColumnRunningStep",
     "ColumnSessionStep",
     "ColumnStep",
@@ -96,6 +97,13 @@ class ColumnWindowStep(ColumnStep):
     def known_side_outputs(self) -> frozenset[str] | None:
         """The output for late rows, if there is one."""
         return frozenset() if self.late_tag is None else frozenset({self.late_tag.name})
+
+
+@dataclass(frozen=True)
+class ColumnDistinctStep(ColumnWindowStep):
+    """First row of each key, or of each key and window."""
+
+    kind: ClassVar[str] = "columns distinct"
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from sluiceway.errors import GraphError, UnstableKeyError
 from sluiceway.functions import OutputTag
 from sluiceway.graph import InputRef
 from sluiceway.operators.columns.slicing import slicing_of
-from sluiceway.steps import ColumnRunningStep, ColumnSessionStep, ColumnWindowStep
-from sluiceway.windows import EventTimeSessionWindows
+from sluiceway.steps import ColumnDistinctStep, ColumnRunningStep, ColumnSessionStep, ColumnWindowStep
+from sluiceway.windows import EventTimeSessionWindows, TumblingEventTimeWindows
 from sluiceway.windows.base import WindowAssigner
 from sluiceway.windows.durations import Duration
 
@@ -119,6 +119,14 @@ class KeyedTable:
         """
         return interval_joined(self, other, lower, upper, suffix, (left_late, right_late))
 
+    def distinct(self) -> TableStream:
+        """Emit the first row of each key, when it arrives, and drop the others.
+
+        Rows keep their columns and their event times. State holds every key: where keys have no end, use
+        ``window(...).distinct()``.
+        """
+        return _distinct(self, None, None)
+
     def running(self, **aggregates: Aggregate) -> TableStream:
         """Emit each row with the aggregates of its key so far, the row itself included.
 
@@ -199,6 +207,21 @@ class WindowedTable:
         """
         return aggregated(self._keyed, self._assigner, self._late_tag, aggregates)
 
+    def distinct(self) -> TableStream:
+        """Emit the first row of each key and window, when it arrives, and drop the others.
+
+        Rows keep their columns and their event times. State holds the keys of a window until it is over.
+
+        Raises:
+            GraphError: the windows are not tumbling ones.
+        """
+        if not isinstance(self._assigner, TumblingEventTimeWindows):
+            raise GraphError(
+                f"distinct() at {caller_location()}: tumbling windows have a first row of each key, in which each "
+                f"row is in one window; {self._assigner!r} has none"
+            )
+        return _distinct(self._keyed, self._assigner, self._late_tag)
+
     def __repr__(self) -> str:
         return f"<WindowedTable of {self._assigner!r} by {', '.join(self._keyed._names)}>"
 
@@ -251,6 +274,17 @@ def aggregated(
     t = keyed._pipeline._add(step, keyed._inputs, shown if assigner is None else f"{assigner!r}.{shown}")
     sides = {} if late_tag is None else {late_tag.name: entering}
     return TableStream(keyed._pipeline, (InputRef(t),), schema, "aggregate()", sides)
+
+
+def _distinct(keyed: KeyedTable, assigner: WindowAssigner | None, late_tag: OutputTag[Any] | None) -> TableStream:
+    from sluiceway.api.table.stream import TableStream
+
+    schema = keyed._schema
+    step = ColumnDistinctStep(schema, ColumnKey(keyed._names), schema, (), assigner, late_tag)
+    shown = f"distinct({', '.join(keyed._names)})"
+    t = keyed._pipeline._add(step, keyed._inputs, shown if assigner is None else f"{assigner!r}.{shown}")
+    sides = {} if late_tag is None else {late_tag.name: schema}
+    return TableStream(keyed._pipeline, (InputRef(t),), schema, "distinct()", sides)
 
 
 def _fields_of(
