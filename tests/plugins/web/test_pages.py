@@ -178,6 +178,10 @@ def test_a_job_is_rescaled_from_the_page(show: Callable[..., Page], tab: Tab) ->
     tab.page.get_by_role("button", name="One subtask less").click()
     tab.wait("The task is being rescaled to 2.")
     tab.wait("parallelism 2")
+    # With several subtasks each page says which figures are maxima and which are means.
+    tab.page.get_by_role("heading", name="Busy (max)").wait_for()
+    tab.page.get_by_role("link", name="Tasks").click()
+    tab.wait("Bars are means over the subtasks of a task; (max) is the subtask with most.")
     assert tab.problems == []
     web.end()
 

@@ -83,7 +83,11 @@ export function Graph({ page, job }) {
       ${vertices.map((v) => html`<${Box} vertex=${v} at=${place.get(v.number)} job=${job} cause=${causes.has(v.number)} />`)}
     </svg>
   </div>
-  <p class="legend"><span><i class="busy"></i>busy</span><span><i class="blocked"></i>blocked (back-pressured)</span>
+  <${Legend} vertices=${vertices} />`;
+}
+
+export function Legend({ vertices }) {
+  return html`<p class="legend"><span><i class="busy"></i>busy</span><span><i class="blocked"></i>blocked (back-pressured)</span>
     <span><i class="waiting"></i>waiting for other tasks of the process</span><span><i class="idle"></i>idle</span>
     ${vertices.some((v) => v.parallelism > 1) && html`<span>Bars are means over the subtasks of a task; (max) is the subtask with most.</span>`}</p>`;
 }

@@ -4,7 +4,7 @@ import { html, useState } from "./vendor/htm-preact.mjs";
 import { bytes, count, duration, percent, time } from "./format.mjs";
 import { Batches, EnginePages } from "./batches.mjs";
 import { Flame } from "./flame.mjs";
-import { Graph } from "./graph.mjs";
+import { Graph, Legend } from "./graph.mjs";
 import { Late } from "./late.mjs";
 import { Lost } from "./lost.mjs";
 import { State as KeyedState } from "./state.mjs";
@@ -71,7 +71,7 @@ function Overview({ page, job }) {
 }
 
 function Tasks({ page, job }) {
-  return html`<${TaskTable} page=${page} job=${job} />`;
+  return html`<${TaskTable} page=${page} job=${job} /><${Legend} vertices=${page.vertices} />`;
 }
 
 function TaskTable({ page, job }) {
