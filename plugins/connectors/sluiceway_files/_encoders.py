@@ -30,6 +30,14 @@ class FileEncoder(ABC):
 
     written: int = 0
 
+    @property
+    def held(self) -> int:
+        """Number of records in memory that :meth:`release` writes."""
+        return 0
+
+    def release(self) -> None:
+        """Write the records in memory."""
+
     @abstractmethod
     def encode(self, values: Sequence[Any]) -> bytes:
         """Return the bytes to write for these records."""
@@ -286,12 +294,19 @@ class _ParquetEncoder(FileEncoder):
             raise ConnectorError(f"{self._where}: columns do not fit into schema=: {error}") from error
         self._write_table(table)
 
-    def finish(self) -> None:
+    @property
+    def held(self) -> int:
+        return self._kept + len(self._rows)
+
+    def release(self) -> None:
         if self._columns:
             self._write_columns()
         if self._rows:
-            self._write_group(self._rows)
-            self._rows = []
+            rows, self._rows = self._rows, []
+            self._write_group(rows)
+
+    def finish(self) -> None:
+        self.release()
         if self._writer is not None:
             self._writer.close()
 

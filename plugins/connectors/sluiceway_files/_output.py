@@ -39,6 +39,8 @@ class Output:
         roll_on_checkpoint: whether each checkpoint completes the file.
         append: whether files of earlier runs are allowed.
         options: options of the filesystem.
+        partition_by: columns whose values name the directories that the files are in.
+        max_open: files that a subtask has open at a time, of different partitions.
     """
 
     directory: str
@@ -49,6 +51,8 @@ class Output:
     roll_on_checkpoint: bool = True
     append: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
+    partition_by: tuple[str, ...] = ()
+    max_open: int = 1
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "directory": absolute(self.directory)}
@@ -110,6 +114,11 @@ class OutputWriter(SinkWriter[Any]):
         return self._encoder is not None
 
     @property
+    def encoder(self) -> FileEncoder | None:
+        """Encoder of the open file, if one is open."""
+        return self._encoder
+
+    @property
     def is_due(self) -> bool:
         """Return whether the open file is large or old enough."""
         assert self._encoder is not None
@@ -127,7 +136,8 @@ class OutputWriter(SinkWriter[Any]):
                 raise ConnectorError(f"cannot write to {place}: it is a file; FilesSink writes into a directory")
             self.filesystem.makedirs(self.directory, exist_ok=True)
             names = self.names()
-        earlier = [name for name in names if name.startswith(self.prefix)]
+        plain = [name.rpartition("/")[2] for name in names]
+        earlier = [name for name, own in zip(names, plain, strict=True) if own.startswith(self.prefix)]
         if earlier and not self.may_have_earlier:
             resume = ""
             if self.context.has_checkpoints:
@@ -137,7 +147,7 @@ class OutputWriter(SinkWriter[Any]):
                 f"append=True to write beside it{resume}"
             )
         counted = re.compile(rf"{'[.]?' if self.counts_hidden else ''}{self.prefix}(\d+)")
-        numbers = [int(match[1]) for name in names if (match := counted.match(name))]
+        numbers = [int(match[1]) for name in plain if (match := counted.match(name))]
         self.number = max(numbers, default=-1) + 1
 
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
@@ -192,7 +202,9 @@ class OutputWriter(SinkWriter[Any]):
         self.size = 0
 
     def names(self) -> list[str]:
-        """Return the names of all files in the directory."""
+        """Return the names of all files in the directory; with partitions, their paths in it."""
+        if self.output.partition_by:
+            return [str(path)[len(self.directory) + 1 :] for path in self.filesystem.find(self.directory)]
         return [str(path).rsplit("/", 1)[-1] for path in self.filesystem.ls(self.directory, detail=False)]
 
     def path(self, name: str) -> str:

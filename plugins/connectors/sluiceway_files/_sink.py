@@ -16,12 +16,14 @@ from sluiceway_files._compression import Compression
 from sluiceway_files._encoders import CsvFormat, JsonLinesFormat, ParquetFormat, SinkFormat, TextFormat
 from sluiceway_files._output import Output
 from sluiceway_files._parquet import need_pyarrow
+from sluiceway_files._partitions import PartitionedWriter, checked_names
 from sluiceway_files._places import PathLike, paths_of
 from sluiceway_files._writers import CommittingFilesWriter, FilesWriter
 
 __all__ = ["FilesSink"]
 
 _ROW_GROUP_SIZE: Final = 50_000
+_MAX_OPEN: Final = 100
 _CODECS: Final = ("snappy", "gzip", "brotli", "zstd", "lz4", "none")
 
 
@@ -58,6 +60,8 @@ class FilesSink(Sink[Any]):
         roll_on_checkpoint: bool = True,
         append: bool = False,
         storage_options: Mapping[str, Any] | None = None,
+        partition_by: tuple[str, ...] = (),
+        max_open_files: int = 1,
     ) -> None:
         if not isinstance(form, SinkFormat):
             raise ConfigurationError(
@@ -78,6 +82,8 @@ class FilesSink(Sink[Any]):
             roll_on_checkpoint,
             append,
             dict(storage_options or {}),
+            partition_by,
+            max_open_files,
         )
 
     @classmethod
@@ -212,6 +218,8 @@ class FilesSink(Sink[Any]):
         schema: Any = None,
         row_group_size: int = _ROW_GROUP_SIZE,
         codec: str = "snappy",
+        partition_by: str | Sequence[str] = (),
+        max_open_files: int = _MAX_OPEN,
         roll_size: int | None = None,
         roll_interval: timedelta | int | str | None = None,
         append: bool = False,
@@ -219,11 +227,20 @@ class FilesSink(Sink[Any]):
     ) -> FilesSink:
         """Each record is a row: a dict, dataclass or named tuple; needs pyarrow.
 
+        With ``partition_by`` a file has rows of one partition, and is in a directory that is named after it, as
+        Hive names them: ``day=2026-01-01/country=de/part-0-0-....parquet``. These columns are not in the file.
+        Null is ``__HIVE_DEFAULT_PARTITION__``, and text is escaped with ``%`` as pyarrow does. A subtask has a
+        file open for each partition, at most ``max_open_files``: a further one completes the file that was
+        written to the longest time ago. Together they keep at most ten row groups in memory; beyond that, row
+        groups are smaller.
+
         Args:
             directory: where the files go.
             schema: a ``pyarrow.Schema``; None: taken from the first row group of each file.
             row_group_size: rows that are kept in memory and written together.
             codec: compression inside the file: ``snappy``, ``gzip``, ``brotli``, ``zstd``, ``lz4`` or ``none``.
+            partition_by: a column or several, of text, integers, booleans or dates.
+            max_open_files: files that a subtask has open at a time.
             roll_size: bytes (in memory) after which a subtask begins another file, at the end of a row group.
             roll_interval: age at which it does, as for :meth:`text`. With checkpoints, it does at each of them.
             append: whether to write beside the files of an earlier run.
@@ -238,6 +255,11 @@ class FilesSink(Sink[Any]):
             raise ConfigurationError(f"codec={codec!r} must be one of {', '.join(map(repr, _CODECS))}")
         if not isinstance(row_group_size, int) or row_group_size < 1:
             raise ConfigurationError(f"row_group_size={row_group_size!r} must be a number of rows, at least 1")
+        if not isinstance(max_open_files, int) or max_open_files < 1:
+            raise ConfigurationError(f"max_open_files={max_open_files!r} must be a number of files, at least 1")
+        names = checked_names(partition_by, schema)
+        for name in names if schema is not None else ():
+            schema = schema.remove(schema.get_field_index(name))
         return cls(
             directory,
             ParquetFormat(schema, row_group_size, codec),
@@ -245,6 +267,8 @@ class FilesSink(Sink[Any]):
             roll_interval=roll_interval,
             append=append,
             storage_options=storage_options,
+            partition_by=names,
+            max_open_files=max_open_files,
         )
 
     @classmethod
@@ -268,7 +292,8 @@ class FilesSink(Sink[Any]):
         """Create the writer of one subtask."""
         # A restored writer may have output to commit.
         kind = CommittingFilesWriter if context.has_checkpoints or context.is_restored else FilesWriter
-        return kind(self._output, context)
+        writer = kind(self._output, context)
+        return PartitionedWriter(writer) if self._output.partition_by else writer
 
 
 def _interval_ms(value: timedelta | int | str | None) -> int | None:

@@ -8,7 +8,8 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 from sluiceway.connector import CommittingSinkWriter, WriterContext
@@ -60,14 +61,14 @@ class CommittingFilesWriter(OutputWriter, CommittingSinkWriter[Any]):
 
     def __init__(self, output: Output, context: WriterContext) -> None:
         super().__init__(output, context)
-        self._attempt = uuid.uuid4().hex[:8]
+        self.attempt = uuid.uuid4().hex[:8]
         self._owner = hashlib.sha256(f"{context.job_name}\0{context.uid}".encode()).hexdigest()[:8]
         self._ready: list[Committable] = []
         self._is_in_checkpoint = False  # the open file
         self._unknown: list[str] = []  # complete files that no part of is in a checkpoint
 
     def final_name(self) -> str:
-        return f"{self.prefix}{self.number}-{self._attempt}{self.output.suffix}"
+        return f"{self.prefix}{self.number}-{self.attempt}{self.output.suffix}"
 
     def hidden_name(self) -> str:
         return self._hidden(_IN_PROGRESS)
@@ -96,6 +97,12 @@ class CommittingFilesWriter(OutputWriter, CommittingSinkWriter[Any]):
         self._ready, self._unknown = [], []
         return ready
 
+    def take_ready(self) -> tuple[list[Committable], list[str]]:
+        """Return what the next checkpoint is to commit, and the names of files that no checkpoint knows of."""
+        ready, self._ready = self._ready, []
+        unknown, self._unknown = self._unknown, []
+        return ready, unknown
+
     def commit(self, committables: Sequence[Committable]) -> None:
         for hidden, final, length in committables:
             if length is None and not self._publish(hidden, final):
@@ -103,7 +110,7 @@ class CommittingFilesWriter(OutputWriter, CommittingSinkWriter[Any]):
                     f"cannot commit {shown(self.filesystem, final)}: neither it nor {hidden} is there any more. "
                     "Was it removed by hand, or does another job of this name write into the directory?"
                 )
-        self._sync_directory()
+        self._sync_directories(final for _, final, _ in committables)
 
     def recover(self, committables: Sequence[Committable]) -> None:
         latest = {final: (hidden, length) for hidden, final, length in committables}
@@ -118,8 +125,7 @@ class CommittingFilesWriter(OutputWriter, CommittingSinkWriter[Any]):
                 _log.warning("%s is not there any more", shown(self.filesystem, final))
         with failing_with(f"write to {shown(self.filesystem, self.directory)}"):
             self._remove_left()
-        if latest:
-            self._sync_directory()
+        self._sync_directories(latest)
 
     def abandoned(self) -> None:
         if not self._is_in_checkpoint:
@@ -165,14 +171,26 @@ class CommittingFilesWriter(OutputWriter, CommittingSinkWriter[Any]):
         """What subtasks have left behind whose place this one takes: no checkpoint knows of it."""
         pattern = re.compile(rf"\.part-(\d+)-.*\.{self._owner}\.({_IN_PROGRESS}|{_PENDING}|{_CUT})")
         for name in self.names():
-            match = pattern.fullmatch(name)
+            match = pattern.fullmatch(name.rpartition("/")[2])
             if match and int(match[1]) % self.context.parallelism == self.context.subtask:
                 self.remove(name)
 
-    def _sync_directory(self) -> None:
-        if self.is_local:
-            descriptor = os.open(self.directory, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+    def _sync_directories(self, files: Iterable[str]) -> None:
+        """Sync the directories that these files are in, and those up to that of the sink."""
+        if not self.is_local:
+            return
+        directories: set[str] = set()
+        for file in files:
+            directory = os.path.dirname(file)
+            while directory not in directories:
+                directories.add(directory)
+                if len(directory) <= len(self.directory):
+                    break
+                directory = os.path.dirname(directory)
+        for directory in directories:
+            with suppress(FileNotFoundError):  # taken away, with its files, by those who it was for
+                descriptor = os.open(directory, os.O_RDONLY)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
