@@ -37,6 +37,8 @@ class SqlSink(Sink[Any]):
 
     Where a job has no checkpoints, all rows are written as they come, and what a failed job had written stays.
 
+    Rows in columns (:class:`~sluiceway.table.TableStream`) are copied into PostgreSQL in bulk, by psycopg.
+
     Databases are SQLite, without anything installed, and whatever SQLAlchemy (the extra ``sql``) or a driver of
     the DB-API reaches; tested with SQLite and PostgreSQL. Calls of the database are made in the task's thread: a
     slow one holds up everything else in its worker. SQLite lets one write at a time; the others wait, a minute at

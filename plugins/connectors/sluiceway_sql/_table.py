@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from sluiceway.errors import ConnectorError, SluicewayError
+from sluiceway_sql import _copying
 from sluiceway_sql._databases import Database, Opened
 from sluiceway_sql._rows import Row
 
-__all__ = ["Table", "Target"]
+__all__ = ["Part", "Table", "Target"]
+
+Part: TypeAlias = list[Row] | bytes
+"""Rows: tuples, or Arrow's IPC stream of those in columns that PostgreSQL is to copy."""
 
 _WRITER: Final = "writer"
 _LAST: Final = "last"
@@ -55,6 +59,8 @@ class Table:
         self._target = target
         self._opened: Opened | None = None
         self._write: Callable[[Any, Sequence[Row]], None] = self._insert
+        self.copies = False
+        """True if rows in columns are copied in bulk: PostgreSQL, by psycopg."""
 
     def open(self, remembers: bool) -> None:
         """Connect, and make the tables that are not there: with ``remembers``, the one for commits, too."""
@@ -70,6 +76,8 @@ class Table:
         self._make(target.table, create)
         with self._failing("read"), self._transaction() as cursor:
             self._probe(cursor, dialect.columns(target.columns), target.table)
+            modules = {each.__module__.partition(".")[0] for each in type(cursor).__mro__}
+            self.copies = dialect.name == "postgresql" and "psycopg" in modules
         if remembers:
             name = dialect.identifier(target.commit_table)
             columns = (
@@ -77,10 +85,11 @@ class Table:
             )
             self._make(target.commit_table, f"CREATE TABLE {name} ({columns})")
 
-    def write(self, rows: Sequence[Row]) -> None:
+    def write(self, parts: Sequence[Part]) -> None:
         """Write rows, in a transaction."""
         with self._failing("write"), self._transaction() as cursor:
-            self._write(cursor, rows)
+            for part in parts:
+                self._write_part(cursor, part)
 
     def introduce(self, writer: str) -> None:
         """Note that a writer is going to commit."""
@@ -88,7 +97,7 @@ class Table:
         with self._failing("write"), self._transaction() as cursor:
             cursor.execute(statement, self._dialect.parameters((writer, 0)))
 
-    def commit(self, transactions: Sequence[tuple[str, int, Sequence[Row]]]) -> None:
+    def commit(self, transactions: Sequence[tuple[str, int, Part]]) -> None:
         """Write what was not committed yet, all in one transaction.
 
         Args:
@@ -97,7 +106,7 @@ class Table:
         with self._failing("write"), self._transaction() as cursor:
             for writer, number, rows in transactions:
                 if self._is_new(cursor, writer, number):
-                    self._write(cursor, rows)
+                    self._write_part(cursor, rows)
 
     def close(self) -> None:
         """Close the connection."""
@@ -138,6 +147,21 @@ class Table:
                 f"that it cannot be told whether its rows are in {self._target.table!r}. Was a row removed?"
             )
         return False
+
+    def _write_part(self, cursor: Any, part: Part) -> None:
+        target = self._target
+        if not isinstance(part, bytes):
+            self._write(cursor, part)
+        elif not self.copies:  # the connection was of psycopg when they were written
+            for batch in _copying.from_bytes(part):
+                self._write(cursor, _copying.rows_of(batch))
+        elif target.key:
+            names = (target.table, target.columns, target.key)
+            _copying.merge(cursor, self._dialect, names, _copying.from_bytes(part))
+        else:
+            dialect = self._dialect
+            table, columns = dialect.identifier(target.table), dialect.columns(target.columns)
+            _copying.copy(cursor, table, columns, _copying.from_bytes(part))
 
     def _insert(self, cursor: Any, rows: Sequence[Row]) -> None:
         self._many(cursor, self._dialect.insert(self._target.table, self._target.columns), rows)

@@ -8,32 +8,55 @@ from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 from sluiceway.connector import CommittingSinkWriter, SinkWriter, WriterContext
+from sluiceway.elements import Columns
+from sluiceway_sql import _copying
 from sluiceway_sql._rows import Row, Rows
-from sluiceway_sql._table import Table, Target
+from sluiceway_sql._table import Part, Table, Target
 
 __all__ = ["CommittingSqlWriter", "SqlWriter"]
 
 _ROWS_HELD: Final = 10_000
+_COPIED_HELD: Final = 65_536
+_BATCHES_HELD: Final = 256
 _NAME_LENGTH: Final = 200
 
 
 class _Writer(SinkWriter[Any]):
-    """Holds rows; of several with one key the last."""
+    """Holds rows; of several tuples with one key the last."""
 
     remembers: bool = False
 
     def __init__(self, target: Target, context: WriterContext) -> None:
+        self._target = target
         self._rows = Rows(target.columns, str(target))
         self._key = itemgetter(*map(target.columns.index, target.key)) if target.key else None
         self._added: list[Row] = []
         self._by_key: dict[Any, Row] = {}
+        self._batches: list[Any] = []  # to be copied, of one schema
+        self._parts: list[Part] = []  # held before those
+        self._counted = 0  # rows in batches and parts
         self.table = Table(target)
 
     def open(self) -> None:
         self.table.open(self.remembers)
 
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
-        rows = self._rows.of(values)
+        if type(values) is Columns:
+            data = _copying.selected(values.data, self._target.columns, str(self._target))
+            copied = _copying.copyable(data, str(self._target)) if self.table.copies else None
+            if copied is not None:
+                if self._added or self._by_key or (self._batches and self._batches[0].schema != copied.schema):
+                    self._seal()
+                self._batches.append(copied)
+                self._counted += copied.num_rows
+                if len(self._batches) >= _BATCHES_HELD:  # small ones take more memory than their rows
+                    self._seal()
+                return
+            rows = _copying.rows_of(data)
+        else:
+            rows = self._rows.of(values)
+        if self._batches:
+            self._seal()
         if self._key is None:
             self._added += rows
         else:
@@ -41,14 +64,23 @@ class _Writer(SinkWriter[Any]):
 
     @property
     def held(self) -> int:
-        """How many rows there are."""
-        return len(self._added) + len(self._by_key)
+        """Number of rows."""
+        return self._counted + len(self._added) + len(self._by_key)
 
-    def take(self) -> list[Row]:
-        """The rows; none are held any more."""
-        rows = self._added or list(self._by_key.values())
-        self._added, self._by_key = [], {}
-        return rows
+    def take(self) -> list[Part]:
+        """Return the rows; none are held any more."""
+        self._seal()
+        parts, self._parts, self._counted = self._parts, [], 0
+        return parts
+
+    def _seal(self) -> None:
+        """Make a part of the rows that came last."""
+        if rows := self._added or list(self._by_key.values()):
+            self._counted += len(rows)
+            self._parts.append(rows)
+        elif self._batches:
+            self._parts.append(_copying.to_bytes(self._batches))
+        self._added, self._by_key, self._batches = [], {}, []
 
     def close(self) -> None:
         self.table.close()
@@ -59,7 +91,7 @@ class SqlWriter(_Writer):
 
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
         super().write(values, timestamps)
-        if self.held >= _ROWS_HELD:
+        if self.held >= (_COPIED_HELD if self._batches else _ROWS_HELD):
             self.flush()
 
     def flush(self) -> None:
@@ -67,7 +99,7 @@ class SqlWriter(_Writer):
             self.table.write(self.take())
 
 
-Committable: TypeAlias = tuple[str, int, list[Row]]
+Committable: TypeAlias = tuple[str, int, Part]
 """Which writer, its number for the checkpoint, the rows."""
 
 
@@ -90,8 +122,11 @@ class CommittingSqlWriter(_Writer, CommittingSinkWriter[Any]):
             return []
         if not self._number:
             self.table.introduce(self._writer)
-        self._number += 1
-        return [(self._writer, self._number, self.take())]
+        ready = []
+        for part in self.take():
+            self._number += 1
+            ready.append((self._writer, self._number, part))
+        return ready
 
     def commit(self, committables: Sequence[Committable]) -> None:
         if committables:

@@ -1,0 +1,146 @@
+"""Rows in columns, as PostgreSQL copies them into a table."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from sluiceway.errors import ConnectorError
+from sluiceway_sql._rows import Row
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["copy", "copyable", "from_bytes", "merge", "rows_of", "selected", "to_bytes"]
+
+_STAGING: Final = "sluiceway_staging"
+_ORDER: Final = "sluiceway_order"
+
+
+def selected(data: pyarrow.RecordBatch, columns: Sequence[str], where: str) -> pyarrow.RecordBatch:
+    """Return these columns of rows.
+
+    Raises:
+        ConnectorError: one is missing.
+    """
+    for name in columns:
+        if name not in data.schema.names:
+            raise ConnectorError(
+                f"{where}: the rows have no column {name!r}; their columns are {', '.join(data.schema.names)}"
+            )
+    return data.select(list(columns))
+
+
+def rows_of(data: pyarrow.RecordBatch) -> list[Row]:
+    """Return the rows as tuples."""
+    return list(zip(*(column.to_pylist() for column in data.columns), strict=True))
+
+
+def copyable(data: pyarrow.RecordBatch, where: str) -> pyarrow.RecordBatch | None:
+    """Return rows with columns whose texts PostgreSQL reads as it takes their Python objects.
+
+    None: a column has none, such as bytes, lists and structs.
+
+    Raises:
+        ConnectorError: a column has times that are finer than microseconds.
+    """
+    import pyarrow as pa
+
+    arrays = []
+    for name, column in zip(data.schema.names, data.columns, strict=True):
+        target = _target(column.type)
+        if target is None:
+            return None
+        try:
+            arrays.append(column if target == column.type else column.cast(target))
+        except pa.ArrowInvalid as error:
+            raise ConnectorError(
+                f"{where}: column {name!r} has {column.type}, finer than the microseconds of PostgreSQL: {error}. "
+                "Truncate it before"
+            ) from error
+    return pa.RecordBatch.from_arrays(arrays, names=data.schema.names)
+
+
+def _target(kind: Any) -> Any:
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_dictionary(kind):
+        return _target(kind.value_type)
+    if types.is_timestamp(kind):
+        return pa.timestamp("us", None if kind.tz is None else "UTC")
+    if types.is_time(kind):
+        return pa.time64("us")
+    if types.is_date(kind):
+        return pa.date32()
+    if types.is_float32(kind):  # whose texts are shorter than those of the same number as a double
+        return pa.float64()
+    if types.is_string(kind) or types.is_boolean(kind) or types.is_integer(kind) or types.is_float64(kind):
+        return kind
+    if types.is_large_string(kind) or types.is_decimal128(kind) or types.is_null(kind):
+        return kind
+    return None
+
+
+def to_bytes(batches: Sequence[pyarrow.RecordBatch]) -> bytes:
+    """Return rows of one schema as an Arrow IPC stream, for checkpoints."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+        writer.write_table(pa.Table.from_batches(batches).combine_chunks())
+    return sink.getvalue().to_pybytes()
+
+
+def from_bytes(stream: bytes) -> list[pyarrow.RecordBatch]:
+    """Return the rows of :func:`to_bytes`."""
+    import pyarrow as pa
+
+    with pa.ipc.open_stream(stream) as reader:
+        return list(reader)
+
+
+def copy(cursor: Any, table: str, columns: str, batches: Sequence[pyarrow.RecordBatch]) -> None:
+    """Copy rows into a table, by a cursor of psycopg; names are quoted."""
+    import pyarrow.csv
+
+    # Values are in quotes and null is not: so an empty text differs from it.
+    options = pyarrow.csv.WriteOptions(include_header=False, quoting_style="all_valid")
+    statement = f"COPY {table} ({columns}) FROM STDIN (FORMAT csv, ENCODING 'UTF8')"
+    # Names have their percent signs doubled, as for statements with parameters, which this one has none of.
+    with cursor.copy(statement.replace("%%", "%")) as copying:
+        for batch in batches:
+            data = io.BytesIO()
+            pyarrow.csv.write_csv(batch, data, options)
+            copying.write(data.getbuffer())
+
+
+def merge(
+    cursor: Any,
+    dialect: Any,
+    target: tuple[str, Sequence[str], Sequence[str]],
+    batches: Sequence[pyarrow.RecordBatch],
+) -> None:
+    """Copy rows into a temporary table, and from there insert or update; of rows with one key, the last counts.
+
+    Args:
+        cursor: of psycopg.
+        dialect: SQL of the database.
+        target: name of the table, its columns, those of the key.
+        batches: rows.
+    """
+    name, columns, key = target
+    staging, order, names = dialect.column(_STAGING), dialect.column(_ORDER), dialect.columns(columns)
+    table, keys = dialect.identifier(name), dialect.columns(key)
+    cursor.execute(
+        f"CREATE TEMPORARY TABLE {staging} ON COMMIT DROP AS SELECT {names} FROM {table} WITH NO DATA", ()
+    )
+    cursor.execute(f"ALTER TABLE {staging} ADD COLUMN {order} bigserial", ())
+    copy(cursor, staging, names, batches)
+    rows = f"SELECT DISTINCT ON ({keys}) {names} FROM {staging} ORDER BY {keys}, {order} DESC"
+    rest = [dialect.column(column) for column in columns if column not in key]
+    changes = ", ".join(f"{column} = excluded.{column}" for column in rest)
+    then = f"UPDATE SET {changes}" if changes else "NOTHING"
+    cursor.execute(f"INSERT INTO {table} ({names}) {rows} ON CONFLICT ({keys}) DO {then}", ())
+    cursor.execute(f"DROP TABLE {staging}", ())
