@@ -37,6 +37,7 @@ BENCHMARKS = (
     "kafka",
     "sparksource",
     "spark",
+    "microbatches",
 )
 
 IN_README = ("chain", "wordcount", "windows", "timers", "nexmark", "files", "checkpoints", "latency", "startup")

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming import StatefulProcessor
 
-__all__ = ["PROGRAMS", "run", "text"]
+__all__ = ["PROGRAMS", "SMALL", "run", "text"]
 
 WINDOW_MS = 10_000
 Program = Callable[[DataFrame], DataFrame]
@@ -113,15 +113,23 @@ def _timed(lines: DataFrame) -> DataFrame:
     return parsed.withColumn("time", sql.timestamp_millis("ms")).withWatermark("time", "0 seconds")
 
 
-def sums_by_state(lines: DataFrame) -> DataFrame:
-    sums = _timed(lines).groupBy("key")
+def _sums_by_state(readings: DataFrame) -> DataFrame:
+    sums = readings.groupBy("key")
     return sums.transformWithState(SumWindows(), "key string, start long, sum long", "append", "EventTime")
 
 
-def sums_by_aggregation(lines: DataFrame) -> DataFrame:
+def _sums_by_aggregation(readings: DataFrame) -> DataFrame:
     window = sql.window("time", f"{WINDOW_MS} milliseconds")
-    sums = _timed(lines).groupBy(window, "key").agg(sql.sum("value").alias("sum"))
+    sums = readings.groupBy(window, "key").agg(sql.sum("value").alias("sum"))
     return sums.select("key", sql.unix_millis("window.start").alias("start"), "sum")
+
+
+def sums_by_state(lines: DataFrame) -> DataFrame:
+    return _sums_by_state(_timed(lines))
+
+
+def sums_by_aggregation(lines: DataFrame) -> DataFrame:
+    return _sums_by_aggregation(_timed(lines))
 
 
 PROGRAMS: dict[str, dict[str, tuple[Program, str]]] = {
@@ -135,3 +143,76 @@ PROGRAMS: dict[str, dict[str, tuple[Program, str]]] = {
     },
 }
 """By job, programs over lines with their output mode: the one by key, then the one of Spark's own operators."""
+
+
+# ---- small micro-batches, of rows with a number in "value" -----------------------------------------------------
+
+
+class Nothing(StatefulProcessor):
+    """The least that ``transformWithState`` can do."""
+
+    def init(self, handle: Any) -> None:
+        self.count = handle.getValueState("count", "n long")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        for _ in rows:
+            pass
+        return iter(())
+
+    def close(self) -> None:
+        pass
+
+
+def nothing(numbers: DataFrame) -> DataFrame:
+    """One row per group comes in, and nothing goes out."""
+    rows = numbers.where("value % 500 = 0").select((sql.col("value") / 500 % 2).cast("int").alias("target"))
+    return rows.groupBy("target").transformWithState(Nothing(), "n long", "append", "None")
+
+
+def _as_words(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        words = [f"word{number % 100}" for number in batch.column(0).to_pylist()]
+        yield pa.RecordBatch.from_arrays([pa.array(words, pa.string())], ["word"])
+
+
+def _as_readings(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        numbers = batch.column(0).to_pylist()
+        columns = (
+            [f"key{number % 100}" for number in numbers],
+            [number % 97 for number in numbers],
+            [100_000 + number * 2_500 // 1_000 for number in numbers],
+        )
+        yield pa.RecordBatch.from_arrays([pa.array(column) for column in columns], ["key", "value", "ms"])
+
+
+def small_words_by_state(numbers: DataFrame) -> DataFrame:
+    words = numbers.select("value").mapInArrow(_as_words, "word string")
+    return words.groupBy("word").transformWithState(CountWords(), "word string, count long", "update", "None")
+
+
+def small_words_by_aggregation(numbers: DataFrame) -> DataFrame:
+    return numbers.select("value").mapInArrow(_as_words, "word string").groupBy("word").count()
+
+
+def _small_timed(numbers: DataFrame) -> DataFrame:
+    readings = numbers.select("value").mapInArrow(_as_readings, "key string, value long, ms long")
+    return readings.withColumn("time", sql.timestamp_millis("ms")).withWatermark("time", "0 seconds")
+
+
+def small_sums_by_state(numbers: DataFrame) -> DataFrame:
+    return _sums_by_state(_small_timed(numbers))
+
+
+def small_sums_by_aggregation(numbers: DataFrame) -> DataFrame:
+    return _sums_by_aggregation(_small_timed(numbers))
+
+
+SMALL: dict[str, tuple[Program, str]] = {
+    "empty transformWithState": (nothing, "append"),
+    "word count, transformWithState by key": (small_words_by_state, "update"),
+    "word count, mapInArrow and groupBy": (small_words_by_aggregation, "update"),
+    "sums of windows, transformWithState by key": (small_sums_by_state, "append"),
+    "sums of windows, mapInArrow and groupBy": (small_sums_by_aggregation, "append"),
+}
+"""By name, programs over 1,000 rows a micro-batch with their output mode."""

@@ -165,6 +165,12 @@ ROWS = [
         for what in ("transformWithState by key", "mapInArrow and groupBy")
     ),
     "hosted on Spark, word count: 2 workers against 2 of the engine local",
+    "micro-batches of 1,000 on Spark, foreachBatch with collect(), against empty transformWithState",
+    *(
+        f"micro-batches of 1,000 on Spark, {job}, against {what}"
+        for job in ("word count", "sums of windows")
+        for what in ("empty transformWithState", "transformWithState by key", "mapInArrow and groupBy")
+    ),
 ]
 
 
