@@ -14,7 +14,17 @@ from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.errors import CheckpointError, StateError
 from sluiceway.runtime.stepped import SteppedPlan
 
-__all__ = ["FINISHED", "RUN", "Run", "RunVertex", "check_same", "find_runs", "is_finished", "new_run"]
+__all__ = [
+    "FINISHED",
+    "RUN",
+    "Run",
+    "RunVertex",
+    "check_same",
+    "find_runs",
+    "is_finished",
+    "keyed_subtasks_of",
+    "new_run",
+]
 
 RUN: Final = "run.json"
 """Name of the file that marks the directory of a run."""
@@ -59,6 +69,7 @@ class Run:
         begun_ms: start time, in ms since the epoch.
         partitions: number of partitions of the engine's state; fixed for the run.
         vertices: vertices, in the order of the graph.
+        placed: whether the partitions of subtasks are chosen; in runs of earlier versions a hash decides.
     """
 
     directory: str
@@ -68,6 +79,7 @@ class Run:
     begun_ms: int
     partitions: int
     vertices: tuple[RunVertex, ...] = field(default=())
+    placed: bool = False
 
     def write(self, storage: CheckpointStorage) -> None:
         """Write ``run.json``. Raises CheckpointError."""
@@ -80,12 +92,12 @@ class Run:
         storage.write(_join(self.directory, FINISHED), [json.dumps({"at_ms": at_ms}).encode()])
 
 
-def new_run(plan: SteppedPlan, engine: str, now_ms: int, partitions: int) -> Run:
+def new_run(plan: SteppedPlan, engine: str, now_ms: int, partitions: int, *, placed: bool = False) -> Run:
     """Return a new run, with a directory of its own."""
     job = plan.graph.job_name
     base = re.sub(r"[^\w.-]+", "-", job).strip(".-") or "job"
     id_ = f"{base}-{now_ms}-{secrets.token_hex(2)}"
-    return Run(id_, job, id_, engine, now_ms, partitions, _vertices(plan))
+    return Run(id_, job, id_, engine, now_ms, partitions, _vertices(plan), placed)
 
 
 def find_runs(storage: CheckpointStorage, under: str = "") -> list[Run]:
@@ -106,6 +118,13 @@ def is_finished(storage: CheckpointStorage, run: Run) -> bool:
     except CheckpointError:
         return False
     return True
+
+
+def keyed_subtasks_of(run: Run) -> int | None:
+    """Return the ``keyed_subtasks`` with which a plan has the subtasks of a run; None: one for each key group."""
+    shared = [vertex.subtasks for vertex in run.vertices if vertex.subtasks < vertex.key_groups]
+    # One with more than the least has that parallelism itself.
+    return min(shared, default=None)
 
 
 def check_same(run: Run, plan: SteppedPlan, where: str) -> None:

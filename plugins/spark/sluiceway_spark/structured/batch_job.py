@@ -42,7 +42,6 @@ class BatchJob(SparkJob):
 
     def __init__(self, graph: StreamGraph, settings: Settings, services: Services, session: SessionConf) -> None:
         super().__init__(graph, settings, services, session)
-        self._stream_graph = graph
         services.state_backend(settings.state_backend)
         self._sinks: _LocalSinks | None = None
         self._group: JobGroup | None = None
@@ -111,7 +110,7 @@ class BatchJob(SparkJob):
 
         self.check_cancelled()
         slots = max(settings.parallelism, _slots(session))
-        plan = self.plan = SteppedPlan.of(self._stream_graph, settings, services, keyed_subtasks=slots)
+        plan = self.plan = self.plan_with(slots)
         refuse_speculation(session, plan)
         local = in_this_process(plan)
         shipped = ship(plan, services)

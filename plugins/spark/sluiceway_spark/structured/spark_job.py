@@ -55,7 +55,8 @@ class SparkJob(Job):
         self.services = services
         self.session = session
         # What cannot run is told before Spark is started.
-        self.plan = SteppedPlan.of(graph, self.settings, services)
+        self._graph = graph
+        self.plan = self.plan_with(None)
         check_shippable(self.plan.graph)
         self._given = settings
         self._ui = ""
@@ -68,6 +69,10 @@ class SparkJob(Job):
         self.cancelled = threading.Event()
         self._run: SparkRun | None = None
         self._failure: BaseException | None = None
+
+    def plan_with(self, keyed_subtasks: int | None) -> SteppedPlan:
+        """Return the plan whose keyed vertices have so many subtasks or more; None: one for each key group."""
+        return SteppedPlan.of(self._graph, self.settings, self.services, keyed_subtasks=keyed_subtasks)
 
     @abstractmethod
     def work(self, run: SparkRun) -> None:

@@ -27,7 +27,14 @@ from sluiceway.metrics import JobMetrics
 from sluiceway.monitoring.infos import JobDescription
 from sluiceway.runtime.jobmanager.job_requests import JobRequests, savepoint_place
 from sluiceway.runtime.jobmanager.repeated_failures import RepeatedFailures
-from sluiceway.runtime.microbatch.run_directory import Run, check_same, find_runs, new_run
+from sluiceway.runtime.microbatch.run_directory import (
+    Run,
+    check_same,
+    find_runs,
+    keyed_subtasks_of,
+    new_run,
+)
+from sluiceway.runtime.stepped import SteppedPlan
 from sluiceway.scheduler import restart_strategy
 from sluiceway.streamgraph import StreamGraph
 from sluiceway_spark.session.configuration import SessionConf
@@ -37,6 +44,7 @@ from sluiceway_spark.structured.microbatch.metrics import StreamFigures
 from sluiceway_spark.structured.microbatch.progress import QueryProgress
 from sluiceway_spark.structured.query_settings import apply_settings
 from sluiceway_spark.structured.spark_job import SparkJob, SparkRun
+from sluiceway_spark.structured.state.placement import MOST_TARGETS
 from sluiceway_spark.structured.streaming_query import StreamQuery
 
 __all__ = ["StreamJob"]
@@ -44,6 +52,9 @@ __all__ = ["StreamJob"]
 _ENGINE: Final = "spark"
 _FAILURES: Final = 16
 """Failures that are remembered, the last ones."""
+
+_KEYED_A_SLOT: Final = 2
+"""Keyed subtasks for each task that Spark runs at a time. Each has its price in each micro-batch."""
 
 HOPELESS: Final = (SuppressRestartsError, ConfigurationError, GraphError, PluginError, ImportError)
 """What no restart helps."""
@@ -100,8 +111,13 @@ class StreamJob(SparkJob):
             )
         mine = [run for run in runs if run.job == self.name] or runs
         run = mine[-1]
+        self._use(self.plan_with(keyed_subtasks_of(run)))
         check_same(run, self.plan, storage.shown(run.directory) if run.directory else place)
         return place, run
+
+    def _use(self, plan: SteppedPlan) -> None:
+        self.plan = plan
+        self._figures = StreamFigures(plan)
 
     def metrics(self) -> JobMetrics:
         """Return the metrics of the committed micro-batches."""
@@ -212,8 +228,10 @@ class StreamJob(SparkJob):
                 shutil.rmtree(temporary, ignore_errors=True)
 
     def _new(self, storage: CheckpointStorage, slots: int) -> Run:
+        self._use(self.plan_with(_KEYED_A_SLOT * slots))
         most = max(len(self.plan.targets_of(stage)) for stage in range(self.plan.last_stage + 1))
-        run = new_run(self.plan, _ENGINE, self.services.clock.now_ms(), min(most, slots))
+        placed = self.plan.targets <= MOST_TARGETS
+        run = new_run(self.plan, _ENGINE, self.services.clock.now_ms(), min(most, slots), placed=placed)
         run.write(storage)
         return run
 

@@ -120,7 +120,7 @@ class StreamQuery:
 
     def _start(self, sinks: SinkStage) -> Any:
         run = self._described
-        rows = stream_rows(self._session, self._plan, run.id, self._shipped, self._location, LIMITS)
+        rows = stream_rows(self._session, self._plan, run, self._shipped, self._location, LIMITS)
         writer = rows.writeStream.foreachBatch(lambda frame, batch: self._write(sinks, frame, batch))
         writer = writer.option("checkpointLocation", f"{for_spark(self._location)}/spark")
         writer = writer.trigger(processingTime=f"{self._interval_ms} milliseconds")

@@ -13,18 +13,30 @@ from sluiceway.cli.resume_hints import tell_of_checkpoint, tell_where_to_go_on
 from sluiceway.config.settings import Settings
 from sluiceway.errors import CheckpointError, StateError
 from sluiceway.plugins import default_manager
-from sluiceway.runtime.microbatch.run_directory import check_same, find_runs, is_finished, new_run
+from sluiceway.runtime.microbatch.run_directory import (
+    check_same,
+    find_runs,
+    is_finished,
+    keyed_subtasks_of,
+    new_run,
+)
 from sluiceway.runtime.stepped import SteppedPlan
 
 
 def plan(
-    name: str = "job", parallelism: int = 2, *, step: str = "count", groups: int | None = None
+    name: str = "job",
+    parallelism: int = 2,
+    *,
+    step: str = "count",
+    groups: int | None = None,
+    keyed_subtasks: int | None = None,
 ) -> SteppedPlan:
     flow = Pipeline(name, parallelism=parallelism, max_parallelism=groups)
     counts = flow.from_collection(["a"]).uid("words").key_by(lambda word: word).count().uid(step)
     counts.collect()
     settings = Settings(parallelism=parallelism)
-    return SteppedPlan.of(flow.graph(settings), settings, default_manager().services())
+    services = default_manager().services()
+    return SteppedPlan.of(flow.graph(settings), settings, services, keyed_subtasks=keyed_subtasks)
 
 
 def storage(place: Path) -> Any:
@@ -43,6 +55,17 @@ def test_runs_are_found_in_their_directory_and_in_the_one_above(tmp_path: Path) 
     alone = storage(tmp_path / runs[0].directory)
     assert find_runs(alone) == [replace(runs[0], directory="")]
     assert find_runs(storage(tmp_path / "nothing")) == []
+
+
+@pytest.mark.parametrize("keyed_subtasks", [None, 4, 8, 32])
+def test_a_job_goes_on_with_the_keyed_subtasks_that_it_had(keyed_subtasks: int | None, tmp_path: Path) -> None:
+    """In runs of earlier versions that was one for each key group."""
+    run = new_run(plan(keyed_subtasks=keyed_subtasks), "spark", 1_000, 3, placed=True)
+    run.write(storage(tmp_path))
+    [found] = find_runs(storage(tmp_path))
+    again = plan(keyed_subtasks=keyed_subtasks_of(found))
+    check_same(found, again, "the place")
+    assert new_run(again, "spark", 1_000, 3).vertices == run.vertices
 
 
 @pytest.mark.parametrize(

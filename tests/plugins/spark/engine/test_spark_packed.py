@@ -68,10 +68,20 @@ class Store:
 class MicroBatches:
     """Runs a pipeline as Spark would: source subtasks and sinks stay, those in between are Cache's."""
 
-    def __init__(self, flow: Pipeline, *, processes: int = 2, seed: int = 1, settings: Settings | None = None):
+    def __init__(
+        self,
+        flow: Pipeline,
+        *,
+        processes: int = 2,
+        seed: int = 1,
+        settings: Settings | None = None,
+        keyed_subtasks: int | None = None,
+    ):
         settings = settings or Settings()
         self.services = default_manager().services()
-        self.plan = SteppedPlan.of(flow.graph(settings), settings, self.services, key_groups=4)
+        self.plan = SteppedPlan.of(
+            flow.graph(settings), settings, self.services, key_groups=4, keyed_subtasks=keyed_subtasks
+        )
         self.clock = VirtualClock(0)
         self.caches = [self.new_cache() for _ in range(processes)]
         self.stores: dict[int, Store] = defaultdict(Store)
@@ -221,10 +231,13 @@ def expected(build: Callable[[Pipeline], Any]) -> list[Any]:
 
 @pytest.mark.parametrize("build", [words, times])
 @pytest.mark.parametrize("processes", [1, 3])
-def test_micro_batches_give_what_a_job_gives(build: Callable[[Pipeline], Any], processes: int) -> None:
+@pytest.mark.parametrize("keyed_subtasks", [None, 3])
+def test_micro_batches_give_what_a_job_gives(
+    build: Callable[[Pipeline], Any], processes: int, keyed_subtasks: int | None
+) -> None:
     flow = Pipeline("batches")
     got = build(flow).collect()
-    job = MicroBatches(flow, processes=processes)
+    job = MicroBatches(flow, processes=processes, keyed_subtasks=keyed_subtasks)
     job.run(7)
     assert sorted(got, key=repr) == expected(build)
     assert job.number > 5
@@ -308,11 +321,12 @@ def test_damaged_records_are_refused() -> None:
         saved([b"nonsense"])
 
 
-def test_what_spark_keeps_can_be_looked_into(tmp_path: Path) -> None:
+@pytest.mark.parametrize("keyed_subtasks", [None, 3])
+def test_what_spark_keeps_can_be_looked_into(keyed_subtasks: int | None, tmp_path: Path) -> None:
     """Keyed state as a checkpoint, which the command line reads."""
     flow = Pipeline("kept")
     times(flow).collect()
-    job = MicroBatches(flow, processes=2)
+    job = MicroBatches(flow, processes=2, keyed_subtasks=keyed_subtasks)
     job.run(20)
     run = new_run(job.plan, "spark", 1_000, 2)
     states = {
@@ -323,6 +337,7 @@ def test_what_spark_keeps_can_be_looked_into(tmp_path: Path) -> None:
     rows = list(read_state(location))
     assert {row.state for row in rows} >= {"seen", "names"}
     assert sum(row.value for row in rows if row.state == "seen") == 50
+    assert len({row.key_group for row in rows}) == 4, "by key group, whatever the number of subtasks"
 
 
 def test_state_of_classes_that_cannot_be_imported_is_kept() -> None:

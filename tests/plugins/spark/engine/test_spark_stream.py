@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from pathlib import Path
@@ -10,13 +11,17 @@ from typing import Any
 import pytest
 
 import sluiceway as sw
+from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.config.settings import Settings
 from sluiceway.connector.lib import GeneratorSource
 from sluiceway.engine import JobStatus
 from sluiceway.errors import CheckpointError, StateError
+from sluiceway.runtime.microbatch.run_directory import Run, new_run
 from sluiceway.windows import TumblingEventTimeWindows
 from sluiceway_files import FilesSink
 from sluiceway_spark.session.pyspark_version import MICRO_BATCHES, too_old
+from sluiceway_spark.structured.state.placement import partition_of
+from sluiceway_spark.structured.stream_job import StreamJob
 
 pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
 
@@ -153,6 +158,40 @@ def test_goes_on_in_a_later_run_with_what_spark_has(tmp_path: Path) -> None:
     assert len(list(runs.iterdir())) == 1
     assert counts_to(tmp_path / "out", tmp_path / "failed").run(engine="spark", from_checkpoint=str(runs))
     assert read(tmp_path / "out") == EXPECTED
+
+
+def test_a_run_of_an_earlier_version_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In those, each key group was a group of Spark's, in the partition that a hash of its number says."""
+
+    def new(job: StreamJob, storage: CheckpointStorage, slots: int) -> Run:
+        run = new_run(job.plan, "spark", 1_000, slots)
+        run.write(storage)
+        [file] = tmp_path.glob("runs/*/run.json")
+        described = json.loads(file.read_text())
+        del described["placed"]
+        file.write_text(json.dumps(described))
+        return run
+
+    runs = tmp_path / "runs"
+    with monkeypatch.context() as earlier:
+        earlier.setattr(StreamJob, "_new", new)
+        with pytest.raises(ValueError, match="x for the 150th time"):
+            counts_to(tmp_path / "out", tmp_path / "failed").run(
+                engine="spark", checkpoints=str(runs), restart="none"
+            )
+    assert read(tmp_path / "out")
+    result = counts_to(tmp_path / "out", tmp_path / "failed").run(engine="spark", from_checkpoint=str(runs))
+    assert result.status is JobStatus.FINISHED
+    assert max(subtask.subtask for subtask in result.metrics.subtasks) == 31
+    assert read(tmp_path / "out") == EXPECTED
+
+
+def test_subtasks_are_where_they_are_placed(spark: Any) -> None:
+    keys = [target + (turn << 16) for target in range(40) for turn in range(3)]
+    for partitions in (1, 2, 3, 8):
+        numbers = ", ".join(map(str, keys))
+        found = spark.sql(f"SELECT pmod(hash(key), {partitions}) FROM (SELECT explode(array({numbers})) AS key)")
+        assert [row[0] for row in found.collect()] == [partition_of(key, partitions) for key in keys]
 
 
 def test_a_place_without_a_run_is_refused(tmp_path: Path) -> None:

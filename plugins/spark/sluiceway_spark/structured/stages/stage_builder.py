@@ -6,6 +6,7 @@ import sys
 from typing import Any, Final
 
 from sluiceway.runtime.microbatch.batch_limits import BatchLimits
+from sluiceway.runtime.microbatch.run_directory import Run
 from sluiceway.runtime.stepped import SteppedPlan
 from sluiceway_spark.structured.job_texts import steps_text
 from sluiceway_spark.structured.row_format import SCHEMA, together
@@ -13,6 +14,7 @@ from sluiceway_spark.structured.stages.batch_tasks import level_task, source_tas
 from sluiceway_spark.structured.stages.source_stage import source_rows
 from sluiceway_spark.structured.stages.stage_grouping import Pass
 from sluiceway_spark.structured.stages.stateful_stage import LevelProcessor
+from sluiceway_spark.structured.state.placement import keys_of
 
 __all__ = ["batch_rows", "stream_rows"]
 
@@ -63,7 +65,7 @@ def _parts_before(passes: list[Pass], each: Pass) -> int:
 
 
 def stream_rows(
-    session: Any, plan: SteppedPlan, run: str, shipped: bytes, location: str, limits: BatchLimits
+    session: Any, plan: SteppedPlan, run: Run, shipped: bytes, location: str, limits: BatchLimits
 ) -> Any:
     """Build the stages of a streaming query up to the sinks, and return their streaming DataFrame.
 
@@ -73,13 +75,21 @@ def stream_rows(
     Args:
         session: of Spark, for this query alone.
         plan: the job.
-        run: id of the run, by which Python workers tell the state of queries apart.
+        run: the run, by whose id Python workers tell the state of queries apart.
         shipped: plan and services for Python workers, from ``batch_tasks.ship``.
         location: path or URL of the directory of the run.
         limits: of a micro-batch.
     """
     rows = source_rows(session, shipped, location, limits)
     for stage in range(1, plan.last_stage):
-        processor = LevelProcessor(run, list(sys.path), shipped, stage)
-        rows = rows.groupBy("target").transformWithState(processor, SCHEMA, outputMode="append", timeMode="None")
+        processor = LevelProcessor(run.id, list(sys.path), shipped, stage)
+        groups = rows.groupBy(_group(plan, run.partitions) if run.placed else "target")
+        rows = groups.transformWithState(processor, SCHEMA, outputMode="append", timeMode="None")
     return rows
+
+
+def _group(plan: SteppedPlan, partitions: int) -> Any:
+    """Return the column with the key of the group of a row's target."""
+    from pyspark.sql.functions import expr
+
+    return expr(f"array({', '.join(map(str, keys_of(plan, partitions)))})[target]").alias("target")

@@ -63,7 +63,7 @@ class LevelProcessor(StatefulProcessor):  # type: ignore[misc]
         try:
             yield from later
             if mine:
-                given = (self._run, int(key[0]), self._batch, self._now_ms)
+                given = (self._run, mine[0].target, self._batch, self._now_ms)
                 yield from map(_OutRow._make, work(self._path, self._shipped, *given, mine, self._kept))
         except Exception as error:
             raise sent(error) from None

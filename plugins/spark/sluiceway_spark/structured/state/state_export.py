@@ -13,6 +13,7 @@ from sluiceway.runtime.microbatch.state_export import write_extract
 from sluiceway_spark.session.configuration import SessionConf
 from sluiceway_spark.structured.job_group import users_error
 from sluiceway_spark.structured.query_settings import STATE_PROVIDER, for_spark
+from sluiceway_spark.structured.state.placement import target_of
 from sluiceway_spark.structured.state.state_log import keyed_state
 
 __all__ = ["extract"]
@@ -40,7 +41,8 @@ def extract(location: str, into: str, services: Services, conf: SessionConf) -> 
     session.conf.set("spark.sql.streaming.stateStore.providerClass", STATE_PROVIDER)
     states: dict[int, list[OperatorSnapshot]] = {}
     try:
-        for target, records in _logs(session, f"{for_spark(place)}/spark"):
+        for key, records in _logs(session, f"{for_spark(place)}/spark"):
+            target = target_of(key) if run.placed else key
             states[target] = [OperatorSnapshot(uid, keyed=keyed) for uid, keyed in keyed_state(records).items()]
     except Exception as error:
         told = users_error(error)
