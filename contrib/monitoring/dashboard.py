@@ -167,15 +167,21 @@ ROWS: dict[str, list[tuple[str, str, str, dict[str, str]]]] = {
     "Processes": [
         (
             "Memory",
-            "Memory of the process with the endpoint.",
+            "Memory of the process with the endpoint, and of workers.",
             "bytes",
-            {"{{instance}}": 'process_resident_memory_bytes{job="sluiceway"}'},
+            {
+                "{{instance}}": 'process_resident_memory_bytes{job="sluiceway"}',
+                "{{job}} {{worker}}": f"sluiceway_worker_resident_memory_bytes{{{JOB}}}",
+            },
         ),
         (
             "CPU",
             "Processors in use.",
             "none",
-            {"{{instance}}": 'rate(process_cpu_seconds_total{job="sluiceway"}[$__rate_interval])'},
+            {
+                "{{instance}}": 'rate(process_cpu_seconds_total{job="sluiceway"}[$__rate_interval])',
+                "{{job}} {{worker}}": f"rate(sluiceway_worker_cpu_seconds_total{{{JOB}}}[$__rate_interval])",
+            },
         ),
         ("Open files", "Descriptors.", "none", {"{{instance}}": 'process_open_fds{job="sluiceway"}'}),
     ],

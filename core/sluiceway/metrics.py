@@ -22,6 +22,7 @@ __all__ = [
     "SplitTime",
     "SplitTimes",
     "SubtaskMetrics",
+    "WorkerMetrics",
 ]
 
 Number: TypeAlias = int | float
@@ -240,6 +241,21 @@ class CheckpointFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerMetrics:
+    """Process of a worker at one moment. A worker of a cluster may have tasks of several jobs.
+
+    Attributes:
+        worker: name of the worker.
+        cpu_s: processor time that the process has used, in seconds.
+        rss: resident memory in bytes; None: the platform does not tell.
+    """
+
+    worker: str
+    cpu_s: float
+    rss: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class JobMetrics:
     """A job at one moment.
 
@@ -257,6 +273,7 @@ class JobMetrics:
         micro_batch_s: how long the last of them took.
         doing: what the engine is at, in its own words and short, such as ``stage 2 of 3``; mostly empty.
         checkpoints: figures of its checkpoints.
+        workers: processes of the workers that it has; empty if it runs in the process of its program.
     """
 
     job_name: str
@@ -272,6 +289,7 @@ class JobMetrics:
     micro_batch_s: float = 0.0
     doing: str = ""
     checkpoints: CheckpointFigures = CheckpointFigures()
+    workers: tuple[WorkerMetrics, ...] = ()
 
 
 class MetricsReporter(ABC):

@@ -13,7 +13,7 @@ import sluiceway as sw
 from sluiceway.clock import VirtualClock
 from sluiceway.config.settings import Settings
 from sluiceway.errors import ConfigurationError
-from sluiceway.metrics import SubtaskMetrics
+from sluiceway.metrics import SubtaskMetrics, WorkerMetrics
 from sluiceway.runtime.jobmanager.job_metrics import JobFigures
 from sluiceway.runtime.loop.tasklet import Progress
 from sluiceway.runtime.messages.figures import TaskFigures
@@ -37,6 +37,19 @@ def test_reporters_are_told_of_a_job_on_workers(tmp_path: Path, monkeypatch: pyt
     assert (last["job_name"], last["status"]) == ("words", "finished")
     assert (last["records_in"], last["records_out"]) == (500, 3_000)
     assert {task["state"] for task in last["subtasks"]} == {"finished"}
+    assert [process["worker"] for process in last["workers"]] == ["worker-1", "worker-2"]
+    for process in last["workers"]:
+        assert process["cpu_s"] > 0
+        assert process["rss"] is None or process["rss"] > 10 << 20
+
+
+def test_a_worker_that_is_gone_is_not_reported_any_more() -> None:
+    figures = JobFigures()
+    for name in ("a", "b", "c"):
+        figures.take_process(WorkerMetrics(name, 1.0, None), ["a", "b", "c"])
+    figures.worker_lost("a")
+    figures.take_process(WorkerMetrics("b", 2.0, None), ["b"])  # c was idle, and was stopped
+    assert figures.metrics("job", "running", 1.0, None).workers == (WorkerMetrics("b", 2.0, None),)
 
 
 def test_a_reporter_that_cannot_work_is_told_of_before_a_worker_is_started(

@@ -21,6 +21,7 @@ from sluiceway_otel._attributes import (
     REASON,
     STATUS,
     STEP,
+    WORKER,
     Attributes,
     of_job,
     of_task,
@@ -137,6 +138,7 @@ class Instruments:
             ("sluiceway.job.restarts", "{restart}", "Restarts of a part of the job after a failure."),
             ("sluiceway.job.checkpoints", "{checkpoint}", "Checkpoints and savepoints that have ended."),
             ("sluiceway.task.time", _SECONDS, "Time by activity."),
+            ("sluiceway.worker.cpu.time", _SECONDS, "Processor time of the worker's process."),
             ("sluiceway.step.lost.records", "{record}", "Records that were late, skipped or put aside."),
             *((f.name, f.unit, f.about) for f in _COUNTERS),
         )
@@ -149,6 +151,7 @@ class Instruments:
             ("sluiceway.job.checkpoint.size", "By", "Size of the last completed checkpoint."),
             ("sluiceway.step.latency", _SECONDS, "Time of latency markers from the sources to a sink."),
             ("sluiceway.task.status", "1", "1 for the state that the subtask has."),
+            ("sluiceway.worker.memory.usage", "By", "Resident memory of the worker's process."),
             *((f.name, f.unit, f.about) for f in _GAUGES),
         )
         for name, unit, about in gauges:
@@ -197,6 +200,11 @@ class Instruments:
             yield "sluiceway.job.checkpoint.interval", checkpoints.interval_ms / 1000, job
         if checkpoints.completed_ms:
             yield "sluiceway.job.checkpoint.size", checkpoints.size, job
+        for process in metrics.workers:
+            attributes = {**job, WORKER: process.worker}
+            yield "sluiceway.worker.cpu.time", process.cpu_s, attributes
+            if process.rss is not None:
+                yield "sluiceway.worker.memory.usage", process.rss, attributes
 
     def _of_task(self, metrics: JobMetrics, task: SubtaskMetrics) -> Iterator[tuple[str, float, Attributes]]:
         attributes = of_task(metrics, task)

@@ -78,6 +78,7 @@ class JobCollector(Collector):
         if metrics is not None:
             yield from _of_job(metrics)
             yield from _of_checkpoints(metrics)
+            yield from _of_workers(metrics)
             yield from _of_subtasks(metrics)
             yield from _of_operators(metrics)
 
@@ -136,6 +137,23 @@ def _of_checkpoints(metrics: JobMetrics) -> Iterator[Metric]:
     if taken:
         size.add_metric(job, figures.size)
     yield size
+
+
+def _of_workers(metrics: JobMetrics) -> Iterator[Metric]:
+    of_job, job = _job_labels(metrics)
+    labels = [*of_job, "worker"]
+    cpu = CounterMetricFamily(
+        "sluiceway_worker_cpu_seconds", "Processor time of the worker's process.", labels=labels
+    )
+    memory = GaugeMetricFamily(
+        "sluiceway_worker_resident_memory_bytes", "Resident memory of the worker's process.", labels=labels
+    )
+    for process in metrics.workers:
+        cpu.add_metric([*job, process.worker], process.cpu_s)
+        if process.rss is not None:
+            memory.add_metric([*job, process.worker], process.rss)
+    yield cpu
+    yield memory
 
 
 def _quantile(label: str) -> str:

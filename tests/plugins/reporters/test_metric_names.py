@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric
 
-from sluiceway.metrics import JobMetrics, SubtaskMetrics
+from sluiceway.metrics import JobMetrics, SubtaskMetrics, WorkerMetrics
 from sluiceway.monitoring.job_events import CheckpointInfo, FailureInfo, RestartInfo
 from sluiceway.monitoring.losses import COUNTERS
 from sluiceway.testing.conformance.metrics_reporter import METRICS
@@ -44,7 +44,8 @@ def everything() -> JobMetrics:
         watermark_lag_ms=1,
         operators={"s": {**dict.fromkeys(COUNTERS, 1), "NAME": 1}},
     )
-    return replace(METRICS, subtasks=(task,), latency_ms={"s": {"p50": 1.0}})
+    workers = (WorkerMetrics("worker-1", 1.5, 1 << 20),)
+    return replace(METRICS, subtasks=(task,), latency_ms={"s": {"p50": 1.0}}, workers=workers)
 
 
 def samples(families: Iterable[Metric]) -> dict[str, str]:

@@ -216,6 +216,7 @@ class JobRun(Handlers):
         """Fail what ran on workers that were lost together."""
         for worker in workers:
             self.workers.discard(worker)
+            self._figures.worker_lost(worker)
             self._stacks.lost(worker)
             self._keys.lost(worker)
         self.master.workers_lost(workers, why)
@@ -251,6 +252,8 @@ class JobRun(Handlers):
     @handles(ReportMetrics)
     def _measured(self, message: ReportMetrics) -> None:
         self._figures.take(message.figures)
+        if message.process is not None:
+            self._figures.take_process(message.process, self.resources.names())
 
     @handles(StateRead)
     def _state_read(self, message: StateRead) -> None:

@@ -58,6 +58,7 @@ from sluiceway.runtime.messages.workers import (
 )
 from sluiceway.runtime.taskmanager.key_sampler import sample_keys
 from sluiceway.runtime.taskmanager.local_recovery import keep_copies, with_local_copies
+from sluiceway.runtime.taskmanager.process_meter import process_metrics
 from sluiceway.runtime.taskmanager.snapshot_writer import MemoryWriter, SnapshotWriter, StorageWriter
 from sluiceway.runtime.taskmanager.stack_sampler import sample_stacks
 from sluiceway.runtime.taskmanager.task_manager import TaskManager
@@ -295,7 +296,7 @@ class WorkerProcess(Handlers):
         if job is None:
             return []
         figures = [plain_figures(figures_of(task, self._config.name)) for task in job.tasks.tasks]
-        self.send(ReportMetrics(name, job.epoch, figures))
+        self.send(ReportMetrics(name, job.epoch, figures, process_metrics(self._config.name)))
         return figures
 
     # ---- the connection -------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import msgspec
 from sluiceway.clock import Clock
 from sluiceway.engine import JobStatus
 from sluiceway.graph import ExecutionGraph, ExecutionState
-from sluiceway.metrics import CheckpointFigures, JobMetrics, MetricsReporter, SubtaskMetrics
+from sluiceway.metrics import CheckpointFigures, JobMetrics, MetricsReporter, SubtaskMetrics, WorkerMetrics
 from sluiceway.monitoring.job_events import CheckpointInfo, RestartInfo
 from sluiceway.runtime.loop.tasklet import TaskletLoop
 from sluiceway.runtime.messages.figures import TaskFigures
@@ -83,8 +83,18 @@ class JobFigures:
 
     def __init__(self) -> None:
         self._newest: dict[tuple[int, int], TaskFigures] = {}
+        self._workers: dict[str, WorkerMetrics] = {}
         self._earlier_in = 0
         self._earlier_out = 0
+
+    def take_process(self, process: WorkerMetrics, present: Iterable[str]) -> None:
+        """Store the figures of a worker's process, and forget workers that are not present."""
+        known = {**self._workers, process.worker: process}
+        self._workers = {name: known[name] for name in present if name in known}
+
+    def worker_lost(self, worker: str) -> None:
+        """Forget the process of a worker."""
+        self._workers = {name: known for name, known in self._workers.items() if name != worker}
 
     def take(self, figures: Iterable[TaskFigures]) -> None:
         """Store figures; those of an attempt arrive before those of the next one."""
@@ -127,6 +137,7 @@ class JobFigures:
             latency_ms=latency,
             restarts=restarts,
             checkpoints=checkpoints,
+            workers=tuple(process for _, process in sorted(self._workers.items())),
         )
 
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import msgspec
 
+from sluiceway.metrics import WorkerMetrics
 from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.runtime.messages.base import JobMessage, Message, TaskMessage
 from sluiceway.runtime.messages.figures import TaskFigures
@@ -87,9 +88,10 @@ class Logged(Message, frozen=True):
 
 
 class ReportMetrics(JobMessage, frozen=True):
-    """Worker to job manager: figures of a job's tasks on that worker."""
+    """Worker to job manager: figures of a job's tasks on that worker, and of its process."""
 
     figures: list[TaskFigures]
+    process: WorkerMetrics | None = None
 
 
 class Results(JobMessage, frozen=True):

@@ -65,6 +65,7 @@ class JsonLinesReporter(MetricsReporter):
             "restarts": metrics.restarts,
             "latency_ms": metrics.latency_ms,
             "checkpoints": metrics.checkpoints,
+            "workers": list(metrics.workers),
             "subtasks": list(metrics.subtasks),
         }
         # One write per line, so that a concurrent reader never sees part of a line.

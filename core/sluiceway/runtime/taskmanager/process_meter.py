@@ -11,10 +11,11 @@ from contextlib import suppress
 from typing import Any, Final
 
 from sluiceway.clock import Clock
+from sluiceway.metrics import WorkerMetrics
 from sluiceway.monitoring.processes import ProcessFigures
 from sluiceway.util.machine import usable_cpus
 
-__all__ = ["ProcessMeter", "figures_of_other"]
+__all__ = ["ProcessMeter", "figures_of_other", "process_metrics"]
 
 _KIB: Final = 1024
 
@@ -101,6 +102,11 @@ class _Pauses:
     def close(self) -> None:
         with suppress(ValueError):  # the program has emptied the list
             gc.callbacks.remove(self._passed)
+
+
+def process_metrics(worker: str) -> WorkerMetrics:
+    """Return the processor time and the memory of this process, a worker. Costs one small file."""
+    return WorkerMetrics(worker, time.process_time(), _status(os.getpid()).get("VmRSS"))
 
 
 def figures_of_other(process: str, pid: int, at_ms: int, problem: str) -> ProcessFigures:
