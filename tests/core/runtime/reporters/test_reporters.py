@@ -14,7 +14,7 @@ import pytest
 from sluiceway.clock import VirtualClock
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import ConfigurationError
-from sluiceway.metrics import CheckpointFigures, JobMetrics, SplitTime, SplitTimes, SubtaskMetrics
+from sluiceway.metrics import CheckpointFigures, JobMetrics, SplitTime, SplitTimes, SubtaskMetrics, WorkerMetrics
 from sluiceway.runtime.reporters.jsonl import JsonLinesReporter
 from sluiceway.runtime.reporters.log import LogReporter
 
@@ -53,6 +53,7 @@ METRICS = JobMetrics(
     latency_ms={"print": {"p50": 0.5, "p99": 1.25}},
     restarts=2,
     checkpoints=CheckpointFigures(1_000, 2, 1, completed_ms=5, duration_ms=6, size=7),
+    workers=(WorkerMetrics("worker-2", 1.5, 4_096),),
 )
 
 
@@ -76,6 +77,7 @@ def test_json_lines_hold_everything(tmp_path: Path) -> None:
         "records_in": 10,
         "records_out": 20,
         "restarts": 2,
+        "workers": [{"worker": "worker-2", "cpu_s": 1.5, "rss": 4_096}],
         "latency_ms": {"print": {"p50": 0.5, "p99": 1.25}},
         "checkpoints": {
             "interval_ms": 1_000,
