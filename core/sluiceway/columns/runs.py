@@ -42,6 +42,11 @@ class Runs:
     def __len__(self) -> int:
         return len(self.at)
 
+    @property
+    def ranks(self) -> Any:
+        """For each row the number of rows of its run that are before it."""
+        return self._in_order(np.arange(len(self.at)) - self._starts[self._run])
+
     def _in_order(self, found: Any) -> Any:
         out = np.empty(len(found), found.dtype)
         out[self.order] = found

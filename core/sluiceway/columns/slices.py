@@ -232,6 +232,15 @@ class AggregateSlice:
             accumulator.merge(at, other.accumulators[name])
         self.changed = True
 
+    def merge_keys(self, other: AggregateSlice, ids: Any) -> None:
+        """Add some keys of another slice; those that it does not have are left out."""
+        at = np.flatnonzero(np.isin(other.positions.ids, ids))
+        into = self.positions.find(other.positions.ids[at].astype(np.int64))
+        for name, part in part_of(other.accumulators, at, self._layout).items():
+            self.accumulators[name].resize(len(self))
+            self.accumulators[name].merge(into, part)
+        self.changed = True
+
     def results(self) -> dict[str, Any]:
         """Return key columns and results by name, with a row per key in the order of arrival."""
         found = dict(zip(self._layout.keys, self._keys.columns(self.positions.ids), strict=True))

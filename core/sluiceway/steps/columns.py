@@ -76,6 +76,7 @@ class ColumnWindowStep(ColumnStep):
         aggregates: names of the results, each with its :class:`sluiceway.columns.aggregates.Aggregate`.
         assigner: assigns rows to windows, by event time; None: one window that ends with the input.
         late_tag: the side output for rows that are too late, or None to count and drop them.
+        lateness_ms: time after its end for which a window takes late rows, in ms.
     """
 
     key: Any
@@ -83,6 +84,7 @@ class ColumnWindowStep(ColumnStep):
     aggregates: tuple[tuple[str, Any], ...]
     assigner: WindowAssigner | None = None
     late_tag: OutputTag[Any] | None = None
+    lateness_ms: int = 0
     kind: ClassVar[str] = "columns window"
     keyed: ClassVar[bool] = True
     stateful: ClassVar[bool] = True

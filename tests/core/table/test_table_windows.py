@@ -73,22 +73,26 @@ def in_order(row: Any, merging: bool) -> Any:
     return row
 
 
-def in_columns(assigner: Any, **options: Any) -> OperatorHarness:
+def in_columns(assigner: Any, lateness: int = 0, named: Any = NAMED, **options: Any) -> OperatorHarness:
     def program(stream: Any) -> Any:
         table = TableStream(stream._pipeline, stream._inputs, SCHEMA, "test").key_by("user", "item")
         if assigner is None:
-            return table.aggregate(**NAMED).to_records()
-        return table.window(assigner).side_output_late_data(LATE).aggregate(**NAMED).to_records()
+            return table.aggregate(**named).to_records()
+        windows = table.window(assigner).side_output_late_data(LATE)
+        if lateness:
+            windows = windows.allowed_lateness(lateness)
+        return windows.aggregate(**named).to_records()
 
     return ColumnHarness(program, SCHEMA, **options)
 
 
-def in_records(assigner: Any) -> OperatorHarness:
+def in_records(assigner: Any, lateness: int = 0) -> OperatorHarness:
     return OperatorHarness(
         lambda stream: (
             stream.key_by(lambda row: (row["user"], row["item"]))
             .window(assigner)
             .side_output_late_data(LATE)
+            .allowed_lateness(lateness)
             .process(InRecords(assigner))
         )
     )
@@ -113,11 +117,23 @@ STEPS = st.lists(
 @settings(deadline=None)
 @given(st.sampled_from(ASSIGNERS), STEPS)
 def test_windows_are_those_of_records(assigner: Any, steps: list[Any]) -> None:
+    compare(assigner, 0, steps)
+
+
+@settings(deadline=None)
+@given(st.sampled_from(ASSIGNERS[:6]), st.integers(1, 25), STEPS, st.booleans())
+def test_late_rows_have_the_results_of_records(
+    assigner: Any, lateness: int, steps: list[Any], lists: bool
+) -> None:
+    compare(assigner, lateness, steps, NAMED if lists else {n: a for n, a in NAMED.items() if n != "prices"})
+
+
+def compare(assigner: Any, lateness: int, steps: list[Any], named: Any = NAMED) -> None:
     expected: list[Any] = []
     found: list[Any] = []
     late: list[Any] = []
-    columns = in_columns(assigner)
-    with in_records(assigner) as records:
+    columns = in_columns(assigner, lateness, named)
+    with in_records(assigner, lateness) as records:
         try:
             now = 0
             for step in steps:
@@ -130,7 +146,9 @@ def test_windows_are_those_of_records(assigner: Any, steps: list[Any]) -> None:
                     late += columns.side_records(LATE)
                     columns.close()
                     parallelism, backend = step
-                    columns = in_columns(assigner, parallelism=parallelism, state_backend=backend, restored=taken)
+                    columns = in_columns(
+                        assigner, lateness, named, parallelism=parallelism, state_backend=backend, restored=taken
+                    )
                 else:
                     rows = [dict(zip(SCHEMA.names, row, strict=True)) for row, _ in step]
                     stamps = [now + apart - 10 for _, apart in step]
@@ -142,6 +160,9 @@ def test_windows_are_those_of_records(assigner: Any, steps: list[Any]) -> None:
         finally:
             columns.close()
         by = repr
+        for *_, row in expected:
+            for name in set(row) - set(named):
+                del row[name]
         merging = isinstance(assigner, EventTimeSessionWindows)
         assert sorted((in_order(row_of(row), merging) for row in found), key=by) == sorted(expected, key=by)
         assert sorted(late, key=by) == sorted(records.side_records(LATE), key=by)
@@ -167,6 +188,39 @@ def test_a_restored_job_does_not_open_windows_that_are_over(backend: str) -> Non
         columns.process_batch([row, row], [6, 16])  # no watermark has come yet
         assert [found["n"] for found in columns.process_watermark(MAX_WATERMARK)] == [2]
         assert columns.side_records(LATE) == [(row, 6)]
+
+
+@pytest.mark.parametrize("size", [1, 5])
+@pytest.mark.parametrize("named", [NAMED, {"n": agg.count()}])
+def test_each_late_row_has_a_result(size: int, named: Any) -> None:
+    row = {"user": "a", "item": 1, "price": 1}
+    other = {"user": "b", "item": 1, "price": 1}
+    with in_columns(TumblingEventTimeWindows(10), 5, named) as columns:
+        operator: Any = columns._subtasks[0].operators[0]
+        columns.process_batch([row, other], [5, 25])
+        assert [found["n"] for found in columns.process_watermark(12)] == [1]
+        late, stamps = [row, other, row, row, other], [6, 7, 8, 15, 5]
+        for at in range(0, 5, size):
+            columns.process_batch(late[at : at + size], stamps[at : at + size])
+        found = [(found["user"], found["n"], stamp) for found, stamp in columns.records[1:]]
+        assert found == [("a", 2, 9), ("b", 1, 9), ("a", 3, 9), ("b", 2, 9)]
+        assert columns.process_watermark(13) == []
+        assert sorted(operator._slices) == [0, 10, 20]
+        assert columns.process_watermark(14) == []
+        assert sorted(operator._slices) == [10, 20]
+        columns.process_batch([row], [9])
+        assert columns.side_records(LATE) == [(row, 9)]
+
+
+def test_late_results_are_in_the_order_of_rows_and_windows() -> None:
+    rows = [{"user": user, "item": 1, "price": 1} for user in "abab"]
+    with in_columns(SlidingEventTimeWindows(20, 10), 50) as columns:
+        columns.process_watermark(35)
+        columns.process_batch(rows, [5, 15, 15, 5])
+        found = [(row["user"], row["n"], stamp) for row, stamp in columns.records]
+    of_a, of_b = [(1, 9), (1, 19)], [(1, 19), (1, 29)]
+    more = [("a", 2, 19), ("a", 1, 29), ("b", 1, 9), ("b", 2, 19)]
+    assert found == [*(("a", *each) for each in of_a), *(("b", *each) for each in of_b), *more]
 
 
 def test_only_slices_that_have_changed_are_written_again() -> None:
@@ -314,6 +368,10 @@ def test_late_rows_come_out_at_the_side() -> None:
         (
             lambda t: t.key_by("user").window(EventTimeSessionWindows.with_dynamic_gap(lambda row: 1)),
             r"not EventTimeSessionWindows\(dynamic gap\): use to_records\(\)",
+        ),
+        (
+            lambda t: t.key_by("user").window(EventTimeSessionWindows("1s")).allowed_lateness("1s"),
+            "sessions of columns take no late rows: use to_records",
         ),
         (lambda t: t.key_by("user").window(TumblingProcessingTimeWindows("1s")), "windows of event time, and not"),
         (lambda t: t.key_by("user").window(SlidingEventTimeWindows(5, 10)), r"sliding \(without gaps\)"),

@@ -23,7 +23,7 @@ from sluiceway.operators.columns.slicing import slicing_of
 from sluiceway.steps import ColumnDistinctStep, ColumnRunningStep, ColumnSessionStep, ColumnWindowStep
 from sluiceway.windows import EventTimeSessionWindows, TumblingEventTimeWindows
 from sluiceway.windows.base import WindowAssigner
-from sluiceway.windows.durations import Duration
+from sluiceway.windows.durations import Duration, milliseconds
 
 if TYPE_CHECKING:
     from typing import Self
@@ -173,6 +173,23 @@ class WindowedTable:
         self._keyed = keyed
         self._assigner = assigner
         self._late_tag: OutputTag[Any] | None = None
+        self._lateness_ms = 0
+
+    def allowed_lateness(self, lateness: Duration) -> Self:
+        """Keep a window for ``lateness`` after its end; each late row within that time emits its new result.
+
+        Raises:
+            ConfigurationError: no duration.
+            GraphError: the windows are sessions.
+        """
+        if _has_sessions(self._assigner):
+            raise GraphError(
+                f"allowed_lateness() at {caller_location()}: sessions of columns take no late rows: use "
+                "to_records().key_by(...).window(...)"
+            )
+        changed = copy.copy(self)
+        changed._lateness_ms = milliseconds(f"allowed_lateness({lateness!r})", lateness)
+        return changed
 
     def side_output_late_data(self, tag: OutputTag[Any]) -> Self:
         """Send rows that are too late to a side output, which ``get_side_output(tag)`` of the result returns.
@@ -205,7 +222,7 @@ class WindowedTable:
             GraphError: a column that does not exist or that the aggregate does not take; or a name twice.
             TypeError: no aggregate.
         """
-        return aggregated(self._keyed, self._assigner, self._late_tag, aggregates)
+        return aggregated(self._keyed, self._assigner, self._late_tag, aggregates, self._lateness_ms)
 
     def distinct(self) -> TableStream:
         """Emit the first row of each key and window, when it arrives, and drop the others.
@@ -220,7 +237,7 @@ class WindowedTable:
                 f"distinct() at {caller_location()}: tumbling windows have a first row of each key, in which each "
                 f"row is in one window; {self._assigner!r} has none"
             )
-        return _distinct(self._keyed, self._assigner, self._late_tag)
+        return _distinct(self._keyed, self._assigner, self._late_tag, self._lateness_ms)
 
     def __repr__(self) -> str:
         return f"<WindowedTable of {self._assigner!r} by {', '.join(self._keyed._names)}>"
@@ -254,6 +271,7 @@ def aggregated(
     assigner: WindowAssigner | None,
     late_tag: OutputTag[Any] | None,
     aggregates: Mapping[str, Any],
+    lateness_ms: int = 0,
 ) -> TableStream:
     """Add the step, after a look at its columns."""
     from sluiceway.api.table.stream import TableStream
@@ -269,18 +287,22 @@ def aggregated(
         fields += [pa.field(name, pa.timestamp("ms", "UTC"), nullable=False) for name in _OF_WINDOWS]
     schema = pa.schema(fields)
     kind = ColumnSessionStep if _has_sessions(assigner) else ColumnWindowStep
-    step = kind(schema, ColumnKey(keyed._names), entering, tuple(aggregates.items()), assigner, late_tag)
+    step = kind(
+        schema, ColumnKey(keyed._names), entering, tuple(aggregates.items()), assigner, late_tag, lateness_ms
+    )
     shown = f"aggregate({', '.join(aggregates)})"
     t = keyed._pipeline._add(step, keyed._inputs, shown if assigner is None else f"{assigner!r}.{shown}")
     sides = {} if late_tag is None else {late_tag.name: entering}
     return TableStream(keyed._pipeline, (InputRef(t),), schema, "aggregate()", sides)
 
 
-def _distinct(keyed: KeyedTable, assigner: WindowAssigner | None, late_tag: OutputTag[Any] | None) -> TableStream:
+def _distinct(
+    keyed: KeyedTable, assigner: WindowAssigner | None, late_tag: OutputTag[Any] | None, lateness_ms: int = 0
+) -> TableStream:
     from sluiceway.api.table.stream import TableStream
 
     schema = keyed._schema
-    step = ColumnDistinctStep(schema, ColumnKey(keyed._names), schema, (), assigner, late_tag)
+    step = ColumnDistinctStep(schema, ColumnKey(keyed._names), schema, (), assigner, late_tag, lateness_ms)
     shown = f"distinct({', '.join(keyed._names)})"
     t = keyed._pipeline._add(step, keyed._inputs, shown if assigner is None else f"{assigner!r}.{shown}")
     sides = {} if late_tag is None else {late_tag.name: schema}

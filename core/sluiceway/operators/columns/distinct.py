@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,17 @@ class ColumnDistinctOperator(ColumnWindowOperator):
             into.changed = True
             _, firsts = np.unique(places[fresh], return_index=True)
             self._firsts.append(arrivals[fresh[firsts]])
+
+    def _add_again(
+        self,
+        parts: Sequence[tuple[int, Any]],
+        ids: Any,
+        columns: Mapping[str, Values],
+        arrivals: Any,
+        limits: Any,
+    ) -> None:
+        for start, rows in parts:
+            self._add(start, ids[rows], columns, arrivals[rows])
 
     def _is_due(self, until: int) -> bool:
         return self._step.assigner is not None and super()._is_due(until)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from sluiceway.operators.windows.slice_types import END_OF_TIME
@@ -18,6 +19,13 @@ class WindowSlices(Slices):
     def window_start(self, end: int) -> int:
         """Return the start of the window with that end."""
         return end - self.size
+
+    def ends_of(self, start: int, after: int, until: int) -> Iterator[int]:
+        """Return the ends of the windows that include a slice and end after ``after``, and not after ``until``."""
+        end, last = max(self.first_end(start), self.next_end(after)), min(self.last_end(start), until)
+        while end <= last:
+            yield end
+            end = self.next_end(end)
 
 
 class CumulativeSlices(WindowSlices):

@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from sluiceway.columns.accumulators import Values
+from sluiceway.columns.aggregates import RUNNING
+from sluiceway.columns.runs import Runs
 from sluiceway.columns.slices import AggregateSlice, forget_idle
 from sluiceway.columns.times import as_numpy
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch
@@ -18,6 +20,9 @@ from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.windows.slice_types import NEVER
 
 __all__ = ["ColumnWindowOperator"]
+
+_Results = tuple[Any, int, dict[str, Any]]
+"""Rows that have changed the results of a window, its end, and for each of them the columns."""
 
 _FEW_SLICES: Final = 8
 
@@ -38,6 +43,11 @@ class ColumnWindowOperator(ColumnTimeOperator):
         self._slicing = slicing
         self._slices: dict[int, AggregateSlice] = {}
         self._due_at = NEVER
+        self._lateness = self._step.lateness_ms
+        # Where a row is in one window, its new result is the running one.
+        self._at_once = slicing.width == slicing.size and all(
+            aggregate.kind in RUNNING for _, aggregate in self._step.aggregates
+        )
 
     # ---- state ------------------------------------------------------------------------------------------------
 
@@ -71,44 +81,52 @@ class ColumnWindowOperator(ColumnTimeOperator):
             self._add(0, ids, columns, arrivals)
             return
         assert batch.timestamps is not None
-        first, last = map(self._slicing.start_of, batch.span())
+        slicing, limit = self._slicing, self._limit
+        first, last = map(slicing.start_of, batch.span())
         if first == last and self._ahead is None:
-            if self._is_over(first):
+            if slicing.last_end(first) + self._lateness <= limit:
                 self._give_late(data, batch.timestamps, np.arange(len(ids)))
-            else:
+                return
+            if not self._lateness or slicing.first_end(first) > limit:
                 self._add(first, ids, columns, arrivals)
-            return
+                return
         self._deal(data, batch.timestamps, ids, columns, arrivals)
 
     def _deal(
         self, data: Any, timestamps: Sequence[int], ids: Any, columns: Mapping[str, Values], arrivals: Any
     ) -> None:
-        """Add rows of several slices."""
+        """Add rows of several slices, or of which some are late."""
         stamps: Any = as_numpy(timestamps)
         parts = _rows_by_slice(stamps, self._slicing)
         for values in columns.values():
             _ = values.numbers, values.valid  # once for all slices
         late = [np.zeros(0, np.int64)]
-        groups = None if self._ahead is None else self._keys.groups()[ids]
+        again: list[tuple[int, Any]] = []
+        # Windows that end by this are over, for each row.
+        limits = np.full(len(ids), self._limit)
+        if self._ahead is not None:
+            limits = np.maximum(limits, self._ahead[self._keys.groups()[ids]])
         for start, rows in parts:
-            if self._is_over(start):
-                late.append(rows)
-                continue
-            if groups is not None:
-                is_late = self._ahead[groups[rows]] >= self._slicing.last_end(start)
-                late.append(rows[is_late])
-                rows = rows[~is_late]
+            is_late = limits[rows] >= self._slicing.last_end(start) + self._lateness
+            late.append(rows[is_late])
+            rows = rows[~is_late]
+            if self._lateness:
+                is_again = limits[rows] >= self._slicing.first_end(start)
+                again.append((start, rows[is_again]))
+                rows = rows[~is_again]
             if len(rows):
                 taken = {name: values.take(rows) for name, values in columns.items()}
                 self._add(start, ids[rows], taken, arrivals[rows])
+        again = [(start, rows) for start, rows in again if len(rows)]
+        if again:
+            self._add_again(again, ids, columns, arrivals, limits)
         rows = np.sort(np.concatenate(late))
         if len(rows):
             self._give_late(data, timestamps, rows)
 
-    def _is_over(self, start: int) -> bool:
-        return self._slicing.last_end(start) <= self._over or (
-            self._slicing.last_end(start) - 1 <= self.current_watermark
-        )
+    @property
+    def _limit(self) -> int:
+        return min(max(self._over, self.current_watermark + 1), MAX_WATERMARK)
 
     def _add(self, start: int, ids: Any, columns: Mapping[str, Values], arrivals: Any) -> None:
         self._slice_at(start).update(ids, columns, arrivals)
@@ -117,8 +135,81 @@ class ColumnWindowOperator(ColumnTimeOperator):
         into = self._slices.get(start)
         if into is None:
             into = self._slices[start] = AggregateSlice(self._layout, self._keys)
-            self._due_at = min(self._due_at, self._next_end(start) - 1)
+            self._due_at = min(self._due_at, self._due_of(start))
         return into
+
+    # ---- late rows --------------------------------------------------------------------------------------------
+
+    def _add_again(
+        self,
+        parts: Sequence[tuple[int, Any]],
+        ids: Any,
+        columns: Mapping[str, Values],
+        arrivals: Any,
+        limits: Any,
+    ) -> None:
+        """Add rows of windows that are over, and emit for each row the new results of these windows.
+
+        Args:
+            parts: slices, and the indices of their rows.
+            ids: the key of each row of the batch.
+            columns: the columns that the aggregates read.
+            arrivals: numbers of the rows.
+            limits: for each row, windows that end by this are over.
+        """
+        found: list[_Results] = []
+        if self._at_once:
+            for start, rows in parts:
+                taken = {name: values.take(rows) for name, values in columns.items()}
+                results = dict(zip(self._names, self._keys.columns(ids[rows]), strict=True))
+                results |= self._slice_at(start).running(ids[rows], taken, arrivals[rows])
+                found.append((rows, self._slicing.last_end(start), results))
+        else:
+            rows = np.concatenate([rows for _, rows in parts])
+            starts = np.concatenate([np.full(len(rows), start) for start, rows in parts])
+            order = rows.argsort()
+            rows, starts = rows[order], starts[order]
+            # One row of each key, then the next one of each.
+            ranks = Runs(ids[rows]).ranks
+            for rank in range(int(ranks.max()) + 1):
+                chosen = ranks == rank
+                found += self._add_one_of_each(rows[chosen], starts[chosen], ids, columns, arrivals, limits)
+        if found:
+            self._emit_again(found)
+
+    def _add_one_of_each(
+        self, rows: Any, starts: Any, ids: Any, columns: Mapping[str, Values], arrivals: Any, limits: Any
+    ) -> list[_Results]:
+        slicing, lateness = self._slicing, self._lateness
+        by_end: dict[int, list[Any]] = {}
+        for start in np.unique(starts).tolist():
+            mine = rows[starts == start]
+            self._add(start, ids[mine], {n: values.take(mine) for n, values in columns.items()}, arrivals[mine])
+            limit = limits[mine]
+            for end in slicing.ends_of(start, int(limit.min()) - lateness, int(limit.max())):
+                due = mine[(limit >= end) & (limit < end + lateness)]
+                if len(due):
+                    by_end.setdefault(end, []).append(due)
+        found: list[_Results] = []
+        for end, parts in by_end.items():
+            due = np.concatenate(parts)
+            wanted, window = ids[due], AggregateSlice(self._layout, self._keys)
+            for at in sorted(self._slices):
+                if slicing.window_start(end) <= at < end:
+                    window.merge_keys(self._slices[at], wanted)
+            order = wanted.argsort()
+            of_row = due[order][np.searchsorted(wanted[order], window.positions.ids)]
+            found.append((of_row, end, window.results()))
+        return found
+
+    def _emit_again(self, found: Sequence[_Results]) -> None:
+        """Emit new results in the order of the rows that changed them, those of a row in that of the windows."""
+        whole = pa.Table.from_batches([self._rows_of(results, end) for _, end, results in found])
+        ends = np.concatenate([np.full(len(rows), end) for rows, end, _ in found])
+        order: Any = np.lexsort((ends, np.concatenate([rows for rows, _, _ in found])))
+        for part in whole.take(order).combine_chunks().to_batches():
+            for _ in self._emit_rows(part, ends[order] - 1):
+                pass
 
     # ---- time -------------------------------------------------------------------------------------------------
 
@@ -126,8 +217,13 @@ class ColumnWindowOperator(ColumnTimeOperator):
         """Return the end of the first window that includes the slice and is not over."""
         return max(self._slicing.first_end(start), self._slicing.next_end(self._over))
 
+    def _due_of(self, start: int) -> int:
+        """Return the event time at which a window of the slice is over, or the slice takes no more late rows."""
+        end, last = self._next_end(start), self._slicing.last_end(start)
+        return (end if end <= last else last + self._lateness) - 1
+
     def _next_due(self) -> int:
-        return min(map(self._next_end, self._slices), default=NEVER + 1) - 1
+        return min(map(self._due_of, self._slices), default=NEVER)
 
     def _is_due(self, until: int) -> bool:
         return self._due_at <= until
@@ -135,7 +231,8 @@ class ColumnWindowOperator(ColumnTimeOperator):
     def _fire(self, until: int) -> Iterator[None]:
         while self._due_at <= until:
             end = self._due_at + 1
-            yield from self._emit(end)
+            if any(self._next_end(start) == end <= self._slicing.last_end(start) for start in self._slices):
+                yield from self._emit(end)
             self._over = end
             self._drop_slices()
             self._due_at = self._next_due()
@@ -153,21 +250,24 @@ class ColumnWindowOperator(ColumnTimeOperator):
             window = AggregateSlice(self._layout, self._keys)
             for at in inside:
                 window.merge(self._slices[at])
-        results = window.results()
-        if self._step.assigner is not None:
-            count = len(window)
-            for name, time in (("window_start", start), ("window_end", end)):
-                bounded = min(max(time, MIN_WATERMARK), MAX_WATERMARK)
-                results[name] = self._bounds(name, np.full(count, bounded))
-        data = pa.RecordBatch.from_arrays(list(results.values()), schema=self._step.schema)
+        data = self._rows_of(window.results(), end)
         if self._ahead is not None:
             groups = self._keys.groups()[window.positions.ids]
             data = data.filter(pa.array(self._ahead[groups] < end))
         yield from self._emit_rows(data, np.full(data.num_rows, min(end - 1, MAX_WATERMARK)))
 
+    def _rows_of(self, results: dict[str, Any], end: int) -> Any:
+        """Return results of a window as rows."""
+        if self._step.assigner is not None:
+            count = len(next(iter(results.values())))
+            for name, time in (("window_start", self._slicing.window_start(end)), ("window_end", end)):
+                bounded = min(max(time, MIN_WATERMARK), MAX_WATERMARK)
+                results[name] = self._bounds(name, np.full(count, bounded))
+        return pa.RecordBatch.from_arrays(list(results.values()), schema=self._step.schema)
+
     def _drop_slices(self) -> None:
         slicing = self._slicing
-        for start in [start for start in self._slices if slicing.last_end(start) <= self._over]:
+        for start in [start for start in self._slices if slicing.last_end(start) + self._lateness <= self._over]:
             del self._slices[start]
             self._blocks.drop((start, start + slicing.width))
         self._kept_keys = forget_idle(
