@@ -11,7 +11,7 @@ from sluiceway.steps.base import Step
 from sluiceway.steps.batches import BatchProcessStep, KeyedBatchProcessStep
 from sluiceway.steps.broadcast import BroadcastProcessStep
 from sluiceway.steps.co import CoFlatMapStep, CoMapStep, ConnectedStep, CoProcessStep, PerInput
-from sluiceway.steps.columnjoins import ColumnIntervalJoinStep, ColumnJoinStep
+from sluiceway.steps.columnjoins import ColumnAsOfJoinStep, ColumnIntervalJoinStep, ColumnJoinStep
 from sluiceway.steps.columns import (
     ColumnDistinctStep,
     ColumnRunningStep,
@@ -46,6 +46,7 @@ __all__ = [
     "CoFlatMapStep",
     "CoMapStep",
     "CoProcessStep",
+    "ColumnAsOfJoinStep",
     "ColumnDistinctStep",
     "ColumnIntervalJoinStep",
     "ColumnJoinStep",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from sluiceway.functions import OutputTag
 from sluiceway.steps.columns import ColumnStep
 
-__all__ = ["ColumnIntervalJoinStep", "ColumnJoinStep"]
+__all__ = ["ColumnAsOfJoinStep", "ColumnIntervalJoinStep", "ColumnJoinStep"]
 
 
 @dataclass(frozen=True)
@@ -68,3 +68,17 @@ class ColumnIntervalJoinStep(ColumnJoinStep):
     def known_side_outputs(self) -> frozenset[str]:
         """Side outputs of late rows."""
         return frozenset(tag.name for tag in (self.left_late, self.right_late) if tag is not None)
+
+
+@dataclass(frozen=True)
+class ColumnAsOfJoinStep(ColumnJoinStep):
+    """Join of each left row with the latest right row of its key, as of its event time.
+
+    Attributes:
+        tolerance: how much older the right row may be, in ms; None: any age.
+        how: ``left``: a left row without a right one has nulls; ``inner``: it is dropped.
+    """
+
+    tolerance: int | None = None
+    how: Literal["left", "inner"] = "left"
+    kind: ClassVar[str] = "columns asof_join"

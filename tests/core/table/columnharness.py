@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from array import array
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +13,7 @@ from sluiceway.elements import Batch
 from sluiceway.keygroups import key_group, subtask_for_key_group
 from sluiceway.testing import OperatorHarness, TwoInputOperatorHarness
 
-__all__ = ["ColumnHarness", "TwoColumnHarness"]
+__all__ = ["ColumnHarness", "TwoColumnHarness", "many_steps"]
 
 
 class ColumnHarness(OperatorHarness):
@@ -40,3 +41,26 @@ class ColumnHarness(OperatorHarness):
 
 class TwoColumnHarness(ColumnHarness, TwoInputOperatorHarness):
     """The same for steps with two inputs."""
+
+
+def many_steps(seed: int, batch: Any, restore: Any, count: int = 60) -> list[Any]:
+    """Return many steps for few keys and times, so that rows meet each other, the watermark and restarts.
+
+    Args:
+        seed: of the choices.
+        batch: makes a batch of a list of pairs: a number, and a time after the watermark, or a little before it.
+        restore: makes a restart of a random generator.
+        count: number of steps.
+    """
+    dice = random.Random(seed)
+    steps: list[Any] = []
+    for _ in range(count):
+        kind = dice.random()
+        if kind < 0.65:
+            rows = [(dice.randrange(10), dice.randrange(4, 14)) for _ in range(dice.randrange(1, 6))]
+            steps.append(batch(dice, rows))
+        elif kind < 0.9:
+            steps.append(dice.randrange(4))
+        else:
+            steps.append(restore(dice))
+    return steps

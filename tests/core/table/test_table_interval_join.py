@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.table.columnharness import TwoColumnHarness
+from tests.core.table.columnharness import TwoColumnHarness, many_steps
 
 from sluiceway import OutputTag, Pipeline, WatermarkStrategy
 from sluiceway.columns import timedrows
@@ -65,6 +65,21 @@ def fed(harness: Any, port: int, rows: list[Any], stamps: list[int]) -> None:
 @settings(deadline=None)
 @given(st.sampled_from(BOUNDS), STEPS)
 def test_pairs_are_those_of_records(bounds: tuple[int, int], steps: list[Any]) -> None:
+    compare(bounds, steps)
+
+
+@pytest.mark.parametrize("seed", range(14))
+def test_many_pairs_are_those_of_records(seed: int) -> None:
+    def batch(dice: Any, rows: list[Any]) -> Any:
+        return dice.randrange(2), [(("ab"[number % 2], number % 2, number), time) for number, time in rows]
+
+    def restore(dice: Any) -> Any:
+        return dice.randrange(1, 4), dice.choice(BACKENDS), dice.choice([4, 4, 1000])
+
+    compare(BOUNDS[seed % len(BOUNDS)], many_steps(seed, batch, restore))
+
+
+def compare(bounds: tuple[int, int], steps: list[Any]) -> None:
     found: list[Any] = []
     late: tuple[list[Any], list[Any]] = ([], [])
 

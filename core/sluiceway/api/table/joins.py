@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
@@ -16,15 +16,15 @@ from sluiceway.columns.schemas import shown
 from sluiceway.errors import ConfigurationError, GraphError
 from sluiceway.functions import OutputTag
 from sluiceway.graph import InputRef
-from sluiceway.steps.columnjoins import ColumnIntervalJoinStep, ColumnJoinStep
-from sluiceway.windows.durations import Duration, offset_milliseconds
+from sluiceway.steps.columnjoins import ColumnAsOfJoinStep, ColumnIntervalJoinStep, ColumnJoinStep
+from sluiceway.windows.durations import Duration, milliseconds, offset_milliseconds
 from sluiceway.windows.durations import shown as shown_duration
 
 if TYPE_CHECKING:
     from sluiceway.api.table.keyed import KeyedTable
     from sluiceway.api.table.stream import TableStream
 
-__all__ = ["interval_joined"]
+__all__ = ["asof_joined", "interval_joined"]
 
 
 def interval_joined(
@@ -58,6 +58,34 @@ def interval_joined(
     )
     sides = {tag.name: t._schema for tag, t in ((left_late, left), (right_late, other)) if tag is not None}
     return _then(left, other, step, f"interval_join({shown_duration(low)}, {shown_duration(high)})", sides)
+
+
+def asof_joined(
+    left: KeyedTable,
+    right: object,
+    tolerance: Duration | None,
+    how: Literal["left", "inner"],
+    suffix: str | None,
+    left_late: object,
+) -> TableStream:
+    """Add the step: see :meth:`KeyedTable.asof_join`."""
+    method = "asof_join"
+    other = _checked_right(method, left, right)
+    if how not in ("left", "inner"):
+        raise ConfigurationError(f"{method}(how={how!r:.40}) at {caller_location()}: how is 'left' or 'inner'")
+    where = f"{method}(tolerance={tolerance!r}) at {caller_location()}"
+    (tag,) = _checked_tags(method, (left_late,))
+    step = ColumnAsOfJoinStep(
+        _joined_schema(method, left, other, suffix, nullable=how == "left"),
+        ColumnKey(left._names),
+        ColumnKey(other._names),
+        left._schema,
+        other._schema,
+        tag,
+        tolerance=None if tolerance is None else milliseconds(where, tolerance),
+        how=how,
+    )
+    return _then(left, other, step, method, {} if tag is None else {tag.name: left._schema})
 
 
 def _then(left: KeyedTable, right: KeyedTable, step: ColumnJoinStep, name: str, sides: Any) -> TableStream:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import pyarrow as pa
 
 from sluiceway.api.arguments import describe
 from sluiceway.api.location import caller_location
 from sluiceway.api.table.arguments import check_names
-from sluiceway.api.table.joins import interval_joined
+from sluiceway.api.table.joins import asof_joined, interval_joined
 from sluiceway.api.unknown_names import answer
 from sluiceway.columns.aggregates import RUNNING, Aggregate
 from sluiceway.columns.keys import check_key_type
@@ -156,6 +156,36 @@ class KeyedTable:
         step = ColumnRunningStep(schema, ColumnKey(self._names), self._schema, tuple(aggregates.items()))
         t = self._pipeline._add(step, self._inputs, f"running({', '.join(aggregates)})")
         return TableStream(self._pipeline, (InputRef(t),), schema, "running()")
+
+    def asof_join(
+        self,
+        other: KeyedTable,
+        *,
+        tolerance: Duration | None = None,
+        how: Literal["left", "inner"] = "left",
+        suffix: str | None = None,
+        left_late: OutputTag[Any] | None = None,
+    ) -> TableStream:
+        """Join each row with the latest row of another stream that has its key and no later event time.
+
+        A row comes when the watermark has reached its event time, in order of time. Its columns are those of the
+        left row and, but for the key, of the right one. Of right rows of one time the last to arrive counts. The
+        latest right row of a key is kept for ever, or, with a tolerance, until it is too old.
+
+        Args:
+            other: a stream in columns of the same pipeline, by columns of the same types.
+            tolerance: how much older the right row may be: a timedelta, ms, or a text (``"5min"``); None: any age.
+            how: ``left`` gives a row without a partner nulls, ``inner`` leaves it out.
+            suffix: added to the name of a right column that the left rows have, too.
+            left_late: side output for left rows that come after the watermark; None: they are dropped, and counted
+                by the metric ``numLateRecordsDropped``. Late right rows count for what is not joined yet.
+
+        Raises:
+            ConfigurationError: not a duration, or ``how`` is another word.
+            GraphError: keys of other types, a column that both have, or another pipeline.
+            TypeError: ``other`` is no KeyedTable, or the tag is no OutputTag.
+        """
+        return asof_joined(self, other, tolerance, how, suffix, left_late)
 
     def __repr__(self) -> str:
         return f"<KeyedTable by {', '.join(self._names)}>"

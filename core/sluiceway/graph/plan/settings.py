@@ -13,6 +13,7 @@ from sluiceway.steps import (
     AsOfJoinStep,
     AsyncStep,
     BroadcastProcessStep,
+    ColumnAsOfJoinStep,
     ColumnIntervalJoinStep,
     IntervalJoinStep,
     SourceStep,
@@ -43,7 +44,7 @@ def settings_of(step: Step) -> dict[str, Any]:
                 "left_late_output": _tag(step.left_late),
                 "right_late_output": _tag(step.right_late),
             }
-        case AsOfJoinStep():
+        case AsOfJoinStep() | ColumnAsOfJoinStep():
             inner = None if step.how == "left" else step.how
             found = {"how": inner, "tolerance_ms": step.tolerance, "left_late_output": _tag(step.left_late)}
         case AsyncStep():

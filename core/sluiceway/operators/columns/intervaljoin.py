@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from sluiceway.columns.keys import KeyIds
-from sluiceway.columns.rowblocks import concatenated, plain_schema, rows_of_block
+from sluiceway.columns.rowblocks import plain_schema
 from sluiceway.columns.timedrows import Matches, TimedRows, shifted
 from sluiceway.columns.times import as_array
-from sluiceway.elements import MIN_WATERMARK, Batch
+from sluiceway.elements import Batch
 from sluiceway.operators.columns.keptrows import KeptRowsOperator, Rows
 from sluiceway.operators.context import OperatorContext
-from sluiceway.state import StateTable, ValueStateDescriptor
+from sluiceway.state import ValueStateDescriptor
 from sluiceway.steps.columnjoins import ColumnIntervalJoinStep
 
 __all__ = ["ColumnIntervalJoinOperator"]
@@ -68,36 +68,15 @@ class ColumnIntervalJoinOperator(KeptRowsOperator):
             TimedRows(self._keys, schema, self._width, max(upper, 0), table)
             for schema, (_, upper), table in zip(self._schemas, self._bounds, tables, strict=True)
         )
-        for side, table in zip(self._sides, tables, strict=True):
-            self._restore_side(side, table)
-
-    def _restore_side(self, side: TimedRows, table: StateTable) -> None:
-        namespaces: Any = table.namespaces()
-        for namespace in sorted(namespaces, key=lambda found: found[2]):  # in the order of arrival
-            width, at, number = namespace
-            self._number = max(self._number, number)
-            stamps, rows = [], []
-            for key, block in table.entries(namespace).items():
-                times, data = rows_of_block(block, side.schema, self.step_name)
-                watermark, done = self._done[self._groups[key]]
-                if number < done and watermark > MIN_WATERMARK:
-                    left = np.flatnonzero(times > watermark - side.kept)
-                    times, data = times[left], data.take(pa.array(left))
-                stamps.append(times)
-                rows.append(data)
-            times, data = np.concatenate(stamps), concatenated(rows)
-            if width != self._width or not len(times):
-                table.drop(namespace)
-            if len(times):
-                ids = self._ids(side, data)
+        for side, table, names in zip(self._sides, tables, self._key_names, strict=True):
+            # All of them first, as new numbers begin above theirs.
+            for namespace, ids, stamps, data in list(self._saved_runs(table, side.schema, names, side.kept)):
+                width, at, number = namespace
                 if width == self._width:
-                    side.add_saved(at, ids, times - at * width, data, number)
+                    side.add_saved(at, ids, stamps - at * width, data, number)
                 else:  # the join had other bounds
-                    side.add(ids, times, data, number)
-
-    def _ids(self, side: TimedRows, data: Any) -> Any:
-        names = self._key_names[0 if side is self._sides[0] else 1]
-        return self._keys.find([data.column(name) for name in names])
+                    table.drop(namespace)
+                    side.add(ids, stamps, data, self._next_number())
 
     def _save(self) -> None:
         for side in self._sides:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from sluiceway.columns.keys import KeyIds, key_groups_of_rows
-from sluiceway.columns.rowblocks import group_keys, plain_rows
+from sluiceway.columns.rowblocks import concatenated, group_keys, plain_rows, rows_of_block
 from sluiceway.columns.times import as_array, as_numpy
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
 from sluiceway.errors import StateError
@@ -19,7 +19,7 @@ from sluiceway.operators.base import TimedOperator
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.operators.snapshot import OperatorSnapshot
-from sluiceway.state import ValueStateDescriptor
+from sluiceway.state import StateTable, ValueStateDescriptor
 from sluiceway.steps import without_timestamps
 
 __all__ = ["KeptRowsOperator", "Rows"]
@@ -93,6 +93,36 @@ class KeptRowsOperator(KeyedOperator, TimedOperator):
     @abstractmethod
     def _save(self) -> None:
         """Write the rows that the state does not have."""
+
+    def _saved_runs(
+        self, table: StateTable, schema: Any, names: tuple[str, ...], kept: int | None
+    ) -> Iterator[tuple[tuple[int, ...], Any, Any, Any]]:
+        """Return namespace, keys, event times and rows of each run in a table, in the order of arrival.
+
+        Args:
+            table: the table; a namespace ends with the number of the run.
+            schema: the columns of the rows.
+            names: their key columns.
+            kept: a row is done when the watermark has reached its time and so many ms; None: never.
+        """
+        namespaces: Any = table.namespaces()
+        for namespace in sorted(namespaces, key=lambda found: found[-1]):
+            number = namespace[-1]
+            self._number = max(self._number, number)
+            stamps, rows = [], []
+            for key, block in table.entries(namespace).items():
+                times, data = rows_of_block(block, schema, self.step_name)
+                watermark, done = self._done[self._groups[key]]
+                if kept is not None and number < done and watermark > MIN_WATERMARK:
+                    left = np.flatnonzero(times > watermark - kept)
+                    times, data = times[left], data.take(pa.array(left))
+                stamps.append(times)
+                rows.append(data)
+            times, data = np.concatenate(stamps), concatenated(rows)
+            if len(times):
+                yield namespace, self._keys.find([data.column(name) for name in names]), times, data
+            else:
+                table.drop(namespace)
 
     def snapshot(self) -> OperatorSnapshot:
         """Write new rows and the progress."""
@@ -202,7 +232,11 @@ class KeptRowsOperator(KeyedOperator, TimedOperator):
         """
         self._end_work()
         if self._floors is not None:
-            if watermark.timestamp < self._floors.max():
+            own = self._floors[self.context.key_groups.start : self.context.key_groups.end]
+            if watermark.timestamp < own.max():
+                return
+            if watermark.timestamp == own.min():  # it has been processed before the restart
+                self.output.control(watermark)
                 return
             self._floors = None
         self._passed = (watermark.timestamp, self._number + 1)

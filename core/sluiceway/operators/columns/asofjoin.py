@@ -1,0 +1,166 @@
+"""Operator of the as-of join of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import pyarrow as pa
+
+from sluiceway.columns.duerows import Due, DueRows
+from sluiceway.columns.keys import KeyIds
+from sluiceway.columns.latestrows import LatestRows
+from sluiceway.columns.rowblocks import concatenated, plain_schema
+from sluiceway.columns.times import as_array
+from sluiceway.elements import Batch
+from sluiceway.operators.columns.keptrows import KeptRowsOperator
+from sluiceway.operators.context import OperatorContext
+from sluiceway.state import ValueStateDescriptor
+from sluiceway.steps.columnjoins import ColumnAsOfJoinStep
+
+__all__ = ["ColumnAsOfJoinOperator"]
+
+_WAITING: Final = ValueStateDescriptor("as-of join left in columns", bytes)
+_COMING: Final = ValueStateDescriptor("as-of join right in columns", bytes)
+_LATEST: Final = ValueStateDescriptor("as-of join latest in columns", bytes)
+"""By run of rows: the block of each key group, an Arrow IPC stream."""
+
+_BURST: Final = 1 << 15
+"""Rows of results that are emitted before mails have their turn."""
+
+
+class ColumnAsOfJoinOperator(KeptRowsOperator):
+    """Operator of the as-of join: port 0 is the left input, port 1 the right one.
+
+    Rows of both inputs wait until the watermark reaches them. Then those of a key are put in order of time: the
+    last right row before a left one is its partner. Of the right rows that are over, the latest of a key is kept.
+    """
+
+    own_tables: ClassVar[frozenset[str]] = frozenset({_WAITING.name, _COMING.name, _LATEST.name})
+
+    def __init__(self, context: OperatorContext) -> None:
+        super().__init__(context)
+        step = context.node.step
+        assert isinstance(step, ColumnAsOfJoinStep)
+        self._step = step
+        self._left, self._right = plain_schema(step.left), plain_schema(step.right)
+        kinds = [self._left.field(name).type for name in step.key.names]
+        self._keys = KeyIds(kinds, context.node.max_parallelism)
+        self._emitted = [name for name in self._right.names if name not in step.right_key.names]
+
+    # ---- state ------------------------------------------------------------------------------------------------
+
+    def _restore(self) -> None:
+        step, keys = self._step, self._keys
+        waiting, coming, latest = map(self.backend.table, (_WAITING, _COMING, _LATEST))
+        self._waiting = DueRows(keys, self._left, waiting)
+        self._coming = DueRows(keys, self._right, coming)
+        self._latest = LatestRows(keys, self._right, step.tolerance, latest)
+        for rows, table, names in (
+            (self._waiting, waiting, step.key.names),
+            (self._coming, coming, step.right_key.names),
+        ):
+            for namespace, ids, stamps, data in self._saved_runs(table, rows.schema, names, 0):
+                rows.add(ids, stamps, data, namespace[-1], saved=True)
+        for namespace, ids, stamps, data in self._saved_runs(latest, self._right, step.right_key.names, None):
+            self._latest.add_saved(ids, stamps, data, namespace[-1])
+
+    def _save(self) -> None:
+        for rows in (self._waiting, self._coming, self._latest):
+            rows.save(self._group_keys)
+
+    # ---- rows -------------------------------------------------------------------------------------------------
+
+    def receivers(self) -> Sequence[Callable[[Batch[Any]], None]]:
+        """Return the functions for the left and the right input."""
+        return self.process, self._process_right
+
+    def process(self, batch: Batch[Any]) -> None:
+        """Keep left rows until the watermark reaches them."""
+        self._end_work()
+        step = self._step
+        rows = self._in_time(batch, step.key.names, self._left, step.left_late, 0)
+        if rows is not None:
+            self._waiting.add(*rows, self._next_number())
+
+    def _process_right(self, batch: Batch[Any]) -> None:
+        self._end_work()
+        rows = self._in_time(batch, self._step.right_key.names, self._right, None, None)
+        if rows is None:
+            return
+        ids, stamps, data = rows
+        passed: Any = self.current_watermark
+        if self._floors is not None:
+            passed = np.maximum(self._floors[self._keys.groups()[ids]], passed)
+        coming = stamps > passed
+        if coming.all():
+            self._coming.add(ids, stamps, data, self._next_number())
+            return
+        # A right row that the watermark has passed is no partner of earlier left rows, but may be of later ones.
+        for put, at in ((self._coming.add, np.flatnonzero(coming)), (self._latest.put, np.flatnonzero(~coming))):
+            if len(at):
+                put(ids[at], stamps[at], data.take(pa.array(at)), self._next_number())
+
+    # ---- time -------------------------------------------------------------------------------------------------
+
+    def _pass(self, watermark: int) -> Iterator[None]:
+        lefts, rights = self._waiting.take(watermark), self._coming.take(watermark)
+        if lefts is not None:
+            yield from self._joined(lefts, rights)
+        if rights is not None:
+            self._latest.put(*rights, self._next_number())
+        self._latest.expire(watermark)
+        if lefts is not None or rights is not None:
+            self._forget_keys(self._waiting, self._coming, self._latest)
+
+    def _joined(self, lefts: Due, rights: Due | None) -> Iterator[None]:
+        found = self._latest.find(lefts.ids)
+        source, place, stamps = found.source, found.place, found.stamps
+        batches = self._latest.batches
+        if rights is not None:
+            at = _partners(lefts, rights)
+            has = at >= 0
+            source[has], place[has], stamps[has] = len(batches), at[has], rights.stamps[at[has]]
+            batches.append(rights.data)
+        if self._step.tolerance is not None:
+            source[lefts.stamps - stamps > self._step.tolerance] = -1
+        rows = np.flatnonzero(source >= 0) if self._step.how == "inner" else np.arange(len(source))
+        for begin in range(0, len(rows), _BURST):
+            some = rows[begin : begin + _BURST]
+            right = self._gathered(batches, source[some], place[some])
+            left = lefts.data.take(pa.array(some))
+            data = pa.RecordBatch.from_arrays([*left.columns, *right], schema=self._step.schema)
+            self.output.emit(Batch.of_columns(data, as_array(lefts.stamps[some])))
+            yield
+
+    def _gathered(self, batches: Sequence[Any], source: Any, place: Any) -> list[Any]:
+        """Return the columns of right rows; null where there is none."""
+        parts, rows = [], []
+        for number in np.unique(source[source >= 0]).tolist():
+            at = np.flatnonzero(source == number)
+            parts.append(batches[number].select(self._emitted).take(pa.array(place[at])))
+            rows.append(at)
+        if not parts:
+            return [pa.nulls(len(source), self._right.field(name).type) for name in self._emitted]
+        order = np.full(len(source), -1, np.int64)
+        order[np.concatenate(rows)] = np.arange(sum(map(len, rows)))
+        taken = concatenated(parts).take(pa.array(order, mask=order < 0))
+        columns: list[Any] = taken.columns
+        return columns
+
+
+def _partners(lefts: Due, rights: Due) -> Any:
+    """Return for each left row the place of the last right row of its key up to its time; -1: there is none."""
+    count = len(rights.ids)
+    ids, stamps = np.concatenate([rights.ids, lefts.ids]), np.concatenate([rights.stamps, lefts.stamps])
+    order = np.lexsort((stamps, ids))  # keeps right rows before left ones of the same time
+    every = np.arange(len(order))
+    sorted_ids = ids[order]
+    first = np.maximum.accumulate(np.where(np.append(True, sorted_ids[1:] != sorted_ids[:-1]), every, 0))
+    last_right = np.maximum.accumulate(np.where(order < count, every, -1))
+    found = np.where(last_right >= first, order[last_right], -1)
+    partners = np.empty(len(lefts.ids), np.int64)
+    is_left = order >= count
+    partners[order[is_left] - count] = found[is_left]
+    return partners
