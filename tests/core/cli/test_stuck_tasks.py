@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENT_S, until
+
+from sluiceway.cli.exitcodes import CANCELLED
 
 PROGRAM = """
     import threading
@@ -36,6 +40,16 @@ def test_a_stopping_cluster_kills_it_and_names_the_task(
     assert (stopped.returncode, stopped.stdout) == (0, "cluster stopped\n"), stopped.stderr
     why = "5 s after it had been stopped" if options else "5 s after it had been cancelled"
     assert re.fullmatch(f"warning: {CALL.format(why)}\n", stopped.stderr), stopped.stderr
+
+
+def test_ctrl_c_in_a_run_kills_it_and_names_the_task(start: Any, write: Any, place: Path) -> None:
+    write("job.py", PROGRAM.format(busy=str(place / "busy")), head="")
+    process = start("run", "--workers", "1", "job.py")
+    until((place / "busy").exists)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=PATIENT_S)[1]
+    assert process.returncode == CANCELLED, said
+    assert re.search(CALL.format("5 s after it had been cancelled").replace("stuck-1", "stuck"), said), said
 
 
 def test_a_cancelled_job_names_the_task_in_the_log(cluster: Any, write: Any, place: Path) -> None:

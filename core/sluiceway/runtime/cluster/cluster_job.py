@@ -22,7 +22,7 @@ from sluiceway.runtime.cluster.cluster_directory import (
     place_of_directories,
     remove_dead,
 )
-from sluiceway.runtime.cluster.job_manager import JobManager, WorkerLogging
+from sluiceway.runtime.cluster.job_manager import STOP_S, JobManager, WorkerLogging
 from sluiceway.runtime.cluster.job_runner import JobRun
 from sluiceway.runtime.cluster.os_platform import Platform
 from sluiceway.runtime.cluster.worker_host import HostedPlatform, WorkerHost
@@ -139,7 +139,7 @@ class ClusterJob(Job):
             run.master.events.listen(reporting)
             self._requests.begin(run.master, manager.loop.mail)
             if self._cancelled:
-                run.cancel()
+                run.cancel(STOP_S)
             while not run.status.ended:
                 manager.turn()
             manager.ended(run)
@@ -155,11 +155,11 @@ class ClusterJob(Job):
         return JobResult(self._graph.job_name, run.status, run.metrics(), run.master.failures)
 
     def cancel(self) -> None:
-        """Request cancellation. From any thread."""
+        """Request cancellation. From any thread. A worker that is stuck in a call is killed after STOP_S."""
         self._cancelled = True
         manager, run = self._manager, self._run
         if manager is not None and run is not None:
-            manager.loop.mail(run.cancel)
+            manager.loop.mail(lambda: run.cancel(STOP_S))
 
     def stop(self) -> None:
         """Request the end of the sources. From any thread."""
