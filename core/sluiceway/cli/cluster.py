@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from sluiceway.cli.cluster_web import start_web, start_web_ahead, web_link
+from sluiceway.cli.cluster_web import check_web, start_web, start_web_ahead, web_link
 from sluiceway.cli.errors import warn
 from sluiceway.cli.groups import Group
 from sluiceway.cli.habits import refused_option
@@ -140,6 +140,8 @@ def start(
         raise click.BadParameter(str(error), param_hint="--release-after") from None
     given = {name: value for name, value in options.items() if not name.startswith("web_")}
     shown = _web({name: value for name, value in options.items() if name.startswith("web_")}, web)
+    if shown is not None:
+        check_web()
     resolved = resolve(given, flag=lambda keyword: "--" + keyword.replace("_", "-"))
     settings = resolved.settings
     workers = settings.workers

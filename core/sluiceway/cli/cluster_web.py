@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sluiceway.entrypoint.webserver import WebProcess
     from sluiceway.monitoring.web_server import WebOptions
 
-__all__ = ["start_web", "start_web_ahead", "web_link"]
+__all__ = ["check_web", "start_web", "start_web_ahead", "web_link"]
 
 _FILE = "web.json"
 
@@ -39,6 +39,14 @@ def start_web(options: WebOptions) -> str:
     return shown
 
 
+def check_web() -> None:
+    """Check that the server can be loaded, before anything is started. Raises the error that names the extra."""
+    from sluiceway.cli.manager import manager
+    from sluiceway.entrypoint.webserver import make_server
+
+    make_server(manager())
+
+
 def start_web_ahead(options: WebOptions) -> str:
     """Start the web interface of the cluster that this process is about to become the job manager of.
 
@@ -57,12 +65,9 @@ def start_web_ahead(options: WebOptions) -> str:
 
 def _start(told: WebProcess) -> tuple[IO[bytes], str]:
     """Start the process. Returns the line to it, and the URL."""
-    from sluiceway.cli.manager import manager
-    from sluiceway.entrypoint.webserver import make_server
     from sluiceway.runtime.cluster.home import cluster_file
     from sluiceway.util.private_files import make_private_directory, private_opener
 
-    make_server(manager())  # a missing library is told of at once
     make_private_directory(cluster_file().parent)
     with open(cluster_file().with_name("web.log"), "wb", opener=private_opener) as log:
         process = subprocess.Popen(

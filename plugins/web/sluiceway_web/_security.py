@@ -154,7 +154,8 @@ class Guard:
 
     def _log_in(self, given: str) -> Response:
         if not self._is_token(given):
-            return error_response(401, "The token of this link is wrong: the server has been started anew since.")
+            text = "The token of this link is wrong. Each start of a server makes a new one: open its link."
+            return error_response(401, text)
         path = self._options.root_path.rstrip("/") + "/"
         response = RedirectResponse(path, 303, HEADERS)
         response.set_cookie(

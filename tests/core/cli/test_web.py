@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from sluiceway.errors import MissingExtraError
+
 pytest.importorskip("uvicorn", reason='not installed: pip install "sluiceway[web]"')
 
 SLOW = """
@@ -193,6 +195,17 @@ def test_wrong_options_of_a_cluster(cluster: Any, place: Path, arguments: list[s
     (place / "short").chmod(0o600)
     refused = cluster("cluster", "start", *arguments)
     assert (refused.returncode, text in refused.stderr) == (2, True), refused.stderr
+    assert "no cluster is running" in cluster("cluster", "status").stderr
+
+
+def test_nothing_is_started_without_the_library(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(plugins: object) -> None:
+        raise MissingExtraError("web server 'web' needs starlette")
+
+    monkeypatch.setattr("sluiceway.entrypoint.webserver.make_server", missing)
+    refused = cluster("cluster", "start", "--web")
+    assert (refused.returncode, refused.stdout) == (3, "")
+    assert "needs starlette" in refused.stderr
     assert "no cluster is running" in cluster("cluster", "status").stderr
 
 
