@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from sluiceway.columns.ordering import order_of
+
 __all__ = ["Runs"]
 
 _LONG: Final = 64
@@ -29,7 +31,7 @@ class Runs:
 
     def __init__(self, at: Any) -> None:
         self.at = at
-        self.order = at.argsort(kind="stable")
+        self.order = order_of(at)
         by_position = at[self.order]
         first = np.ones(len(at), bool)
         first[1:] = by_position[1:] != by_position[:-1]

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from sluiceway.columns.ordering import order_of
 from sluiceway.elements import MAX_WATERMARK
 
 __all__ = ["Assigned", "Round", "assign"]
@@ -119,7 +120,7 @@ def assign(
 
 def _groups(keys: Any, low: Any, high: Any) -> Any:
     """Return the group of each item: items of a key that overlap or touch, directly or by others, are in one."""
-    order = np.lexsort((low, keys))
+    order = order_of(keys, low)
     keys, low = keys[order], low[order]
     other_key = np.ones(len(keys), bool)
     other_key[1:] = keys[1:] != keys[:-1]
@@ -133,7 +134,7 @@ def _groups(keys: Any, low: Any, high: Any) -> Any:
 
 def _broken(group: Any, low: Any, high: Any, count: int) -> Any:
     """Return for each group if an item touches none of those of the group that are before it."""
-    order = group.argsort(kind="stable")
+    order = order_of(group)
     low, high, group = low[order], high[order], group[order]
     first = np.ones(len(group), bool)
     first[1:] = group[1:] != group[:-1]

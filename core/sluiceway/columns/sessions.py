@@ -124,7 +124,9 @@ class Sessions:
             the indices, ascending, of the rows that are too late: their sessions are over.
         """
         every = self._all
-        touched = np.unique(ids)
+        is_touched = np.zeros(len(self._keys), bool)
+        is_touched[ids] = True
+        touched = np.flatnonzero(is_touched)
         held = self._of_keys(touched)
         sessions = every["key"][held], every["start"][held], every["end"][held]
         assigned = assign(ids, stamps, self._gap, over, *sessions)
