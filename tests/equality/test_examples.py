@@ -58,6 +58,7 @@ WITH_FILES = ["checkpoints", "wordcount_files"]
 NOT_COMPARED = [
     "background",
     "columns_orders",
+    "columns_shop",
     "demo",
     "demo_files",
     "demo_wordcount",
