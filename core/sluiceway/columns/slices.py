@@ -21,6 +21,7 @@ from sluiceway.columns.wordtable import WordTable
 from sluiceway.errors import IncompatibleStateError
 
 __all__ = [
+    "CHUNK",
     "AggregateSlice",
     "HoldsKeys",
     "Layout",
@@ -39,6 +40,9 @@ _SPARSE: Final = 16
 
 _IDLE: Final = 1 << 16
 """Keys without rows in any slice that are kept in any case."""
+
+CHUNK: Final = 1 << 18
+"""Positions of a block: those that have not changed are not written again."""
 
 _METADATA: Final = b"sluiceway.aggregates"
 
@@ -178,16 +182,18 @@ class AggregateSlice:
         keys: the keys of the subtask.
 
     Attributes:
-        changed: True if the slice has changed since its blocks were last made.
+        moved: True if keys have other positions than in the blocks that the slice was restored from.
     """
 
     def __init__(self, layout: Layout, keys: KeyIds) -> None:
+        self.moved = False
+        # By chunk of positions, if one of them has changed since :meth:`take_changed`.
+        self._changed = np.zeros(1, bool)
         self._layout, self._keys = layout, keys
         self.positions = Positions(keys)
         self.accumulators: dict[str, Accumulator] = {
             name: bound.create() for name, bound in layout.aggregates.items()
         }
-        self.changed = True
 
     def __len__(self) -> int:
         return self.positions.size
@@ -197,6 +203,21 @@ class AggregateSlice:
         """Memory of the arrays, in bytes."""
         return self.positions.nbytes + sum(each.nbytes for each in self.accumulators.values())
 
+    def find(self, ids: Any) -> Any:
+        """Return the position of each key, which is going to change; new ones get the next positions."""
+        at = self.positions.find(ids)
+        chunks = -(-len(self) // CHUNK)
+        if chunks > len(self._changed):
+            self._changed = np.append(self._changed, np.zeros(chunks - len(self._changed), bool))
+        self._changed[at // CHUNK if chunks > 1 else 0] = True
+        return at
+
+    def take_changed(self) -> list[int]:
+        """Return the chunks of positions that have changed since the last call."""
+        found: list[int] = np.flatnonzero(self._changed).tolist()
+        self._changed[:] = False
+        return found
+
     def update(self, ids: Any, columns: Mapping[str, Values], arrivals: Any) -> None:
         """Add rows.
 
@@ -205,41 +226,37 @@ class AggregateSlice:
             columns: the columns of :attr:`Layout.columns`.
             arrivals: numbers of the rows, ascending, also from call to call.
         """
-        at = self.positions.find(ids)
+        at = self.find(ids)
         for name, accumulator in self.accumulators.items():
             accumulator.resize(len(self))
             names = self._layout.aggregates[name].columns
             accumulator.update(at, [columns[column] for column in names], arrivals)
-        self.changed = True
 
     def running(self, ids: Any, columns: Mapping[str, Values], arrivals: Any) -> dict[str, Any]:
         """Add rows, as :meth:`update` does, and return the results after each row by name."""
-        runs = Runs(self.positions.find(ids))
+        runs = Runs(self.find(ids))
         found: dict[str, Any] = {}
         for name, accumulator in self.accumulators.items():
             accumulator.resize(len(self))
             names = self._layout.aggregates[name].columns
             rows = accumulator.running(runs, [columns[column] for column in names], arrivals)
             found[name] = rows.result(len(ids))
-        self.changed = True
         return found
 
     def merge(self, other: AggregateSlice) -> None:
         """Add another slice."""
-        at = self.positions.find(other.positions.ids.astype(np.int64))
+        at = self.find(other.positions.ids.astype(np.int64))
         for name, accumulator in self.accumulators.items():
             accumulator.resize(len(self))
             accumulator.merge(at, other.accumulators[name])
-        self.changed = True
 
     def merge_keys(self, other: AggregateSlice, ids: Any) -> None:
         """Add some keys of another slice; those that it does not have are left out."""
         at = np.flatnonzero(np.isin(other.positions.ids, ids))
-        into = self.positions.find(other.positions.ids[at].astype(np.int64))
+        into = self.find(other.positions.ids[at].astype(np.int64))
         for name, part in part_of(other.accumulators, at, self._layout).items():
             self.accumulators[name].resize(len(self))
             self.accumulators[name].merge(into, part)
-        self.changed = True
 
     def results(self) -> dict[str, Any]:
         """Return key columns and results by name, with a row per key in the order of arrival."""
@@ -248,13 +265,14 @@ class AggregateSlice:
             found[name] = accumulator.result(len(self))
         return found
 
-    def blocks(self) -> dict[int, bytes]:
-        """Return the state as Arrow IPC streams, by key group."""
-        count, ids = len(self), self.positions.ids
-        if not count:
+    def blocks(self, chunk: int = 0) -> dict[int, bytes]:
+        """Return the state of a chunk of positions as Arrow IPC streams, by key group."""
+        at = np.arange(chunk * CHUNK, min(len(self), (chunk + 1) * CHUNK))
+        if not len(at):
             return {}
-        columns = [pa.array(np.arange(count, dtype=np.int32)), *self._keys.columns(ids)]
-        columns += [accumulator.state(count) for accumulator in self.accumulators.values()]
+        ids = self.positions.ids[at]
+        columns = [pa.array(at.astype(np.int32)), *self._keys.columns(ids)]
+        columns += [accumulator.part(at) for accumulator in self.accumulators.values()]
         names = ["position", *(f"key {name}" for name in self._layout.keys), *self.accumulators]
         whole = pa.RecordBatch.from_arrays(columns, names)
         return in_blocks(whole, self._keys.groups()[ids], self._layout)
@@ -265,7 +283,9 @@ class AggregateSlice:
         for block in blocks:
             parts += read_block(block, self._layout)
         # One by one, as an integer sum may be in one part of 64 bits in some, and in several in others.
-        order = _order([part.column("position").to_numpy() for part in parts])
+        stored = [part.column("position").to_numpy() for part in parts]
+        order = _order(stored)
+        self.moved = bool(len(order)) and not np.array_equal(np.concatenate(stored)[order], np.arange(len(order)))
         offset = 0
         at_of_row = np.empty(len(order), np.int64)
         at_of_row[order] = np.arange(len(order))
@@ -275,7 +295,7 @@ class AggregateSlice:
             else pa.array([], kind)
             for name, kind in self._layout.keys.items()
         ]
-        self.positions.find(self._keys.find(keys))
+        self.find(self._keys.find(keys))
         for accumulator in self.accumulators.values():
             accumulator.resize(len(self))
         for part in parts:
@@ -283,7 +303,7 @@ class AggregateSlice:
             offset += len(part)
             for name, accumulator in self.accumulators.items():
                 accumulator.restore(at, part.column(name))
-        self.changed = False
+        self._changed[:] = self.moved
 
 
 def _order(positions: Sequence[Any]) -> Any:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.core.table.column_harness import ColumnHarness
 
 from sluiceway import OutputTag, Pipeline, WatermarkStrategy
+from sluiceway.columns import slices
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import GraphError, IncompatibleStateError
 from sluiceway.table import TableStream, agg
@@ -87,6 +88,31 @@ def test_keys_of_windows_that_are_over_are_forgotten() -> None:
         assert list(operator._blocks.namespaces()) == [(10, 20)]
         one.process_watermark(MAX_WATERMARK)
         assert not operator._slices
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_only_new_keys_are_written(monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
+    monkeypatch.setattr(slices, "CHUNK", 10)
+    rows = [{"user": f"u{number}", "number": number} for number in range(95)]
+    with harness(None, state_backend=backend) as one:
+        operator: Any = one._subtasks[0].operators[0]
+        one.process_batch(rows[:25])
+        one.snapshot()
+        one.process_batch(rows[:35])
+        assert operator._slices[0].take_changed() == [2, 3]
+        operator._slices[0].find(operator._keys.find([pa.array([row["user"] for row in rows[20:35]])]))
+        taken = one.snapshot()
+    with harness(None, state_backend=backend, parallelism=3, restored=taken) as one:
+        assert one.process_batch(rows[:40]) == rows[35:40] or len(one.records) == 5
+        taken = one.snapshot()
+    with harness(None, state_backend=backend, restored=taken) as one:
+        assert one.process_batch(rows) == rows[40:]
+        operator = one._subtasks[0].operators[0]
+        one.snapshot()
+        assert sorted(map(len, operator._blocks.namespaces())) == [2, *[3] * 9]
+        taken = one.snapshot()
+    with harness(None, state_backend=backend, restored=taken) as one:
+        assert one.process_batch(rows) == []
 
 
 _RNG = np.random.default_rng(3)

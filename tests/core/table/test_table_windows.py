@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import duckdb
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from tests.core.table.column_harness import ColumnHarness
 
 from sluiceway import OutputTag, Pipeline, WatermarkStrategy
+from sluiceway.columns import slices
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import GraphError, IncompatibleStateError
 from sluiceway.functions import ProcessWindowFunction
@@ -112,6 +114,13 @@ STEPS = st.lists(
     ),
     max_size=10,
 )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_chunks() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(slices, "CHUNK", 2)
+        yield
 
 
 @settings(deadline=None)
@@ -230,7 +239,7 @@ def test_only_slices_that_have_changed_are_written_again() -> None:
         columns.process_batch([row, row], [5, 15])
         columns.snapshot()
         columns.process_batch([row], [15])
-        assert [each.changed for each in operator._slices.values()] == [False, True]
+        assert [each.take_changed() for each in operator._slices.values()] == [[], [0]]
 
 
 def test_windows_with_other_borders_are_refused() -> None:

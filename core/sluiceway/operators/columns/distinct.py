@@ -47,7 +47,7 @@ class ColumnDistinctOperator(ColumnWindowOperator):
         places = into.positions.find(ids)
         fresh = np.flatnonzero(places >= known)
         if len(fresh):
-            into.changed = True
+            into.find(ids[fresh])
             _, firsts = np.unique(places[fresh], return_index=True)
             self._firsts.append(arrivals[fresh[firsts]])
 

@@ -28,7 +28,7 @@ from sluiceway.steps.columns import ColumnWindowStep
 __all__ = ["ColumnTimeOperator"]
 
 _BLOCKS: Final = ValueStateDescriptor("slices in columns", bytes)
-"""By slice: the block of each key group, an Arrow IPC stream."""
+"""By start, end and, from 1 on, chunk of a slice: the block of each key group, in Arrow's IPC format."""
 
 _PROGRESS: Final = ValueStateDescriptor("progress in columns", tuple[int, int])
 """Of each key group: the end of the last window that is over, and the number of rows so far."""

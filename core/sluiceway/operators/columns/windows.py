@@ -33,7 +33,8 @@ class ColumnWindowOperator(ColumnTimeOperator):
     A window is merged from its slices, the older before the newer; a slice is made of its rows in the order of
     their arrival. Results are in the order of the windows' ends, within a window in that of the keys' arrival.
 
-    State: a block per slice and key group, written when the slice has changed since the last snapshot.
+    State: a block per slice and key group, in chunks where a slice has many keys. Chunks that have changed since
+    the last snapshot are written.
     """
 
     def __init__(self, context: OperatorContext) -> None:
@@ -42,6 +43,8 @@ class ColumnWindowOperator(ColumnTimeOperator):
         assert slicing is not None  # the pipeline has looked
         self._slicing = slicing
         self._slices: dict[int, AggregateSlice] = {}
+        # Namespaces of the blocks that are in the state, by slice.
+        self._stored: dict[int, set[tuple[int, ...]]] = {}
         self._due_at = NEVER
         self._lateness = self._step.lateness_ms
         # Where a row is in one window, its new result is the running one.
@@ -54,24 +57,35 @@ class ColumnWindowOperator(ColumnTimeOperator):
     def open(self) -> None:
         """Read the slices that are in the state."""
         super().open()
-        spans: Any = self._blocks.namespaces()
-        for span in sorted(spans, key=str):
-            start, end = span
-            slicing = self._slicing
+        slicing = self._slicing
+        names: Any = self._blocks.namespaces()
+        blocks: dict[int, list[bytes]] = {}
+        for name in names:
+            start, end, *_ = name
             if type(start) is not int or end - start != slicing.width or start != slicing.start_of(start):
                 raise self._other_windows()
+            blocks.setdefault(start, []).extend(self._blocks.entries(name).values())
+            self._stored.setdefault(start, set()).add(name)
+        for start in sorted(blocks):
             restored = self._slices[start] = AggregateSlice(self._layout, self._keys)
-            restored.restore(list(self._blocks.entries(span).values()))
+            restored.restore(blocks[start])
         self._due_at = self._next_due()
 
     def _write_blocks(self) -> None:
         keys = self._group_keys
         for start, each in self._slices.items():
-            if each.changed:
-                entries = self._blocks.entries((start, start + self._slicing.width))
-                for group, block in each.blocks().items():
+            stored = self._stored.setdefault(start, set())
+            if each.moved:  # blocks of other subtasks have come together, or have been parted
+                for name in stored:
+                    self._blocks.drop(name)
+                stored.clear()
+                each.moved = False
+            for chunk in each.take_changed():
+                name = (start, start + self._slicing.width, *((chunk,) if chunk else ()))
+                stored.add(name)
+                entries = self._blocks.entries(name)
+                for group, block in each.blocks(chunk).items():
                     entries[keys[group]] = block
-                each.changed = False
 
     # ---- rows -------------------------------------------------------------------------------------------------
 
@@ -269,7 +283,8 @@ class ColumnWindowOperator(ColumnTimeOperator):
         slicing = self._slicing
         for start in [start for start in self._slices if slicing.last_end(start) + self._lateness <= self._over]:
             del self._slices[start]
-            self._blocks.drop((start, start + slicing.width))
+            for name in self._stored.pop(start, ()):
+                self._blocks.drop(name)
         self._kept_keys = forget_idle(
             self._keys, [each.positions for each in self._slices.values()], self._kept_keys
         )
