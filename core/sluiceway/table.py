@@ -11,6 +11,7 @@ aggregates of windows: ``agg.sum("price")``.
 from __future__ import annotations
 
 from sluiceway.api.table.keyed import KeyedTable, WindowedTable
+from sluiceway.api.table.over import OverTable
 from sluiceway.api.table.stream import Expression, TableStream, col, lit, when
 from sluiceway.columns import aggregates as agg
 from sluiceway.columns.aggregates import Aggregate, ColumnAggregate
@@ -20,6 +21,7 @@ __all__ = [
     "ColumnAggregate",
     "Expression",
     "KeyedTable",
+    "OverTable",
     "TableStream",
     "WindowedTable",
     "agg",

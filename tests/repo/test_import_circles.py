@@ -20,7 +20,7 @@ SOURCES = [ROOT / "core", *(d for d in sorted((ROOT / "plugins").iterdir()) if d
 STREAMS = {
     f"sluiceway.api.{name}"
     for name in ("broadcast", "connected", "iteration", "joins", "keyed", "stream", "window_joins", "windowed")
-} | {f"sluiceway.api.table.{name}" for name in ("conversion", "joins", "keyed", "stream")}
+} | {f"sluiceway.api.table.{name}" for name in ("conversion", "joins", "keyed", "over", "stream")}
 
 
 class When(Enum):

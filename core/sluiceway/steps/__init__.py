@@ -12,6 +12,7 @@ from sluiceway.steps.batches import BatchProcessStep, KeyedBatchProcessStep
 from sluiceway.steps.broadcast import BroadcastProcessStep
 from sluiceway.steps.co import CoFlatMapStep, CoMapStep, ConnectedStep, CoProcessStep, PerInput
 from sluiceway.steps.columnjoins import ColumnAsOfJoinStep, ColumnIntervalJoinStep, ColumnJoinStep
+from sluiceway.steps.columnover import ColumnOverStep
 from sluiceway.steps.columns import (
     ColumnDistinctStep,
     ColumnRunningStep,
@@ -50,6 +51,7 @@ __all__ = [
     "ColumnDistinctStep",
     "ColumnIntervalJoinStep",
     "ColumnJoinStep",
+    "ColumnOverStep",
     "ColumnRunningStep",
     "ColumnSessionStep",
     "ColumnStep",

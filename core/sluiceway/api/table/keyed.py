@@ -12,6 +12,7 @@ from sluiceway.api.arguments import describe
 from sluiceway.api.location import caller_location
 from sluiceway.api.table.arguments import check_names
 from sluiceway.api.table.joins import asof_joined, interval_joined
+from sluiceway.api.table.over import OverTable, over
 from sluiceway.api.unknown_names import answer
 from sluiceway.columns.aggregates import RUNNING, Aggregate
 from sluiceway.columns.keys import check_key_type
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from sluiceway.api.program import Program
     from sluiceway.api.table.stream import TableStream
 
-__all__ = ["KeyedTable", "WindowedTable"]
+__all__ = ["KeyedTable", "WindowedTable", "fields_of"]
 
 _OF_WINDOWS = ("window_start", "window_end")
 
@@ -119,6 +120,19 @@ class KeyedTable:
         """
         return interval_joined(self, other, lower, upper, suffix, (left_late, right_late))
 
+    def over(self, *, rows: int | None = None, range: Duration | None = None) -> OverTable:  # noqa: A002 (SQL's word)
+        """Give each row the last rows of its key in event time: ``over(rows=10).aggregate(mean=agg.mean("x"))``.
+
+        Args:
+            rows: so many, the row itself included.
+            range: those that are so much older at the most: a timedelta, ms, or a text (``"5min"``). Without
+                ``rows`` all rows of the row's own time are among them, as in SQL.
+
+        Raises:
+            ConfigurationError: neither is given, not a duration, or not a number of at least 1.
+        """
+        return over(self, rows, range)
+
     def distinct(self) -> TableStream:
         """Emit the first row of each key, when it arrives, and drop the others.
 
@@ -145,7 +159,7 @@ class KeyedTable:
 
         where = f"running() at {caller_location()}"
         fields = list(self._schema)
-        fields += _fields_of("running", where, self._schema, set(self._schema.names), aggregates)
+        fields += fields_of("running", where, self._schema, set(self._schema.names), aggregates)
         for name, aggregate in aggregates.items():
             if aggregate.kind not in RUNNING:
                 raise GraphError(
@@ -312,7 +326,7 @@ def aggregated(
     own = {*keyed._names, *(_OF_WINDOWS if assigner is not None else ())}
     if assigner is not None and (twice := set(_OF_WINDOWS).intersection(keyed._names)):
         raise GraphError(f"{where}: the result has a column {min(twice)!r} of its own; rename() that of the key")
-    fields += _fields_of("aggregate", where, entering, own, aggregates)
+    fields += fields_of("aggregate", where, entering, own, aggregates)
     if assigner is not None:
         fields += [pa.field(name, pa.timestamp("ms", "UTC"), nullable=False) for name in _OF_WINDOWS]
     schema = pa.schema(fields)
@@ -339,7 +353,7 @@ def _distinct(
     return TableStream(keyed._pipeline, (InputRef(t),), schema, "distinct()", sides)
 
 
-def _fields_of(
+def fields_of(
     method: str, where: str, entering: pa.Schema, own: set[str], aggregates: Mapping[str, Any]
 ) -> list[Any]:
     """Return the columns of aggregates, after a look at them."""

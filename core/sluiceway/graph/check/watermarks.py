@@ -10,6 +10,7 @@ from sluiceway.eventtime import NoWatermarks, WatermarkStrategy
 from sluiceway.graph.findings import Finding, Level
 from sluiceway.steps import (
     ColumnJoinStep,
+    ColumnOverStep,
     ColumnWindowStep,
     FilterStep,
     FlatMapStep,
@@ -25,6 +26,7 @@ from sluiceway.streamgraph import StreamEdge, StreamGraph, StreamNode
 
 __all__ = ["check_timestamps", "check_watermarks"]
 
+_OF_TIME: Final = (ColumnJoinStep, ColumnOverStep, ColumnWindowStep, WindowStep)
 _KEEP_TIMESTAMPS: Final = (FilterStep, FlatMapStep, KeyedAggregateStep, KeyedReduceStep, MapStep)
 
 
@@ -74,7 +76,7 @@ def check_timestamps(
         node: the step.
         entering: the edges into each step, by its id.
     """
-    if not (isinstance(node.step, ColumnJoinStep | ColumnWindowStep | WindowStep) and node.step.event_time):
+    if not (isinstance(node.step, _OF_TIME) and node.step.event_time):
         return
     seen: set[int] = set()
     upstream = [edge.source for edge in entering[node.id]]

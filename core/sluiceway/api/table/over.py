@@ -1,0 +1,116 @@
+"""Aggregates over the last rows of a key."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pyarrow as pa
+
+from sluiceway.api.arguments import describe
+from sluiceway.api.location import caller_location
+from sluiceway.api.unknown_names import answer
+from sluiceway.columns.aggregates import Aggregate
+from sluiceway.columns.routing import ColumnKey
+from sluiceway.columns.rowblocks import plain_schema, problem_of_rows
+from sluiceway.errors import ConfigurationError, GraphError
+from sluiceway.functions import OutputTag
+from sluiceway.graph import InputRef
+from sluiceway.steps.columnover import ColumnOverStep
+from sluiceway.windows.durations import Duration, milliseconds
+from sluiceway.windows.durations import shown as shown_duration
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from sluiceway.api.table.keyed import KeyedTable
+    from sluiceway.api.table.stream import TableStream
+
+__all__ = ["OverTable", "over"]
+
+
+class OverTable:
+    """Stream in columns by key, each row with the last rows of its key: settings first, then :meth:`aggregate`."""
+
+    def __init__(self, keyed: KeyedTable, rows: int | None, age: int | None) -> None:
+        self._keyed = keyed
+        self._rows = rows
+        self._age = age
+        self._late_tag: OutputTag[Any] | None = None
+
+    def side_output_late_data(self, tag: OutputTag[Any]) -> Self:
+        """Send rows that are too late to a side output, which ``get_side_output(tag)`` of the result returns.
+
+        Without it they are dropped and counted by the metric ``numLateRecordsDropped``.
+
+        Raises:
+            TypeError: not an OutputTag.
+        """
+        if not isinstance(tag, OutputTag):
+            raise TypeError(
+                f'side_output_late_data() at {caller_location()} takes an OutputTag, as in OutputTag("late"), not '
+                f"{describe(tag)}"
+            )
+        changed = copy.copy(self)
+        changed._late_tag = tag
+        return changed
+
+    def aggregate(self, **aggregates: Aggregate) -> TableStream:
+        """Emit each row with aggregates of the last rows of its key, when the watermark has reached its time.
+
+        Rows come in order of event time, those of one time in the order of arrival. They keep their columns and
+        their event times.
+
+        Args:
+            aggregates: aggregates by the names of their columns: ``aggregate(mean=agg.mean("price"))``.
+
+        Raises:
+            GraphError: a column that does not exist or that the aggregate does not take; or a name twice.
+            TypeError: no aggregate.
+        """
+        from sluiceway.api.table.keyed import fields_of
+        from sluiceway.api.table.stream import TableStream
+
+        keyed = self._keyed
+        entering = keyed._schema
+        where = f"aggregate() at {caller_location()}"
+        fields = list(plain_schema(entering))
+        fields += fields_of("aggregate", where, entering, set(entering.names), aggregates)
+        if problem := problem_of_rows(entering):
+            raise GraphError(f"{where}: {problem}")
+        schema = pa.schema(fields)
+        step = ColumnOverStep(
+            schema,
+            ColumnKey(keyed._names),
+            entering,
+            tuple(aggregates.items()),
+            self._rows,
+            self._age,
+            self._late_tag,
+        )
+        t = keyed._pipeline._add(step, keyed._inputs, f"{self._shown()}.aggregate({', '.join(aggregates)})")
+        sides = {} if self._late_tag is None else {self._late_tag.name: entering}
+        return TableStream(keyed._pipeline, (InputRef(t),), schema, "aggregate()", sides)
+
+    def _shown(self) -> str:
+        given = [] if self._rows is None else [f"rows={self._rows}"]
+        given += [] if self._age is None else [f"range={shown_duration(self._age)}"]
+        return f"over({', '.join(given)})"
+
+    def __repr__(self) -> str:
+        return f"<OverTable {self._shown()} by {', '.join(self._keyed._names)}>"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            answer(self, name)
+
+
+def over(keyed: KeyedTable, rows: object, age: Duration | None) -> OverTable:
+    """Check the arguments of :meth:`KeyedTable.over` and return its result."""
+    where = f"over(rows={rows!r:.40}, range={age!r:.40}) at {caller_location()}"
+    if rows is None and age is None:
+        raise ConfigurationError(f"{where}: give rows=, the number of the last rows, or range=, a time, or both")
+    if rows is not None and (not isinstance(rows, int) or isinstance(rows, bool) or rows < 1):
+        raise ConfigurationError(f"{where}: rows is a whole number of at least 1, the row itself included")
+    return OverTable(keyed, rows, None if age is None else milliseconds(where, age))

@@ -1,0 +1,154 @@
+"""Operator of aggregates of columns over the last rows of a key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import pyarrow as pa
+
+from sluiceway.columns.accumulators import Values
+from sluiceway.columns.duerows import Due, DueRows
+from sluiceway.columns.keys import KeyIds
+from sluiceway.columns.recentrows import RecentRows
+from sluiceway.columns.rowblocks import concatenated, plain_schema
+from sluiceway.columns.times import as_array
+from sluiceway.elements import Batch
+from sluiceway.operators.columns.keptrows import KeptRowsOperator
+from sluiceway.operators.context import OperatorContext
+from sluiceway.state import ValueStateDescriptor
+from sluiceway.steps.columnover import ColumnOverStep
+
+__all__ = ["ColumnOverOperator"]
+
+_WAITING: Final = ValueStateDescriptor("over waiting in columns", bytes)
+_RECENT: Final = ValueStateDescriptor("over recent in columns", bytes)
+"""By run of rows: the block of each key group, an Arrow IPC stream."""
+
+_BURST: Final = 1 << 15
+"""Rows of results that are emitted before mails have their turn."""
+
+_READS: Final = 1 << 20
+"""Rows that the windows of a part of the results have together; more only if one window has."""
+
+
+class ColumnOverOperator(KeptRowsOperator):
+    """Operator of aggregates over the last rows of a key: each due row reads the rows of its window anew.
+
+    So a result depends on the rows of its window and their order alone: sums of floats, too.
+    """
+
+    own_tables: ClassVar[frozenset[str]] = frozenset({_WAITING.name, _RECENT.name})
+
+    def __init__(self, context: OperatorContext) -> None:
+        super().__init__(context)
+        step = context.node.step
+        assert isinstance(step, ColumnOverStep)
+        self._step = step
+        self._schema = schema = plain_schema(step.entering)
+        self._names: tuple[str, ...] = step.key.names
+        kinds = [schema.field(name).type for name in self._names]
+        self._keys = KeyIds(kinds, context.node.max_parallelism)
+        where = f"step {self.step_name!r}"
+        self._bound = [aggregate.bind(schema, where) for _, aggregate in step.aggregates]
+        read = {name for bound in self._bound for name in bound.columns}
+        # What later windows read of a row.
+        self._recent_schema = pa.schema([f for f in schema if f.name in read or f.name in self._names])
+
+    # ---- state ------------------------------------------------------------------------------------------------
+
+    def _restore(self) -> None:
+        step, names = self._step, self._names
+        waiting, recent = map(self.backend.table, (_WAITING, _RECENT))
+        self._waiting = DueRows(self._keys, self._schema, waiting)
+        most = None if step.rows is None else step.rows - 1
+        self._recent = RecentRows(self._keys, self._recent_schema, most, step.age, recent)
+        for namespace, ids, stamps, data in self._saved_runs(waiting, self._schema, names, 0):
+            self._waiting.add(ids, stamps, data, namespace[-1], saved=True)
+        for namespace, ids, stamps, data in self._saved_runs(recent, self._recent_schema, names, None):
+            self._recent.add_saved(ids, stamps, data, namespace[-1])
+
+    def _save(self) -> None:
+        self._waiting.save(self._group_keys)
+        self._recent.save(self._group_keys)
+
+    # ---- rows -------------------------------------------------------------------------------------------------
+
+    def process(self, batch: Batch[Any]) -> None:
+        """Keep rows until the watermark reaches them."""
+        self._end_work()
+        rows = self._in_time(batch, self._names, self._schema, self._step.late_tag, -1)
+        if rows is not None:
+            self._waiting.add(*rows, self._next_number())
+
+    def _pass(self, watermark: int) -> Iterator[None]:
+        due = self._waiting.take(watermark)
+        if due is not None:
+            data = due.data.select(self._recent_schema.names)
+            yield from self._evaluated(due, [*self._recent.find(np.unique(due.ids)), due._replace(data=data)])
+            self._recent.put(due.ids, due.stamps, data, self._next_number())
+        self._recent.expire(watermark)
+        if due is not None:
+            self._forget_keys(self._waiting, self._recent)
+
+    def _evaluated(self, due: Due, parts: list[Due]) -> Iterator[None]:
+        ids, stamps = (np.concatenate([part[place] for part in parts]) for place in (0, 1))
+        order = np.lexsort((stamps, ids))
+        first, end = self._windows(ids[order], stamps[order])
+        places = np.empty(len(order), np.int64)
+        places[order] = np.arange(len(order))
+        places = places[len(order) - len(due.ids) :]  # of the due rows, in order of time
+        first, counts = first[places], (end - first)[places]
+        data = concatenated([part.data for part in parts])
+        columns = {name: Values(data.column(name)) for bound in self._bound for name in bound.columns}
+        for begin, stop in _pieces(counts):
+            many = counts[begin:stop]
+            ends = np.cumsum(many)
+            at = np.repeat(np.arange(stop - begin), many)
+            inside = order[np.arange(ends[-1]) - np.repeat(ends - many - first[begin:stop], many)]
+            results = self._results(stop - begin, at, inside, columns)
+            rows = due.data.slice(begin, stop - begin)
+            rows = pa.RecordBatch.from_arrays([*rows.columns, *results], schema=self._step.schema)
+            self.output.emit(Batch.of_columns(rows, as_array(due.stamps[begin:stop])))
+            yield
+
+    def _results(self, count: int, at: Any, inside: Any, columns: dict[str, Values]) -> list[Any]:
+        taken = {name: values.take(inside) for name, values in columns.items()}
+        arrivals = np.arange(len(inside))
+        results = []
+        for bound in self._bound:
+            accumulator = bound.create()
+            accumulator.resize(count)
+            accumulator.update(at, [taken[name] for name in bound.columns], arrivals)
+            results.append(accumulator.result(count))
+        return results
+
+    def _windows(self, ids: Any, stamps: Any) -> tuple[Any, Any]:
+        """Return the places where the window of each row begins and ends, of rows in order of key and time."""
+        step, every = self._step, np.arange(len(ids))
+        is_new = np.append(True, ids[1:] != ids[:-1])
+        first = np.maximum.accumulate(np.where(is_new, every, 0))
+        end = every + 1
+        if step.rows is not None:
+            first = np.maximum(first, end - step.rows)
+        if step.age is not None:
+            # Key and time as one number: the place of a time among all times takes few bits.
+            times, places = np.unique(stamps, return_inverse=True)
+            base = (np.cumsum(is_new) - 1) * (len(times) + 1)
+            since = base + np.searchsorted(times, stamps - step.age)
+            first = np.maximum(first, np.searchsorted(base + places, since))
+            if step.rows is None:
+                end = np.searchsorted(base + places, base + places, "right")  # with all rows of its time
+        return first, end
+
+
+def _pieces(counts: Any) -> Iterator[tuple[int, int]]:
+    """Return ranges of rows whose windows have a bounded number of rows together."""
+    ends = np.cumsum(counts)
+    begin, before = 0, 0
+    while begin < len(counts):
+        stop = int(np.searchsorted(ends, before + _READS, "right"))
+        stop = min(max(stop, begin + 1), begin + _BURST, len(counts))
+        yield begin, stop
+        begin, before = stop, int(ends[stop - 1])
