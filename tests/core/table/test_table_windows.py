@@ -221,6 +221,19 @@ def test_each_late_row_has_a_result(size: int, named: Any) -> None:
         assert columns.side_records(LATE) == [(row, 9)]
 
 
+@pytest.mark.parametrize("assigner", [TumblingEventTimeWindows(10), EventTimeSessionWindows(4)])
+def test_keys_of_late_rows_are_forgotten(monkeypatch: pytest.MonkeyPatch, assigner: Any) -> None:
+    monkeypatch.setattr(slices, "_IDLE", 10)
+    with in_columns(assigner) as columns:
+        operator: Any = columns._subtasks[0].operators[0]
+        columns.process_batch([{"user": "open", "item": 1, "price": 1}], [5000])
+        for now in range(100, 200):
+            columns.process_watermark(now)
+            columns.process_batch([{"user": str(now), "item": 1, "price": 1}], [5])
+        assert len(operator._keys) < 30
+        assert [row["user"] for row in columns.process_watermark(6000)] == ["open"]
+
+
 def test_late_results_are_in_the_order_of_rows_and_windows() -> None:
     rows = [{"user": user, "item": 1, "price": 1} for user in "abab"]
     with in_columns(SlidingEventTimeWindows(20, 10), 50) as columns:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from sluiceway.columns.accumulators import Values
 from sluiceway.columns.sessions import Sessions
-from sluiceway.columns.slices import forget_idle
+from sluiceway.columns.slices import HoldsKeys
 from sluiceway.columns.times import as_numpy
 from sluiceway.elements import MAX_WATERMARK, Batch
 from sluiceway.operators.columns.timed import ColumnTimeOperator
@@ -76,4 +76,7 @@ class ColumnSessionOperator(ColumnTimeOperator):
             pa.RecordBatch.from_arrays(list(results.values()), schema=self._step.schema), ends - 1
         )
         self._passed(until)
-        self._kept_keys = forget_idle(self._keys, [self._sessions], self._kept_keys)
+        self._forget_keys()
+
+    def _holders(self) -> list[HoldsKeys]:
+        return [self._sessions]

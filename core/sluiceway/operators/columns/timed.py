@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from sluiceway.columns.accumulators import Values
 from sluiceway.columns.keys import KeyIds, key_groups_of_rows
-from sluiceway.columns.slices import Layout
+from sluiceway.columns.slices import HoldsKeys, Layout, forget_idle
 from sluiceway.columns.times import as_array, as_numpy
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
 from sluiceway.errors import IncompatibleStateError, StateError
@@ -175,6 +175,7 @@ class ColumnTimeOperator(KeyedOperator, TimedOperator):
             self.work()
         else:
             self._over = max(self._over, until + 1)
+            self._forget_keys()
             self.output.control(watermark)
 
     @abstractmethod
@@ -193,6 +194,14 @@ class ColumnTimeOperator(KeyedOperator, TimedOperator):
         held, self._held = self._held, None
         if held is not None:
             self.output.control(held)
+
+    def _forget_keys(self) -> None:
+        """Forget keys that are in no window: those of windows that are over, and of late rows."""
+        self._kept_keys = forget_idle(self._keys, self._holders(), self._kept_keys)
+
+    @abstractmethod
+    def _holders(self) -> list[HoldsKeys]:
+        """Return all that hold numbers of keys."""
 
     def _passed(self, until: int) -> None:
         """Note that event time has reached ``until``."""

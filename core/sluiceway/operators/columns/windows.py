@@ -11,7 +11,7 @@ import pyarrow as pa
 from sluiceway.columns.accumulators import Values
 from sluiceway.columns.aggregates import RUNNING
 from sluiceway.columns.runs import Runs
-from sluiceway.columns.slices import AggregateSlice, forget_idle
+from sluiceway.columns.slices import AggregateSlice, HoldsKeys
 from sluiceway.columns.times import as_numpy
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch
 from sluiceway.operators.columns.slicing import WindowSlices, slicing_of
@@ -285,9 +285,10 @@ class ColumnWindowOperator(ColumnTimeOperator):
             del self._slices[start]
             for name in self._stored.pop(start, ()):
                 self._blocks.drop(name)
-        self._kept_keys = forget_idle(
-            self._keys, [each.positions for each in self._slices.values()], self._kept_keys
-        )
+        self._forget_keys()
+
+    def _holders(self) -> list[HoldsKeys]:
+        return [each.positions for each in self._slices.values()]
 
 
 def _rows_by_slice(stamps: Any, slicing: WindowSlices) -> list[tuple[int, Any]]:
