@@ -148,7 +148,7 @@ def start(
     if resolved.origins["workers"] == "default":
         workers = _WORKERS
     elif not workers:
-        raise ConfigurationError(f"a cluster has at least one worker, and {resolved.origins['workers']} says 0")
+        raise ConfigurationError(f"a cluster needs at least one worker, and {resolved.origins['workers']} sets 0")
     transport = "shm" if settings.transport == "auto" else settings.transport
     manager().services().carrier(transport)  # a wrong name is told before anything is started
     what = (
@@ -168,7 +168,7 @@ def start(
         if standby:
             raise click.UsageError(
                 "--standby is for a cluster in the background: with --foreground the service manager starts the "
-                "job manager again, and its jobs go on"
+                "job manager again, and its jobs are recovered"
             )
         if shown is not None:
             click.echo(f"web interface: {start_web_ahead(shown)}", err=True)
@@ -193,10 +193,7 @@ def start(
         told = client.status()
     if told.recovered:
         some = f"{len(told.recovered)} job{'s' * (len(told.recovered) != 1)}"
-        click.echo(
-            f"{some} of the job store {told.job_store} go{'es' * (len(told.recovered) == 1)} on: "
-            f"{', '.join(told.recovered)}"
-        )
+        click.echo(f"recovered {some} of the job store {told.job_store}: {', '.join(told.recovered)}")
     for problem in told.problems:
         warn(problem)
 
@@ -326,8 +323,8 @@ def _refuse_running(client: ClusterClient, job_name: str) -> None:
     for job in client.status().jobs:
         if job.name == job_name and job.status not in ENDED:
             raise ConfigurationError(
-                f"{job_name!r} is {job.status} already, as {job.job}: to resume it with another program, end it "
-                f"first with sluiceway stop {job.job} --savepoint PLACE"
+                f"{job_name!r} is {job.status} already, as {job.job}: stop it with sluiceway stop {job.job} "
+                "--savepoint PLACE before another program resumes it"
             )
 
 
@@ -380,10 +377,10 @@ def _headline(failure: FailureInfo) -> str:
     if failure.subtask is not None:
         on = f" on {failure.worker}" if failure.worker else ""
         where = f"{failure.task!r}, subtask {failure.subtask + 1}, attempt {failure.attempt}{on}, failed"
-    then = "the job gave up"
+    then = "nothing was restarted"
     if failure.delay_ms is not None:
-        some = "1 subtask began" if failure.restarted == 1 else f"{failure.restarted} subtasks began"
-        then = f"{some} anew after {failure.delay_ms} ms"
+        some = "1 subtask was" if failure.restarted == 1 else f"{failure.restarted} subtasks were"
+        then = f"{some} restarted after {failure.delay_ms} ms"
     return f"{_time(failure.at_ms)} {where}; {then}:"
 
 

@@ -1,4 +1,4 @@
-"""What an earlier run of the job has left to go on from."""
+"""Hints about checkpoints of earlier runs that a job can resume from."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def resumed(settings: Settings, job_name: str, *, quiet: bool = False) -> Settin
         what = (
             f"{found.metadata.kind} {found.metadata.checkpoint_id}, of {_shown_time(found.metadata.completed_ms)}"
         )
-        over = ", with which the job had come to its end" if found.is_final else ""
+        over = ", the last one of a finished run" if found.is_final else ""
         print(redact(f"resuming {job_name!r} from {what}{over}: {found.location}"), file=sys.stderr)
     return replace(settings, from_checkpoint=found.location, resume=False)
 
 
 def _begins(job_name: str, place: str, what: str) -> str:
-    return f"there is no {what} of {job_name!r} in {place} to resume from: this run begins at the beginning"
+    return f"found no {what} of {job_name!r} in {place} to resume from; starting from the beginning"
 
 
 def _shown_time(ms: int) -> str:
@@ -65,7 +65,7 @@ def _shown_time(ms: int) -> str:
 def tell_of_checkpoint(settings: Settings, job_name: str) -> None:
     """Print on stderr that a checkpoint of an unfinished earlier run exists, and how to restore it.
 
-    Nothing is said where the run goes on from one, or keeps none.
+    Nothing is printed for a run that resumes from one, or keeps none.
 
     Args:
         settings: the options of the run.
@@ -89,11 +89,11 @@ def tell_of_checkpoint(settings: Settings, job_name: str) -> None:
         return
     newest, directory = max(mine, key=lambda one: (one[0].completed_ms, one[0].checkpoint_id))
     if all(subtask.finished for vertex in newest.vertices for subtask in vertex.subtasks):
-        return  # that run has come to its end
+        return  # that run has finished
     print(
-        f"there is checkpoint {newest.checkpoint_id} of an earlier run of {job_name!r}, of "
-        f"{_shown_time(newest.completed_ms)}; this run begins"
-        f" at the beginning. To go on from it: --from {redact(storage.shown(directory))}",
+        f"found checkpoint {newest.checkpoint_id} of an earlier run of {job_name!r}, of "
+        f"{_shown_time(newest.completed_ms)}; starting from the beginning. To resume from it: --from "
+        f"{redact(storage.shown(directory))}",
         file=sys.stderr,
     )
 
@@ -110,7 +110,7 @@ def tell_where_to_go_on(settings: Settings, job_name: str) -> None:
         return
     shown = _newest_run(settings, place, job_name)
     if shown:
-        print(redact(f"to go on where it was: --from {shown}"), file=sys.stderr)
+        print(redact(f"to resume this run: --from {shown}"), file=sys.stderr)
 
 
 def _newest_run(settings: Settings, place: str, job_name: str, *, unfinished: bool = True) -> str:
@@ -133,7 +133,7 @@ def _tell_of_run(settings: Settings, place: str, job_name: str) -> None:
     if not shown:
         return
     print(
-        f"there is an earlier run of {job_name!r} that has not come to its end; this one begins at the beginning."
-        f" To go on with that: --from {redact(shown)}",
+        f"found an unfinished earlier run of {job_name!r}; starting from the beginning."
+        f" To resume it: --from {redact(shown)}",
         file=sys.stderr,
     )

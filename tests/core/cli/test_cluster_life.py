@@ -122,7 +122,7 @@ def test_failures_are_remembered_and_a_killed_worker_is_replaced(cluster: Any, p
         assert (failure["restarted"], failure["delay_ms"]) == (1, 0)
         assert 'raise ValueError(f"attempt {self.attempt}")' in failure["traceback"]
     shown = cluster("list", flaky).stdout
-    assert "subtask 1, attempt 1 on worker-1, failed; 1 subtask began anew after 0 ms:\nTraceback" in shown
+    assert "subtask 1, attempt 1 on worker-1, failed; 1 subtask was restarted after 0 ms:\nTraceback" in shown
     assert shown.count("Traceback") == 2
     assert "there is no job 'nobody'" in cluster("list", "nobody").stderr
 

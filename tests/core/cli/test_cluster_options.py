@@ -55,7 +55,7 @@ def test_cluster_start_refuses_values_before_anything_starts(
 ) -> None:
     said = cluster("cluster", "start", "--workers", "0")
     assert said.returncode == 2
-    assert said.stderr == "error: a cluster has at least one worker, and --workers says 0\n"
+    assert said.stderr == "error: a cluster needs at least one worker, and --workers sets 0\n"
     said = cluster("cluster", "start", "--transport", "pigeon")
     assert "there is no transport 'pigeon'" in said.stderr
     said = cluster("cluster", "start", "--transport", "local")

@@ -74,7 +74,7 @@ def test_a_job_manager_that_does_not_come_up_in_time_is_not_left_behind(
         patched.setattr(client, "select", SimpleNamespace(select=wait_and_see_nothing))
         refused = cluster("cluster", "start")
     assert refused.returncode == 3
-    assert "the cluster did not come up" in refused.stderr
+    assert "the cluster did not start" in refused.stderr
     assert not [p for p in place.iterdir() if p.name.startswith("sluiceway-")]
     assert cluster("cluster", "status").returncode == 3
     started = cluster("cluster", "start")

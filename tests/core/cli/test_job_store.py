@@ -71,7 +71,7 @@ def kill_job_manager(cluster: Any) -> None:
     assert refused.returncode == 3
     assert refused.stderr == (
         f"error: no cluster is running: its job manager (process {pid}) is gone. Start it again with sluiceway "
-        "cluster start, and its jobs go on\n"
+        "cluster start, and its jobs are recovered\n"
     )
 
 
@@ -113,7 +113,7 @@ def test_a_job_goes_on_from_its_last_checkpoint(cluster: Any, place: Path) -> No
         broken.touch()
         started = cluster("cluster", "start")
         assert started.returncode == 0, started.stderr
-        assert started.stdout.splitlines()[-1] == f"1 job of the job store {store} goes on: {job}"
+        assert started.stdout.splitlines()[-1] == f"recovered 1 job of the job store {store}: {job}"
         assert started.stderr == ""
         first = cluster.until(lambda: completed(cluster, job))[0]
         assert first > last + 500, "numbers of checkpoints go on, those of incomplete ones included"
@@ -149,7 +149,7 @@ def test_a_job_that_had_its_last_savepoint_goes_on_from_that(cluster: Any, place
         (entry / name).write_bytes(content)
     told = json.loads(before["job.json"])
     (entry / "job.json").write_text(json.dumps({**told, "savepoint": f"{place}/saved"}))
-    assert f"goes on: {job}" in cluster("cluster", "start").stdout
+    assert f": {job}" in cluster("cluster", "start").stdout
     last = int(saved.rpartition("-")[2])
     assert cluster.until(lambda: completed(cluster, job))[0] > last
     cluster("stop", job)
@@ -215,7 +215,7 @@ def test_jobs_that_have_ended_stay_listed_and_numbers_go_on(cluster: Any, place:
     assert list(listed) == [first, unsafe]
     assert listed[first] == before
     assert listed[unsafe]["status"] == "failed"
-    assert "neither checkpoints to go on from nor a restart strategy" in listed[unsafe]["failure"]
+    assert "neither checkpoints to resume from nor a restart strategy" in listed[unsafe]["failure"]
     assert f"job {first!r} is finished already" in cluster("cancel", first).stderr
     assert submit(cluster, "quick.py") == "quick-3"
 
@@ -227,7 +227,7 @@ def test_a_job_that_is_being_stopped_is_not_begun_again_for_good(cluster: Any, p
     cluster.comes_to_be(again, "running")
     assert cluster("cluster", "stop", "--keep-jobs").stdout == "cluster stopped\n"
     assert cluster("list").returncode == 3
-    assert f"goes on: {again}" in cluster("cluster", "start").stdout
+    assert f": {again}" in cluster("cluster", "start").stdout
     cluster.comes_to_be(again, "running")
     entry = place / "home" / "jobs" / f"job-{again}" / "job.json"
     kill_job_manager(cluster)
@@ -250,13 +250,13 @@ def test_an_entry_that_cannot_be_read_is_named_and_keeps_no_other_from_going_on(
     program.write_bytes(program.read_bytes()[:-1])
     (place / "own_words.py").unlink()
     started = cluster("cluster", "start", "--job-store", "store")
-    assert started.stdout.splitlines()[-1] == f"1 job of the job store {store} goes on: {good}"
+    assert started.stdout.splitlines()[-1] == f"recovered 1 job of the job store {store}: {good}"
     first, second, third = (line for line in started.stderr.splitlines() if line.startswith("warning: "))
     assert first.startswith(f"warning: {store}/job-{broken[0]}/job.json cannot be read, and is left alone: ")
     damaged = f"JobStoreError: {store}/job-{broken[1]}/program is damaged: its checksum is wrong"
-    assert second == f"warning: job {broken[1]!r} cannot go on: {damaged}"
+    assert second == f"warning: job {broken[1]!r} cannot be recovered: {damaged}"
     assert third.startswith(
-        f"warning: job {broken[2]!r} cannot go on: ModuleNotFoundError: No module named 'own_words'"
+        f"warning: job {broken[2]!r} cannot be recovered: ModuleNotFoundError: No module named 'own_words'"
     )
     assert f"stays in the job store {store}" in started.stderr
     assert cluster("cluster", "status").stderr == started.stderr
@@ -266,7 +266,7 @@ def test_an_entry_that_cannot_be_read_is_named_and_keeps_no_other_from_going_on(
     cluster("cluster", "stop")
     (place / "own_words.py").write_text("def same(value):\n    return value\n")
     started = cluster("cluster", "start", "--job-store", "store")
-    assert started.stdout.splitlines()[-1] == f"1 job of the job store {store} goes on: {broken[2]}"
+    assert started.stdout.splitlines()[-1] == f"recovered 1 job of the job store {store}: {broken[2]}"
     assert {j["job"]: j["status"] for j in cluster.json("list")}[broken[1]] == "canceled"
 
 

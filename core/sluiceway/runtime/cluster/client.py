@@ -166,7 +166,7 @@ def start_cluster(
         if said_ready:
             return int(said_ready)
         said = Path(log.name).read_text(errors="replace").strip()
-        raise ConnectorError(f"the cluster did not come up; what it said is in {log.name}: {said[-2000:]}")
+        raise ConnectorError(f"the cluster did not start; its output is in {log.name}: {said[-2000:]}")
 
 
 def run_cluster(
@@ -375,12 +375,12 @@ class ClusterClient:
                 if not is_stood_by(self._directory):
                     raise ConnectorError(
                         f"no cluster is running: {gone}. Start it again with sluiceway cluster start, and its "
-                        "jobs go on"
+                        "jobs are recovered"
                     ) from error
                 if time.monotonic() > until:
                     raise ConnectorError(
-                        f"{gone}, and the one that stands by has not come to lead within {_FAILOVER_S:g} s; what "
-                        f"it says is in {self.log}"
+                        f"{gone}, and no standby has become the leader within {_FAILOVER_S:g} s; its log is "
+                        f"{self.log}"
                     ) from error
                 time.sleep(_LOOK_S)
 
@@ -633,7 +633,7 @@ class ClusterClient:
             if self._lost is not None:
                 leaders += 1
                 if leaders > _MOST_LEADERS:  # The job manager is alive, but this message type is unknown to it.
-                    raise ConnectorError(f"the cluster has gone: {self._lost}") from self._lost
+                    raise ConnectorError(f"the connection to the cluster was lost: {self._lost}") from self._lost
                 message = self._ask_next_leader(message, self._lost)
                 if until is not None:
                     until = self._clock.monotonic() + _ANSWER_S
@@ -646,11 +646,11 @@ class ClusterClient:
     def _ask_next_leader(self, message: Message, lost: ConnectionLostError) -> Message:
         """Send an unanswered request again to the next leader; return the message as sent."""
         if not self._opened and not self._stood_by:
-            raise ConnectorError(f"the cluster has gone: {lost}") from lost
+            raise ConnectorError(f"the connection to the cluster was lost: {lost}") from lost
         try:
             sock = self._find_leader()
         except ConnectorError as error:
-            raise ConnectorError(f"the cluster has gone: {lost}. {error}") from lost
+            raise ConnectorError(f"the connection to the cluster was lost: {lost}. {error}") from lost
         self._connection = self._connect(sock)
         if isinstance(message, CancelJob | StopJob | TakeSavepoint):
             message = msgspec.structs.replace(message, again=True)

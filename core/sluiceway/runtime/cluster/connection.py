@@ -278,7 +278,7 @@ class Connection(Tasklet):
     def _take(self, message: Message) -> None:
         if self._proved:
             if isinstance(message, Hello | Proof):
-                raise BrokenProtocolError(f"{self._peer_name()} began anew in the middle")
+                raise BrokenProtocolError(f"{self._peer_name()} repeated its greeting")
             if isinstance(message, LargeMessage):
                 self._announce(message)
                 return
@@ -297,7 +297,7 @@ class Connection(Tasklet):
         elif isinstance(message, Proof) and self._peer_nonce:
             self._check(message)
         else:
-            raise BrokenProtocolError(f"{self._peer_name()} sent a message before it had proved who it is")
+            raise BrokenProtocolError(f"{self._peer_name()} sent a message before authentication")
 
     def _greeted(self, hello: Hello) -> None:
         if hello.version != PROTOCOL_VERSION:
@@ -306,9 +306,9 @@ class Connection(Tasklet):
                 " same version of Sluiceway on both sides"
             )
         if hello.role == self._role or (self._peer_role is not None and hello.role != self._peer_role):
-            raise BrokenProtocolError(f"a {hello.role!r:.40} has no business with this {self._role}")
+            raise BrokenProtocolError(f"a {hello.role!r:.40} may not connect to this {self._role}")
         if len(hello.nonce) < 16 or hello.nonce == self._nonce:
-            raise BrokenProtocolError(f"{self._peer_name()} sent a nonce that is none")
+            raise BrokenProtocolError(f"{self._peer_name()} sent an invalid nonce")
         self.peer = hello.role
         self._peer_nonce = hello.nonce
         self._write(Proof(_sign(self._secret, self._role, hello.nonce, self._nonce)))

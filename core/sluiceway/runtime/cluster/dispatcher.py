@@ -270,8 +270,8 @@ class Dispatcher(Handlers):
                     raise JobManagerLostError("it was being cancelled when the job manager ended")
                 if stored.begun and not settings.checkpoint_interval_ms and settings.restart == "none":
                     raise JobManagerLostError(
-                        "the job manager ended while it ran, and it has neither checkpoints to go on from nor a "
-                        "restart strategy that lets it begin anew: submit it with --checkpoint-interval"
+                        "the job manager ended while the job ran, and the job has neither checkpoints to resume "
+                        "from nor a restart strategy: submit it with --checkpoint-interval"
                     )
                 settings = self._records.settled(settings)
                 graph = with_parallelism(graph, stored.parallelism)
@@ -292,7 +292,7 @@ class Dispatcher(Handlers):
         """Start reporters for a job; their later errors are logged and do not end anything."""
 
         def failed(error: Exception) -> None:
-            log(ERROR, "jobs", "metrics are not reported any more", job=job, error=error)
+            log(ERROR, "jobs", "metrics reporting stopped", job=job, error=error)
 
         def metrics() -> JobMetrics:
             return replace(run.metrics(), job=job)
@@ -316,7 +316,7 @@ class Dispatcher(Handlers):
             try:
                 reporting.close()
             except Exception as error:
-                log(ERROR, "jobs", "the last metrics could not be reported", job=job, error=error)
+                log(ERROR, "jobs", "the last metrics were not reported", job=job, error=error)
 
     def _stop(self) -> None:
         for run in self._manager.jobs.values():

@@ -119,7 +119,7 @@ class JobRecords:
             f"it stays in the job store {self._store.directory}, for the next time that a cluster is started; "
             "sluiceway cancel gives it up"
         )
-        self.problems.append(f"job {stored.job!r} cannot go on: {told_error(why)}")
+        self.problems.append(f"job {stored.job!r} cannot be recovered: {told_error(why)}")
         self._told[stored.job] = _info(stored, JobStatus.FAILED, now_ms, why)
 
     # ---- what happens --------------------------------------------------------------------------------------

@@ -106,7 +106,7 @@ def test_a_role_that_is_not_expected_is_turned_away(stage: Stage) -> None:
     left, right = socket.socketpair()
     client, manager = End(stage, left, "client"), End(stage, right, "manager", peer_role="worker")
     stage.settle()
-    assert "a 'client' has no business with this manager" in str(manager.closed[0])
+    assert "a 'client' may not connect to this manager" in str(manager.closed[0])
     assert client.opened == 0
 
 
@@ -139,7 +139,7 @@ def frame(message: Message) -> bytes:
     ("data", "says"),
     [
         (frame(Register("w", 1, 1, "")), "that is no message of the handshake of protocol 3: "),
-        (frame(Proof(b"x" * 32)), "sent a message before it had proved who it is"),
+        (frame(Proof(b"x" * 32)), "sent a message before authentication"),
         (
             (1 << 20).to_bytes(4, "big"),
             "of 1048576 bytes, which exceeds the limit before authentication, 1024",
@@ -149,7 +149,7 @@ def frame(message: Message) -> bytes:
             frame(Hello("worker", b"n" * 32, version=99)),
             "a worker speaks protocol 99, this manager 3: run",
         ),
-        (frame(Hello("worker", b"short")), "sent a nonce that is none"),
+        (frame(Hello("worker", b"short")), "sent an invalid nonce"),
         (framed(b"\x83\xa4type\xa5Hello\xa4role\xa3\xff\xfe\xfd\xa5nonce\xc4\1a"), "UnicodeDecodeError: "),
         (framed(b"\x82\xa4type\xa5Hello\xa1x" + b"\x91" * 1000), _TOO_DEEP),
     ],
@@ -171,7 +171,7 @@ def test_strangers_are_told_from_peers(stage: Stage, data: bytes, says: str) -> 
         (framed(b"\x82\xa4type\xa9CancelJob\xa3job\xa3\xff\xfe\xfd"), "UnicodeDecodeError: "),
         (framed(b"\x82\xa4type\xa9Heartbeat\xa1x" + b"\x91" * 30_000), "RecursionError: "),
         (framed(b"\x82\xa4type\xabDeployTasks\xa8attempts\xdd\xff\xff\xff\xff\xa1a"), "DecodeError: "),
-        (frame(Hello("worker", b"n" * 32)), "began anew in the middle"),
+        (frame(Hello("worker", b"n" * 32)), "repeated its greeting"),
         ((1 << 31).to_bytes(4, "big"), "which exceeds the limit, 16777216"),
     ],
 )
@@ -188,7 +188,7 @@ def test_what_a_peer_sends_that_is_no_message_ends_its_connection_alone(
     stage.loop.wake(worker.connection)
     stage.settle()
     assert says in str(manager.closed[0])
-    assert str(manager.closed[0]).startswith("the worker sent") or "began anew" in says
+    assert str(manager.closed[0]).startswith("the worker sent") or "repeated its greeting" in says
     assert len(worker.closed) == 1
     others[0].connection.send(Heartbeat(1))
     stage.settle()

@@ -101,12 +101,12 @@ def test_an_earlier_run_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture
     tell_of_checkpoint(settings, "another")
     assert capsys.readouterr().err == ""
     tell_of_checkpoint(settings, "job")
-    assert f"To go on with that: --from {tmp_path}/{run.directory}\n" in capsys.readouterr().err
+    assert f"To resume it: --from {tmp_path}/{run.directory}\n" in capsys.readouterr().err
     tell_where_to_go_on(settings, "job")
-    assert capsys.readouterr().err == f"to go on where it was: --from {tmp_path}/{run.directory}\n"
+    assert capsys.readouterr().err == f"to resume this run: --from {tmp_path}/{run.directory}\n"
     again = Settings(engine="spark", from_checkpoint=f"{tmp_path}/{run.directory}")
     tell_where_to_go_on(again, "job")
-    assert capsys.readouterr().err == f"to go on where it was: --from {tmp_path}/{run.directory}\n"
+    assert capsys.readouterr().err == f"to resume this run: --from {tmp_path}/{run.directory}\n"
     run.finish(storage(tmp_path), 2_000)
     tell_of_checkpoint(settings, "job")
     tell_where_to_go_on(settings, "job")

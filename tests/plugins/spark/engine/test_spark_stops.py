@@ -179,7 +179,7 @@ def test_ctrl_c_says_where_to_go_on(tmp_path: Path, until: Any, saves: bool) -> 
     assert ("ending with a savepoint" if saves else "cancelling") in err
     assert "Traceback" not in err
     [run] = kept.iterdir()
-    assert (f"savepoint: {run}\n" if saves else f"to go on where it was: --from {run}\n") in err
+    assert (f"savepoint: {run}\n" if saves else f"to resume this run: --from {run}\n") in err
     so_far = NumberFiles(tmp_path / "out").report()
     assert so_far.duplicates == 0
     assert 0 < so_far.received < count
