@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sluiceway import Pipeline, WatermarkStrategy
-from sluiceway.table import TableStream, agg
+from sluiceway.table import TableStream, agg, col
 from sluiceway.windows import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
 from sluiceway_files import FilesSink
 
@@ -33,6 +33,7 @@ _STRATEGY: Any = WatermarkStrategy.for_bounded_out_of_orderness("200ms").with_ti
 def _steps(rows: TableStream) -> dict[str, TableStream]:
     keyed = rows.key_by("user")
     named = {"n": agg.count(), "total": agg.sum("price"), "different": agg.count_distinct("number")}
+    cheap = rows.filter(col("price") < 0.2).key_by("user")
     sliding = keyed.window(SlidingEventTimeWindows("2s", "1s")).allowed_lateness("1s")
     return {
         "running": keyed.running(**named),
@@ -40,6 +41,9 @@ def _steps(rows: TableStream) -> dict[str, TableStream]:
         "firsts of windows": keyed.window(TumblingEventTimeWindows("1s")).distinct(),
         "sessions": keyed.window(EventTimeSessionWindows("400ms")).aggregate(**named, prices=agg.collect("price")),
         "windows": sliding.aggregate(**named),
+        "pairs": keyed.interval_join(keyed, "-50ms", "100ms", suffix="_2"),
+        "latest": rows.filter(col("price") > 0.5).key_by("user").asof_join(cheap, tolerance="1s", suffix="_2"),
+        "moving": keyed.over(rows=5).aggregate(**named),
     }
 
 
