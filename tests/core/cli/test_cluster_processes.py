@@ -101,7 +101,7 @@ def test_a_worker_in_a_long_call_shows_where_it_is(stuck: Stuck) -> None:
     assert re.match(r"worker-1 \(process \d+\) at .*, \d+ threads", lines[0])
     [runs] = [number for number, line in enumerate(lines) if "runs" in line]
     assert re.fullmatch(r'"MainThread" native id \d+, runs map\(enrich\) \(1/1\) of stuck-1', lines[runs])
-    assert "enrich (" in lines[runs + 1]
+    assert "at stuck.enrich (stuck.py:" in lines[runs + 1]
     names = [dump["process"] for dump in stuck.json("thread-dump")]
     assert names == ["jobmanager", "worker-1"]
     [manager] = stuck.json("thread-dump", "jobmanager")

@@ -21,6 +21,8 @@ _MOST_THREADS: Final = 1_000
 _MOST_FRAMES: Final = 256
 _GENERATED: Final = "<sluiceway"
 """Prefix of the file names of generated loops."""
+_PROGRAM: Final = "__sluiceway__"
+"""Module under which the command line loads a user's file."""
 _TURN: Final = TaskletLoop._step.__code__
 
 
@@ -74,5 +76,8 @@ def _place(frame: FrameType) -> str:
         return (
             f"sluiceway: loop of {code.co_filename.removeprefix(_GENERATED).strip(' :<>')} (line {frame.f_lineno})"
         )
+    file = PurePath(code.co_filename)
     module = frame.f_globals.get("__name__", "?")
-    return f"{module}.{code.co_qualname} ({PurePath(code.co_filename).name}:{frame.f_lineno})"
+    if module == _PROGRAM:  # a name that is not in the user's file
+        module = file.stem
+    return f"{module}.{code.co_qualname} ({file.name}:{frame.f_lineno})"
