@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from plugins.web.conftest import Page
 
+from sluiceway.monitoring.infos import JobDescription, RescaleInfo
 from sluiceway.monitoring.split_diagnosis import SourceSplits
 from sluiceway_web import _answers as a
 from sluiceway_web._app import API
@@ -393,3 +394,43 @@ def test_the_openapi_document_has_every_route() -> None:
     paths = {p.replace("{rest}", "{rest:path}") for p in made["paths"]}
     assert paths == {route.path for route in API if not route.path.startswith("/v1")}
     assert made["components"]["schemas"]["JobDetails"]["properties"]["start-time"] == {"type": "integer"}
+
+
+def test_rescales_that_failed_or_are_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    from plugins.web import test_security
+
+    class Rescaled(test_security.Fixed):
+        def describe(self, job: str) -> JobDescription:
+            failed = RescaleInfo(1000, 1900, "failed", "no slots", {"count": 1}, {"count": 2}, 7, 300)
+            return JobDescription(
+                rescales=[failed, RescaleInfo(2000, 0, "in_progress", "", {"count": 1}, {"count": 3})]
+            )
+
+    monkeypatch.setattr(test_security, "Fixed", Rescaled)
+    with test_security.serving() as served:
+
+        def get(path: str, type_: Any) -> Any:
+            bearer = f"Bearer {test_security.TOKEN}"
+            status, _, body = served.ask(f"/jobs/{test_security.JOB.job}/rescales/{path}", Authorization=bearer)
+            assert status == 200, body
+            return msgspec.json.decode(body, type=type_)
+
+        running, failed = get("history", list[a.Rescale])
+        [vertex] = failed.vertices.values()
+        assert (vertex.desired_parallelism, vertex.post_rescale_parallelism) == (2, 1), "it has the one before"
+        assert (failed.terminal_state, failed.terminated_reason, failed.reason) == (
+            "FAILED",
+            "EXCEPTION_OCCURRED",
+            "no slots",
+        )
+        [vertex] = running.vertices.values()
+        assert (vertex.desired_parallelism, vertex.post_rescale_parallelism) == (3, None)
+        assert (running.terminal_state, running.end_timestamp_in_millis) == (None, None)
+        states = get(f"details/{failed.rescale_uuid}", a.Rescale).scheduler_states
+        assert [(s.state, s.duration_in_millis, s.stringified_exception) for s in states] == [
+            ("Executing", 600, None),
+            ("Restarting", 300, "no slots"),
+        ]
+        counts = get("overview", a.RescalesOverview).rescales_counts
+        assert (counts.in_progress, counts.completed, counts.failed) == (1, 0, 1)
+        assert get("summary", a.RescalesSummary).failed_rescales_duration_stats_in_millis["max"] == 900
