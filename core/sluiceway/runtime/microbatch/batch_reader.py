@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sluiceway.clock import Clock, SystemClock
 from sluiceway.connector import END_OF_INPUT, Poll, Reader, ReaderContext, Source, Wait
-from sluiceway.elements import Batch
+from sluiceway.elements import ROWS_PER_RECORD, Batch
 from sluiceway.errors import CheckpointError, ConnectorError
 from sluiceway.metrics import MetricGroup
 from sluiceway.runtime.microbatch.batch_log import BatchLog, BatchRead, PollRead
@@ -18,6 +18,9 @@ from sluiceway.runtime.microbatch.waiter import Waiter
 __all__ = ["BatchReader", "BatchWork", "LiveReader", "ReaderCache"]
 
 _MOST_KEPT: Final = 32
+
+_ROWS_IN_LIMIT: Final = 8
+"""Rows of columns that count as one record of the limit of a batch. ROWS_PER_RECORD would allow some gigabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,7 @@ class BatchWork:
         wait_s: maximum wait for the first record.
         linger_s: maximum wait for more records, after the first one.
         time_s: time after which the reader stops, even if more records are available.
-        limit: maximum number of records.
+        limit: maximum number of records. Eight rows in columns count as one, and the last poll may exceed it.
         token: token of the reader's record of the previous batch; empty: there is none.
         asked: whether a split request of the reader is unanswered.
         stops: whether the reader reads nothing and reaches its end, at any position.
@@ -221,6 +224,7 @@ class BatchReader(Reader[Any]):
         self.count = 0
         self.is_replay = False
         self._dry = work.resting
+        self._in_columns = False
         self._live: LiveReader | None = None
         self._polls: list[PollRead] = []
         self._finished: list[str] = []  # since the last call of finished_splits()
@@ -368,7 +372,7 @@ class BatchReader(Reader[Any]):
     def _poll_live(self, live: LiveReader, limit: int) -> Poll[Any]:
         work = self._work
         while True:
-            room = work.limit - self.count
+            room = self._room()
             if room <= 0 or self._clock.monotonic() >= self._began + work.time_s:
                 return self._end()
             result = live.reader.poll(min(limit, room))
@@ -383,6 +387,7 @@ class BatchReader(Reader[Any]):
             elif isinstance(result, list | Batch):
                 if not self.count:
                     self._first = self._clock.monotonic()
+                    self._in_columns = isinstance(result, Batch) and result.columns is not None
                 self.current_split_id = live.reader.current_split_id
                 self._feed(live)
                 self._log(PollRead(self.current_split_id, len(result)))
@@ -390,6 +395,12 @@ class BatchReader(Reader[Any]):
             else:
                 self.ended = True
                 return self._end()
+
+    def _room(self) -> int:
+        """Return the number of records that the batch may still have, each of which a reader takes for 64 rows."""
+        if not self._in_columns:
+            return self._work.limit - self.count
+        return -(-(self._work.limit * _ROWS_IN_LIMIT - self.count) // ROWS_PER_RECORD)
 
     def _feed(self, live: LiveReader, *, idle: bool = False) -> bool:
         """Give the reader its next split on request, or notify it that no more follow; return whether it did.
@@ -510,16 +521,19 @@ class _Part:
         self._clock = clock
         self._values: list[Any] = []
         self._stamps: list[int] | None = None
+        self._rows: Batch[Any] | None = None  # of a source in columns, in place of the other two
 
     def take(self, count: int) -> list[Any] | Batch[Any]:
         """Return the next ``count`` records."""
         reader = self._live.reader
-        while len(self._values) < count:
-            result = reader.poll(count - len(self._values))
+        while (held := len(self._values if self._rows is None else self._rows)) < count:
+            result = reader.poll(count - held)
             if isinstance(result, Wait):
                 self._live.waiter.sleep(result, self._clock.monotonic() + self._work.wait_s)
             elif isinstance(result, list):
                 self._values += result
+            elif isinstance(result, Batch) and result.columns is not None:
+                self._rows = result if not held or self._rows is None else _joined(self._rows, result)
             elif isinstance(result, Batch):
                 self._values += result.values
                 if result.timestamps is not None:
@@ -527,9 +541,12 @@ class _Part:
             else:
                 raise ConnectorError(
                     f"{self._source.name} returned fewer records than before when batch {self._work.batch} was "
-                    f"read again: {len(self._values)} instead of {count} of {self._about()}. A source has to "
+                    f"read again: {held} instead of {count} of {self._about()}. A source has to "
                     "return the same records from the same position"
                 )
+        if self._rows is not None:
+            rows, self._rows = self._rows.part(0, count), self._rows.part(count, None)
+            return rows
         values, self._values = self._values[:count], self._values[count:]
         if self._stamps is None:
             return values
@@ -541,3 +558,9 @@ class _Part:
 
     def _about(self) -> str:
         return ", ".join(repr(split.split_id) for split in self._work.splits[:3])
+
+
+def _joined(first: Batch[Any], second: Batch[Any]) -> Batch[Any]:
+    from sluiceway.columns.joining import joined  # where columns are used, and pyarrow is installed
+
+    return joined([first, second])

@@ -22,7 +22,7 @@ from sluiceway.connector import (
     Source,
     Wait,
 )
-from sluiceway.elements import Batch
+from sluiceway.elements import ROWS_PER_RECORD, Batch, Columns
 from sluiceway.persisted import persisted
 from sluiceway.runtime.microbatch.batch_limits import BatchLimits
 from sluiceway.runtime.microbatch.batch_log import BatchLog
@@ -198,7 +198,8 @@ class _StoringEnumerator(Enumerator):
         values, stamps, ended = self._read(self._readers[reader], reader, patience_s)
         if values:
             file = f"{self._files.prefix}/stored/{secrets.token_hex(8)}"
-            self._files.storage.write(file, [cloudpickle.dumps((values, stamps))])
+            stored = _encoded(values) if type(values) is Columns else values
+            self._files.storage.write(file, [cloudpickle.dumps((stored, stamps))])
             self._context.assign(reader, [SpooledSplit(file, len(values))])
         if ended:
             self._ended.add(reader)
@@ -210,7 +211,8 @@ class _StoringEnumerator(Enumerator):
         else:
             self._context.wake()
 
-    def _read(self, live: LiveReader, number: int, patience_s: float) -> tuple[list[Any], list[int] | None, bool]:
+    def _read(self, live: LiveReader, number: int, patience_s: float) -> tuple[Any, list[int] | None, bool]:
+        """Return values, a list or Columns, with their event times, and whether the input has ended."""
         limits, monotonic = self._limits, self._context.clock.monotonic
         began = monotonic()
         stop = began + limits.time_s
@@ -234,6 +236,8 @@ class _StoringEnumerator(Enumerator):
             if not values:
                 until = monotonic() + limits.linger_s
             if isinstance(result, Batch):
+                if result.columns is not None:  # a file of its own: such a batch has thousands of rows
+                    return result.values, result.timestamps, False
                 values += result.values
                 if result.timestamps is not None:
                     stamps = (stamps or []) + result.timestamps
@@ -260,26 +264,40 @@ class _StoredReader(SimpleReader[Any]):
         super().__init__(context)
         self._files = files
         self._split: SpooledSplit | None = None
-        self._values: list[Any] = []
-        self._stamps: list[int] | None = None
+        self._values: Any = []  # a list, or Columns
+        self._stamps: Any = None
 
     def open_split(self, split: SpooledSplit) -> None:
         self._split = split
-        self._values, self._stamps = pickle.loads(self._files.storage.read(split.file))
+        values, self._stamps = pickle.loads(self._files.storage.read(split.file))
+        self._values = _decoded(values) if type(values) is bytes else values
 
     def read(self, limit: int) -> Poll[Any]:
         split = self._split
         assert split is not None
         if split.taken >= split.count:
             return END_OF_INPUT
-        end = min(split.taken + limit, split.count)
+        most = limit * ROWS_PER_RECORD if type(self._values) is Columns else limit
+        end = min(split.taken + most, split.count)
         values = self._values[split.taken : end]
         stamps = None if self._stamps is None else self._stamps[split.taken : end]
         self._split = replace(split, taken=end)
-        return values if stamps is None else Batch(values, stamps)
+        return values if type(values) is list and stamps is None else Batch(values, stamps)
 
     def position(self) -> SpooledSplit | None:
         return self._split if self._split is not None and self._split.taken < self._split.count else None
 
     def close_split(self) -> None:
         self._values, self._stamps = [], None
+
+
+def _encoded(rows: Columns) -> bytes:
+    from sluiceway.columns.ipc import encode  # where columns are used, and pyarrow is installed
+
+    return bytes(encode(rows.data))  # pickled, a slice would have all rows that it is of
+
+
+def _decoded(stored: bytes) -> Any:
+    from sluiceway.columns.ipc import decode
+
+    return Columns(decode(stored))

@@ -28,9 +28,6 @@ def hosted(settings: Settings) -> Capabilities:
 
 _ONE_WAY: Final = "records go through Spark in one direction"
 _HOSTED_INSTEAD: Final = "run it with --hosted, or on engine 'local'"
-_COLUMNS: Final = Unsupported(
-    "its micro-batches are of records", "run it without --checkpoints, as a batch job, or with --hosted"
-)
 _AGAIN: Final = Unsupported("a batch job of Spark's takes none", "leave it out, or run it with --hosted")
 
 _LOGS: Final = (
@@ -93,7 +90,6 @@ def stream(settings: Settings) -> Capabilities:
         ),
         Feature.ALIGNMENT: Unsupported("a micro-batch reads each source as far as that has come", _HOSTED_INSTEAD),
         Feature.ITERATIONS: Unsupported(_ONE_WAY, _HOSTED_INSTEAD),
-        Feature.COLUMNS: _COLUMNS,
         Feature.PROCESS_OBJECTS: ONE_PROCESS,
         Feature.STATE_BACKENDS: Unsupported(
             "Spark keeps the state", "leave state-backend out, or run it with --hosted"

@@ -15,6 +15,7 @@ from sluiceway.engine import JobStatus
 from sluiceway.table import TableStream, agg, col
 from sluiceway.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
 from sluiceway_files import FilesSink, FilesSource
+from sluiceway_spark.session.pyspark_version import MICRO_BATCHES, too_old
 
 pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
 
@@ -24,6 +25,11 @@ ROWS = 6000
 IN_BATCH = {"engine": "spark"}
 HOSTED = {"engine": "spark", "hosted": True, "workers": 2}
 STRATEGY: Any = sw.WatermarkStrategy.for_bounded_out_of_orderness("5s").with_timestamp_column("at")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_leaks() -> None:
+    """py4j keeps the connections by which Spark calls this process until the JVM collects its garbage."""
 
 
 @dataclass
@@ -62,12 +68,25 @@ def rows_of(flow: sw.Pipeline, sales: Path) -> TableStream:
     return rows.with_columns(twice=col("cents") * 2).filter(col("twice").is_null() | (col("twice") > 10))
 
 
-def windows(flow: sw.Pipeline, sales: Path) -> TableStream:
+def windows(flow: sw.Pipeline, sales: Path, check: Any = lambda one: one) -> TableStream:
     """Columns to records and back, then windows."""
-    keyed = rows_of(flow, sales).map(sale).to_columns(Sale).key_by("user")
+    keyed = rows_of(flow, sales).map(sale).map(check).returns(Sale).to_columns(Sale).key_by("user")
     return keyed.window(SlidingEventTimeWindows("20s", "10s")).aggregate(
         n=agg.count(), cents=agg.sum("cents"), most=agg.max("cents"), kinds=agg.count_distinct("cents")
     )
+
+
+class FailsOnce:
+    """Raises at a sale, when there is no file that says that it did."""
+
+    def __init__(self, note: Path) -> None:
+        self.note = str(note)
+
+    def __call__(self, sale: Sale) -> Sale:
+        if (sale.user, sale.cents) == ("U61", 493) and not Path(self.note).exists():
+            Path(self.note).touch()
+            raise ValueError("once")
+        return sale
 
 
 def in_order(rows: pa.Table) -> pa.Table:
@@ -95,3 +114,23 @@ def test_a_batch_job_writes_columns(sales: Path, tmp_path: Path) -> None:
         found.append(in_order(pq.read_table(tmp_path / name)))
         assert (result.metrics.records_in, result.metrics.records_out) == (ROWS, found[-1].num_rows)
     assert found[1].equals(found[0])
+
+
+@pytest.mark.skipif(too_old(MICRO_BATCHES) is not None, reason=f"micro-batches: {too_old(MICRO_BATCHES)}")
+def test_micro_batches_give_what_one_process_gives(
+    sales: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where one of them fails, and is read again."""
+    from sluiceway.runtime.microbatch.batch_limits import BatchLimits
+    from sluiceway_spark.structured import streaming_query
+
+    monkeypatch.setattr(streaming_query, "LIMITS", BatchLimits(records=120, wait_s=0.1, linger_s=0.05))
+    expected = windows(sw.Pipeline("windows", parallelism=2), sales).to_arrow()
+    flow = sw.Pipeline("windows", parallelism=2)
+    windows(flow, sales, FailsOnce(tmp_path / "failed")).sink(FilesSink.parquet(tmp_path / "out"))
+    result = flow.run(engine="spark", checkpoints=str(tmp_path / "kept"), restart="fixed-delay:1:10ms")
+    assert (result.status, result.metrics.records_in) == (JobStatus.FINISHED, ROWS)
+    assert [str(failure.cause) for failure in result.failures] == ["once"]
+    assert result.metrics.micro_batches > 3
+    found = in_order(pq.read_table(tmp_path / "out"))
+    assert found.equals(in_order(expected).cast(found.schema))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from sluiceway import (
@@ -29,7 +30,8 @@ from sluiceway.runtime.microbatch.state_export import write_extract
 from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
 from sluiceway.savepoint.rows import read_state
 from sluiceway.steps import SourceStep
-from sluiceway.windows import TumblingEventTimeWindows
+from sluiceway.table import agg, col
+from sluiceway.windows import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
 from sluiceway_spark.structured.row_format import Row
 from sluiceway_spark.structured.state import state_log
 from sluiceway_spark.structured.state.state_log import LogWriter, keyed_state, saved
@@ -222,6 +224,22 @@ def times(flow: Pipeline) -> Any:
     return counts.key_by(lambda r: r[0]).process(Quiet())
 
 
+AT = [i + (i * 7) % 4 for i in range(4000)]
+ROWS = pa.table({"key": [f"k{i % 23}" for i in range(4000)], "n": [i % 50 for i in range(4000)], "at": AT})
+
+
+def columns(flow: Pipeline) -> Any:
+    """Sliding windows and sessions, each joined with the rows that they are of."""
+    strategy: Any = WatermarkStrategy.for_bounded_out_of_orderness(3).with_timestamp_column("at")
+    rows = flow.table(ROWS, watermark_strategy=strategy)
+    keyed = rows.filter(col("n") < 40).key_by("key")
+    sums: dict[str, Any] = {"count": agg.count(), "total": agg.sum("n"), "last": agg.last("at")}
+    sliding = keyed.window(SlidingEventTimeWindows(400, 200)).aggregate(**sums)
+    sessions = keyed.window(EventTimeSessionWindows(100)).aggregate(**sums)
+    joined = sliding.union(sessions).key_by("key").interval_join(rows.key_by("key"), -30, 0)
+    return joined.select("key", "count", "total", "last", "window_start", "window_end", "at")
+
+
 def expected(build: Callable[[Pipeline], Any]) -> list[Any]:
     flow = Pipeline("tasks")
     got = build(flow).collect()
@@ -229,7 +247,7 @@ def expected(build: Callable[[Pipeline], Any]) -> list[Any]:
     return sorted(got, key=repr)
 
 
-@pytest.mark.parametrize("build", [words, times])
+@pytest.mark.parametrize("build", [words, times, columns])
 @pytest.mark.parametrize("processes", [1, 3])
 @pytest.mark.parametrize("keyed_subtasks", [None, 3])
 def test_micro_batches_give_what_a_job_gives(
@@ -245,7 +263,7 @@ def test_micro_batches_give_what_a_job_gives(
     assert misses == len(job.stores) if processes == 1 else misses > 2 * len(job.stores)
 
 
-@pytest.mark.parametrize("build", [words, times])
+@pytest.mark.parametrize("build", [words, times, columns])
 def test_an_attempt_that_came_to_nothing_leaves_nothing(build: Callable[[Pipeline], Any]) -> None:
     flow = Pipeline("batches")
     got = build(flow).collect()
@@ -253,7 +271,7 @@ def test_an_attempt_that_came_to_nothing_leaves_nothing(build: Callable[[Pipelin
     assert sorted(got, key=repr) == expected(build)
 
 
-@pytest.mark.parametrize("build", [words, times])
+@pytest.mark.parametrize("build", [words, times, columns])
 def test_logs_that_are_written_anew_all_the_time(
     build: Callable[[Pipeline], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
