@@ -43,6 +43,7 @@ class Driver:
         self.cache = cache
         self.batch = 0
         self.given: list[Any] = []
+        self.in_columns: set[bool] = set()
         self.planner = self._planner()
 
     def _planner(self) -> BatchPlanner:
@@ -67,6 +68,7 @@ class Driver:
             while not isinstance(result := reader.poll(4), Wait) and result is not END_OF_INPUT:
                 values = result.values if isinstance(result, Batch) else result
                 stamps = result.timestamps if isinstance(result, Batch) else None
+                self.in_columns.add(isinstance(result, Batch) and result.columns is not None)
                 got.append((tuple(values), None if stamps is None else tuple(stamps), reader.current_split_id))
                 got.append(tuple(reader.finished_splits()))
                 got.append(frozenset(reader.waiting_splits()))

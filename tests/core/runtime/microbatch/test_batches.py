@@ -229,6 +229,7 @@ def test_whatever_fails_nothing_is_lost_or_double(drive: Drive, kind: str, seed:
         driver.close()
     assert sorted(driver.given, key=str) == sorted(expected, key=str)
     assert driver.batch >= 3
+    assert driver.in_columns == {kind.startswith("columns")}
 
 
 def test_the_attempt_that_is_faster_is_the_one_that_counts(drive: Drive, storage: CheckpointStorage) -> None:
