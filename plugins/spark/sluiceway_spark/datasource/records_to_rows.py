@@ -97,7 +97,10 @@ class Tables:
         import pyarrow as pa
 
         batch = records if isinstance(records, Batch) else Batch(records)
-        made = self._single(batch.values) if self._takes_values(batch.values) else self._rows(batch.values)
+        if batch.columns is not None:
+            made = self._fitted(batch.columns)
+        else:
+            made = self._single(batch.values) if self._takes_values(batch.values) else self._rows(batch.values)
         if self._place is None:
             return made
         columns = list(made.columns)
@@ -108,6 +111,16 @@ class Tables:
         times = pa.nulls(made.num_rows, kind) if stamps is None else _times(stamps, kind)
         columns.insert(self._place, times)
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _fitted(self, data: Any) -> Any:
+        """Return columns as those of the schema, by name."""
+        import pyarrow as pa
+
+        try:
+            return data.select(self._rest.names).cast(self._rest)
+        except (pa.ArrowException, KeyError, ValueError) as error:
+            have, wanted = (", ".join(f"{f.name} {f.type}" for f in each) for each in (data.schema, self._rest))
+            raise ConnectorError(f"{self._where}: the columns {have} do not fit into {wanted}: {error}") from error
 
     def _takes_values(self, values: list[Any]) -> bool:
         if self._is_single is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,7 +12,10 @@ from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway_spark.conversion.arrow_to_records import ARROW, Convert, converter, record_type
 from sluiceway_spark.datasource.named_objects import find_object
 
-__all__ = ["Rows"]
+__all__ = ["COLUMNS", "Rows"]
+
+COLUMNS: Final = "columns"
+"""Form of rows that stay columns, where a pipeline takes them as such."""
 
 _VALUE: Final = "value"
 
@@ -21,7 +25,7 @@ class Rows:
     """Form of the records that rows are converted to.
 
     Attributes:
-        records: ``dict``, ``tuple``, a type with the columns' names, or ``"arrow"`` or ``"value"``.
+        records: ``dict``, ``tuple``, a type with the columns' names, or ``"arrow"``, ``"value"`` or ``"columns"``.
         timestamp: the column with the event time, or None.
     """
 
@@ -65,6 +69,9 @@ class Rows:
             if not batch.num_rows:
                 continue
             times = None if self.timestamp is None else _times(batch, self.timestamp)
+            if self.records == COLUMNS:
+                yield Batch.of_columns(batch, None if times is None else array("q", times))
+                continue
             if self.records == ARROW:
                 yield Batch([batch], None if times is None else [max(times)])
                 continue

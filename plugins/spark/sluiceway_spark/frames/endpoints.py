@@ -20,7 +20,7 @@ from sluiceway.connector import (
     Wait,
     WriterContext,
 )
-from sluiceway.elements import Batch
+from sluiceway.elements import ROWS_PER_RECORD, Batch
 from sluiceway.errors import NotBuiltYetError
 from sluiceway_spark.conversion.arrow_to_records import record_type
 from sluiceway_spark.datasource.rows_to_records import Rows
@@ -38,10 +38,12 @@ class FrameSource(Source[Any]):
     Attributes:
         rows: form of the records.
         streams: whether the DataFrame is a streaming one.
+        schema: Arrow's, of rows that enter in columns; None: they enter as records.
     """
 
     rows: Rows
     streams: bool
+    schema: Any = None
 
     @property
     def name(self) -> str:
@@ -62,6 +64,10 @@ class FrameSource(Source[Any]):
     def gives_timestamps(self) -> bool:
         """True if a column holds event times."""
         return self.rows.timestamp is not None
+
+    def in_columns(self) -> tuple[Source[Any], Any] | None:
+        """Return itself and the schema, where rows enter in columns."""
+        return None if self.schema is None else (self, self.schema)
 
     def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
         """Refuse: Spark plans the reading."""
@@ -134,6 +140,8 @@ class PartitionReader(Reader[Any]):
                 self.over = True
                 return END_OF_INPUT if self._ends else Wait()
             self._rest, self._at = found, 0
+        if self._rest.columns is not None:
+            limit *= ROWS_PER_RECORD
         start, self._at = self._at, self._at + limit
         times = self._rest.timestamps
         return Batch(self._rest.values[start : self._at], None if times is None else times[start : self._at])

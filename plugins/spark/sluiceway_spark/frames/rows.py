@@ -91,6 +91,9 @@ def records_for_spark(
         for element in elements(row):
             if type(element) is not Batch or not element.values:
                 continue
+            if element.columns is not None:
+                yield element
+                continue
             if values and (len(values) >= _MANY or (times is None) is not (element.timestamps is None)):
                 yield Batch(values, times)
                 values = []

@@ -229,6 +229,8 @@ class _Entry:
             if first is None:
                 return
             batches = _chained(first, batches)
+        if (schema := self._source.schema) is not None:  # zones are those of the session, texts may be large
+            batches = (batch.cast(schema) for batch in batches)
         reader = PartitionReader(batches, self._source.rows.batches, ends=not self._streams)
         clock = self._clock()
         chain = SteppedTask(

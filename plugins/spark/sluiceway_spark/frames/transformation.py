@@ -12,9 +12,10 @@ from sluiceway.config.settings import Settings
 from sluiceway.errors import ConfigurationError
 from sluiceway.runtime.messages.pickling import dump
 from sluiceway.runtime.stepped import SteppedPlan
+from sluiceway_spark.conversion.arrow_schema import schema_as_is
 from sluiceway_spark.conversion.arrow_to_records import ARROW, record_type
 from sluiceway_spark.conversion.readable_types import check_readable
-from sluiceway_spark.datasource.rows_to_records import Rows
+from sluiceway_spark.datasource.rows_to_records import COLUMNS, Rows
 from sluiceway_spark.frames.endpoints import FrameSink, FrameSource
 from sluiceway_spark.frames.plan import plan_of, shape_of
 from sluiceway_spark.frames.processor import FrameProcessor
@@ -77,7 +78,8 @@ def transform(
         schema: of the result: a text such as ``"word string, count long"``, a StructType, a pyarrow.Schema, or a
             dataclass, NamedTuple, TypedDict or msgspec.Struct; None: that of the type of the results.
         records: type of the records that enter: ``dict``, ``tuple``, ``"value"`` (the only column), ``"arrow"``
-            (RecordBatches), or a dataclass, NamedTuple or msgspec.Struct with the columns' names.
+            (RecordBatches), or a dataclass, NamedTuple or msgspec.Struct with the columns' names. ``"columns"``:
+            ``build`` is called with a :class:`~sluiceway.table.TableStream`; it may return one in any case.
         timestamp: column with the event time: a timestamp, or ms since the epoch.
         watermark_strategy: as for :meth:`sluiceway.Pipeline.source`.
         result_timestamp: timestamp column of the result for the event times of the results.
@@ -97,15 +99,19 @@ def transform(
         raise ConfigurationError(f"transform() takes a function of a stream, not {build!r:.100}")
     name = name or _name_of(build)
     where = f"transform {name!r}"
-    check_readable(frame.schema, f"the DataFrame of {where}", as_arrow=records == ARROW)
+    in_columns = records == COLUMNS
+    check_readable(frame.schema, f"the DataFrame of {where}", as_arrow=in_columns or records == ARROW)
     rows = _rows(records, timestamp, frame.columns, where)
     streams = bool(frame.isStreaming)
-    source = FrameSource(rows, streams)
+    source = FrameSource(rows, streams, schema_as_is(frame.schema, "UTC") if in_columns else None)
     session = frame.sparkSession
     slots = parallelism or (_STREAM_PARALLELISM if streams else _slots(session))
     flow = Pipeline(name, parallelism=max(_LEAST, slots), max_parallelism=max_parallelism)
-    result = build(flow.source(source, watermark_strategy=watermark_strategy))
-    if not isinstance(result, DataStream):
+    enter: Any = flow.table if in_columns else flow.source
+    result = build(enter(source, watermark_strategy=watermark_strategy))
+    if _is_table(result):
+        schema = schema if schema is not None else _schema_of_table(result, result_timestamp, where)
+    elif not isinstance(result, DataStream):
         raise ConfigurationError(f"{where}: {_no_stream(result)}")
     if result._pipeline is not flow:
         raise ConfigurationError(
@@ -179,7 +185,9 @@ def _slots(session: Any) -> int:
 
 
 def _rows(records: Any, timestamp: str | None, columns: list[str], where: str) -> Rows:
-    if records == "value":
+    if records == COLUMNS:
+        pass
+    elif records == "value":
         rest = [column for column in columns if column != timestamp]
         if len(rest) != 1:
             raise ConfigurationError(
@@ -192,6 +200,26 @@ def _rows(records: Any, timestamp: str | None, columns: list[str], where: str) -
             f"{where}: timestamp={timestamp!r} is none of the columns of the DataFrame: {', '.join(columns)}"
         )
     return Rows(records, timestamp)
+
+
+def _is_table(result: object) -> bool:
+    """Return whether ``build`` has returned a stream in columns."""
+    try:
+        from sluiceway.table import TableStream
+    except ImportError:  # without the extra there is none
+        return False
+    return isinstance(result, TableStream)
+
+
+def _schema_of_table(result: Any, timestamp: str | None, where: str) -> Any:
+    import pyarrow as pa
+
+    schema = result.schema
+    if timestamp is None:
+        return schema
+    if timestamp in schema.names:
+        raise ConfigurationError(f"{where}: result_timestamp={timestamp!r}: the result has a column of that name")
+    return schema.append(pa.field(timestamp, pa.timestamp("us", "UTC")))
 
 
 def _no_stream(result: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -368,3 +369,40 @@ def test_a_submitted_program_takes_its_modules_to_the_executors(spark_cluster: A
     )
     assert run.returncode == 0, run.stderr[-3000:]
     assert "found [('k0', 135), ('k1', 145), ('k2', 155)]" in run.stdout
+
+
+def in_columns(rows: Any) -> Any:
+    """Sums of windows of what a function of records leaves."""
+    from sluiceway.table import agg, col
+
+    kept = rows.filter(col("n") % 2 == 0).map(dict).to_columns(rows.schema)
+    return (
+        kept.key_by("word").window(TumblingEventTimeWindows.of(5000)).aggregate(n=agg.sum("n"), count=agg.count())
+    )
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["batch", "stream"])
+def test_a_dataframe_enters_and_leaves_in_columns(session: Any, frame: Any, tmp_path: Path, streams: bool) -> None:
+    import pyarrow as pa
+
+    strategy: Any = sw.WatermarkStrategy.for_bounded_out_of_orderness("1h").with_timestamp_column("at")
+    flow = sw.Pipeline("local")
+    expected = in_columns(flow.table(pa.Table.from_pylist(ROWS), watermark_strategy=strategy)).to_arrow()
+    options: dict[str, Any] = {"records": "columns", "watermark_strategy": strategy}
+    if not streams:
+        found = transform(frame, in_columns, **options)
+        assert found.dtypes[:3] == [("word", "string"), ("n", "bigint"), ("count", "bigint")]
+        got = found.toArrow()
+    else:
+        late = [*ROWS, {**ROWS[0], "at": ROWS[-1]["at"] + 10**9}]  # behind it no window of the others is open
+        (tmp_path / "in").mkdir()
+        for name, part in (("a", late[:100]), ("b", late[100:])):
+            (tmp_path / "in" / name).write_text("".join(json.dumps(row) + "\n" for row in part))
+        source = session.readStream.schema(DDL).option("maxFilesPerTrigger", 1).json(str(tmp_path / "in"))
+        query = transform(source, in_columns, **options).writeStream.format("parquet")
+        query = query.option("path", str(tmp_path / "out")).option("checkpointLocation", str(tmp_path / "kept"))
+        query.trigger(availableNow=True).start().awaitTermination()
+        assert len(list((tmp_path / "kept" / "commits").glob("[0-9]*"))) == 2
+        got = session.read.parquet(str(tmp_path / "out")).toArrow()
+    order: Any = [("window_start", "ascending"), ("word", "ascending")]
+    assert got.sort_by(order).to_pylist() == expected.sort_by(order).to_pylist()
