@@ -396,8 +396,10 @@ def test_a_dataframe_enters_and_leaves_in_columns(session: Any, frame: Any, tmp_
     else:
         late = [*ROWS, {**ROWS[0], "at": ROWS[-1]["at"] + 10**9}]  # behind it no window of the others is open
         (tmp_path / "in").mkdir()
-        for name, part in (("a", late[:100]), ("b", late[100:])):
-            (tmp_path / "in" / name).write_text("".join(json.dumps(row) + "\n" for row in part))
+        for number, part in enumerate((late[:100], late[100:]), 1):
+            file = tmp_path / "in" / f"{number}.json"
+            file.write_text("".join(json.dumps(row) + "\n" for row in part))
+            os.utime(file, (number, number))  # by which Spark reads them in their order
         source = session.readStream.schema(DDL).option("maxFilesPerTrigger", 1).json(str(tmp_path / "in"))
         query = transform(source, in_columns, **options).writeStream.format("parquet")
         query = query.option("path", str(tmp_path / "out")).option("checkpointLocation", str(tmp_path / "kept"))
