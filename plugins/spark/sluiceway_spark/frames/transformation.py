@@ -203,12 +203,8 @@ def _rows(records: Any, timestamp: str | None, columns: list[str], where: str) -
 
 
 def _is_table(result: object) -> bool:
-    """Return whether ``build`` has returned a stream in columns."""
-    try:
-        from sluiceway.table import TableStream
-    except ImportError:  # without the extra there is none
-        return False
-    return isinstance(result, TableStream)
+    """Return whether ``build`` has returned a stream in columns, by its methods: its class is of an extra."""
+    return callable(getattr(result, "to_arrow", None)) and callable(getattr(result, "to_records", None))
 
 
 def _schema_of_table(result: Any, timestamp: str | None, where: str) -> Any:
