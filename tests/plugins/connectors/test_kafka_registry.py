@@ -17,6 +17,7 @@ import pytest
 from patience import PATIENT_S
 
 import sluiceway as sw
+from sluiceway.connector.lib import dead_letter_files, read_dead_letters
 from sluiceway.errors import ConnectorError
 from sluiceway.testing.drivers import SourceDriver, drive_sink
 
@@ -47,6 +48,12 @@ ROOT = Path(__file__).parents[3]
 class Item:
     name: str
     price: float = 0.0
+
+
+@dataclass
+class Priced:
+    name: str
+    price: float = 2.5
 
 
 def written(format_: RegistryFormat, topic: str, *records: Any) -> list[bytes | None]:
@@ -238,3 +245,28 @@ def test_bad_records_are_skipped_and_become_dead_letters(kafka_topics: Any) -> N
     assert [letter.value().offset for letter in letters] == [1, 2, 3]
     assert "has no schema with id 99" in letters[1].error
     assert "does not fit its Avro schema, id 1" in letters[2].error
+
+
+@pytest.mark.parametrize("kind", [AvroFormat, JsonSchemaFormat])
+@pytest.mark.parametrize("size", [1, 1024])
+def test_records_of_a_type_are_columns(
+    kafka_topics: Any, registry: Any, tmp_path: Path, kind: Any, size: int
+) -> None:
+    """The schemas of two formats have to be fetched; bad records are kept, each once."""
+    pytest.importorskip("narwhals", reason='not installed: pip install "sluiceway[columns]"')
+    topic = kafka_topics.make()
+    format_ = kind(registry.url, type=Item)
+    other = kind(registry.url, type=Priced, subject_name_strategy="record")
+    even, odd = (FormatWriter(each, "value").of(topic) for each in (other, format_))
+    values: list[bytes | None] = [
+        odd(Item(str(number))) if number % 2 else even(Priced(str(number))) for number in range(300)
+    ]
+    for at in (1, 153, 255):  # the first before the second schema has been fetched
+        values[at:at] = [b"rubbish", None]
+    kafka_topics.write(topic, values)
+    source = KafkaSource(kafka_topics.servers, topic, stop="latest", deserializer=format_)
+    rows = sw.Pipeline("orders").table(source).on_error("skip")
+    found = rows.to_arrow(batch_size=size, dead_letters=tmp_path)
+    assert found.to_pylist() == [{"name": str(n), "price": 0.0 if n % 2 else 2.5} for n in range(300)]
+    letters = list(read_dead_letters(dead_letter_files(tmp_path)))
+    assert [letter.value().offset for letter in letters] == [1, 2, 153, 154, 255, 256]
