@@ -13,8 +13,8 @@ from __future__ import annotations
 from sluiceway.api.table.keyed import KeyedTable, WindowedTable
 from sluiceway.api.table.over import OverTable
 from sluiceway.api.table.stream import Expression, TableStream, col, lit, when
-from sluiceway.columns import aggregates as agg
-from sluiceway.columns.aggregates import Aggregate, ColumnAggregate
+from sluiceway.columns.aggregation import aggregates as agg
+from sluiceway.columns.aggregation.aggregates import Aggregate, ColumnAggregate
 
 __all__ = [
     "Aggregate",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sluiceway.columns.keys import key_groups_of_rows
+from sluiceway.columns.keys.key_ids import key_groups_of_rows
 from sluiceway.columns.times import as_array, as_numpy
 from sluiceway.elements import Batch
 from sluiceway.keygroups import SubtaskCache

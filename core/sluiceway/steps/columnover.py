@@ -18,7 +18,8 @@ class ColumnOverStep(ColumnStep):
     Attributes:
         key: the key columns, a :class:`sluiceway.columns.routing.ColumnKey`.
         entering: the columns that go in, a ``pyarrow.Schema``.
-        aggregates: names of the results, each with its :class:`sluiceway.columns.aggregates.Aggregate`.
+        aggregates: names of the results, each with its
+            :class:`sluiceway.columns.aggregation.aggregates.Aggregate`.
         rows: how many rows, the row itself included; None: any number.
         age: how much older than the row they may be, in ms; None: any age.
         late_tag: the side output for rows that are too late, or None to count and drop them.

@@ -73,7 +73,8 @@ class ColumnWindowStep(ColumnStep):
     Attributes:
         key: the key columns, a :class:`sluiceway.columns.routing.ColumnKey`.
         entering: the columns that go in, a ``pyarrow.Schema``.
-        aggregates: names of the results, each with its :class:`sluiceway.columns.aggregates.Aggregate`.
+        aggregates: names of the results, each with its
+            :class:`sluiceway.columns.aggregation.aggregates.Aggregate`.
         assigner: assigns rows to windows, by event time; None: one window that ends with the input.
         late_tag: the side output for rows that are too late, or None to count and drop them.
         lateness_ms: time after its end for which a window takes late rows, in ms.

@@ -15,9 +15,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sluiceway.columns import aggregates as agg
-from sluiceway.columns.accumulators import AggregateOverflowError, Values
-from sluiceway.columns.runs import Runs
+from sluiceway.columns.aggregation import aggregates as agg
+from sluiceway.columns.aggregation.runs import Runs
+from sluiceway.columns.aggregation.sums import AggregateOverflowError
+from sluiceway.columns.aggregation.values import Values
 from sluiceway.errors import ConfigurationError, FunctionContractError, GraphError
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False, width=32) | st.floats(-1e6, 1e6)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluiceway.columns.keys import KeyIds, check_key_type, key_groups_of_rows
+from sluiceway.columns.keys.key_ids import KeyIds, check_key_type, key_groups_of_rows
 from sluiceway.errors import UnstableKeyError
 from sluiceway.keygroups import key_group
 

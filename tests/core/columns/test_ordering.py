@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluiceway.columns.ordering import order_of
+from sluiceway.columns.keys.ordering import order_of
 
 MAJOR = st.integers(0, 2**40) | st.integers(0, 2)
 MINOR = st.integers(-(2**63), 2**63 - 1) | st.integers(-2, 2)

@@ -10,11 +10,11 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sluiceway.columns import aggregates as agg
-from sluiceway.columns.accumulators import Values
-from sluiceway.columns.keys import KeyIds
-from sluiceway.columns.sessions import Sessions
-from sluiceway.columns.slices import Layout, forget_idle
+from sluiceway.columns.aggregation import aggregates as agg
+from sluiceway.columns.aggregation.sessions import Sessions
+from sluiceway.columns.aggregation.slices import Layout, forget_idle
+from sluiceway.columns.aggregation.values import Values
+from sluiceway.columns.keys.key_ids import KeyIds
 
 SCHEMA = pa.schema([("user", pa.int64()), ("price", pa.float64()), ("word", pa.string())])
 NAMED = {

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluiceway.columns import aggregates as agg
-from sluiceway.columns.accumulators import Values
-from sluiceway.columns.keys import KeyIds
-from sluiceway.columns.slices import AggregateSlice, Layout, forget_idle
+from sluiceway.columns.aggregation import aggregates as agg
+from sluiceway.columns.aggregation.slices import AggregateSlice, Layout, forget_idle
+from sluiceway.columns.aggregation.values import Values
+from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.errors import IncompatibleStateError
 from sluiceway.keygroups import key_group
 

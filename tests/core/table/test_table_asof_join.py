@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.core.table.columnharness import TwoColumnHarness, many_steps
 
 from sluiceway import OutputTag, Pipeline, WatermarkStrategy
-from sluiceway.columns import latestrows
+from sluiceway.columns.kept import latest_rows
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import ConfigurationError, GraphError
 from sluiceway.operators.columns import asofjoin, keptrows
@@ -86,7 +86,7 @@ def compare(given_settings: dict[str, Any], steps: list[Any]) -> None:
     with pytest.MonkeyPatch.context() as patch, in_records(given_settings) as records:
         patch.setattr(asofjoin, "_BURST", 3)
         patch.setattr(keptrows, "_IDLE", 2)
-        patch.setattr(latestrows, "_PAUSE", 2)
+        patch.setattr(latest_rows, "_PAUSE", 2)
         columns = in_columns(given_settings)
         try:
             now = count = 0

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.core.table.column_harness import ColumnHarness
 
 from sluiceway import OutputTag, Pipeline, WatermarkStrategy
-from sluiceway.columns import slices
+from sluiceway.columns.aggregation import slices
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import GraphError, IncompatibleStateError
 from sluiceway.table import TableStream, agg

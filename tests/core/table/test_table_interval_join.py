@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.core.table.columnharness import TwoColumnHarness, many_steps
 
 from sluiceway import OutputTag, Pipeline, WatermarkStrategy
-from sluiceway.columns import timedrows
+from sluiceway.columns.kept import timed_rows
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import ConfigurationError, GraphError, IncompatibleStateError
 from sluiceway.operators.columns import intervaljoin, keptrows
@@ -90,7 +90,7 @@ def compare(bounds: tuple[int, int], steps: list[Any]) -> None:
 
     with pytest.MonkeyPatch.context() as patch, in_records(bounds) as records:
         patch.setattr(intervaljoin, "_LEAST_WIDTH", 4)
-        patch.setattr(timedrows, "_BURST", 3)
+        patch.setattr(timed_rows, "_BURST", 3)
         patch.setattr(keptrows, "_IDLE", 2)
         columns = in_columns(bounds)
         try:

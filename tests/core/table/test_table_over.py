@@ -11,7 +11,7 @@ import pytest
 from tests.core.table.columnharness import ColumnHarness, many_steps
 
 from sluiceway import OutputTag, Pipeline, WatermarkStrategy
-from sluiceway.columns import recentrows
+from sluiceway.columns.kept import recent_rows
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import ConfigurationError, GraphError
 from sluiceway.operators.columns import keptrows, over
@@ -76,7 +76,7 @@ def test_results_are_those_of_all_rows_at_once(seed: int, monkeypatch: pytest.Mo
     monkeypatch.setattr(over, "_BURST", 3)
     monkeypatch.setattr(over, "_READS", 5)
     monkeypatch.setattr(keptrows, "_IDLE", 1)
-    monkeypatch.setattr(recentrows, "_PAUSE", 2)
+    monkeypatch.setattr(recent_rows, "_PAUSE", 2)
     chosen = SETTINGS[seed % len(SETTINGS)]
     steps = many_steps(
         seed,

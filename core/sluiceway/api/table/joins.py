@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from sluiceway.api.arguments import describe
 from sluiceway.api.location import caller_location
+from sluiceway.columns.kept.blocks import plain_schema, problem_of_rows
 from sluiceway.columns.routing import ColumnKey
-from sluiceway.columns.rowblocks import plain_schema, problem_of_rows
 from sluiceway.columns.schemas import shown
 from sluiceway.errors import ConfigurationError, GraphError
 from sluiceway.functions import OutputTag

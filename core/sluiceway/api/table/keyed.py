@@ -14,8 +14,8 @@ from sluiceway.api.table.arguments import check_names
 from sluiceway.api.table.joins import asof_joined, interval_joined
 from sluiceway.api.table.over import OverTable, over
 from sluiceway.api.unknown_names import answer
-from sluiceway.columns.aggregates import RUNNING, Aggregate
-from sluiceway.columns.keys import check_key_type
+from sluiceway.columns.aggregation.aggregates import RUNNING, Aggregate
+from sluiceway.columns.keys.key_ids import check_key_type
 from sluiceway.columns.routing import ColumnKey
 from sluiceway.errors import GraphError, UnstableKeyError
 from sluiceway.functions import OutputTag

@@ -10,9 +10,9 @@ import pyarrow as pa
 from sluiceway.api.arguments import describe
 from sluiceway.api.location import caller_location
 from sluiceway.api.unknown_names import answer
-from sluiceway.columns.aggregates import Aggregate
+from sluiceway.columns.aggregation.aggregates import Aggregate
+from sluiceway.columns.kept.blocks import plain_schema, problem_of_rows
 from sluiceway.columns.routing import ColumnKey
-from sluiceway.columns.rowblocks import plain_schema, problem_of_rows
 from sluiceway.errors import ConfigurationError, GraphError
 from sluiceway.functions import OutputTag
 from sluiceway.graph import InputRef

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import pyarrow as pa
 
-from sluiceway.columns.duerows import Due, DueRows
-from sluiceway.columns.keys import KeyIds
-from sluiceway.columns.latestrows import LatestRows
-from sluiceway.columns.rowblocks import concatenated, plain_schema
+from sluiceway.columns.kept.blocks import concatenated, plain_schema
+from sluiceway.columns.kept.due_rows import Due, DueRows
+from sluiceway.columns.kept.latest_rows import LatestRows
+from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.columns.times import as_array
 from sluiceway.elements import Batch
 from sluiceway.operators.columns.keptrows import KeptRowsOperator

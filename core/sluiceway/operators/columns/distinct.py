@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sluiceway.columns.accumulators import Values
+from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.times import as_array, as_numpy
 from sluiceway.elements import Batch
 from sluiceway.operators.columns.windows import ColumnWindowOperator

@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import pyarrow as pa
 
-from sluiceway.columns.keys import KeyIds
-from sluiceway.columns.rowblocks import plain_schema
-from sluiceway.columns.timedrows import Matches, TimedRows, shifted
+from sluiceway.columns.kept.blocks import plain_schema
+from sluiceway.columns.kept.timed_rows import Matches, TimedRows, shifted
+from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.columns.times import as_array
 from sluiceway.elements import Batch
 from sluiceway.operators.columns.keptrows import KeptRowsOperator, Rows

@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from sluiceway.columns.keys import KeyIds, key_groups_of_rows
-from sluiceway.columns.rowblocks import concatenated, group_keys, plain_rows, rows_of_block
+from sluiceway.columns.kept.blocks import concatenated, group_keys, plain_rows, rows_of_block
+from sluiceway.columns.keys.key_ids import KeyIds, key_groups_of_rows
 from sluiceway.columns.times import as_array, as_numpy
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
 from sluiceway.errors import StateError

@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import pyarrow as pa
 
-from sluiceway.columns.accumulators import Values
-from sluiceway.columns.duerows import Due, DueRows
-from sluiceway.columns.keys import KeyIds
-from sluiceway.columns.recentrows import RecentRows
-from sluiceway.columns.rowblocks import concatenated, plain_schema
+from sluiceway.columns.aggregation.values import Values
+from sluiceway.columns.kept.blocks import concatenated, plain_schema
+from sluiceway.columns.kept.due_rows import Due, DueRows
+from sluiceway.columns.kept.recent_rows import RecentRows
+from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.columns.times import as_array
 from sluiceway.elements import Batch
 from sluiceway.operators.columns.keptrows import KeptRowsOperator

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sluiceway.columns.accumulators import Values
+from sluiceway.columns.aggregation.values import Values
 from sluiceway.elements import Batch
 from sluiceway.operators.columns.windows import ColumnWindowOperator
 

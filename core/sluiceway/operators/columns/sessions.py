@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sluiceway.columns.accumulators import Values
-from sluiceway.columns.sessions import Sessions
-from sluiceway.columns.slices import HoldsKeys
+from sluiceway.columns.aggregation.sessions import Sessions
+from sluiceway.columns.aggregation.slices import HoldsKeys
+from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.times import as_numpy
 from sluiceway.elements import MAX_WATERMARK, Batch
 from sluiceway.operators.columns.timed import ColumnTimeOperator

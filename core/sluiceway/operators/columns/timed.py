@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import pyarrow as pa
 
-from sluiceway.columns.accumulators import Values
-from sluiceway.columns.keys import KeyIds, key_groups_of_rows
-from sluiceway.columns.slices import HoldsKeys, Layout, forget_idle
+from sluiceway.columns.aggregation.slices import HoldsKeys, Layout, forget_idle
+from sluiceway.columns.aggregation.values import Values
+from sluiceway.columns.keys.key_ids import KeyIds, key_groups_of_rows
 from sluiceway.columns.times import as_array, as_numpy
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
 from sluiceway.errors import IncompatibleStateError, StateError

@@ -8,10 +8,10 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from sluiceway.columns.accumulators import Values
-from sluiceway.columns.aggregates import RUNNING
-from sluiceway.columns.runs import Runs
-from sluiceway.columns.slices import AggregateSlice, HoldsKeys
+from sluiceway.columns.aggregation.aggregates import RUNNING
+from sluiceway.columns.aggregation.runs import Runs
+from sluiceway.columns.aggregation.slices import AggregateSlice, HoldsKeys
+from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.times import as_numpy
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch
 from sluiceway.operators.columns.slicing import WindowSlices, slicing_of

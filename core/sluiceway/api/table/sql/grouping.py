@@ -15,7 +15,7 @@ from sluiceway.api.table.sql.positions import RefusedError, check_parts, start_o
 from sluiceway.api.table.sql.steps import for_each_row, step
 from sluiceway.api.table.sql.types import INTEGER, literal
 from sluiceway.api.table.stream import TableStream
-from sluiceway.columns import aggregates as agg
+from sluiceway.columns.aggregation import aggregates as agg
 from sluiceway.columns.transforms import passed
 from sluiceway.errors import ConfigurationError, GraphError
 from sluiceway.windows import CumulativeEventTimeWindows, SlidingEventTimeWindows, TumblingEventTimeWindows

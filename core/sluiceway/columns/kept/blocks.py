@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from sluiceway.columns.ipc import decode, encode
 from sluiceway.columns.joining import as_one
-from sluiceway.columns.keycolumns import plain
-from sluiceway.columns.keys import key_groups_of_rows
+from sluiceway.columns.keys.key_columns import plain
+from sluiceway.columns.keys.key_ids import key_groups_of_rows
 from sluiceway.columns.schemas import shown
 from sluiceway.errors import IncompatibleStateError
 

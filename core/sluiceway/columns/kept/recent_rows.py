@@ -8,9 +8,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from sluiceway.columns.duerows import Due
-from sluiceway.columns.keys import KeyIds
-from sluiceway.columns.rowblocks import LARGEST, concatenated, plain_schema, write_blocks
+from sluiceway.columns.kept.blocks import LARGEST, concatenated, plain_schema, write_blocks
+from sluiceway.columns.kept.due_rows import Due
+from sluiceway.columns.keys.key_ids import KeyIds
 
 __all__ = ["RecentRows"]
 

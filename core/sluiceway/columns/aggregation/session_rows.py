@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from sluiceway.columns.ordering import order_of
+from sluiceway.columns.keys.ordering import order_of
 from sluiceway.elements import MAX_WATERMARK
 
 __all__ = ["Assigned", "Round", "assign"]

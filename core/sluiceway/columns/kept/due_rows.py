@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from sluiceway.columns.keys import KeyIds
-from sluiceway.columns.rowblocks import LARGEST, concatenated, plain_schema, write_blocks
+from sluiceway.columns.kept.blocks import LARGEST, concatenated, plain_schema, write_blocks
+from sluiceway.columns.keys.key_ids import KeyIds
 
 __all__ = ["Due", "DueRows"]
 

@@ -8,10 +8,11 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from sluiceway.columns.accumulators import Accumulator, Arrays, Values
-from sluiceway.columns.keys import KeyIds
-from sluiceway.columns.session_rows import assign
-from sluiceway.columns.slices import Layout, in_blocks, part_of, read_block
+from sluiceway.columns.aggregation.accumulator import Accumulator, Arrays
+from sluiceway.columns.aggregation.session_rows import assign
+from sluiceway.columns.aggregation.slices import Layout, in_blocks, part_of, read_block
+from sluiceway.columns.aggregation.values import Values
+from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.elements import MAX_WATERMARK
 
 __all__ = ["Sessions"]

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from sluiceway.columns.ordering import order_of
+from sluiceway.columns.keys.ordering import order_of
 
 __all__ = ["Runs"]
 

@@ -9,10 +9,13 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from sluiceway.columns.accumulators import Accumulator, Arrays, Values, flat, lists_of, result_array, struct_of
-from sluiceway.columns.keys import KeyIds
-from sluiceway.columns.runs import Runs
-from sluiceway.columns.wordtable import WordTable
+from sluiceway.columns.aggregation.accumulator import Accumulator, Arrays, struct_of
+from sluiceway.columns.aggregation.collected import flat, lists_of
+from sluiceway.columns.aggregation.picked import result_array
+from sluiceway.columns.aggregation.runs import Runs
+from sluiceway.columns.aggregation.values import Values
+from sluiceway.columns.keys.key_ids import KeyIds
+from sluiceway.columns.keys.word_table import WordTable
 
 __all__ = ["Distinct", "Greatest", "Sketch"]
 

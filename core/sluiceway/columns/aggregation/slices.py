@@ -1,7 +1,7 @@
 """Aggregates of the keys of a subtask in slices of time: arrays by position, in the order of the keys' arrival.
 
-A key has a number in the subtask (:class:`~sluiceway.columns.keys.KeyIds`) and a position in each slice that it
-has rows in. Arrays have an element per position, so a slice needs memory for its own keys alone.
+A key has a number in the subtask (:class:`~sluiceway.columns.keys.key_ids.KeyIds`) and a position in each slice
+that it has rows in. Arrays have an element per position, so a slice needs memory for its own keys alone.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from typing import Any, Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from sluiceway.columns.accumulators import Accumulator, Values
-from sluiceway.columns.aggregates import BoundAggregate
-from sluiceway.columns.keys import KeyIds
-from sluiceway.columns.runs import Runs
-from sluiceway.columns.wordtable import WordTable
+from sluiceway.columns.aggregation.accumulator import Accumulator
+from sluiceway.columns.aggregation.aggregates import BoundAggregate
+from sluiceway.columns.aggregation.runs import Runs
+from sluiceway.columns.aggregation.values import Values
+from sluiceway.columns.keys.key_ids import KeyIds
+from sluiceway.columns.keys.word_table import WordTable
 from sluiceway.errors import IncompatibleStateError
 
 __all__ = [

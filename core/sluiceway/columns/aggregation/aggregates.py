@@ -19,18 +19,13 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from sluiceway.columns.accumulators import (
-    Accumulator,
-    Averaged,
-    Collected,
-    Counted,
-    Custom,
-    Extreme,
-    Moments,
-    Picked,
-    Summed,
-)
-from sluiceway.columns.pairs import Distinct, Greatest, Sketch
+from sluiceway.columns.aggregation.accumulator import Accumulator
+from sluiceway.columns.aggregation.collected import Collected
+from sluiceway.columns.aggregation.custom import Custom
+from sluiceway.columns.aggregation.moments import Moments
+from sluiceway.columns.aggregation.pairs import Distinct, Greatest, Sketch
+from sluiceway.columns.aggregation.picked import Extreme, Picked
+from sluiceway.columns.aggregation.sums import Averaged, Counted, Summed
 from sluiceway.errors import ConfigurationError, FunctionContractError, GraphError
 from sluiceway.util.name_hints import similar
 

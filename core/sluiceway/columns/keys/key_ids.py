@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from sluiceway.columns.keycolumns import key_hashes, plain, words_of
-from sluiceway.columns.wordtable import WordTable
+from sluiceway.columns.keys.key_columns import key_hashes, plain, words_of
+from sluiceway.columns.keys.word_table import WordTable
 from sluiceway.errors import UnstableKeyError
 from sluiceway.keygroups import stable_hash
 

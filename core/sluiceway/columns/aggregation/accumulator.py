@@ -1,0 +1,167 @@
+"""Base of accumulators as arrays: one element for each position, which stands for a key in a window.
+
+Values are added in the order of their rows, position by position, so results do not depend on batches: sums of
+floats are added up one after the other, those of integers and decimals are exact.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from sluiceway.columns.aggregation.runs import Runs
+from sluiceway.columns.aggregation.values import Values
+
+__all__ = ["Accumulator", "Arrays", "PlainAccumulator", "after", "arrays_of", "some_so_far", "struct_of"]
+
+_SMALLEST: Final = 64
+
+
+class Arrays:
+    """Arrays of one length that grow together.
+
+    Args:
+        initial: the value of new elements, by the name of the array.
+    """
+
+    def __init__(self, **initial: Any) -> None:
+        self._initial = {name: np.asarray(value) for name, value in initial.items()}
+        self.size = 0
+        self.all: dict[str, Any] = {name: np.empty(0, value.dtype) for name, value in self._initial.items()}
+
+    def __getitem__(self, name: str) -> Any:
+        return self.all[name]
+
+    def of_rows(self, **values: Any) -> Arrays:
+        """Return other values as arrays of the same kind."""
+        made = copy.copy(self)
+        made.all = values
+        made.size = len(next(iter(values.values())))
+        return made
+
+    def resize(self, size: int) -> None:
+        """Have at least ``size`` elements."""
+        if size <= self.size:
+            return
+        capacity = max(size, self.size + self.size // 2, _SMALLEST)
+        for name, old in self.all.items():
+            grown = np.empty(capacity, old.dtype)
+            grown[: self.size] = old
+            grown[self.size :] = self._initial[name]
+            self.all[name] = grown
+        self.size = capacity
+
+
+class Accumulator(ABC):
+    """Accumulators of one aggregate, by position. From one thread only.
+
+    Positions given to :meth:`update` may repeat, those given to :meth:`merge` and :meth:`restore` do not.
+    """
+
+    @abstractmethod
+    def resize(self, size: int) -> None:
+        """Have positions up to ``size``, the new ones empty."""
+
+    @abstractmethod
+    def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
+        """Add rows.
+
+        Args:
+            at: position of each row.
+            columns: the aggregate's columns.
+            arrivals: numbers of the rows, ascending, also from call to call.
+        """
+
+    @abstractmethod
+    def merge(self, at: Any, other: Any) -> None:
+        """Add accumulators of the same kind: the first ``len(at)`` of ``other``, to positions ``at``."""
+
+    def running(self, runs: Runs, columns: Sequence[Values], arrivals: Any) -> Accumulator:
+        """Add rows, as :meth:`update` does, and return accumulators with a position for each row: what was then.
+
+        Only :meth:`result` may be called of these.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no running results")
+
+    @abstractmethod
+    def result(self, count: int) -> Any:
+        """Return the results of the first ``count`` positions, as an Arrow array."""
+
+    @abstractmethod
+    def state(self, count: int) -> Any:
+        """Return the first ``count`` accumulators as an Arrow array, for a snapshot."""
+
+    def part(self, at: Any) -> Any:
+        """Return the accumulators at the positions of an array, as :meth:`state` returns those of all."""
+        return self.state(int(at.max()) + 1).take(pa.array(at)) if len(at) else self.state(0)
+
+    @abstractmethod
+    def restore(self, at: Any, state: Any) -> None:
+        """Set empty positions ``at`` to what :meth:`state` has returned."""
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Memory of the arrays, in bytes."""
+
+
+def struct_of(arrays: Mapping[str, Any]) -> Any:
+    """Return numpy arrays as one array of structs."""
+    return pa.StructArray.from_arrays(
+        [array if isinstance(array, pa.Array) else pa.array(array) for array in arrays.values()], list(arrays)
+    )
+
+
+def arrays_of(state: Any) -> dict[str, Any]:
+    """Return the fields of an array of structs as numpy arrays."""
+    return {
+        field.name: field_values.to_numpy(zero_copy_only=False)
+        for field, field_values in zip(state.type, state.flatten(), strict=True)
+    }
+
+
+class PlainAccumulator(Accumulator):
+    """Base of accumulators that are arrays of numbers and nothing else."""
+
+    arrays: Arrays
+
+    def resize(self, size: int) -> None:
+        """Have at least ``size`` positions."""
+        self.arrays.resize(size)
+
+    def state(self, count: int) -> Any:
+        """Return the accumulators."""
+        return self.part(slice(count))
+
+    def part(self, at: Any) -> Any:
+        """Return some accumulators."""
+        return struct_of({name: array[at] for name, array in self.arrays.all.items()})
+
+    def restore(self, at: Any, state: Any) -> None:
+        """Set empty accumulators."""
+        for name, values in arrays_of(state).items():
+            self.arrays[name][at] = values
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the arrays, in bytes."""
+        return sum(array.nbytes for array in self.arrays.all.values())
+
+
+def after(accumulator: Any, runs: Runs, **rows: Any) -> Any:
+    """Keep what is there after the last row of each run, and return accumulators of all rows."""
+    for name, values in rows.items():
+        accumulator.arrays[name][runs.positions] = values[runs.lasts]
+    made = copy.copy(accumulator)
+    made.arrays = accumulator.arrays.of_rows(**rows)
+    return made
+
+
+def some_so_far(runs: Runs, state: Any, valid: Any) -> Any:
+    """Return for each row if there has been a value."""
+    return runs.scan(np.logical_or, state[runs.positions], valid)

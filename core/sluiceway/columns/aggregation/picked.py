@@ -1,0 +1,222 @@
+"""Accumulators that keep one of the values: the least, the greatest, the first or the last."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sluiceway.columns.aggregation.accumulator import Accumulator, Arrays, after, some_so_far, struct_of
+from sluiceway.columns.aggregation.runs import Runs
+from sluiceway.columns.aggregation.values import Values, where_valid, without_nulls
+from sluiceway.columns.keys.key_columns import numbers_of
+
+__all__ = ["Extreme", "Picked", "numpy_type", "result_array"]
+
+
+def result_array(numbers: Any, kind: Any, empty: Any) -> Any:
+    """Return numbers as :func:`numbers_of` makes them as an Arrow array of the column's type."""
+    if not pa.types.is_temporal(kind):
+        return pa.array(numbers, kind, mask=empty)
+    width = pa.int32() if kind.bit_width == 32 else pa.int64()
+    return pa.array(numbers, width, mask=empty).view(kind)
+
+
+def numpy_type(kind: Any) -> Any:
+    """Return the type of the numbers of a column; object where it has none."""
+    numbers = numbers_of(pa.array([], kind))
+    return np.dtype(object) if numbers is None else numbers.dtype
+
+
+class _Typed(Accumulator):
+    """Base of accumulators of values of the column's own type: numbers in an array, others as Python objects."""
+
+    def __init__(self, kind: Any, **more: Any) -> None:
+        self._kind = kind
+        self._dtype = numpy_type(kind)
+        self.arrays = Arrays(value=np.zeros((), self._dtype), **more)
+
+    @property
+    def is_object(self) -> bool:
+        """True if the values are Python objects."""
+        return bool(self._dtype.kind == "O")
+
+    def resize(self, size: int) -> None:
+        """Have at least ``size`` positions."""
+        self.arrays.resize(size)
+
+    def _values(self, at: Any) -> Any:
+        values, empty = self.arrays["value"][at], self._empty(at)
+        if self.is_object:
+            return pa.array([None if none else v for v, none in zip(values, empty, strict=True)], self._kind)
+        return result_array(values, self._kind, empty)
+
+    @abstractmethod
+    def _empty(self, at: Any) -> Any:
+        """Return for positions, or a slice of them, where there is no value."""
+
+    def result(self, count: int) -> Any:
+        """Return the results."""
+        return self._values(slice(count))
+
+    def state(self, count: int) -> Any:
+        """Return the accumulators."""
+        return self.part(slice(count))
+
+    def part(self, at: Any) -> Any:
+        """Return some accumulators."""
+        more = {name: array[at] for name, array in self.arrays.all.items() if name != "value"}
+        return struct_of({"value": self._values(at), **more})
+
+    def restore(self, at: Any, state: Any) -> None:
+        """Set empty accumulators."""
+        for field, values in zip(state.type, state.flatten(), strict=True):
+            if field.name != "value":
+                self.arrays[field.name][at] = values.to_numpy(zero_copy_only=False)
+                continue
+            kept = Values(values)
+            valid = slice(None) if kept.valid is None else kept.valid
+            self.arrays["value"][at[valid]] = (kept.objects if self.is_object else kept.numbers)[valid]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the arrays, in bytes."""
+        each = 64 if self.is_object else 0
+        return int(sum(array.nbytes for array in self.arrays.all.values())) + each * self.arrays.size
+
+
+class Extreme(_Typed):
+    """Least or greatest values; NaN is greater than any number.
+
+    Args:
+        kind: type of the column.
+        greatest: True for the greatest.
+    """
+
+    def __init__(self, kind: Any, *, greatest: bool) -> None:
+        super().__init__(kind, some=False)
+        self._greatest = greatest
+        kinds = {(False, True): np.fmin, (True, True): np.maximum, (False, False): np.minimum}
+        self._pick = kinds.get((greatest, self._dtype.kind == "f"), np.maximum)
+        initial: Any = None
+        if self._dtype.kind == "f":
+            initial = -np.inf if greatest else np.nan
+        elif self._dtype.kind == "b":
+            initial = not greatest
+        elif not self.is_object:
+            limits = np.iinfo(self._dtype)
+            initial = limits.min if greatest else limits.max
+        self._nothing = np.array(initial, self._dtype)
+        self.arrays = Arrays(value=self._nothing, some=False)
+
+    def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
+        """Add rows."""
+        values = columns[0]
+        if self.is_object:
+            valid = values.valid
+            at, objects = (at, values.objects) if valid is None else (at[valid], values.objects[valid])
+            self._pick_objects(at, objects)
+        else:
+            at, numbers = without_nulls(at, values)
+            with np.errstate(all="ignore"):
+                self._pick.at(self.arrays["value"], at, numbers)
+        self.arrays["some"][at] = True
+
+    def _pick_objects(self, at: Any, objects: Any) -> None:
+        kept, greatest = self.arrays["value"], self._greatest
+        for position, value in zip(at.tolist(), objects, strict=True):
+            before = kept[position]
+            if before is None or (value > before if greatest else value < before):
+                kept[position] = value
+
+    def running(self, runs: Runs, columns: Sequence[Values], arrivals: Any) -> Accumulator:
+        """Add rows, and return accumulators of all rows."""
+        values, kept = columns[0], self.arrays["value"]
+        valid = where_valid(values)
+        if self.is_object:
+            reached = np.empty(len(runs), object)
+            greatest = self._greatest
+            for row, (position, value) in enumerate(zip(runs.at.tolist(), values.objects, strict=True)):
+                before = kept[position]
+                if value is not None and (before is None or (value > before if greatest else value < before)):
+                    kept[position] = before = value
+                reached[row] = before
+        else:
+            numbers = np.where(valid, values.numbers, self._nothing)
+            with np.errstate(all="ignore"):
+                reached = runs.scan(self._pick, kept[runs.positions], numbers)
+        made: Accumulator = after(self, runs, value=reached, some=some_so_far(runs, self.arrays["some"], valid))
+        return made
+
+    def merge(self, at: Any, other: Extreme) -> None:
+        """Add other accumulators."""
+        some = other.arrays["some"][: len(at)]
+        theirs = other.arrays["value"][: len(at)]
+        mine = self.arrays["value"]
+        if self.is_object:
+            self._pick_objects(at[some], theirs[some])
+        else:
+            with np.errstate(all="ignore"):
+                mine[at] = self._pick(mine[at], theirs)
+        self.arrays["some"][at] |= some
+
+    def _empty(self, at: Any) -> Any:
+        return ~self.arrays["some"][at]
+
+
+class Picked(_Typed):
+    """First or last values in the order of arrival.
+
+    Args:
+        kind: type of the column.
+        last: True for the last ones.
+    """
+
+    def __init__(self, kind: Any, *, last: bool) -> None:
+        super().__init__(kind, arrival=np.int64(-1))
+        self._last = last
+
+    def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
+        """Add rows."""
+        values = columns[0]
+        rows = np.arange(len(at)) if values.valid is None else np.flatnonzero(values.valid)
+        if not self._last:
+            rows = rows[self.arrays["arrival"][at[rows]] < 0][::-1]
+        # Of several values for one position the last one stays.
+        at = at[rows]
+        self.arrays["arrival"][at] = arrivals[rows]
+        if self.is_object:
+            kept = self.arrays["arrival"][at] == arrivals[rows]
+            rows, at = rows[kept], at[kept]
+            self.arrays["value"][at] = values.take(rows).objects
+        else:
+            self.arrays["value"][at] = values.numbers[rows]
+
+    def running(self, runs: Runs, columns: Sequence[Values], arrivals: Any) -> Accumulator:
+        """Add rows, and return accumulators of all rows."""
+        values, valid = columns[0], where_valid(columns[0])
+        kept = {name: array[runs.at] for name, array in self.arrays.all.items()}
+        if self._last:
+            source = runs.latest(valid)
+        else:
+            source = np.where(kept["arrival"] >= 0, -1, runs.earliest(valid))
+        is_new = source >= 0
+        given = values.objects if self.is_object else values.numbers
+        for name, array in (("value", given), ("arrival", arrivals)):
+            kept[name][is_new] = array[source[is_new]]
+        made: Accumulator = after(self, runs, **kept)
+        return made
+
+    def merge(self, at: Any, other: Picked) -> None:
+        """Add other accumulators."""
+        theirs, mine = other.arrays["arrival"][: len(at)], self.arrays["arrival"][at]
+        better = theirs > mine if self._last else (theirs >= 0) & ((mine < 0) | (theirs < mine))
+        at = at[better]
+        for name, array in other.arrays.all.items():
+            self.arrays[name][at] = array[: len(better)][better]
+
+    def _empty(self, at: Any) -> Any:
+        return self.arrays["arrival"][at] < 0

@@ -1,0 +1,385 @@
+"""Accumulators of counts, sums and means."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from sluiceway.columns.aggregation.accumulator import (
+    Accumulator,
+    Arrays,
+    PlainAccumulator,
+    after,
+    arrays_of,
+    some_so_far,
+    struct_of,
+)
+from sluiceway.columns.aggregation.runs import Runs
+from sluiceway.columns.aggregation.values import Values, where_valid, without_nulls
+from sluiceway.columns.keys.key_columns import decimal_halves
+from sluiceway.errors import SluicewayError
+
+__all__ = ["AggregateOverflowError", "Averaged", "Counted", "Summed", "decimals", "limbs_of"]
+
+_LIMB: Final = np.int64(0xFFFFFFFF)
+
+
+class AggregateOverflowError(SluicewayError, OverflowError):
+    """The result of an aggregate does not fit in the type of its column."""
+
+
+class Counted(PlainAccumulator):
+    """Numbers of rows, or of values that are not null."""
+
+    def __init__(self) -> None:
+        self.arrays = Arrays(count=np.int64(0))
+
+    def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
+        """Add rows."""
+        if columns and columns[0].valid is not None:
+            at = at[columns[0].valid]
+        np.add.at(self.arrays["count"], at, 1)
+
+    def running(self, runs: Runs, columns: Sequence[Values], arrivals: Any) -> Accumulator:
+        """Add rows, and return accumulators of all rows."""
+        counted = where_valid(columns[0]) if columns else np.ones(len(runs), bool)
+        made: Accumulator = after(self, runs, count=runs.sums(self.arrays["count"][runs.positions], counted))
+        return made
+
+    def merge(self, at: Any, other: Counted) -> None:
+        """Add other accumulators."""
+        self.arrays["count"][at] += other.arrays["count"][: len(at)]
+
+    def result(self, count: int) -> Any:
+        """Return the results."""
+        return pa.array(self.arrays["count"][:count])
+
+
+def limbs_of(values: Values) -> list[Any]:
+    """Return the 32-bit parts of integers and decimals, from the lowest to the signed highest one."""
+    if pa.types.is_decimal(values.array.type):
+        halves = decimal_halves(values.array)
+        low, high = halves[:, 0], halves[:, 1]
+        mask, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
+        return [
+            (low & mask).astype(np.int64),
+            (low >> shift).astype(np.int64),
+            (high & mask).astype(np.int64),
+            high.view(np.int64) >> np.int64(32) if high.flags.c_contiguous else high.astype(np.int64) >> 32,
+        ]
+    numbers = values.numbers
+    if numbers.dtype == np.uint64:
+        return [(numbers & np.uint64(0xFFFFFFFF)).astype(np.int64), (numbers >> np.uint64(32)).astype(np.int64)]
+    numbers = numbers.astype(np.int64)
+    return [numbers & _LIMB, numbers >> np.int64(32)]
+
+
+class Summed(PlainAccumulator):
+    """Sums: of floats one after the other, of integers, durations and decimals exactly.
+
+    Integers are added up in one array as long as no sum can leave 64 bits, then in parts of 32 bits. Whether the
+    result fits is decided at the end, so it does not depend on the order of the rows.
+
+    Args:
+        kind: type of the column.
+        result_type: type of the sums.
+        name: the aggregate, for the error.
+    """
+
+    def __init__(self, kind: Any, result_type: Any, name: str) -> None:
+        self._kind, self._type, self._name = kind, result_type, name
+        self._is_float = pa.types.is_floating(kind)
+        self._is_decimal = pa.types.is_decimal(kind)
+        self._limbs = 4 if self._is_decimal else 0
+        self._bound = 0  # no sum is larger
+        self._unsettled = 0  # rows added since the limbs were normalised
+        if self._is_decimal:
+            self.arrays = self._limb_arrays()
+        else:
+            self.arrays = Arrays(total=np.float64(0) if self._is_float else np.int64(0), some=False)
+
+    def _limb_arrays(self) -> Arrays:
+        return Arrays(some=False, **{f"limb{number}": np.int64(0) for number in range(self._limbs)})
+
+    def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
+        """Add rows."""
+        values = columns[0]
+        valid = values.valid
+        if self._is_float:
+            at, numbers = without_nulls(at, values)
+            np.add.at(self.arrays["total"], at, numbers.astype(np.float64, copy=False))
+        else:
+            if not self._limbs and not self._fits(values):
+                self._widen()
+            if self._limbs:
+                self._add_limbs(at, values)
+                at = at if valid is None else at[valid]
+            else:
+                at, numbers = without_nulls(at, values)
+                np.add.at(self.arrays["total"], at, numbers.astype(np.int64, copy=False))
+        self.arrays["some"][at] = True
+
+    def running(self, runs: Runs, columns: Sequence[Values], arrivals: Any) -> Accumulator:
+        """Add rows, and return accumulators of all rows."""
+        values = columns[0]
+        valid = where_valid(values)
+        rows: dict[str, Any] = {}
+        if not (self._is_float or self._limbs or self._fits(values)):
+            self._widen()
+        if self._limbs:
+            self._settle(len(valid))
+        begun = {name: array[runs.positions] for name, array in self.arrays.all.items()}
+        if self._is_float:
+            numbers = values.numbers.astype(np.float64, copy=False)
+            with np.errstate(all="ignore"):
+                rows["total"] = runs.scan(np.add, begun["total"], np.where(valid, numbers, 0.0))
+        elif self._limbs:
+            for number, limb in enumerate(limbs_of(values)):
+                name = f"limb{number}"
+                rows[name] = runs.sums(begun[name], np.where(valid, limb, np.int64(0)))
+        else:
+            numbers = values.numbers.astype(np.int64, copy=False)
+            rows["total"] = runs.sums(begun["total"], np.where(valid, numbers, np.int64(0)))
+        rows["some"] = some_so_far(runs, self.arrays["some"], valid)
+        made: Accumulator = after(self, runs, **rows)
+        return made
+
+    def _fits(self, values: Values) -> bool:
+        numbers = values.numbers
+        if not len(numbers):
+            return True
+        if numbers.dtype.itemsize < 8:
+            largest = 1 << 8 * numbers.dtype.itemsize
+        else:
+            largest = max(int(numbers.max()), -int(numbers.min()))
+        self._bound += largest * len(numbers)
+        return self._bound < 1 << 63
+
+    def _widen(self) -> None:
+        """Go on in parts of 32 bits."""
+        old, self._limbs = self.arrays, 2
+        self.arrays = self._limb_arrays()
+        self.arrays.resize(old.size)
+        total = old["total"]
+        for name, part in (("limb0", total & _LIMB), ("limb1", total >> np.int64(32)), ("some", old["some"])):
+            self.arrays[name][: old.size] = part
+
+    def _add_limbs(self, at: Any, values: Values) -> None:
+        self._settle(len(at))
+        valid = values.valid
+        for number, limb in enumerate(limbs_of(values)):
+            array = self.arrays[f"limb{number}"]
+            if valid is None:
+                np.add.at(array, at, limb)
+            else:
+                np.add.at(array, at[valid], limb[valid])
+
+    def _settle(self, rows: int) -> None:
+        """Carry, before the parts could leave 64 bits."""
+        self._unsettled += rows
+        if self._unsettled < 1 << 30:
+            return
+        self._unsettled = rows
+        self._carry()
+
+    def _carry(self) -> None:
+        for number in range(self._limbs - 1):
+            limb = self.arrays[f"limb{number}"]
+            higher = self.arrays[f"limb{number + 1}"]
+            higher += limb >> np.int64(32)
+            limb &= _LIMB
+
+    def merge(self, at: Any, other: Summed) -> None:
+        """Add other accumulators."""
+        if not self._is_float and self._limbs != other._limbs:
+            (other if self._limbs else self)._widen()
+        if not self._is_float and not self._limbs:
+            self._bound += other._bound
+            if self._bound >= 1 << 63:
+                self._widen()
+                other._widen()
+        if self._limbs:
+            self._carry()
+            other._carry()
+        for name, theirs in other.arrays.all.items():
+            mine = self.arrays[name]
+            if name == "some":
+                mine[at] |= theirs[: len(at)]
+            else:
+                mine[at] += theirs[: len(at)]
+
+    def totals(self, count: int) -> Any:
+        """Return the sums as floats, for means."""
+        if not self._limbs:
+            return self.arrays["total"][:count].astype(np.float64)
+        return np.array([float(total) for total in self.exact(count)], np.float64)
+
+    def exact(self, count: int) -> list[int]:
+        """Return the sums as integers, those of decimals without their point."""
+        if not self._limbs:
+            totals: list[int] = self.arrays["total"][:count].tolist()
+            return totals
+        parts = [self.arrays[f"limb{number}"][:count].tolist() for number in range(self._limbs)]
+        return [sum(part << 32 * number for number, part in enumerate(row)) for row in zip(*parts, strict=True)]
+
+    def result(self, count: int) -> Any:
+        """Return the results."""
+        empty = ~self.arrays["some"][:count]
+        if self._is_float:
+            return pa.array(self.arrays["total"][:count], mask=empty)
+        if self._is_decimal:
+            return self._decimals(count, empty)
+        if not self._limbs:
+            totals = self.arrays["total"][:count]
+        else:
+            self._carry()
+            low, high = self.arrays["limb0"][:count], self.arrays["limb1"][:count]
+            floor, ceiling = (0, 1 << 32) if self._type == pa.uint64() else (-(1 << 31), 1 << 31)
+            self._check(((high < floor) | (high >= ceiling)) & ~empty)
+            totals = (high << np.int64(32)) | low
+        if self._type == pa.uint64():
+            return pa.array(totals.view(np.uint64), mask=empty)
+        found = pa.array(totals, mask=empty)
+        return found if found.type == self._type else found.view(self._type)
+
+    def _check(self, outside: Any) -> None:
+        if outside.any():
+            raise AggregateOverflowError(
+                f"{self._name} does not fit in {self._type}: {int(outside.sum())} of {len(outside)} keys have a "
+                "larger one. Cast the column to a decimal or a float before the aggregate"
+            )
+
+    def _decimals(self, count: int, empty: Any) -> Any:
+        self._carry()
+        limbs = [self.arrays[f"limb{number}"][:count] for number in range(4)]
+        outside = (limbs[3] < -(1 << 31)) | (limbs[3] >= 1 << 31)
+        halves = np.empty((count, 2), np.int64)
+        halves[:, 0] = limbs[0] | limbs[1] << np.int64(32)
+        halves[:, 1] = limbs[2] | limbs[3] << np.int64(32)
+        high = halves[:, 1]
+        for row in np.flatnonzero((high >= _LARGE_HIGH) | (high <= -_LARGE_HIGH)):
+            low = int(halves[row, 0]) & 0xFFFFFFFFFFFFFFFF
+            outside[row] |= abs((int(high[row]) << 64) + low) >= 10**38
+        self._check(outside & ~empty)
+        packed = np.packbits(~empty, bitorder="little")
+        buffers: Any = [pa.py_buffer(packed.tobytes()), pa.py_buffer(halves.tobytes())]
+        return pa.Array.from_buffers(self._type, count, buffers)
+
+    def part(self, at: Any) -> Any:
+        """Return some accumulators."""
+        if self._limbs:
+            self._carry()
+        return super().part(at)
+
+    def restore(self, at: Any, state: Any) -> None:
+        """Set empty accumulators."""
+        if not self._is_decimal and not self._is_float:
+            wide = state.type.get_field_index("limb0") >= 0
+            if wide and not self._limbs:
+                self._widen()
+            if not wide:
+                self._restore_narrow(at, arrays_of(state))
+                return
+        super().restore(at, state)
+
+    def _restore_narrow(self, at: Any, arrays: Mapping[str, Any]) -> None:
+        total = arrays["total"]
+        if self._limbs:
+            arrays = {"limb0": total & _LIMB, "limb1": total >> np.int64(32), "some": arrays["some"]}
+        elif len(total):
+            self._bound = max(self._bound, int(total.max()), -int(total.min()))
+        for name, values in arrays.items():
+            self.arrays[name][at] = values
+
+
+_LARGE_HIGH: Final = 10**38 >> 64
+
+
+class Averaged(Accumulator):
+    """Means: the sum and the number of values.
+
+    Args:
+        kind: type of the column.
+        result_type: float64, or a decimal.
+        name: the aggregate, for errors.
+    """
+
+    def __init__(self, kind: Any, result_type: Any, name: str) -> None:
+        self._kind, self._type, self._name = kind, result_type, name
+        self._sum = Summed(kind, result_type, name)
+        self._count = Counted()
+
+    def resize(self, size: int) -> None:
+        """Have at least ``size`` positions."""
+        self._sum.resize(size)
+        self._count.resize(size)
+
+    def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
+        """Add rows."""
+        self._sum.update(at, columns, arrivals)
+        self._count.update(at, columns, arrivals)
+
+    def running(self, runs: Runs, columns: Sequence[Values], arrivals: Any) -> Accumulator:
+        """Add rows, and return accumulators of all rows."""
+        made: Any = copy.copy(self)
+        made._sum = self._sum.running(runs, columns, arrivals)
+        made._count = self._count.running(runs, columns, arrivals)
+        return made  # type: ignore[no-any-return]
+
+    def merge(self, at: Any, other: Averaged) -> None:
+        """Add other accumulators."""
+        self._sum.merge(at, other._sum)
+        self._count.merge(at, other._count)
+
+    def result(self, count: int) -> Any:
+        """Return the results."""
+        counts = self._count.arrays["count"][:count]
+        if not pa.types.is_decimal(self._type):
+            with np.errstate(all="ignore"):
+                return pa.array(self._sum.totals(count) / counts, mask=counts == 0)
+        raised = 10 ** (self._type.scale - self._kind.scale)
+        return decimals(
+            (None if not n else _half_up(total * raised, n))
+            for total, n in zip(self._sum.exact(count), counts.tolist(), strict=True)
+        )(self._type, self._name)
+
+    def state(self, count: int) -> Any:
+        """Return the accumulators."""
+        return self.part(slice(count))
+
+    def part(self, at: Any) -> Any:
+        """Return some accumulators."""
+        return struct_of({"sum": self._sum.part(at), "count": self._count.part(at)})
+
+    def restore(self, at: Any, state: Any) -> None:
+        """Set empty accumulators."""
+        self._sum.restore(at, state.field("sum"))
+        self._count.restore(at, state.field("count"))
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the arrays, in bytes."""
+        return self._sum.nbytes + self._count.nbytes
+
+
+def _half_up(numerator: int, denominator: int) -> int:
+    quotient = (2 * abs(numerator) + denominator) // (2 * denominator)
+    return quotient if numerator >= 0 else -quotient
+
+
+def decimals(unscaled: Iterable[int | None]) -> Callable[[Any, str], Any]:
+    """Return a function that makes a decimal128 array of integers without their point."""
+
+    def make(kind: Any, name: str) -> Any:
+        values = list(unscaled)
+        if any(value is not None and abs(value) >= 10**kind.precision for value in values):
+            raise AggregateOverflowError(f"{name} does not fit in {kind}: cast the column to a float")
+        halves = b"".join((value or 0).to_bytes(16, "little", signed=True) for value in values)
+        valid = np.packbits(np.array([value is not None for value in values], bool), bitorder="little")
+        return pa.Array.from_buffers(kind, len(values), [pa.py_buffer(valid.tobytes()), pa.py_buffer(halves)])
+
+    return make

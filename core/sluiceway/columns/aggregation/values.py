@@ -1,0 +1,95 @@
+"""Column of rows that are aggregated, with what the aggregates of it share."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from sluiceway.columns.keys.key_columns import numbers_of, plain, valid_of
+
+__all__ = ["Values", "as_floats", "where_valid", "without_nulls"]
+
+
+class Values:
+    """Column of some rows, with what the aggregates of the column share.
+
+    Args:
+        array: the column, without chunks or encodings.
+    """
+
+    __slots__ = ("_array", "_numbers", "_objects", "_of", "_rows", "_valid")
+
+    def __init__(self, array: Any) -> None:
+        self._array: Any = plain(array)
+        # Where these are some rows of a column: all of it, and which.
+        self._of: Values | None = None
+        self._rows: Any = None
+        self._numbers: Any = None
+        self._objects: Any = None
+        self._valid: Any = _UNKNOWN
+
+    def __len__(self) -> int:
+        return len(self._array) if self._of is None else len(self._rows)
+
+    @property
+    def array(self) -> Any:
+        """The column, as an Arrow array."""
+        if self._array is None and self._of is not None:
+            self._array = self._of.array.take(pa.array(self._rows))
+        return self._array
+
+    @property
+    def numbers(self) -> Any:
+        """Values as a numpy array, times as integers; None for types without a fixed width."""
+        if self._numbers is None:
+            whole = None if self._of is None else self._of.numbers
+            self._numbers = numbers_of(self.array) if whole is None else whole[self._rows]
+        return self._numbers
+
+    @property
+    def objects(self) -> Any:
+        """Values as an array of Python objects."""
+        if self._objects is None:
+            self._objects = objects = np.empty(len(self), object)
+            objects[:] = self.array.to_pylist()
+        return self._objects
+
+    @property
+    def valid(self) -> Any:
+        """Array of bool, False for nulls; None where nothing is null."""
+        if self._valid is _UNKNOWN:
+            whole = None if self._of is None else self._of.valid
+            if self._of is None:
+                self._valid = valid_of(self.array)
+            else:
+                self._valid = None if whole is None else whole[self._rows]
+        return self._valid
+
+    def take(self, rows: Any) -> Values:
+        """Return some of the rows; what was computed of all of them is not computed again."""
+        taken = Values.__new__(Values)
+        taken._array = taken._numbers = taken._objects = None
+        taken._valid = _UNKNOWN
+        taken._of, taken._rows = self, rows
+        return taken
+
+
+_UNKNOWN: Final = object()
+
+
+def where_valid(values: Values) -> Any:
+    """Return for each row if it is not null."""
+    return np.ones(len(values), bool) if values.valid is None else values.valid
+
+
+def without_nulls(at: Any, values: Values) -> tuple[Any, Any]:
+    """Return positions and numbers of the rows that are not null."""
+    numbers, valid = values.numbers, values.valid
+    return (at, numbers) if valid is None else (at[valid], numbers[valid])
+
+
+def as_floats(values: Values) -> Values:
+    """Return decimals as floats, and other numbers as they are."""
+    return Values(values.array.cast(pa.float64())) if values.numbers is None else values  # decimals
