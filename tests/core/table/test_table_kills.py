@@ -33,7 +33,8 @@ _STRATEGY: Any = WatermarkStrategy.for_bounded_out_of_orderness("200ms").with_ti
 def _steps(rows: TableStream) -> dict[str, TableStream]:
     keyed = rows.key_by("user")
     named = {"n": agg.count(), "total": agg.sum("price"), "different": agg.count_distinct("number")}
-    cheap = rows.filter(col("price") < 0.2).key_by("user")
+    # One subtask, so that rows of one user and time stay in order: the last of them counts in the as-of join.
+    cheap = rows.filter(col("price") < 0.2).set_parallelism(1).key_by("user")
     sliding = keyed.window(SlidingEventTimeWindows("2s", "1s")).allowed_lateness("1s")
     return {
         "running": keyed.running(**named),
@@ -42,7 +43,10 @@ def _steps(rows: TableStream) -> dict[str, TableStream]:
         "sessions": keyed.window(EventTimeSessionWindows("400ms")).aggregate(**named, prices=agg.collect("price")),
         "windows": sliding.aggregate(**named),
         "pairs": keyed.interval_join(keyed, "-50ms", "100ms", suffix="_2"),
-        "latest": rows.filter(col("price") > 0.5).key_by("user").asof_join(cheap, tolerance="1s", suffix="_2"),
+        "latest": rows.filter(col("price") > 0.5)
+        .set_parallelism(1)
+        .key_by("user")
+        .asof_join(cheap, tolerance="1s", suffix="_2"),
         "moving": keyed.over(rows=5).aggregate(**named),
     }
 
