@@ -89,8 +89,8 @@ _OPERATORS: dict[type[Step], str] = {
     ColumnRunningStep: "columns.running:ColumnRunningOperator",
     ColumnSessionStep: "columns.sessions:ColumnSessionOperator",
     ColumnOverStep: "columns.over:ColumnOverOperator",
-    ColumnAsOfJoinStep: "columns.asofjoin:ColumnAsOfJoinOperator",
-    ColumnIntervalJoinStep: "columns.intervaljoin:ColumnIntervalJoinOperator",
+    ColumnAsOfJoinStep: "columns.asof_join:ColumnAsOfJoinOperator",
+    ColumnIntervalJoinStep: "columns.interval_join:ColumnIntervalJoinOperator",
     ColumnTransformStep: "columns.transform:ColumnTransformOperator",
     WindowStep: "windows.making:make_window_operator",
 }

@@ -11,8 +11,8 @@ from sluiceway.steps.base import Step
 from sluiceway.steps.batches import BatchProcessStep, KeyedBatchProcessStep
 from sluiceway.steps.broadcast import BroadcastProcessStep
 from sluiceway.steps.co import CoFlatMapStep, CoMapStep, ConnectedStep, CoProcessStep, PerInput
-from sluiceway.steps.columnjoins import ColumnAsOfJoinStep, ColumnIntervalJoinStep, ColumnJoinStep
-from sluiceway.steps.columnover import ColumnOverStep
+from sluiceway.steps.column_joins import ColumnAsOfJoinStep, ColumnIntervalJoinStep, ColumnJoinStep
+from sluiceway.steps.column_over import ColumnOverStep
 from sluiceway.steps.columns import (
     ColumnDistinctStep,
     ColumnRunningStep,

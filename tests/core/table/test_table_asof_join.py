@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.table.columnharness import TwoColumnHarness, many_steps
+from tests.core.table.column_harness import TwoColumnHarness, many_steps
 
 from sluiceway import OutputTag, Pipeline, WatermarkStrategy
 from sluiceway.columns.kept import latest_rows
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import ConfigurationError, GraphError
-from sluiceway.operators.columns import asofjoin, keptrows
+from sluiceway.operators.columns import asof_join, kept_rows
 from sluiceway.table import TableStream, col
 from sluiceway.testing import TwoInputOperatorHarness
 
@@ -84,8 +84,8 @@ def compare(given_settings: dict[str, Any], steps: list[Any]) -> None:
         late.extend(columns.side_records(LATE))
 
     with pytest.MonkeyPatch.context() as patch, in_records(given_settings) as records:
-        patch.setattr(asofjoin, "_BURST", 3)
-        patch.setattr(keptrows, "_IDLE", 2)
+        patch.setattr(asof_join, "_BURST", 3)
+        patch.setattr(kept_rows, "_IDLE", 2)
         patch.setattr(latest_rows, "_PAUSE", 2)
         columns = in_columns(given_settings)
         try:
@@ -151,7 +151,8 @@ def test_the_latest_right_row_of_a_key_is_kept(given_settings: dict[str, Any], k
         assert len({id_ for ids in operator._latest.ids() for id_ in ids.tolist()}) <= kept
         assert len(operator._latest) <= 2 * kept
         assert len(operator._waiting) + len(operator._coming) <= 1
-        tables = (operator.backend.table(name) for name in (asofjoin._WAITING, asofjoin._COMING, asofjoin._LATEST))
+        names = asof_join._WAITING, asof_join._COMING, asof_join._LATEST
+        tables = (operator.backend.table(name) for name in names)
         assert sum(len(list(table.namespaces())) for table in tables) <= 6
 
 

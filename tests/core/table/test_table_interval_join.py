@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.table.columnharness import TwoColumnHarness, many_steps
+from tests.core.table.column_harness import TwoColumnHarness, many_steps
 
 from sluiceway import OutputTag, Pipeline, WatermarkStrategy
 from sluiceway.columns.kept import timed_rows
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import ConfigurationError, GraphError, IncompatibleStateError
-from sluiceway.operators.columns import intervaljoin, keptrows
+from sluiceway.operators.columns import interval_join, kept_rows
 from sluiceway.table import TableStream, col
 from sluiceway.testing import TwoInputOperatorHarness
 
@@ -89,9 +89,9 @@ def compare(bounds: tuple[int, int], steps: list[Any]) -> None:
             each.extend(columns.side_records(tag))
 
     with pytest.MonkeyPatch.context() as patch, in_records(bounds) as records:
-        patch.setattr(intervaljoin, "_LEAST_WIDTH", 4)
+        patch.setattr(interval_join, "_LEAST_WIDTH", 4)
         patch.setattr(timed_rows, "_BURST", 3)
-        patch.setattr(keptrows, "_IDLE", 2)
+        patch.setattr(kept_rows, "_IDLE", 2)
         columns = in_columns(bounds)
         try:
             now = 0
@@ -105,7 +105,7 @@ def compare(bounds: tuple[int, int], steps: list[Any]) -> None:
                     take(columns)
                     columns.close()
                     parallelism, backend, width = step
-                    patch.setattr(intervaljoin, "_LEAST_WIDTH", width)
+                    patch.setattr(interval_join, "_LEAST_WIDTH", width)
                     columns = in_columns(bounds, parallelism=parallelism, state_backend=backend, restored=taken)
                 else:
                     port, given_rows = step
@@ -153,7 +153,7 @@ def test_rows_are_forgotten_when_nothing_can_match_them() -> None:
         columns.process_watermark(MAX_WATERMARK)
         assert [len(side) for side in operator._sides] == [0, 0]
         columns.snapshot()
-        assert not list(operator.backend.table(intervaljoin._LEFT).namespaces())
+        assert not list(operator.backend.table(interval_join._LEFT).namespaces())
 
 
 def test_small_batches_become_few_runs_and_are_written_once() -> None:

@@ -8,13 +8,13 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.core.table.columnharness import ColumnHarness, many_steps
+from tests.core.table.column_harness import ColumnHarness, many_steps
 
 from sluiceway import OutputTag, Pipeline, WatermarkStrategy
 from sluiceway.columns.kept import recent_rows
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import ConfigurationError, GraphError
-from sluiceway.operators.columns import keptrows, over
+from sluiceway.operators.columns import kept_rows, over
 from sluiceway.table import TableStream, agg
 
 SCHEMA = pa.schema(
@@ -75,7 +75,7 @@ def expected_of(given: dict[str, Any], rows: list[Any]) -> list[Any]:
 def test_results_are_those_of_all_rows_at_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(over, "_BURST", 3)
     monkeypatch.setattr(over, "_READS", 5)
-    monkeypatch.setattr(keptrows, "_IDLE", 1)
+    monkeypatch.setattr(kept_rows, "_IDLE", 1)
     monkeypatch.setattr(recent_rows, "_PAUSE", 2)
     chosen = SETTINGS[seed % len(SETTINGS)]
     steps = many_steps(

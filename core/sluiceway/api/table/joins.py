@@ -16,7 +16,7 @@ from sluiceway.columns.schemas import shown
 from sluiceway.errors import ConfigurationError, GraphError
 from sluiceway.functions import OutputTag
 from sluiceway.graph import InputRef
-from sluiceway.steps.columnjoins import ColumnAsOfJoinStep, ColumnIntervalJoinStep, ColumnJoinStep
+from sluiceway.steps.column_joins import ColumnAsOfJoinStep, ColumnIntervalJoinStep, ColumnJoinStep
 from sluiceway.windows.durations import Duration, milliseconds, offset_milliseconds
 from sluiceway.windows.durations import shown as shown_duration
 

@@ -16,7 +16,7 @@ from sluiceway.columns.routing import ColumnKey
 from sluiceway.errors import ConfigurationError, GraphError
 from sluiceway.functions import OutputTag
 from sluiceway.graph import InputRef
-from sluiceway.steps.columnover import ColumnOverStep
+from sluiceway.steps.column_over import ColumnOverStep
 from sluiceway.windows.durations import Duration, milliseconds
 from sluiceway.windows.durations import shown as shown_duration
 

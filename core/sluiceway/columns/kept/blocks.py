@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -12,14 +11,12 @@ import pyarrow as pa
 from sluiceway.columns.ipc import decode, encode
 from sluiceway.columns.joining import as_one
 from sluiceway.columns.keys.key_columns import plain
-from sluiceway.columns.keys.key_ids import key_groups_of_rows
 from sluiceway.columns.schemas import shown
 from sluiceway.errors import IncompatibleStateError
 
 __all__ = [
     "LARGEST",
     "concatenated",
-    "group_keys",
     "plain_rows",
     "plain_schema",
     "problem_of_rows",
@@ -66,22 +63,6 @@ def problem_of_rows(schema: Any) -> str | None:
 def concatenated(parts: Sequence[Any]) -> Any:
     """Return the rows of record batches of one schema as one, of :data:`LARGEST` bytes or little more."""
     return parts[0] if len(parts) == 1 else as_one(pa.Table.from_batches(list(parts)))
-
-
-@lru_cache(maxsize=8)
-def group_keys(max_parallelism: int) -> list[int]:
-    """Return for each key group the smallest integer that is in it: the key of the group's blocks."""
-    found = np.full(max_parallelism, -1, np.int64)
-    start, step = 0, max(1024, 4 * max_parallelism)
-    while (found < 0).any():
-        numbers = np.arange(start, start + step)
-        groups = key_groups_of_rows([pa.array(numbers)], max_parallelism)
-        first, at = np.unique(groups, return_index=True)
-        new = found[first] < 0
-        found[first[new]] = numbers[at[new]]
-        start += step
-    keys: list[int] = found.tolist()
-    return keys
 
 
 def write_blocks(entries: Any, keys: Sequence[int], groups: Any, stamps: Any, data: Any) -> None:

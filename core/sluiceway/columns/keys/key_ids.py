@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +14,7 @@ from sluiceway.columns.keys.word_table import WordTable
 from sluiceway.errors import UnstableKeyError
 from sluiceway.keygroups import stable_hash
 
-__all__ = ["KeyIds", "check_key_type", "key_groups_of_rows"]
+__all__ = ["KeyIds", "check_key_type", "key_groups_of_rows", "keys_of_groups"]
 
 _CHUNKS: Final = 64
 """Pieces of the keys' columns that are put together when there are more."""
@@ -41,6 +42,22 @@ def key_groups_of_rows(columns: Sequence[Any], max_parallelism: int) -> Any:
         an array of int32. Raises UnstableKeyError as :func:`sluiceway.keygroups.stable_hash` does.
     """
     return (key_hashes(list(map(plain, columns))) % np.uint32(max_parallelism)).astype(np.int32)
+
+
+@lru_cache(maxsize=8)
+def keys_of_groups(max_parallelism: int) -> list[int]:
+    """Return for each key group the smallest integer that is in it: the key of the group's blocks."""
+    found = np.full(max_parallelism, -1, np.int64)
+    start, step = 0, max(1024, 4 * max_parallelism)
+    while (found < 0).any():
+        numbers = np.arange(start, start + step)
+        groups = key_groups_of_rows([pa.array(numbers)], max_parallelism)
+        first, at = np.unique(groups, return_index=True)
+        new = found[first] < 0
+        found[first[new]] = numbers[at[new]]
+        start += step
+    keys: list[int] = found.tolist()
+    return keys
 
 
 class KeyIds:

@@ -15,10 +15,10 @@ from sluiceway.columns.kept.recent_rows import RecentRows
 from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.columns.times import as_array
 from sluiceway.elements import Batch
-from sluiceway.operators.columns.keptrows import KeptRowsOperator
+from sluiceway.operators.columns.kept_rows import KeptRowsOperator
 from sluiceway.operators.context import OperatorContext
 from sluiceway.state import ValueStateDescriptor
-from sluiceway.steps.columnover import ColumnOverStep
+from sluiceway.steps.column_over import ColumnOverStep
 
 __all__ = ["ColumnOverOperator"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -12,7 +11,7 @@ import pyarrow as pa
 
 from sluiceway.columns.aggregation.slices import HoldsKeys, Layout, forget_idle
 from sluiceway.columns.aggregation.values import Values
-from sluiceway.columns.keys.key_ids import KeyIds, key_groups_of_rows
+from sluiceway.columns.keys.key_ids import KeyIds, keys_of_groups
 from sluiceway.columns.times import as_array, as_numpy
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
 from sluiceway.errors import IncompatibleStateError, StateError
@@ -35,22 +34,6 @@ _PROGRESS: Final = ValueStateDescriptor("progress in columns", tuple[int, int])
 
 _BURST: Final = 1 << 15
 """Rows of results that are emitted before mails have their turn."""
-
-
-@lru_cache(maxsize=8)
-def _keys_of_groups(max_parallelism: int) -> list[int]:
-    """Return for each key group the smallest integer that is in it: the key of the group's blocks."""
-    found = np.full(max_parallelism, -1, np.int64)
-    start, step = 0, max(1024, 4 * max_parallelism)
-    while (found < 0).any():
-        numbers = np.arange(start, start + step)
-        groups = key_groups_of_rows([pa.array(numbers)], max_parallelism)
-        first, at = np.unique(groups, return_index=True)
-        new = found[first] < 0
-        found[first[new]] = numbers[at[new]]
-        start += step
-    keys: list[int] = found.tolist()
-    return keys
 
 
 class ColumnTimeOperator(KeyedOperator, TimedOperator):
@@ -91,7 +74,7 @@ class ColumnTimeOperator(KeyedOperator, TimedOperator):
         super().open()
         self._blocks = self.backend.table(_BLOCKS)
         self._progress = self.backend.table(_PROGRESS).entries()
-        self._group_keys = _keys_of_groups(self.context.node.max_parallelism)
+        self._group_keys = keys_of_groups(self.context.node.max_parallelism)
         self._restore_progress()
 
     def _restore_progress(self) -> None:

@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from sluiceway.columns.kept.blocks import concatenated, group_keys, plain_rows, rows_of_block
-from sluiceway.columns.keys.key_ids import KeyIds, key_groups_of_rows
+from sluiceway.columns.kept.blocks import concatenated, plain_rows, rows_of_block
+from sluiceway.columns.keys.key_ids import KeyIds, key_groups_of_rows, keys_of_groups
 from sluiceway.columns.times import as_array, as_numpy
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
 from sluiceway.errors import StateError
@@ -70,7 +70,7 @@ class KeptRowsOperator(KeyedOperator, TimedOperator):
         """Read the progress of the key groups, then the rows."""
         super().open()
         self._progress = self.backend.table(_PROGRESS).entries()
-        self._group_keys = group_keys(self.context.node.max_parallelism)
+        self._group_keys = keys_of_groups(self.context.node.max_parallelism)
         self._groups = {key: group for group, key in enumerate(self._group_keys)}
         self._done: dict[int, tuple[int, int]] = {}
         floors = np.full(self.context.node.max_parallelism, MIN_WATERMARK, np.int64)

@@ -14,10 +14,10 @@ from sluiceway.columns.kept.latest_rows import LatestRows
 from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.columns.times import as_array
 from sluiceway.elements import Batch
-from sluiceway.operators.columns.keptrows import KeptRowsOperator
+from sluiceway.operators.columns.kept_rows import KeptRowsOperator
 from sluiceway.operators.context import OperatorContext
 from sluiceway.state import ValueStateDescriptor
-from sluiceway.steps.columnjoins import ColumnAsOfJoinStep
+from sluiceway.steps.column_joins import ColumnAsOfJoinStep
 
 __all__ = ["ColumnAsOfJoinOperator"]
 

@@ -13,10 +13,10 @@ from sluiceway.columns.kept.timed_rows import Matches, TimedRows, shifted
 from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.columns.times import as_array
 from sluiceway.elements import Batch
-from sluiceway.operators.columns.keptrows import KeptRowsOperator, Rows
+from sluiceway.operators.columns.kept_rows import KeptRowsOperator, Rows
 from sluiceway.operators.context import OperatorContext
 from sluiceway.state import ValueStateDescriptor
-from sluiceway.steps.columnjoins import ColumnIntervalJoinStep
+from sluiceway.steps.column_joins import ColumnIntervalJoinStep
 
 __all__ = ["ColumnIntervalJoinOperator"]
 
