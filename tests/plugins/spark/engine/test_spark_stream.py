@@ -21,7 +21,6 @@ from sluiceway.windows import TumblingEventTimeWindows
 from sluiceway_files import FilesSink
 from sluiceway_spark.session.pyspark_version import MICRO_BATCHES, too_old
 from sluiceway_spark.structured.state.placement import partition_of
-from sluiceway_spark.structured.stream_job import StreamJob
 
 pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
 
@@ -163,7 +162,7 @@ def test_goes_on_in_a_later_run_with_what_spark_has(tmp_path: Path) -> None:
 def test_a_run_of_an_earlier_version_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In those, each key group was a group of Spark's, in the partition that a hash of its number says."""
 
-    def new(job: StreamJob, storage: CheckpointStorage, slots: int) -> Run:
+    def new(job: Any, storage: CheckpointStorage, slots: int) -> Run:
         run = new_run(job.plan, "spark", 1_000, slots)
         run.write(storage)
         [file] = tmp_path.glob("runs/*/run.json")
@@ -174,7 +173,7 @@ def test_a_run_of_an_earlier_version_goes_on(tmp_path: Path, monkeypatch: pytest
 
     runs = tmp_path / "runs"
     with monkeypatch.context() as earlier:
-        earlier.setattr(StreamJob, "_new", new)
+        earlier.setattr("sluiceway_spark.structured.stream_job.StreamJob._new", new)
         with pytest.raises(ValueError, match="x for the 150th time"):
             counts_to(tmp_path / "out", tmp_path / "failed").run(
                 engine="spark", checkpoints=str(runs), restart="none"
