@@ -92,6 +92,17 @@ def _comparable(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
             "WHERE time < e GROUP BY user, s, e",
         ),
         (
+            "SELECT user, sum(price), SESSION_START(time, INTERVAL 900 MILLISECOND) AS b, window_end FROM rows "
+            "GROUP BY user, SESSION(time, INTERVAL 900 MILLISECOND)",
+            "SELECT user, sum(price), min(time), max(time) + INTERVAL 900 MILLISECOND FROM (SELECT *, "
+            "sum(new) OVER (PARTITION BY user ORDER BY time ROWS UNBOUNDED PRECEDING) AS session FROM (SELECT *, "
+            "coalesce(time - lag(time) OVER (PARTITION BY user ORDER BY time) > INTERVAL 900 MILLISECOND, true)"
+            "::int AS new FROM rows)) GROUP BY user, session",
+        ),
+        ("SELECT DISTINCT user, item FROM rows WHERE price > 2", None),
+        ("SELECT DISTINCT count(*) > 9 AS many, item FROM rows GROUP BY user, item", None),
+        ("SELECT user FROM rows WHERE item = 1 UNION SELECT upper(user) FROM rows", None),
+        (
             "SELECT user AS who, sum(price) / count(*) + 1 AS per_row, upper(user) FROM rows WHERE price > 1 "
             "GROUP BY user HAVING per_row > 1 AND count(*) > 10 AND user IS NOT NULL",
             None,

@@ -18,7 +18,12 @@ from sluiceway.api.table.stream import TableStream
 from sluiceway.columns.aggregation import aggregates as agg
 from sluiceway.columns.transforms import passed
 from sluiceway.errors import ConfigurationError, GraphError
-from sluiceway.windows import CumulativeEventTimeWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
+from sluiceway.windows import (
+    CumulativeEventTimeWindows,
+    EventTimeSessionWindows,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+)
 from sluiceway.windows.base import WindowAssigner
 
 __all__ = ["WINDOW_EXAMPLE", "grouped"]
@@ -29,6 +34,7 @@ _ARGUMENTS: Final = {
     "TUMBLE": ("time", "size"),
     "HOP": ("time", "slide", "size"),
     "CUMULATE": ("time", "step", "size"),
+    "SESSION": ("time", "gap"),
 }
 _BOUNDS: Final = {
     f"{name}_{end}": (name, f"window_{end.lower()}") for name in _ARGUMENTS for end in ("START", "END")
@@ -277,6 +283,8 @@ def _assigner(node: exp.Anonymous, table: TableStream, scope: Scope) -> WindowAs
             return TumblingEventTimeWindows(first)
         if name == "HOP":
             return SlidingEventTimeWindows(others[0], first)
+        if name == "SESSION":
+            return EventTimeSessionWindows(first)
         return CumulativeEventTimeWindows(first, others[0])
     except ConfigurationError as error:
         raise RefusedError(node, str(error), name) from None

@@ -1,4 +1,4 @@
-"""Queries: the steps that SELECT, WHERE, UNION ALL, sub-queries and WITH become."""
+"""Queries: the steps that SELECT, DISTINCT, WHERE, UNION, sub-queries and WITH become."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from typing import Final
 import narwhals as nw
 import sqlglot
 from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError, TokenError
+from sqlglot.parsers.duckdb import DuckDBParser
+from sqlglot.tokenizer_core import TokenType
 
 from sluiceway.api.arguments import describe
 from sluiceway.api.location import caller_location
@@ -29,16 +32,24 @@ __all__ = ["table_of"]
 
 Tables = Mapping[str, TableStream]
 
-_SELECT: Final = frozenset({"expressions", "from_", "where", "group", "having", "with_"})
+_SELECT: Final = frozenset({"expressions", "from_", "where", "group", "having", "with_", "distinct"})
 _TABLE_FUNCTION: Final = re.compile(r"\bTABLE\s*\(\s*(TUMBLE|HOP|CUMULATE|SESSION)\s*\(", re.IGNORECASE)
 _CLAUSES: Final[dict[str, tuple[str, str]]] = {
     "joins": ("", "joins have no translation: put one table into FROM"),
-    "distinct": ("DISTINCT", "DISTINCT would have to remember all rows of a stream"),
     "order": ("ORDER", "a stream without an end has no order over all rows"),
     "limit": ("LIMIT", "LIMIT would depend on the order in which rows arrive"),
     "offset": ("OFFSET", "OFFSET would depend on the order in which rows arrive"),
     "qualify": ("QUALIFY", "QUALIFY looks at other rows"),
 }
+
+
+class _WithSessions(DuckDB):
+    """DuckDB's dialect, in which SESSION may be a function."""
+
+    class Parser(DuckDBParser):
+        """Its parser."""
+
+        FUNC_TOKENS = DuckDBParser.FUNC_TOKENS | {TokenType.SESSION}
 
 
 def table_of(pipeline: Program, text: str, tables: Tables) -> TableStream:
@@ -73,7 +84,7 @@ def _parsed(text: str, where: str) -> exp.Expr:
     level = log.level
     log.setLevel(logging.ERROR)  # a statement that is no query is refused below, and not logged as well
     try:
-        statements = [one for one in sqlglot.parse(text, dialect="duckdb") if one is not None]
+        statements = [one for one in sqlglot.parse(text, dialect=_WithSessions) if one is not None]
     except ParseError as error:
         found = error.errors[0]
         line, column = found.get("line") or 1, found.get("col") or 1
@@ -104,7 +115,7 @@ def _query(node: exp.Expr, tables: Tables) -> TableStream:
     if isinstance(node, exp.Union):
         return _union(node, _with(node, tables))
     if isinstance(node, exp.Query):
-        raise RefusedError(node, f"{node.key.upper()} has no translation: queries are of SELECT and UNION ALL")
+        raise RefusedError(node, f"{node.key.upper()} has no translation: queries are of SELECT and UNION")
     raise RefusedError(node, "this is no query: sql() reads, with SELECT ... FROM ...")
 
 
@@ -150,7 +161,18 @@ def _select(node: exp.Select, tables: Tables) -> TableStream:
             raise RefusedError(having, "HAVING takes the results of GROUP BY: use WHERE for rows", "HAVING")
         condition = as_boolean(translate(having.this, scope), "HAVING")
         table = step(having.this, lambda: table.filter(for_each_row(condition, table.schema)))
-    return _projected(node, table, scope)
+    made = _projected(node, table, scope)
+    if (distinct := node.args.get("distinct")) is not None:
+        if distinct.args.get("on") is not None:
+            raise RefusedError(
+                distinct, "DISTINCT ON has no translation: DISTINCT alone compares all columns", "ON"
+            )
+        return _distinct(node, made)
+    return made
+
+
+def _distinct(node: exp.Expr, table: TableStream) -> TableStream:
+    return step(node, lambda: table.key_by(*table.schema.names).distinct())
 
 
 def _from(node: exp.Expr, tables: Tables) -> tuple[TableStream, Scope]:
@@ -230,14 +252,10 @@ def _starred(node: exp.Star, scope: Scope) -> list[tuple[str, Typed]]:
 
 
 def _union(node: exp.Union, tables: Tables) -> TableStream:
-    if node.args.get("distinct"):
-        raise RefusedError(
-            node.expression, "UNION would have to remember all rows of a stream: use UNION ALL", "UNION"
-        )
     for name, (keyword, why) in _CLAUSES.items():
-        if name != "distinct" and (found := node.args.get(name)):
+        if found := node.args.get(name):
             raise RefusedError(found, why, keyword or None)
-    check_parts(node, frozenset({"this", "expression", "with_"}))
+    check_parts(node, frozenset({"this", "expression", "with_", "distinct"}))
     sides = [_query(node.this, tables), _query(node.expression, tables)]
     names = sides[0].schema.names
     if len(names) != len(sides[1].schema.names):
@@ -249,7 +267,8 @@ def _union(node: exp.Union, tables: Tables) -> TableStream:
         )
     if not sides[0].schema.equals(sides[1].schema):
         sides = _alike(node, sides, names)
-    return step(node, lambda: sides[0].union(sides[1]))
+    made = step(node, lambda: sides[0].union(sides[1]))
+    return _distinct(node, made) if node.args.get("distinct") else made
 
 
 def _alike(node: exp.Union, sides: list[TableStream], names: list[str]) -> list[TableStream]:
