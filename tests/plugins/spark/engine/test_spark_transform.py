@@ -18,6 +18,7 @@ import pytest
 import sluiceway as sw
 from sluiceway.errors import ConfigurationError, GraphError
 from sluiceway.windows import TumblingEventTimeWindows
+from sluiceway_spark.session.pyspark_version import MICRO_BATCHES, too_old
 
 pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
 
@@ -28,6 +29,8 @@ DDL = "word string, at long, n long"
 STAMPED: Any = sw.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda row: row["at"])
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+KEYED_STREAMS = pytest.mark.skipif(too_old(MICRO_BATCHES) is not None, reason=f"streams: {too_old(MICRO_BATCHES)}")
 
 ROOT = Path(__file__).parents[4]
 _ATTEMPTS = 10
@@ -264,6 +267,7 @@ def days(session: Any, tmp_path: Path) -> Days:
     return Days(session, tmp_path)
 
 
+@KEYED_STREAMS
 def test_a_stream_keeps_its_state_from_query_to_query(days: Days) -> None:
     expected = sorted((row["word"], row["at"], row["n"]) for row in local(sums))
     days.write("1", ROWS[:70])
@@ -279,6 +283,7 @@ def test_a_stream_keeps_its_state_from_query_to_query(days: Days) -> None:
     assert days.found() == expected
 
 
+@KEYED_STREAMS
 def test_a_checkpoint_belongs_to_the_steps_that_wrote_it(days: Days) -> None:
     from pyspark.errors import StreamingQueryException
 
@@ -292,6 +297,7 @@ def test_a_checkpoint_belongs_to_the_steps_that_wrote_it(days: Days) -> None:
     assert max(n for word, n in days.found() if word == "k0") == sum(r["n"] for r in even if r["word"] == "k0")
 
 
+@KEYED_STREAMS
 def test_state_without_a_key_a_store_or_a_version_is_refused_for_streams(
     days: Days, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -381,7 +387,7 @@ def in_columns(rows: Any) -> Any:
     )
 
 
-@pytest.mark.parametrize("streams", [False, True], ids=["batch", "stream"])
+@pytest.mark.parametrize("streams", [False, pytest.param(True, marks=KEYED_STREAMS)], ids=["batch", "stream"])
 def test_a_dataframe_enters_and_leaves_in_columns(session: Any, frame: Any, tmp_path: Path, streams: bool) -> None:
     import pyarrow as pa
 
