@@ -34,7 +34,7 @@ def _nothing_leaks() -> None:
 
 @dataclass
 class Sale:
-    """What a function of records makes of a row."""
+    """Result of a function of records for a row."""
 
     user: str
     cents: int
