@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.core.table.column_harness import TwoColumnHarness, many_steps
 
 from sluiceway import OutputTag, Pipeline, WatermarkStrategy
-from sluiceway.columns.kept import latest_rows
+from sluiceway.columns.kept import keyed_runs
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import ConfigurationError, GraphError
 from sluiceway.operators.columns import asof_join, kept_rows
@@ -86,7 +86,7 @@ def compare(given_settings: dict[str, Any], steps: list[Any]) -> None:
     with pytest.MonkeyPatch.context() as patch, in_records(given_settings) as records:
         patch.setattr(asof_join, "_BURST", 3)
         patch.setattr(kept_rows, "_IDLE", 2)
-        patch.setattr(latest_rows, "_PAUSE", 2)
+        patch.setattr(keyed_runs, "_PAUSE", 2)
         columns = in_columns(given_settings)
         try:
             now = count = 0

@@ -11,7 +11,7 @@ import pytest
 from tests.core.table.column_harness import ColumnHarness, many_steps
 
 from sluiceway import OutputTag, Pipeline, WatermarkStrategy
-from sluiceway.columns.kept import recent_rows
+from sluiceway.columns.kept import keyed_runs
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import ConfigurationError, GraphError
 from sluiceway.operators.columns import kept_rows, over
@@ -76,7 +76,7 @@ def test_results_are_those_of_all_rows_at_once(seed: int, monkeypatch: pytest.Mo
     monkeypatch.setattr(over, "_BURST", 3)
     monkeypatch.setattr(over, "_READS", 5)
     monkeypatch.setattr(kept_rows, "_IDLE", 1)
-    monkeypatch.setattr(recent_rows, "_PAUSE", 2)
+    monkeypatch.setattr(keyed_runs, "_PAUSE", 2)
     chosen = SETTINGS[seed % len(SETTINGS)]
     steps = many_steps(
         seed,

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from sluiceway.columns.kept.blocks import LARGEST, concatenated, plain_schema, write_blocks
-from sluiceway.columns.keys.key_ids import KeyIds
+from sluiceway.columns.kept.blocks import LARGEST, concatenated
+from sluiceway.columns.kept.keyed_runs import KeyedRuns, Run
 
 __all__ = ["Found", "LatestRows"]
-
-_PAUSE: Final = 1000
-"""Event time in ms between two looks for rows that are too old, at least."""
-
-
-class _Run(NamedTuple):
-    """Rows of different keys, in order of key."""
-
-    number: int
-    ids: Any
-    stamps: Any
-    data: Any
-    saved: bool
 
 
 class Found(NamedTuple):
@@ -41,7 +27,7 @@ class Found(NamedTuple):
     stamps: Any
 
 
-class LatestRows:
+class LatestRows(KeyedRuns):
     """The latest row of each key up to the watermark, for ever or until it is too old.
 
     A few runs of growing size; of the rows of a key, that in the last run counts.
@@ -49,20 +35,9 @@ class LatestRows:
     Args:
         keys: the keys of the subtask.
         schema: the rows.
-        tolerance: age in ms up to which a row counts; None: any.
+        age: age in ms up to which a row counts; None: any.
         table: the state; a namespace is 0 and the number of a run.
     """
-
-    def __init__(self, keys: KeyIds, schema: Any, tolerance: int | None, table: Any) -> None:
-        self._keys = keys
-        self.schema = plain_schema(schema)
-        self._tolerance = tolerance
-        self._table = table
-        self._runs: list[_Run] = []
-        self._look_at = 0
-
-    def __len__(self) -> int:
-        return sum(len(run.ids) for run in self._runs)
 
     @property
     def batches(self) -> list[Any]:
@@ -101,14 +76,9 @@ class LatestRows:
         found = self.find(ids)
         new = (found.source < 0) | (stamps >= found.stamps)
         if new.any():
-            self._append(_Run(number, ids[new], stamps[new], data.take(pa.array(order[new])), saved=False))
+            self._append(Run(number, ids[new], stamps[new], data.take(pa.array(order[new])), saved=False))
 
-    def add_saved(self, ids: Any, stamps: Any, data: Any, number: int) -> None:
-        """Add the rows of a run that the state has."""
-        order = ids.argsort()
-        self._runs.append(_Run(number, ids[order], stamps[order], data.take(pa.array(order)), saved=True))
-
-    def _append(self, run: _Run) -> None:
+    def _append(self, run: Run) -> None:
         runs = self._runs
         while runs and len(run.ids) * 2 > len(runs[-1].ids):
             if run.data.nbytes + runs[-1].data.nbytes > LARGEST:
@@ -119,43 +89,5 @@ class LatestRows:
             order = ids.argsort(kind="stable")
             order = order[np.append(ids[order][1:] != ids[order][:-1], True)]
             data = concatenated([older.data, run.data]).take(pa.array(order))
-            run = _Run(run.number, ids[order], stamps[order], data, saved=False)
+            run = Run(run.number, ids[order], stamps[order], data, saved=False)
         runs.append(run)
-
-    def _drop(self, run: _Run) -> None:
-        if run.saved:
-            self._table.drop((0, run.number))
-
-    def expire(self, watermark: int) -> None:
-        """Forget rows that are too old for any row to come. Some stay for a quarter of the tolerance longer."""
-        if self._tolerance is None or watermark < self._look_at:
-            return
-        self._look_at = watermark + max(_PAUSE, self._tolerance // 4)
-        left = []
-        for run in self._runs:
-            kept = np.flatnonzero(run.stamps >= watermark - self._tolerance)
-            if len(kept) < len(run.ids):
-                self._drop(run)
-                if not len(kept):
-                    continue
-                rows = run.data.take(pa.array(kept))
-                run = _Run(run.number, run.ids[kept], run.stamps[kept], rows, saved=False)
-            left.append(run)
-        self._runs = left
-
-    def save(self, group_keys: Sequence[int]) -> None:
-        """Write the runs that the state does not have."""
-        groups = self._keys.groups()
-        for at, run in enumerate(self._runs):
-            if not run.saved:
-                entries = self._table.entries((0, run.number))
-                write_blocks(entries, group_keys, groups[run.ids], run.stamps, run.data)
-                self._runs[at] = run._replace(saved=True)
-
-    def ids(self) -> Iterable[Any]:
-        """Return the numbers of the keys of the rows, run by run."""
-        return (run.ids for run in self._runs)
-
-    def renumber(self, renumbered: Any) -> None:
-        """Take over new numbers of the keys."""
-        self._runs = [run._replace(ids=renumbered[run.ids]) for run in self._runs]

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from sluiceway.columns.kept.blocks import LARGEST, concatenated, plain_schema, write_blocks
+from sluiceway.columns.kept.blocks import LARGEST, concatenated
 from sluiceway.columns.kept.due_rows import Due
+from sluiceway.columns.kept.keyed_runs import KeyedRuns, Run
 from sluiceway.columns.keys.key_ids import KeyIds
 
 __all__ = ["RecentRows"]
 
-_PAUSE: Final = 1000
-"""Event time in ms between two looks for rows that are too old, at least."""
 
-
-class _Run(NamedTuple):
-    """Rows in order of key and time."""
-
-    number: int
-    ids: Any
-    stamps: Any
-    data: Any
-    saved: bool
-
-
-class RecentRows:
+class RecentRows(KeyedRuns):
     """The last rows of each key up to the watermark: so many, or those of some time, or both.
 
     A few runs of growing size; rows that are too many of a key, or too old, go when runs are put together.
@@ -42,16 +29,8 @@ class RecentRows:
     """
 
     def __init__(self, keys: KeyIds, schema: Any, most: int | None, age: int | None, table: Any) -> None:
-        self._keys = keys
-        self.schema = plain_schema(schema)
+        super().__init__(keys, schema, age, table)
         self._most = most
-        self._age = age
-        self._table = table
-        self._runs: list[_Run] = []
-        self._look_at = 0
-
-    def __len__(self) -> int:
-        return sum(len(run.ids) for run in self._runs)
 
     def find(self, ids: Any) -> list[Due]:
         """Return the rows of keys, by their numbers, each once and ascending: parts, the older first."""
@@ -94,52 +73,9 @@ class RecentRows:
             )
         runs.append(run)
 
-    def _made(self, number: int, ids: Any, stamps: Any, data: Any) -> _Run:
+    def _made(self, number: int, ids: Any, stamps: Any, data: Any) -> Run:
         order = ids.argsort(kind="stable")
         if self._most is not None:
             ends = np.searchsorted(ids[order], ids[order], "right")
             order = order[ends - np.arange(len(order)) <= self._most]
-        return _Run(number, ids[order], stamps[order], data.take(pa.array(order)), saved=False)
-
-    def add_saved(self, ids: Any, stamps: Any, data: Any, number: int) -> None:
-        """Add the rows of a run that the state has."""
-        order = ids.argsort(kind="stable")
-        self._runs.append(_Run(number, ids[order], stamps[order], data.take(pa.array(order)), saved=True))
-
-    def _drop(self, run: _Run) -> None:
-        if run.saved:
-            self._table.drop((0, run.number))
-
-    def expire(self, watermark: int) -> None:
-        """Forget rows that are too old for any row to come. Some stay for a quarter of the age longer."""
-        if self._age is None or watermark < self._look_at:
-            return
-        self._look_at = watermark + max(_PAUSE, self._age // 4)
-        left = []
-        for run in self._runs:
-            kept = np.flatnonzero(run.stamps >= watermark - self._age)
-            if len(kept) < len(run.ids):
-                self._drop(run)
-                if not len(kept):
-                    continue
-                rows = run.data.take(pa.array(kept))
-                run = _Run(run.number, run.ids[kept], run.stamps[kept], rows, saved=False)
-            left.append(run)
-        self._runs = left
-
-    def save(self, group_keys: Sequence[int]) -> None:
-        """Write the runs that the state does not have."""
-        groups = self._keys.groups()
-        for at, run in enumerate(self._runs):
-            if not run.saved:
-                entries = self._table.entries((0, run.number))
-                write_blocks(entries, group_keys, groups[run.ids], run.stamps, run.data)
-                self._runs[at] = run._replace(saved=True)
-
-    def ids(self) -> Iterable[Any]:
-        """Return the numbers of the keys of the rows, run by run."""
-        return (run.ids for run in self._runs)
-
-    def renumber(self, renumbered: Any) -> None:
-        """Take over new numbers of the keys."""
-        self._runs = [run._replace(ids=renumbered[run.ids]) for run in self._runs]
+        return Run(number, ids[order], stamps[order], data.take(pa.array(order)), saved=False)

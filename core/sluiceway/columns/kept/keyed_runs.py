@@ -1,0 +1,92 @@
+"""Rows by key, in runs of growing size: base of the latest and of the last rows of each key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from sluiceway.columns.kept.blocks import plain_schema, write_blocks
+from sluiceway.columns.keys.key_ids import KeyIds
+
+__all__ = ["KeyedRuns", "Run"]
+
+_PAUSE: Final = 1000
+"""Event time in ms between two looks for rows that are too old, at least."""
+
+
+class Run(NamedTuple):
+    """Rows in order of key, those of a key in order of time."""
+
+    number: int
+    ids: Any
+    stamps: Any
+    data: Any
+    saved: bool
+
+
+class KeyedRuns:
+    """Rows by key, for ever or until they are too old.
+
+    Args:
+        keys: the keys of the subtask.
+        schema: the rows.
+        age: age in ms up to which a row is kept; None: any.
+        table: the state; a namespace is 0 and the number of a run.
+    """
+
+    def __init__(self, keys: KeyIds, schema: Any, age: int | None, table: Any) -> None:
+        self._keys = keys
+        self.schema = plain_schema(schema)
+        self._age = age
+        self._table = table
+        self._runs: list[Run] = []
+        self._look_at = 0
+
+    def __len__(self) -> int:
+        return sum(len(run.ids) for run in self._runs)
+
+    def add_saved(self, ids: Any, stamps: Any, data: Any, number: int) -> None:
+        """Add the rows of a run that the state has."""
+        order = ids.argsort(kind="stable")
+        self._runs.append(Run(number, ids[order], stamps[order], data.take(pa.array(order)), saved=True))
+
+    def _drop(self, run: Run) -> None:
+        if run.saved:
+            self._table.drop((0, run.number))
+
+    def expire(self, watermark: int) -> None:
+        """Forget rows that are too old for any row to come. Some stay for a quarter of the age longer."""
+        if self._age is None or watermark < self._look_at:
+            return
+        self._look_at = watermark + max(_PAUSE, self._age // 4)
+        left = []
+        for run in self._runs:
+            kept = np.flatnonzero(run.stamps >= watermark - self._age)
+            if len(kept) < len(run.ids):
+                self._drop(run)
+                if not len(kept):
+                    continue
+                rows = run.data.take(pa.array(kept))
+                run = Run(run.number, run.ids[kept], run.stamps[kept], rows, saved=False)
+            left.append(run)
+        self._runs = left
+
+    def save(self, group_keys: Sequence[int]) -> None:
+        """Write the runs that the state does not have."""
+        groups = self._keys.groups()
+        for at, run in enumerate(self._runs):
+            if not run.saved:
+                entries = self._table.entries((0, run.number))
+                write_blocks(entries, group_keys, groups[run.ids], run.stamps, run.data)
+                self._runs[at] = run._replace(saved=True)
+
+    def ids(self) -> Iterable[Any]:
+        """Return the numbers of the keys of the rows, run by run."""
+        return (run.ids for run in self._runs)
+
+    def renumber(self, renumbered: Any) -> None:
+        """Take over new numbers of the keys."""
+        self._runs = [run._replace(ids=renumbered[run.ids]) for run in self._runs]
