@@ -12,6 +12,7 @@ from sluiceway.api.arguments import describe
 from sluiceway.api.location import caller_location
 from sluiceway.api.table.arguments import check_names
 from sluiceway.api.table.joins import asof_joined, interval_joined
+from sluiceway.api.table.late_rows import HasLateRows
 from sluiceway.api.table.over import OverTable, over
 from sluiceway.api.unknown_names import answer
 from sluiceway.columns.aggregation.aggregates import RUNNING, Aggregate
@@ -210,13 +211,12 @@ class KeyedTable:
             answer(self, name)
 
 
-class WindowedTable:
+class WindowedTable(HasLateRows):
     """Stream in columns by key and window: settings first, then :meth:`aggregate`."""
 
     def __init__(self, keyed: KeyedTable, assigner: WindowAssigner) -> None:
         self._keyed = keyed
         self._assigner = assigner
-        self._late_tag: OutputTag[Any] | None = None
         self._lateness_ms = 0
 
     def allowed_lateness(self, lateness: Duration) -> Self:
@@ -233,23 +233,6 @@ class WindowedTable:
             )
         changed = copy.copy(self)
         changed._lateness_ms = milliseconds(f"allowed_lateness({lateness!r})", lateness)
-        return changed
-
-    def side_output_late_data(self, tag: OutputTag[Any]) -> Self:
-        """Send rows that are too late to a side output, which ``get_side_output(tag)`` of the result returns.
-
-        Without it they are dropped and counted by the metric ``numLateRecordsDropped``.
-
-        Raises:
-            TypeError: not an OutputTag.
-        """
-        if not isinstance(tag, OutputTag):
-            raise TypeError(
-                f'side_output_late_data() at {caller_location()} takes an OutputTag, as in OutputTag("late"), not '
-                f"{describe(tag)}"
-            )
-        changed = copy.copy(self)
-        changed._late_tag = tag
         return changed
 
     def aggregate(self, **aggregates: Aggregate) -> TableStream:

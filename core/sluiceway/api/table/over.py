@@ -2,58 +2,36 @@
 
 from __future__ import annotations
 
-import copy
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import pyarrow as pa
 
-from sluiceway.api.arguments import describe
 from sluiceway.api.location import caller_location
+from sluiceway.api.table.late_rows import HasLateRows
 from sluiceway.api.unknown_names import answer
 from sluiceway.columns.aggregation.aggregates import Aggregate
 from sluiceway.columns.kept.blocks import plain_schema, problem_of_rows
 from sluiceway.columns.routing import ColumnKey
 from sluiceway.errors import ConfigurationError, GraphError
-from sluiceway.functions import OutputTag
 from sluiceway.graph import InputRef
 from sluiceway.steps.column_over import ColumnOverStep
 from sluiceway.windows.durations import Duration, milliseconds
 from sluiceway.windows.durations import shown as shown_duration
 
 if TYPE_CHECKING:
-    from typing import Self
-
     from sluiceway.api.table.keyed import KeyedTable
     from sluiceway.api.table.stream import TableStream
 
 __all__ = ["OverTable", "over"]
 
 
-class OverTable:
+class OverTable(HasLateRows):
     """Stream in columns by key, each row with the last rows of its key: settings first, then :meth:`aggregate`."""
 
     def __init__(self, keyed: KeyedTable, rows: int | None, age: int | None) -> None:
         self._keyed = keyed
         self._rows = rows
         self._age = age
-        self._late_tag: OutputTag[Any] | None = None
-
-    def side_output_late_data(self, tag: OutputTag[Any]) -> Self:
-        """Send rows that are too late to a side output, which ``get_side_output(tag)`` of the result returns.
-
-        Without it they are dropped and counted by the metric ``numLateRecordsDropped``.
-
-        Raises:
-            TypeError: not an OutputTag.
-        """
-        if not isinstance(tag, OutputTag):
-            raise TypeError(
-                f'side_output_late_data() at {caller_location()} takes an OutputTag, as in OutputTag("late"), not '
-                f"{describe(tag)}"
-            )
-        changed = copy.copy(self)
-        changed._late_tag = tag
-        return changed
 
     def aggregate(self, **aggregates: Aggregate) -> TableStream:
         """Emit each row with aggregates of the last rows of its key, when the watermark has reached its time.
