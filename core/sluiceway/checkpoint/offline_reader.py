@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, Final
 
 import msgspec
@@ -12,11 +13,20 @@ from sluiceway.checkpoint.metadata import CheckpointMetadata, KeyedEntry, Operat
 from sluiceway.checkpoint.native_files import OpenBackend, with_rows
 from sluiceway.checkpoint.restore import StateReader
 from sluiceway.checkpoint.safe_unpickler import PlainUnpickler, pickled_type
-from sluiceway.errors import SluicewayError, choose
+from sluiceway.columns.state_names import kind_of_state
+from sluiceway.errors import CheckpointError, SluicewayError, choose
 from sluiceway.serializers import PickleSerializer, decode_rows, serializer_by_name
-from sluiceway.state import StateMeta, TableKind
+from sluiceway.state import KeyedSnapshot, StateMeta, TableKind
 
-__all__ = ["Decoder", "Opaque", "StateRow", "content_of"]
+__all__ = [
+    "Decoder",
+    "Opaque",
+    "StateRow",
+    "blocks_in_columns",
+    "content_of",
+    "kind_in_columns",
+    "progress_in_columns",
+]
 
 _PICKLED: Final = b"\xc1"
 _DECODE: Final = msgspec.msgpack.Decoder().decode
@@ -54,8 +64,9 @@ class StateRow:
     Attributes:
         uid: uid of the step.
         state: name of the state.
-        kind: ``value``, ``list``, ``map``, ``reducing``, ``aggregating``; of operator state ``operator list`` or
-            ``union list``; ``broadcast``; ``split`` for the splits of a source.
+        kind: ``value``, ``list``, ``map``, ``reducing``, ``aggregating``; of steps in columns ``aggregates``,
+            ``rows`` or ``progress``; of operator state ``operator list`` or ``union list``; ``broadcast``;
+            ``split`` for the splits of a source.
         subtask: index of the subtask.
         key_group: key group of the key; None without a key.
         namespace: such as a window; ``()`` for state that belongs to the key alone, None without a key.
@@ -147,10 +158,16 @@ def _keyed(
     snapshot = with_rows(reader.keyed(uid, entry), open_backend, uid, subtask, vertex.max_parallelism)
     try:
         metas = snapshot.tables
+        in_columns = {meta.name: kind for meta in metas if (kind := kind_in_columns(vertex, uid, meta.name))}
+        for name, kind in sorted(in_columns.items(), key=lambda found: found[1] == "progress"):
+            if state in (None, name):
+                yield from _in_columns(snapshot, uid, name, kind, subtask, decode)
+        if state in in_columns:
+            return
         for group in sorted(snapshot.groups):
             for row in decode_rows(snapshot.groups[group]):
                 meta = metas[row.table]
-                if state not in (None, meta.name):
+                if state not in (None, meta.name) or meta.name in in_columns:
                     continue
                 namespace, key = decode.key(row.namespace), decode.key(row.key)
                 kind = meta.declared or meta.kind.value
@@ -160,6 +177,66 @@ def _keyed(
                     yield StateRow(uid, meta.name, kind, subtask, group, namespace, key, name, value, touched)
     finally:
         snapshot.release()
+
+
+def kind_in_columns(vertex: VertexEntry, uid: str, name: str) -> str:
+    """Return the kind of a state of a step in columns; empty: it is another state, or pyarrow is not installed."""
+    step = next((step.kind for step in vertex.steps if step.uid == uid), "")
+    kind = kind_of_state(step, name)
+    return kind if kind and find_spec("pyarrow") is not None else ""
+
+
+def blocks_in_columns(
+    snapshot: KeyedSnapshot, name: str, decode: Decoder, groups: Collection[int] | None = None
+) -> Iterator[tuple[int, dict[Any, bytes]]]:
+    """Yield key groups with the blocks of a state in columns by namespace.
+
+    Args:
+        snapshot: the keyed state of a subtask, with rows.
+        name: name of the state.
+        decode: decodes namespaces and values.
+        groups: the key groups to read; None: all.
+    """
+    index = next((place for place, meta in enumerate(snapshot.tables) if meta.name == name), None)
+    for group in sorted(snapshot.groups if groups is None else snapshot.groups.keys() & set(groups)):
+        found = {
+            decode.key(row.namespace): decode.any(row.value)
+            for row in decode_rows(snapshot.groups[group])
+            if row.table == index and isinstance(row.value, bytes)
+        }
+        if found:
+            yield group, found
+
+
+def progress_in_columns(snapshot: KeyedSnapshot, name: str, decode: Decoder) -> Iterator[tuple[int, int, int]]:
+    """Yield key group, event time in ms and a number, for each key group with progress of a step in columns."""
+    for group, found in blocks_in_columns(snapshot, name, decode):
+        for at, number in found.values():
+            yield group, at, number
+
+
+def _in_columns(
+    snapshot: KeyedSnapshot, uid: str, name: str, kind: str, subtask: int, decode: Decoder
+) -> Iterator[StateRow]:
+    if kind == "progress":
+        for group, at, number in progress_in_columns(snapshot, name, decode):
+            yield StateRow(uid, name, kind, subtask, group, (), group, value={"watermark": at, "number": number})
+        return
+    from sluiceway.columns.saved import saved_rows  # it imports pyarrow
+
+    for group, blocks in blocks_in_columns(snapshot, name, decode):
+        try:
+            for found in saved_rows(kind, blocks):
+                for row in found.data.to_pylist():
+                    if kind == "rows":
+                        yield StateRow(uid, name, kind, subtask, value=row)
+                        continue
+                    parts = tuple(row.pop(part) for part in found.keys)
+                    space = tuple(round(row.pop(part).timestamp() * 1000) for part in found.bounds)
+                    key = parts[0] if len(parts) == 1 else parts
+                    yield StateRow(uid, name, kind, subtask, group, space, key, value=row)
+        except ValueError as error:
+            raise CheckpointError(f"state {name!r} of step {uid!r} cannot be read: {error}") from error
 
 
 def _others(

@@ -24,6 +24,7 @@ from sluiceway.checkpoint.metadata import OperatorEntry
 from sluiceway.checkpoint.native_files import with_rows
 from sluiceway.checkpoint.offline_reader import Decoder, Opaque
 from sluiceway.checkpoint.state_file import SectionWriter
+from sluiceway.columns.state_names import kind_of_state
 from sluiceway.errors import StateError, choose
 from sluiceway.operators.timer_service import TIMERS
 from sluiceway.plugins import PluginManager, default_manager
@@ -133,6 +134,7 @@ class SavepointEditor(SavepointWriter):
         known = self._states_of(uid)
         if descriptor.name not in known:
             raise choose(f"state of operator {uid!r}", descriptor.name, known)
+        self._refuse_columns(uid, descriptor.name)
         table = self._backend(uid).table(descriptor)
         self._replaced.add((uid, descriptor.name))
         is_map, is_list = isinstance(descriptor, MapStateDescriptor), isinstance(descriptor, ListStateDescriptor)
@@ -180,8 +182,22 @@ class SavepointEditor(SavepointWriter):
     def _is_new(self, uid: str) -> bool:
         return uid in self._removed or all(operator.uid != uid for _, _, operator in self._operators())
 
+    def _refuse_columns(self, uid: str, state: str) -> None:
+        """Raise StateError if a state is that of a step in columns."""
+        if self._kind_in_columns(uid, state):
+            raise StateError(
+                f"state {state!r} of operator {uid!r} is held in columns, many keys to a block, and cannot be "
+                f"changed value by value. It can be removed, remove({uid!r}, {state!r}), and the operator renamed"
+            )
+
+    def _kind_in_columns(self, uid: str, state: str) -> str:
+        vertex = self._had.get(uid)
+        steps = () if vertex is None or uid in self._removed else vertex.steps
+        return kind_of_state(next((step.kind for step in steps if step.uid == uid), ""), state)
+
     def _begin(self, uid: str, state: str) -> None:
         """Drop the old rows of a state before its first new ones."""
+        self._refuse_columns(uid, state)
         if (uid, state) not in self._replaced:
             self._replaced.add((uid, state))
             if not self._is_new(uid):
@@ -239,6 +255,12 @@ class SavepointEditor(SavepointWriter):
         # Another number of key groups moves every key, also of operators that were not named.
         if self._groups is not None:
             for uid in {o.uid for _, _, o in self._operators() if o.keyed is not None} - self._removed:
+                if any(self._kind_in_columns(uid, state) for state in self._states_of(uid)):
+                    raise StateError(
+                        f"the state of operator {uid!r} cannot be divided into {self._groups} key groups: it is "
+                        "held in columns, in blocks by key group. Keep the number of key groups, "
+                        f"{self._had[uid].max_parallelism}, or remove({uid!r})"
+                    )
                 self._backend(uid)
         made = super()._metadata()
         done: set[str] = set()

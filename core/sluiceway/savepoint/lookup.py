@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sluiceway.checkpoint import StateReader, load_metadata, split_location
 from sluiceway.checkpoint.metadata import CheckpointMetadata
 from sluiceway.checkpoint.native_files import with_rows
-from sluiceway.checkpoint.offline_reader import Decoder
+from sluiceway.checkpoint.offline_reader import Decoder, StateRow, content_of, kind_in_columns
 from sluiceway.errors import CheckpointError, ConfigurationError, StateError, choose
 from sluiceway.keygroups import key_group
 from sluiceway.operators.keyed_state.looking import as_key, key_candidates, missing_key
@@ -95,6 +95,12 @@ def find_state(
     reader, decoder = StateReader(storage, directory), Decoder(trusted)
     most = _max_parallelism(metadata, uid, state)
     wanted = None if namespace is None else _namespace(namespace)
+    kinds = {kind_in_columns(vertex, uid, state) for vertex in metadata.vertices} - {""}
+    if kinds:
+        rows_in_columns = content_of(
+            reader, metadata, open_backend=manager.services().state_backend, uid=uid, state=state
+        )
+        return _in_columns(rows_in_columns, kinds.pop(), uid, state, key, wanted, map_key)
     for candidate in key_candidates(key):
         rows = _rows(reader, metadata, manager, uid, state, {key_group(candidate, most)})
         found = [(meta, row) for meta, row in rows if decoder.key(row.key) == candidate]
@@ -111,6 +117,30 @@ def find_state(
         if len(others) == _KEYS:
             break
     raise missing_key(key, state, uid, others)
+
+
+def _in_columns(
+    rows: Iterator[StateRow], kind: str, uid: str, state: str, key: str, wanted: Any, map_key: str | None
+) -> list[KeyValue]:
+    """Return what a key has in the state of a step in columns. All of it is read."""
+    if kind == "rows":
+        raise StateError(
+            f"state {state!r} of step {uid!r} has rows, not values of keys: show them with 'sluiceway state show' "
+            "or 'sluiceway state export'"
+        )
+    if map_key is not None:
+        raise StateError(f"state {state!r} of step {uid!r} is not a map: it has no entry {map_key!r}")
+    candidates = key_candidates(key)
+    found: list[KeyValue] = []
+    others: list[Any] = []
+    for row in rows:
+        if row.key in candidates and wanted in (None, row.namespace):
+            found.append(KeyValue(uid, state, kind, row.key, row.namespace, row.value))
+        elif len(others) < _KEYS:
+            others.append(row.key)
+    if not found:
+        raise missing_key(key, state, uid, others)
+    return found
 
 
 def find_last_state(

@@ -8,12 +8,13 @@ from typing import Any
 
 from sluiceway.checkpoint import StateReader, load_metadata, split_location
 from sluiceway.checkpoint.metadata import CheckpointMetadata, ListEntry, OperatorEntry, Section, VertexEntry
-from sluiceway.checkpoint.offline_reader import Decoder
+from sluiceway.checkpoint.offline_reader import Decoder, kind_in_columns
 from sluiceway.errors import MissingExtraError, StateError, choose
 from sluiceway.operators.timer_service import TIMERS
 from sluiceway.plugins import PluginManager, default_manager
 from sluiceway.savepoint.arrow_reader import BroadcastSource, KeyedSource, ListSource, Place, Source, TimerSource
 from sluiceway.savepoint.arrow_schema import MisfitError, Shape, arrow
+from sluiceway.savepoint.column_source import ColumnSource, ProgressSource
 from sluiceway.savepoint.export import write_table
 from sluiceway.util.install_hints import install_command
 
@@ -32,8 +33,9 @@ class SavedTable:
     Attributes:
         uid: uid of the operator.
         name: name of the state.
-        kind: ``value``, ``list``, ``map``, ``reducing``, ``aggregating``; ``timers``; ``operator list``, ``union
-            list``, ``broadcast``, ``splits``, ``in flight``.
+        kind: ``value``, ``list``, ``map``, ``reducing``, ``aggregating``; ``timers``; ``aggregates``, ``rows`` and
+            ``progress`` of steps in columns; ``operator list``, ``union list``, ``broadcast``, ``splits``, ``in
+            flight``.
         type: the declared type as text; empty: none.
         ttl_ms: time to live in ms; None: none.
         serializer: name of the serializer of the values.
@@ -301,6 +303,14 @@ def _states(
     tables = {table.name: table for _, _, entry in keyed for table in entry.tables}
     for name, table in tables.items():
         having = [part for part in keyed if any(t.name == name for t in part[2].tables)]
+        if in_columns := kind_in_columns(vertex, uid, name):
+            of_columns = (
+                ProgressSource(place, name, having)
+                if in_columns == "progress"
+                else ColumnSource(place, name, having, in_columns)
+            )
+            add(SavedTable(uid, name, in_columns, of_columns, serializer="arrow"))
+            continue
         source = KeyedSource(place, name, having)
         if name == TIMERS.name:
             add(SavedTable(uid, TIMERS_NAME, "timers", TimerSource(source)))

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from sluiceway.checkpoint import StateReader, load_metadata, split_location
 from sluiceway.checkpoint.native_files import with_rows
-from sluiceway.checkpoint.offline_reader import Decoder
+from sluiceway.checkpoint.offline_reader import Decoder, kind_in_columns
 from sluiceway.errors import choose
 from sluiceway.plugins import PluginManager, default_manager
-from sluiceway.serializers import decode_rows
+from sluiceway.serializers import KEY_SERIALIZER, decode_rows
 from sluiceway.state import StateMeta
 
 __all__ = ["StateSize", "state_sizes"]
+
+_DECODER: Final = Decoder(trusted=False)
+_NO_KEY: Final = KEY_SERIALIZER.dumps(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +27,12 @@ class StateSize:
     Attributes:
         uid: uid of the step.
         state: name of the state.
-        kind: ``value``, ``list``, ``map``, ``reducing`` or ``aggregating``.
-        keys: number of keys.
+        kind: ``value``, ``list``, ``map``, ``reducing`` or ``aggregating``; of steps in columns ``aggregates``,
+            ``rows`` or ``progress``.
+        keys: number of keys; of ``rows`` that of rows, of ``aggregates`` each key once for each slice of a window.
         entries: number of values: entries of a map and namespaces such as windows count one by one, a list is one.
         size: bytes of all keys, namespaces and values as they are serialized, without compression.
-        largest_key: key with most bytes; None: there is no key.
+        largest_key: key with most bytes; None: there is no key, or many keys are in one block.
         largest_size: bytes of that key.
         subtask_sizes: bytes by subtask that wrote them.
     """
@@ -70,16 +74,19 @@ def state_sizes(location: str, *, uid: str | None = None, manager: PluginManager
         MissingExtraError: the library of the state backend that wrote the files is not installed.
     """
     sums: dict[tuple[str, str, str], _Sum] = {}
-    for step, subtask, meta, keys in _groups(location, uid, manager or default_manager()):
-        found = sums.setdefault((step, meta.name, meta.declared or meta.kind.value), _Sum())
-        found.keys += len(keys)
+    for step, subtask, meta, keys, in_columns in _groups(location, uid, manager or default_manager()):
+        found = sums.setdefault((step, meta.name, in_columns or meta.declared or meta.kind.value), _Sum())
+        if not in_columns:
+            found.keys += len(keys)
         for key, (entries, size) in keys.items():
             found.entries += entries
+            if in_columns:
+                found.keys += entries
+                key = _NO_KEY
             found.size += size
             found.subtask_sizes[subtask] = found.subtask_sizes.get(subtask, 0) + size
             if size > found.largest_size:
                 found.largest_key, found.largest_size = key, size
-    decoder = Decoder(trusted=False)
     sizes = [
         StateSize(
             uid=step,
@@ -88,7 +95,7 @@ def state_sizes(location: str, *, uid: str | None = None, manager: PluginManager
             keys=s.keys,
             entries=s.entries,
             size=s.size,
-            largest_key=decoder.key(s.largest_key) if s.keys else None,
+            largest_key=_DECODER.key(s.largest_key) if s.keys else None,
             largest_size=max(s.largest_size, 0),
             subtask_sizes=s.subtask_sizes,
         )
@@ -99,8 +106,8 @@ def state_sizes(location: str, *, uid: str | None = None, manager: PluginManager
 
 def _groups(
     location: str, uid: str | None, manager: PluginManager
-) -> Iterator[tuple[str, int, StateMeta, dict[bytes, tuple[int, int]]]]:
-    """Yield uid, subtask and state with entries and bytes by key, for each state of each key group."""
+) -> Iterator[tuple[str, int, StateMeta, dict[bytes, tuple[int, int]], str]]:
+    """Yield uid, subtask and state with entries and bytes by key, and its kind in columns, for each key group."""
     place, directory = split_location(location)
     storage = manager.checkpoint_storage(place)
     metadata = load_metadata(storage, directory)
@@ -120,21 +127,38 @@ def _groups(
         snapshot = with_rows(reader.keyed(step, entry), open_backend, step, subtask, vertex.max_parallelism)
         try:
             for meta in snapshot.tables:
-                yield step, subtask, meta, {}  # so that an empty state is listed, too
+                # So that an empty state is listed, too.
+                yield step, subtask, meta, {}, kind_in_columns(vertex, step, meta.name)
+            kinds = [kind_in_columns(vertex, step, meta.name) for meta in snapshot.tables]
             for group in sorted(snapshot.groups):
-                for table, keys in _by_key(snapshot.groups[group]).items():
-                    yield step, subtask, snapshot.tables[table], keys
+                for table, keys in _by_key(snapshot.groups[group], kinds).items():
+                    yield step, subtask, snapshot.tables[table], keys, kinds[table]
         finally:
             snapshot.release()
 
 
-def _by_key(group: bytes) -> dict[int, dict[bytes, tuple[int, int]]]:
-    """Return, by table, entries and bytes of each key of a key group."""
+def _by_key(group: bytes, in_columns: Sequence[str]) -> dict[int, dict[bytes, tuple[int, int]]]:
+    """Return, by table, entries and bytes of each key of a key group; the rows of blocks are entries."""
     tables: dict[int, dict[bytes, tuple[int, int]]] = {}
     for row in decode_rows(group):
         values = row.value if isinstance(row.value, list) else [row.value]
         size = len(row.namespace) + len(row.key) + sum(map(len, values))
         keys = tables.setdefault(row.table, {})
         entries, before = keys.get(row.key, (0, 0))
-        keys[row.key] = entries + len(values), before + size
+        if in_columns[row.table] in ("aggregates", "rows"):
+            count = sum(map(_rows_of, values))
+        else:
+            count = len(values)
+        keys[row.key] = entries + count, before + size
     return tables
+
+
+def _rows_of(value: bytes) -> int:
+    """Return the number of rows of a block."""
+    from sluiceway.columns.ipc import decode  # it imports pyarrow
+
+    block = _DECODER.any(value)
+    try:
+        return decode(block).num_rows if isinstance(block, bytes) else 0
+    except ValueError:  # sizes are those of damaged state, too
+        return 0

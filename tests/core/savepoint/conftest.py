@@ -61,7 +61,9 @@ def keyed(backend: StateBackend) -> Iterator[Callable[..., KeyedSnapshot]]:
 def save(tmp_path: Path) -> Callable[..., str]:
     """Writes a checkpoint: ``save([snapshots of subtask 0], [of subtask 1], ...)``. Returns its path."""
 
-    def write(*subtasks: list[OperatorSnapshot], attachments: dict[str, bytes] | None = None) -> str:
+    def write(
+        *subtasks: list[OperatorSnapshot], attachments: dict[str, bytes] | None = None, kind: str = "process"
+    ) -> str:
         run = CheckpointDirectory(LocalStorage(str(tmp_path / "place")), "run")
         entries = tuple(
             write_subtask(
@@ -75,7 +77,7 @@ def save(tmp_path: Path) -> Callable[..., str]:
             name="all of it",
             parallelism=len(subtasks),
             max_parallelism=MAX_PARALLELISM,
-            steps=tuple(StepEntry(uid=uid, name=f"step {uid}", kind="process") for uid in uids),
+            steps=tuple(StepEntry(uid=uid, name=f"step {uid}", kind=kind) for uid in uids),
             subtasks=entries,
         )
         run.complete(

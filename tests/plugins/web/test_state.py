@@ -90,6 +90,40 @@ def test_state_and_dead_letters_of_a_job(show: Callable[..., Page], workers: str
     page.end()
 
 
+IN_COLUMNS = """
+import pyarrow as pa
+
+import sluiceway as sw
+from sluiceway.connector.lib import DiscardSink
+from sluiceway.table import agg
+
+
+def visits(ended):
+    for n in range(1000):
+        yield {"user": "crawler" if n % 10 else "ann", "size": n}
+    ended.wait()
+
+
+flow = sw.Pipeline("sums")
+schema = pa.schema([("user", pa.string()), ("size", pa.int64())])
+rows = flow.from_function(visits, blocking=True).to_columns(schema)
+rows.key_by("user").running(total=agg.sum("size")).uid("sums").sink(DiscardSink())
+"""
+
+
+def test_state_in_columns_is_told_by_key(show: Callable[..., Page]) -> None:
+    page = show(IN_COLUMNS, *KEPT)
+    page.until("/jobs/sums/checkpoints", lambda told: told["latest"]["completed"])
+    told = page.until("/jobs/sums/state", lambda told: any(s["keys"] == 2 for s in told["states"]))
+    found = {(s.uid, s.state, s.kind) for s in msgspec.convert(told, StateSizes).states}
+    assert found >= {("sums", "slices in columns", "aggregates"), ("sums", "progress in columns", "progress")}
+    path = "/jobs/sums/state/key?uid=sums&state=slices%20in%20columns&key="
+    value = page.until(path + "ann", lambda told: '"total": 49500' in told["values"][0]["value"])["values"][0]
+    assert value["kind"] == "aggregates"
+    assert "the key 'bob' has no state" in page.get(path + "bob", 404)["errors"][0]
+    page.end()
+
+
 def test_what_a_job_does_not_keep_is_refused(show: Callable[..., Page]) -> None:
     page = show(PROGRAM)
     page.until("/jobs/visits", lambda job: job["vertices"])

@@ -16,6 +16,7 @@ import pyarrow as pa
 from sluiceway.columns.aggregation.accumulator import Accumulator
 from sluiceway.columns.aggregation.aggregates import BoundAggregate
 from sluiceway.columns.aggregation.runs import Runs
+from sluiceway.columns.aggregation.stored import LAYOUT
 from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.columns.keys.word_table import WordTable
@@ -44,8 +45,6 @@ _IDLE: Final = 1 << 16
 
 CHUNK: Final = 1 << 18
 """Positions of a block: those that have not changed are not written again."""
-
-_METADATA: Final = b"sluiceway.aggregates"
 
 
 class Positions:
@@ -137,13 +136,17 @@ class Layout:
         keys: names and types of the key columns.
         aggregates: aggregates by the names of their results.
         step: name of the step, for messages.
+        windows: False if all rows of a key are aggregated together.
     """
 
-    def __init__(self, keys: Mapping[str, Any], aggregates: Mapping[str, BoundAggregate], step: str) -> None:
+    def __init__(
+        self, keys: Mapping[str, Any], aggregates: Mapping[str, BoundAggregate], step: str, *, windows: bool = True
+    ) -> None:
         self.keys = dict(keys)
         self.aggregates = dict(aggregates)
         self.step = step
         described = {
+            "windows": windows,
             "keys": {name: str(kind) for name, kind in self.keys.items()},
             "aggregates": {name: f"{a.aggregate}: {a.result_type}" for name, a in self.aggregates.items()},
         }
@@ -319,7 +322,7 @@ def in_blocks(rows: Any, groups: Any, layout: Layout) -> dict[int, bytes]:
         groups: the key group of each row.
         layout: what the rows are of.
     """
-    whole = rows.replace_schema_metadata({_METADATA: layout.metadata})
+    whole = rows.replace_schema_metadata({LAYOUT: layout.metadata})
     order = groups.argsort(kind="stable")
     whole = whole.take(pa.array(order))
     present, starts = np.unique(groups[order], return_index=True)
@@ -333,7 +336,7 @@ def in_blocks(rows: Any, groups: Any, layout: Layout) -> dict[int, bytes]:
 def read_block(block: bytes, layout: Layout) -> list[Any]:
     """Return the record batches of a block. Raises IncompatibleStateError: it is of another layout."""
     with pa.ipc.open_stream(block) as reader:
-        layout.check((reader.schema.metadata or {}).get(_METADATA))
+        layout.check((reader.schema.metadata or {}).get(LAYOUT))
         return list(reader)
 
 

@@ -12,6 +12,7 @@ from sluiceway.columns.kept.blocks import concatenated, plain_schema
 from sluiceway.columns.kept.due_rows import Due, DueRows
 from sluiceway.columns.kept.latest_rows import LatestRows
 from sluiceway.columns.keys.key_ids import KeyIds
+from sluiceway.columns.state_names import LATEST, LEFT_WAITING, RIGHT_WAITING
 from sluiceway.columns.times import as_array
 from sluiceway.elements import Batch
 from sluiceway.operators.columns.kept_rows import KeptRowsOperator
@@ -21,9 +22,9 @@ from sluiceway.steps.column_joins import ColumnAsOfJoinStep
 
 __all__ = ["ColumnAsOfJoinOperator"]
 
-_WAITING: Final = ValueStateDescriptor("as-of join left in columns", bytes)
-_COMING: Final = ValueStateDescriptor("as-of join right in columns", bytes)
-_LATEST: Final = ValueStateDescriptor("as-of join latest in columns", bytes)
+_WAITING: Final = ValueStateDescriptor(LEFT_WAITING, bytes)
+_COMING: Final = ValueStateDescriptor(RIGHT_WAITING, bytes)
+_LATEST: Final = ValueStateDescriptor(LATEST, bytes)
 """By run of rows: the block of each key group, an Arrow IPC stream."""
 
 _BURST: Final = 1 << 15

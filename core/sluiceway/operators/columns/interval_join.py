@@ -11,6 +11,7 @@ import pyarrow as pa
 from sluiceway.columns.kept.blocks import plain_schema
 from sluiceway.columns.kept.timed_rows import Matches, TimedRows, shifted
 from sluiceway.columns.keys.key_ids import KeyIds
+from sluiceway.columns.state_names import LEFT, RIGHT
 from sluiceway.columns.times import as_array
 from sluiceway.elements import Batch
 from sluiceway.operators.columns.kept_rows import KeptRowsOperator, Rows
@@ -20,8 +21,8 @@ from sluiceway.steps.column_joins import ColumnIntervalJoinStep
 
 __all__ = ["ColumnIntervalJoinOperator"]
 
-_LEFT: Final = ValueStateDescriptor("interval join left in columns", bytes)
-_RIGHT: Final = ValueStateDescriptor("interval join right in columns", bytes)
+_LEFT: Final = ValueStateDescriptor(LEFT, bytes)
+_RIGHT: Final = ValueStateDescriptor(RIGHT, bytes)
 """By width, slice and run of rows: the block of each key group, an Arrow IPC stream."""
 
 _LEAST_WIDTH: Final = 1000

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from sluiceway.columns.kept.blocks import concatenated, plain_rows, rows_of_block
 from sluiceway.columns.keys.key_ids import KeyIds, key_groups_of_rows, keys_of_groups
+from sluiceway.columns.state_names import PROGRESS_OF_ROWS
 from sluiceway.columns.times import as_array, as_numpy
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
 from sluiceway.errors import StateError
@@ -24,7 +25,7 @@ from sluiceway.steps import without_timestamps
 
 __all__ = ["KeptRowsOperator", "Rows"]
 
-_PROGRESS: Final = ValueStateDescriptor("progress of rows in columns", tuple[int, int])
+_PROGRESS: Final = ValueStateDescriptor(PROGRESS_OF_ROWS, tuple[int, int])
 """Of each key group: the watermark that has been processed, and the number of runs of rows by then."""
 
 _IDLE: Final = 1 << 16

@@ -13,6 +13,7 @@ from sluiceway.columns.kept.blocks import concatenated, plain_schema
 from sluiceway.columns.kept.due_rows import Due, DueRows
 from sluiceway.columns.kept.recent_rows import RecentRows
 from sluiceway.columns.keys.key_ids import KeyIds
+from sluiceway.columns.state_names import OVER_RECENT, OVER_WAITING
 from sluiceway.columns.times import as_array
 from sluiceway.elements import Batch
 from sluiceway.operators.columns.kept_rows import KeptRowsOperator
@@ -22,8 +23,8 @@ from sluiceway.steps.column_over import ColumnOverStep
 
 __all__ = ["ColumnOverOperator"]
 
-_WAITING: Final = ValueStateDescriptor("over waiting in columns", bytes)
-_RECENT: Final = ValueStateDescriptor("over recent in columns", bytes)
+_WAITING: Final = ValueStateDescriptor(OVER_WAITING, bytes)
+_RECENT: Final = ValueStateDescriptor(OVER_RECENT, bytes)
 """By run of rows: the block of each key group, an Arrow IPC stream."""
 
 _BURST: Final = 1 << 15

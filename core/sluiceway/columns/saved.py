@@ -1,0 +1,176 @@
+"""Saved state of steps in columns as rows, read without the job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from sluiceway.columns.aggregation.stored import latest, open_stored
+from sluiceway.columns.ipc import decode
+
+__all__ = ["BOUNDS", "KeysAndRows", "as_common", "common_schema", "saved_rows"]
+
+BOUNDS: Final = ("window_start", "window_end")
+
+_SESSION: Final = ("start", "end", "arrival")
+_MOMENT: Final = pa.timestamp("ms", "UTC")
+_FIRST_MS: Final = -62_135_596_800_000
+_LAST_MS: Final = 253_402_300_799_999
+"""Times that Python has."""
+
+
+class KeysAndRows:
+    """Rows of one key group.
+
+    Attributes:
+        keys: names of the key columns; empty: it is not saved which these are.
+        bounds: names of the columns with the bounds of windows, or the event time.
+        data: a record batch with a column for each of both, then the others.
+    """
+
+    __slots__ = ("bounds", "data", "keys")
+
+    def __init__(self, keys: tuple[str, ...], bounds: tuple[str, ...], data: Any) -> None:
+        self.keys, self.bounds, self.data = keys, bounds, data
+
+
+def saved_rows(kind: str, blocks: Mapping[Any, bytes]) -> Iterator[KeysAndRows]:
+    """Return the rows of one key group of a state.
+
+    Args:
+        kind: ``aggregates`` or ``rows``.
+        blocks: the blocks by namespace.
+
+    Raises:
+        ValueError: a block is damaged.
+    """
+    try:
+        yield from _aggregates(blocks) if kind == "aggregates" else map(_rows, blocks.values())
+    except (pa.ArrowException, OSError, StopIteration) as error:
+        raise ValueError(f"no block of rows in columns: {error}") from error
+
+
+def _rows(block: bytes) -> KeysAndRows:
+    found = decode(block)
+    names = _different(["event_time", *found.schema.names[1:]])
+    return KeysAndRows(
+        (), ("event_time",), pa.RecordBatch.from_arrays([_times(found.column(0)), *found.columns[1:]], names)
+    )
+
+
+def _aggregates(blocks: Mapping[Any, bytes]) -> Iterator[KeysAndRows]:
+    slices: dict[tuple[Any, Any], list[Any]] = {}
+    for name, block in blocks.items():
+        if not isinstance(name, tuple) or len(name) < len(BOUNDS):
+            raise ValueError(f"no block of a slice: its namespace is {name!r}")
+        start, end, *number = name
+        slices.setdefault((start, end), []).append(open_stored(0, number[0] if number else 0, block))
+    for (start, end), some in sorted(slices.items()):
+        metadata = json.loads(some[0].metadata or b"{}")
+        for rows in latest(some):
+            if start == "sessions":
+                bounds = [_times(rows.column("start")), _times(rows.column("end"))]
+                others = rows.schema.names[len(_SESSION) :]
+            else:
+                bounds = [_times(pa.array(np.full(len(rows), bound))) for bound in (start, end)]
+                others = rows.schema.names[1:]
+            if not metadata.get("windows", True):
+                bounds = []
+            prefixed = [f"key {name}" for name in metadata.get("keys", ())]
+            keys = tuple(name[4:] for name in others if name in prefixed)
+            values = [name for name in others if name not in prefixed]
+            names = _different([*keys, *(BOUNDS if bounds else ()), *values])
+            columns = [*(rows.column(name) for name in prefixed), *bounds, *(rows.column(name) for name in values)]
+            yield KeysAndRows(keys, BOUNDS if bounds else (), pa.RecordBatch.from_arrays(columns, names))
+
+
+def _different(names: Iterable[str]) -> list[str]:
+    """Return names of which those that have been before are followed by ``_``."""
+    found: list[str] = []
+    for name in names:
+        while name in found:
+            name += "_"
+        found.append(name)
+    return found
+
+
+def _times(milliseconds: Any) -> Any:
+    """Return times as timestamps; what Python has no date for as the first or the last that it has."""
+    numbers = milliseconds.to_numpy().astype(np.int64)
+    return pa.array(np.clip(numbers, _FIRST_MS, _LAST_MS)).view(_MOMENT)
+
+
+# ---- one schema -------------------------------------------------------------------------------------------------
+
+
+def common_schema(schemas: Iterable[Any]) -> Any:
+    """Return the schema that rows of all of these can have: sums in several parts where some are.
+
+    Raises:
+        ValueError: the columns of two blocks differ; names them.
+    """
+    found: Any = None
+    for schema in schemas:
+        if found is None or found.equals(schema):
+            found = schema
+            continue
+        if found.names != schema.names:
+            raise ValueError(
+                f"some blocks have the columns {', '.join(found.names)}, others {', '.join(schema.names)}"
+            )
+        found = pa.schema(
+            [
+                pa.field(name, _common(name, found.field(name).type, schema.field(name).type))
+                for name in found.names
+            ]
+        )
+    return found
+
+
+def _common(name: str, one: Any, other: Any) -> Any:
+    if one.equals(other):
+        return one
+    if pa.types.is_struct(one) and pa.types.is_struct(other):
+        if _is_total(one) and _is_parted(other):
+            return other
+        if _is_parted(one) and _is_total(other):
+            return one
+        if [field.name for field in one] == [field.name for field in other]:
+            return pa.struct(
+                [
+                    pa.field(a.name, _common(f"{name}.{a.name}", a.type, b.type))
+                    for a, b in zip(one, other, strict=True)
+                ]
+            )
+    raise ValueError(f"column {name!r} is {one} in some blocks and {other} in others")
+
+
+def _is_total(kind: Any) -> bool:
+    return {field.name for field in kind} == {"total", "some"} and pa.types.is_integer(kind.field("total").type)
+
+
+def _is_parted(kind: Any) -> bool:
+    return {field.name for field in kind} == {"some", "limb0", "limb1"}
+
+
+def as_common(rows: Any, schema: Any) -> Any:
+    """Return rows in a schema of :func:`common_schema`."""
+    if rows.schema.equals(schema):
+        return rows
+    columns = [_converted(column, field.type) for column, field in zip(rows.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _converted(column: Any, kind: Any) -> Any:
+    if column.type.equals(kind):
+        return column
+    parts = dict(zip([field.name for field in column.type], column.flatten(), strict=True))
+    if _is_total(column.type) and _is_parted(kind):
+        total = parts["total"].to_numpy()
+        parts["limb0"], parts["limb1"] = pa.array(total & np.int64(0xFFFFFFFF)), pa.array(total >> np.int64(32))
+    fields = list(kind)
+    return pa.StructArray.from_arrays([_converted(parts[f.name], f.type) for f in fields], fields=fields)

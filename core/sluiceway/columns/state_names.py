@@ -1,0 +1,46 @@
+"""Names of the keyed state of steps in columns. Imports no pyarrow."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = [
+    "LATEST",
+    "LEFT",
+    "LEFT_WAITING",
+    "OVER_RECENT",
+    "OVER_WAITING",
+    "PROGRESS",
+    "PROGRESS_OF_ROWS",
+    "RIGHT",
+    "RIGHT_WAITING",
+    "SLICES",
+    "kind_of_state",
+]
+
+SLICES: Final = "slices in columns"
+PROGRESS: Final = "progress in columns"
+PROGRESS_OF_ROWS: Final = "progress of rows in columns"
+LEFT: Final = "interval join left in columns"
+RIGHT: Final = "interval join right in columns"
+LEFT_WAITING: Final = "as-of join left in columns"
+RIGHT_WAITING: Final = "as-of join right in columns"
+LATEST: Final = "as-of join latest in columns"
+OVER_WAITING: Final = "over waiting in columns"
+OVER_RECENT: Final = "over recent in columns"
+
+_KINDS: Final = {
+    SLICES: "aggregates",
+    **dict.fromkeys((LEFT, RIGHT, LEFT_WAITING, RIGHT_WAITING, LATEST, OVER_WAITING, OVER_RECENT), "rows"),
+    **dict.fromkeys((PROGRESS, PROGRESS_OF_ROWS), "progress"),
+}
+
+
+def kind_of_state(step: str, name: str) -> str:
+    """Return the kind of a state in columns: ``aggregates``, ``rows`` or ``progress``; empty: it is another state.
+
+    Args:
+        step: kind of the step: a function of the user's may have named its state like one of these.
+        name: name of the state.
+    """
+    return _KINDS.get(name, "") if step.startswith("columns") else ""
