@@ -116,6 +116,10 @@ _METRICS = (
 _LOG = "text of at most 1 MiB of the file, the end of it by default"
 
 DIFFERS = {
+    f"POST {_JOB}/dead-letters/replay": (
+        "the body has `step` (default: all), `delete` (default: true), and for a cluster `program`, the "
+        "id of an uploaded one, with `entryClass`, `programArgs` or `programArgsList`"
+    ),
     "GET /config": "`features` says what this server allows",
     "GET /applications/overview": "one application for each job",
     "GET /jobs/overview": "with `job`, `restarts`, `records-in`, `records-out`",

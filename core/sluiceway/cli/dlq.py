@@ -107,9 +107,11 @@ def _replay(
     from sluiceway.engine import JobStatus
 
     settings = request.resolved.settings
-    if request.resolved.origins["resume"] == "--resume":
-        raise click.UsageError("--resume is for the job itself; records are replayed by a job of their own")
-    settings = replace(settings, resume=False)  # a configured one is for the job itself, too
+    for option in ("resume", "checkpoints"):
+        if request.resolved.origins[option] == f"--{option}":
+            raise click.UsageError(f"--{option} is for the job itself; records are replayed by a job of their own")
+    # Configured ones are for the job itself, too: it would resume from the last checkpoint of its replay.
+    settings = replace(settings, resume=False, checkpoints=None)
     plugins = manager()
     plugins.engine(settings.engine)
     files = dead_letter_files(directory)

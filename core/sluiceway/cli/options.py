@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import wraps
 from itertools import pairwise
@@ -172,11 +172,13 @@ class Request:
         target: where the pipeline is.
         arguments: the script's own arguments.
         resolved: the settings, and where each came from.
+        variables: environment variables that say the same as the options of the command line.
     """
 
     target: str
     arguments: tuple[str, ...]
     resolved: Resolved
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def keywords(self) -> dict[str, Any]:
@@ -185,10 +187,22 @@ class Request:
         return {o.name.replace("-", "_"): getattr(settings, o.field) for o in OPTIONS.values()}
 
 
-def _resolve(given: dict[str, Any]) -> Resolved:
+def _chosen(given: dict[str, Any]) -> dict[str, Any]:
+    """Take the options of a run out of what a command was given."""
     chosen = {name: given.pop(name, None) for name in _NAMES}
     chosen["metrics"] = ",".join(chosen["metrics"] or ()) or None
+    return chosen
 
+
+def _variables(chosen: Mapping[str, Any]) -> dict[str, str]:
+    given = {name.replace("_", "-"): value for name, value in chosen.items() if value is not None}
+    return {
+        OPTIONS[name].variable: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in given.items()
+    }
+
+
+def _resolve(chosen: Mapping[str, Any]) -> Resolved:
     def flag(keyword: str) -> str:
         return "--no-chaining" if chosen[keyword] is False else "--" + keyword.replace("_", "-")
 
@@ -240,7 +254,7 @@ def settings_options(function: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(function)
     def wrapper(**given: Any) -> None:
-        function(resolved=_resolve(given), **given)
+        function(resolved=_resolve(_chosen(given)), **given)
 
     wrapper.__click_params__ = list(reversed(_SETTINGS))  # type: ignore[attr-defined]
     return wrapper
@@ -273,7 +287,9 @@ def pipeline_command(
                 raise click.NoSuchOption(
                     wrong, possibilities=get_close_matches(wrong, opts, n=2, cutoff=0.75), ctx=ctx
                 )
-            function(request=Request(target, script_arguments, _resolve(given)), **given)
+            chosen = _chosen(given)
+            request = Request(target, script_arguments, _resolve(chosen), _variables(chosen))
+            function(request=request, **given)
 
         own = list(reversed(getattr(function, "__click_params__", [])))
         return _PipelineCommand(

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -89,7 +90,15 @@ def run(
     settings = request.resolved.settings
     if not web:
         refuse_without_web(web_given | {"web_stay": web_stay})
-    shown = Observation(history, options_of(**web_given) if web else None, web_stay, request.resolved)
+    options = None
+    if web:
+        options = replace(
+            options_of(**web_given),
+            target=request.target,
+            arguments=request.arguments,
+            variables=request.variables,
+        )
+    shown = Observation(history, options, web_stay, request.resolved)
     with _workers_ahead(settings):
         _run(request, settings, no_progress, quiet, take, savepoint, as_json, shown)
 

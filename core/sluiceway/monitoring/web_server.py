@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sluiceway.monitoring.monitor import Monitor
@@ -26,6 +27,10 @@ class WebOptions:
         read_only: refuse all operations that change a job.
         submit: accept programs, and run them: whoever has the token may run code as this user.
         idle_s: :meth:`WebServer.serve` ends when nobody has asked for so many seconds; 0: it does not.
+        target: TARGET of the ``sluiceway run`` that the server belongs to, from which dead letters are replayed;
+            empty: it is that of a cluster.
+        arguments: the script's own arguments.
+        variables: environment variables for the options that were given to ``sluiceway run``.
     """
 
     host: str = "127.0.0.1"
@@ -39,6 +44,9 @@ class WebOptions:
     read_only: bool = False
     submit: bool = False
     idle_s: float = 0.0
+    target: str = ""
+    arguments: Sequence[str] = ()
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 class WebServer(ABC):

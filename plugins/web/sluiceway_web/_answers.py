@@ -83,7 +83,11 @@ class _Kebab(msgspec.Struct, rename="kebab"):
 
 
 class WebConfig(_Kebab):
-    """Answer to ``GET /config``."""
+    """Answer to ``GET /config``.
+
+    ``replay`` names the program with which dead letters are replayed: ``program``, that of the job; ``upload``, an
+    uploaded one; empty: the server replays none.
+    """
 
     refresh_interval: int
     timezone_name: str
@@ -91,6 +95,7 @@ class WebConfig(_Kebab):
     flink_version: str
     flink_revision: str
     features: dict[str, bool]
+    replay: str
 
 
 class Overview(_Kebab):

@@ -27,6 +27,7 @@ from sluiceway_web import (
     _logs,
     _operations,
     _processes,
+    _replays,
     _rescale_history,
     _rescaling,
     _splits,
@@ -40,6 +41,7 @@ from sluiceway_web._openapi import openapi
 from sluiceway_web._operations import Operations
 from sluiceway_web._program_directory import remove_abandoned
 from sluiceway_web._programs import Programs
+from sluiceway_web._replays import Replays
 from sluiceway_web._sampler import Sampler
 from sluiceway_web._stacks import StackRecorder
 
@@ -56,6 +58,7 @@ API: Final[list[Route]] = [
     *_splits.routes,
     *_keys.routes,
     *_state.routes,
+    *_replays.routes,
     *_stacks.routes,
     *_checkpoints.routes,
     *_operations.routes,
@@ -94,6 +97,7 @@ def make_app(monitor: Monitor, options: WebOptions) -> Starlette:
     sampler = Sampler(monitor)
     stacks = StackRecorder(sampler)
     programs = Programs()
+    replays = Replays()
 
     @asynccontextmanager
     async def sampling(app: Starlette) -> AsyncIterator[None]:
@@ -108,6 +112,7 @@ def make_app(monitor: Monitor, options: WebOptions) -> Starlette:
                 await readings
             await stacks.close()
             await sampler.processes.close()
+            replays.close()
             await programs.close()
 
     app = Starlette(
@@ -130,4 +135,5 @@ def make_app(monitor: Monitor, options: WebOptions) -> Starlette:
     app.state.stacks = stacks
     app.state.operations = Operations()
     app.state.programs = programs
+    app.state.replays = replays
     return app

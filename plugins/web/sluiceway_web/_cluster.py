@@ -15,6 +15,7 @@ from sluiceway_web import _answers as a
 from sluiceway_web._context import context_of, get
 from sluiceway_web._errors import JsonResponse, RequestError
 from sluiceway_web._processes import workers_of
+from sluiceway_web._replays import replay_feature
 from sluiceway_web._shapes import job_state
 
 __all__ = ["routes"]
@@ -40,6 +41,7 @@ async def config(request: Request) -> a.WebConfig:
             "web-rescale": changes,
             "web-history": False,
         },
+        replay=replay_feature(options),
     )
 
 

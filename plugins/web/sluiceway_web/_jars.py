@@ -18,7 +18,7 @@ from sluiceway_web._ids import job_id, vertex_id
 from sluiceway_web._operations import body_of
 from sluiceway_web._programs import Program, Programs
 
-__all__ = ["routes"]
+__all__ = ["arguments_of", "programs_of", "routes", "target_of"]
 
 _ENTRY: Final = re.compile(r"[A-Za-z_][\w.]*(:[A-Za-z_][\w.]*)?", re.ASCII)
 _OF_THE_CLUSTER: Final = frozenset(
@@ -40,7 +40,8 @@ class _RunRequest(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     flink_configuration: dict[str, str] | None = None
 
 
-def _programs(request: Request) -> Programs:
+def programs_of(request: Request) -> Programs:
+    """Return the uploaded programs. Raises RequestError if the server takes none."""
     if not context_of(request).options.submit:
         raise RequestError(
             404, "This server takes no programs: that of 'sluiceway cluster start --web --web-submit' does"
@@ -51,25 +52,25 @@ def _programs(request: Request) -> Programs:
 
 async def listed(request: Request) -> a.Jars:
     """Return the uploaded programs, newest first."""
-    found = _programs(request).all()
+    found = programs_of(request).all()
     return a.Jars(str(request.base_url), [a.Jar(p.id, p.name, p.uploaded, [a.JarEntry("flow")]) for p in found])
 
 
 async def upload(request: Request) -> a.JarUploaded:
     """Upload a program."""
-    return a.JarUploaded((await _programs(request).upload(request)).id, "success")
+    return a.JarUploaded((await programs_of(request).upload(request)).id, "success")
 
 
 async def delete(request: Request) -> dict[str, str]:
     """Delete an uploaded program."""
-    programs = _programs(request)
+    programs = programs_of(request)
     await programs.delete(programs.find(request.path_params["file"]))
     return {}
 
 
 async def run(request: Request) -> a.JarRun:
     """Submit the pipeline of an uploaded program."""
-    programs = _programs(request)
+    programs = programs_of(request)
     program = programs.find(request.path_params["file"])
     asked = await _run_request(request)
     if asked.job_id is not None:
@@ -84,7 +85,10 @@ async def run(request: Request) -> a.JarRun:
         command.append(f"--from={asked.savepoint_path}")
     if asked.allow_non_restored_state:
         command.append("--allow-dropped-state")
-    out = await programs.run(program, command, _target(program, asked), _arguments(asked), _options(asked))
+    arguments = arguments_of(asked.program_args, asked.program_args_list)
+    out = await programs.run(
+        program, command, target_of(program, asked.entry_class or ""), arguments, _options(asked)
+    )
     job = (out.split() or [""])[-1]
     store = (await context_of(request).sampler.fresh()).cluster.job_store
     return a.JarRun(job_id(store, job), job)
@@ -92,11 +96,14 @@ async def run(request: Request) -> a.JarRun:
 
 async def plan(request: Request) -> dict[str, a.JobPlan]:
     """Return the graph of an uploaded program, which is run for that but not submitted."""
-    programs = _programs(request)
+    programs = programs_of(request)
     program = programs.find(request.path_params["file"])
     asked = await _run_request(request)
     command = ["explain", "--json", *_parallelism(asked)]
-    out = await programs.run(program, command, _target(program, asked), _arguments(asked), _options(asked))
+    arguments = arguments_of(asked.program_args, asked.program_args_list)
+    out = await programs.run(
+        program, command, target_of(program, asked.entry_class or ""), arguments, _options(asked)
+    )
     try:
         told = msgspec.json.decode(out[max(0, out.find('{\n  "version"')) :], type=_Plan)
     except msgspec.MsgspecError as error:
@@ -185,8 +192,8 @@ async def _run_request(request: Request) -> _RunRequest:
     return asked
 
 
-def _target(program: Program, asked: _RunRequest) -> str:
-    entry = asked.entry_class or ""
+def target_of(program: Program, entry: str) -> str:
+    """Return the TARGET of a command for an entry point of a program. Raises RequestError."""
     if entry and not _ENTRY.fullmatch(entry):
         raise RequestError(400, f"The entry class {entry!r:.100} is no NAME or package.module:NAME")
     if program.name.endswith(".whl"):
@@ -198,12 +205,13 @@ def _target(program: Program, asked: _RunRequest) -> str:
     return f"{program.path}:{entry}" if entry else str(program.path)
 
 
-def _arguments(asked: _RunRequest) -> list[str]:
-    if asked.program_args_list is not None:
-        found = asked.program_args_list
+def arguments_of(words: str | None, split: list[str] | None) -> list[str]:
+    """Return a program's arguments, said in one text or one by one. Raises RequestError."""
+    if split is not None:
+        found = split
     else:
         try:
-            found = shlex.split(asked.program_args or "")
+            found = shlex.split(words or "")
         except ValueError as error:
             raise RequestError(400, f"The program arguments cannot be split: {error}") from None
     return ["--", *found] if found else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
@@ -40,7 +40,7 @@ class _CheckpointRequest(msgspec.Struct):
 
 
 class Operations:
-    """Checkpoints, savepoints and rescales that were requested, with their results. The last hundred are kept."""
+    """Checkpoints, savepoints, rescales and replays that were requested, and their results. A hundred are kept."""
 
     def __init__(self) -> None:
         self._results: OrderedDict[str, tuple[str, dict[str, Any] | None]] = OrderedDict()
@@ -48,6 +48,10 @@ class Operations:
 
     def start(self, job: str, action: Callable[[], dict[str, Any]]) -> str:
         """Run an action in a helper thread, and return the id of its result. Raises RequestError."""
+        return self.start_task(job, lambda: asyncio.to_thread(action))
+
+    def start_task(self, job: str, action: Callable[[], Awaitable[dict[str, Any]]]) -> str:
+        """Run an action in the event loop, and return the id of its result. Raises RequestError."""
         if len(self._running) >= _MOST_RUNNING:
             raise RequestError(503, f"{_MOST_RUNNING} operations are under way: try again when one is complete")
         request = secrets.token_hex(16)
@@ -59,11 +63,11 @@ class Operations:
         task.add_done_callback(self._running.discard)
         return request
 
-    async def _run(self, request: str, job: str, action: Callable[[], dict[str, Any]]) -> None:
+    async def _run(self, request: str, job: str, action: Callable[[], Awaitable[dict[str, Any]]]) -> None:
         result: dict[str, Any]
         try:
-            result = await asyncio.to_thread(action)
-        except SluicewayError as error:
+            result = await action()
+        except (SluicewayError, RequestError) as error:
             result = {"failure-cause": {"class": type(error).__name__, "stack-trace": str(error)}}
         if request in self._results:
             self._results[request] = job, result

@@ -7,12 +7,8 @@ import os
 import re
 import secrets
 import shutil
-import signal
-import sys
 import zipfile
-from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +20,7 @@ from starlette.types import Message, Receive
 
 from sluiceway_web._errors import RequestError
 from sluiceway_web._program_directory import ProgramDirectory
+from sluiceway_web._program_runs import ProgramRuns
 from sluiceway_web._security import LONGEST_UPLOAD
 from sluiceway_web._shapes import now_ms
 
@@ -34,10 +31,6 @@ _MOST_AT_A_TIME: Final = 2
 """Uploads under way, and programs that run."""
 _PATIENCE_S: Final = 60.0
 """Seconds that an upload may take, and a program until it has made its pipeline."""
-_END_S: Final = 5.0
-_MOST_OUTPUT: Final = 4 * 1024 * 1024
-"""Bytes of standard output or error that are kept, from the end."""
-_MOST_TEXT: Final = 20_000
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,120}\.(py|whl)", re.ASCII)
 
 
@@ -62,8 +55,7 @@ class Programs:
         self._kept: dict[str, Program] = {}
         self._directory: ProgramDirectory | None = None
         self._uploads = 0
-        self._running: set[asyncio.subprocess.Process] = set()
-        self._closed = False
+        self._runs = ProgramRuns(_MOST_AT_A_TIME)
 
     def all(self) -> list[Program]:
         """Return the programs, newest first."""
@@ -154,73 +146,28 @@ class Programs:
         Raises:
             RequestError: it failed; has the message of the command or the traceback of the program.
         """
-        if self._closed or len(self._running) >= _MOST_AT_A_TIME:
-            raise RequestError(503, f"{_MOST_AT_A_TIME} programs are being submitted: try again later")
-        environ = {**os.environ, **options, "NO_COLOR": "1"}
-        if program.name.endswith(".whl"):
-            environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(program.path), environ.get("PYTHONPATH"))))
+        environ = {**options, **self.environment(program)}
+        late = f"{program.name} has not made its pipeline within {_PATIENCE_S:.0f} seconds"
         try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "sluiceway", *command, target, *arguments,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                env=environ,
-                start_new_session=True,  # what it starts ends with it
-            )  # fmt: skip
-        except ValueError as error:  # a NUL character, or one that cannot be encoded
-            raise RequestError(400, f"An argument or option cannot be used: {error}") from None
-        except OSError as error:
-            raise RequestError(503, f"The program cannot be started: {error.strerror or error}") from None
-        self._running.add(process)
-        assert process.stdout is not None
-        assert process.stderr is not None
-        try:
-            async with asyncio.timeout(_PATIENCE_S):
-                out, err = await asyncio.gather(_last(process.stdout), _last(process.stderr))
-                code = await process.wait()
-        except TimeoutError:
-            raise RequestError(
-                400, f"{program.name} has not made its pipeline within {_PATIENCE_S:.0f} seconds"
-            ) from None
-        finally:
-            _kill(process)
-            # Its pipes are closed when they were read to the end.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_END_S):
-                    await asyncio.gather(_last(process.stdout), _last(process.stderr), process.wait())
-            self._running.discard(process)
-        if code:
-            text = err.replace(f"{program.place}{os.sep}", "").strip()
-            raise RequestError(400, text[-_MOST_TEXT:] or f"{program.name} ended with code {code}")
+            out, _ = await self._runs.run([*command, target, *arguments], environ, within_s=_PATIENCE_S, late=late)
+        except RequestError as error:
+            raise RequestError(error.status, str(error).replace(f"{program.place}{os.sep}", "")) from None
         return out
+
+    @staticmethod
+    def environment(program: Program) -> dict[str, str]:
+        """Return the environment variables with which the modules of a program are found."""
+        if not program.name.endswith(".whl"):
+            return {}
+        path = filter(None, (str(program.path), os.environ.get("PYTHONPATH")))
+        return {"PYTHONPATH": os.pathsep.join(path)}
 
     async def close(self) -> None:
         """End programs that run, and remove the directory."""
-        self._closed = True
-        for process in self._running:
-            _kill(process)
+        self._runs.close()
         self._kept.clear()
         if self._directory is not None:
             await asyncio.to_thread(self._directory.remove)
-
-
-def _kill(process: asyncio.subprocess.Process) -> None:
-    """Kill a process and what it has started in its session."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-
-
-async def _last(stream: asyncio.StreamReader) -> str:
-    """Return the end of what a stream brings."""
-    parts: deque[bytes] = deque()
-    size = 0
-    while part := await stream.read(65_536):
-        parts.append(part)
-        size += len(part)
-        while size - len(parts[0]) >= _MOST_OUTPUT:
-            size -= len(parts.popleft())
-    return b"".join(parts).decode(errors="replace")
 
 
 def _bounded(receive: Receive) -> Receive:

@@ -6,10 +6,10 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from sluiceway.monitoring.state_view import DeadLetters, KeyState, StateSizes
-from sluiceway_web._context import context_of, get, job_request
+from sluiceway_web._context import JobRequest, context_of, get, job_request
 from sluiceway_web._errors import RequestError
 
-__all__ = ["routes"]
+__all__ = ["dead_letter_directory", "routes"]
 
 _LONGEST = 1_000
 _MOST_LETTERS = 200
@@ -22,6 +22,14 @@ def _text(request: Request, name: str, usual: str | None = None) -> str:
     if len(text) > _LONGEST:
         raise RequestError(400, f"{name} has at most {_LONGEST:,} characters")
     return text
+
+
+def dead_letter_directory(asked: JobRequest) -> str:
+    """Return the directory in which a job keeps its dead letters. Raises RequestError."""
+    place = next((o.value for o in asked.description.options if o.name == "dead-letters" and not o.is_default), "")
+    if not place:
+        raise RequestError(404, f"Job {asked.job.job} keeps no dead letters: it has no option dead-letters")
+    return place
 
 
 async def sizes(request: Request) -> StateSizes:
@@ -48,9 +56,7 @@ async def dead_letters(request: Request) -> DeadLetters:
     step, limit = _text(request, "step", ""), _text(request, "limit", "100")
     if not limit.isascii() or not limit.isdigit() or not 0 < int(limit) <= _MOST_LETTERS:
         raise RequestError(400, f"limit is a number from 1 to {_MOST_LETTERS}, not {limit[:50]!r}")
-    place = next((o.value for o in asked.description.options if o.name == "dead-letters" and not o.is_default), "")
-    if not place:
-        raise RequestError(404, f"Job {asked.job.job} keeps no dead letters: it has no option dead-letters")
+    place = dead_letter_directory(asked)
     name = asked.job.name
     return await sampler.ask(lambda: sampler.monitor.state.dead_letters(name, place, step, int(limit)))
 

@@ -91,6 +91,17 @@ def test_a_replay_that_fails_deletes_nothing(sluiceway: Callable[..., Result]) -
 
 
 @pytest.mark.usefixtures("skipped")
+def test_a_replay_has_no_part_in_the_checkpoints_of_the_job(sluiceway: Callable[..., Result], place: Path) -> None:
+    (place / "sluiceway.toml").write_text('checkpoints = "kept"\ncheckpoint-interval = "100ms"\n')
+    result = sluiceway("dlq", "replay", "-q", "--on-error", "skip", "dead", "rooms.py")
+    assert result.exit_code == 0, result.output
+    assert not (place / "kept").exists()
+    for option in ("--checkpoints=kept", "--resume"):
+        result = sluiceway("dlq", "replay", option, "dead", "rooms.py")
+        assert (result.exit_code, "is for the job itself" in result.stderr) == (2, True)
+
+
+@pytest.mark.usefixtures("skipped")
 def test_letters_of_others(write: Callable[..., Path], sluiceway: Callable[..., Result]) -> None:
     write("rooms.py", ROOMS.replace('Pipeline("rooms")', 'Pipeline("others")'))
     result = sluiceway("dlq", "replay", "dead", "rooms.py")

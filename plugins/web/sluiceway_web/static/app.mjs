@@ -14,11 +14,12 @@ function place() {
 
 function App() {
   const [at, go] = useState(place);
-  const [features, set] = useState({});
+  const [config, set] = useState({});
+  const features = config.features ?? {};
   useEffect(() => {
     const moved = () => go(place());
     window.addEventListener("hashchange", moved);
-    fetch("config").then((answer) => answer.json()).then((told) => set(told.features ?? {}), () => {});
+    fetch("config").then((answer) => answer.json()).then((told) => set(told), () => {});
     return () => window.removeEventListener("hashchange", moved);
   }, []);
   const { data, error, lost } = useLive(at.page, at.job);
@@ -31,7 +32,7 @@ function App() {
     <main>${!known ? html`<p class="muted">${error ? "" : "Reading figures…"}</p>`
       : at.page === "jobs" ? html`<${Jobs} page=${known} canSubmit=${features["web-submit"]} />`
       : at.page === "cluster" ? html`<${Cluster} page=${known} tab=${at.tab} argument=${at.argument} readOnly=${!features["web-cancel"]} />`
-      : html`<${Job} page=${known} job=${at.job} tab=${at.tab} argument=${at.argument} readOnly=${!features["web-cancel"]} />`}</main>`;
+      : html`<${Job} page=${known} job=${at.job} tab=${at.tab} argument=${at.argument} readOnly=${!features["web-cancel"]} replay=${config.replay} />`}</main>`;
 }
 
 render(html`<${App} />`, document.getElementById("app"));

@@ -17,7 +17,7 @@ const TABS = [["", "Graph"], ["late", "Event time"], ["lost", "Lost records"], [
   ["failures", "Failures"], ["configuration", "Configuration"]];
 const ENDED = ["FINISHED", "CANCELED", "FAILED"];
 
-export function Job({ page, job, tab, argument, readOnly }) {
+export function Job({ page, job, tab, argument, readOnly, replay }) {
   const View = { "": Overview, late: Late, lost: Lost, tasks: Tasks, task: Task, flame: Flame, batches: Batches, checkpoints: Checkpoints, state: KeyedState, failures: Failures, configuration: Configuration }[tab] ?? Overview;
   const { state, duration: age, restarts } = page.job;
   return html`<h1>${page.job.job} <${State} state=${state} /></h1>
@@ -26,7 +26,7 @@ export function Job({ page, job, tab, argument, readOnly }) {
       ${!readOnly && !ENDED.includes(state) && html`<${Operations} job=${job} parallelism=${Math.max(1, ...page.vertices.map((v) => v.parallelism))} />`}</p>
     <nav class="tabs" aria-label="Pages of the job">${TABS.filter(([name]) => name !== "batches" || page.micro_batches.length || page.engine_url).map(([name, title]) => html`<a href=${"#/job/" + job + (name ? "/" + name : "")}
       aria-current=${name === tab || (name === "tasks" && tab === "task") ? "page" : null}>${title}</a>`)}</nav>
-    <${View} page=${page} job=${job} argument=${argument} changes=${!readOnly && !ENDED.includes(state)} />`;
+    <${View} page=${page} job=${job} argument=${argument} changes=${!readOnly && !ENDED.includes(state)} replay=${replay} />`;
 }
 
 function Operations({ job, parallelism }) {
