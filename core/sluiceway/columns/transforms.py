@@ -16,8 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sluiceway.columns import pushdown
 from sluiceway.columns.joining import as_one
 from sluiceway.columns.times import as_array, as_numpy
+from sluiceway.connector import Alternatives
 from sluiceway.errors import FunctionContractError
 
 __all__ = [
@@ -109,6 +111,26 @@ class Transform(ABC):
         """
         return name
 
+    def columns_of(self, schema: pa.Schema) -> pa.Schema | None:
+        """Return the columns that come out if ``schema`` comes in; None: it does not work on these."""
+        nothing = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+        try:
+            made, _ = self.apply(nothing, None)
+        except Exception:  # Narwhals has errors of many kinds for what it does not find
+            return None
+        return made.schema
+
+    def needs(self, wanted: frozenset[str] | None) -> frozenset[str] | None:
+        """Return names among which are the columns that the ``wanted`` ones are made of; None: all columns."""
+        return None
+
+    def before(self, held: Alternatives | None) -> Alternatives | None:
+        """Return what is true of each row that counts when it comes in, if ``held`` is so when it comes out.
+
+        None: nothing is known, or a row that is left out would be missed, as by an expression that fails on it.
+        """
+        return None
+
 
 def _frame(data: pa.RecordBatch) -> nw.DataFrame[pa.Table]:
     return nw.from_native(pa.Table.from_batches([data]), eager_only=True)
@@ -134,6 +156,15 @@ class Select(Transform):
         found = [new for one in self.expressions if (new := passed(one, name)) is not None]
         return name if name in found else next(iter(found), None)
 
+    def needs(self, wanted: frozenset[str] | None) -> frozenset[str] | None:
+        """Return the columns that it reads, and those that pass."""
+        return pushdown.read_by(self.expressions)
+
+    def before(self, held: Alternatives | None) -> Alternatives | None:
+        """Return what holds before it."""
+        names = pushdown.kept_names(self.expressions)
+        return None if names is None else pushdown.renamed(held, names)
+
 
 @dataclass(frozen=True)
 class WithColumns(Transform):
@@ -150,6 +181,16 @@ class WithColumns(Transform):
         """Return the name that the column has beside the computed ones, or as one of them."""
         computed = nw.from_native(schema.empty_table(), eager_only=True).select(*self.expressions).columns
         return Select(self.expressions).name_after(name, schema) if name in computed else name
+
+    def needs(self, wanted: frozenset[str] | None) -> frozenset[str] | None:
+        """Return the columns that it reads, and those that pass."""
+        read = pushdown.read_by(self.expressions)
+        return None if wanted is None or read is None else wanted | read
+
+    def before(self, held: Alternatives | None) -> Alternatives | None:
+        """Return what holds before it."""
+        named = pushdown.named_by(self.expressions)
+        return pushdown.without(held, named) if named and pushdown.cannot_fail(self.expressions) else None
 
 
 @dataclass(frozen=True)
@@ -169,6 +210,16 @@ class Filter(Transform):
             return kept, stamps
         return kept, as_array(as_numpy(stamps)[mask.to_numpy(zero_copy_only=False)])
 
+    def needs(self, wanted: frozenset[str] | None) -> frozenset[str] | None:
+        """Return the columns that it reads, and those that pass."""
+        read = pushdown.read_by(self.predicates)
+        return None if wanted is None or read is None else wanted | read
+
+    def before(self, held: Alternatives | None) -> Alternatives | None:
+        """Return what holds before it."""
+        safe = pushdown.cannot_fail(self.predicates)
+        return pushdown.both(pushdown.implied(self.predicates), held) if safe else None
+
 
 @dataclass(frozen=True)
 class Drop(Transform):
@@ -184,6 +235,14 @@ class Drop(Transform):
     def name_after(self, name: str, schema: pa.Schema) -> str | None:
         """Return the name; None: the column is left out."""
         return None if name in self.names else name
+
+    def needs(self, wanted: frozenset[str] | None) -> frozenset[str] | None:
+        """Return the columns that it reads, and those that pass."""
+        return wanted
+
+    def before(self, held: Alternatives | None) -> Alternatives | None:
+        """Return what holds before it."""
+        return held
 
 
 @dataclass(frozen=True)
@@ -201,6 +260,18 @@ class Rename(Transform):
     def name_after(self, name: str, schema: pa.Schema) -> str | None:
         """Return the new name."""
         return dict(self.names).get(name, name)
+
+    def needs(self, wanted: frozenset[str] | None) -> frozenset[str] | None:
+        """Return the columns that it reads, and those that pass."""
+        return None if wanted is None else frozenset(map(self._old, wanted))
+
+    def before(self, held: Alternatives | None) -> Alternatives | None:
+        """Return what holds before it."""
+        names = {name for each in held or () for name, _, _ in each}
+        return pushdown.renamed(held, {name: self._old(name) for name in names})
+
+    def _old(self, name: str) -> str:
+        return {new: old for old, new in self.names}.get(name, name)
 
 
 @dataclass(frozen=True)
@@ -228,6 +299,10 @@ class Explode(Transform):
         """Return the name; None: it is that of the lists."""
         return None if name == self.name else name
 
+    def needs(self, wanted: frozenset[str] | None) -> frozenset[str] | None:
+        """Return the columns that it reads, and those that pass."""
+        return None if wanted is None else wanted | {self.name}
+
 
 @dataclass(frozen=True)
 class Unnest(Transform):
@@ -248,6 +323,10 @@ class Unnest(Transform):
                 arrays.append(column)
                 names.append(name)
         return pa.RecordBatch.from_arrays(arrays, names=names), stamps
+
+    def needs(self, wanted: frozenset[str] | None) -> frozenset[str] | None:
+        """Return the columns that it reads, and those that pass."""
+        return None if wanted is None else wanted | {self.name}
 
 
 @dataclass(frozen=True)
@@ -278,6 +357,10 @@ class Lookup(Transform):
         arrays = [*data.columns, *(column.take(found) for column in self.columns.columns)]
         names = [*data.schema.names, *self.columns.schema.names]
         return pa.RecordBatch.from_arrays(arrays, names=names), stamps
+
+    def needs(self, wanted: frozenset[str] | None) -> frozenset[str] | None:
+        """Return the columns that it reads, and those that pass."""
+        return None if wanted is None else wanted | {self.name}
 
 
 @dataclass(frozen=True)

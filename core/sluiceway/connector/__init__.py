@@ -2,8 +2,10 @@
 
 from sluiceway.connector.base import (
     END_OF_INPUT,
+    Alternatives,
     Boundedness,
     CommittingSinkWriter,
+    Comparison,
     Connector,
     DeliveryGuarantee,
     EndOfInput,
@@ -25,8 +27,10 @@ from sluiceway.connector.two_phase_commit import IdempotentSink, TwoPhaseCommitS
 
 __all__ = [
     "END_OF_INPUT",
+    "Alternatives",
     "Boundedness",
     "CommittingSinkWriter",
+    "Comparison",
     "Connector",
     "DeliveryGuarantee",
     "EndOfInput",

@@ -19,8 +19,10 @@ from sluiceway.metrics import MetricGroup
 
 __all__ = [
     "END_OF_INPUT",
+    "Alternatives",
     "Boundedness",
     "CommittingSinkWriter",
+    "Comparison",
     "Connector",
     "DeliveryGuarantee",
     "EndOfInput",
@@ -91,6 +93,12 @@ class EndOfInput(Enum):
 
 END_OF_INPUT: Final = EndOfInput.END_OF_INPUT
 """What a reader's poll returns when no record will come any more."""
+
+Comparison: TypeAlias = tuple[str, str, Any]
+"""Column, operator (``= != < <= > >= in``) and value, a tuple for ``in``. None of them holds for null."""
+
+Alternatives: TypeAlias = tuple[tuple[Comparison, ...], ...]
+"""Conjunctions of comparisons, of which one holds."""
 
 Poll: TypeAlias = list[T] | Batch[T] | Wait | EndOfInput
 """What a reader has to say: records (at least one; the list is given away), a wait, or the end."""
@@ -418,6 +426,21 @@ class Source(ABC, Generic[T_co]):
 
         Raises:
             ConnectorError: the schema cannot be found out.
+        """
+        return None
+
+    def pushed(
+        self, columns: frozenset[str] | None, conditions: Alternatives | None
+    ) -> tuple[Source[Any], Any] | None:
+        """Return a source that reads less, and the ``pyarrow.Schema`` of what it reads; None if it cannot.
+
+        Called for a source in columns when the graph is made, with what the steps behind it need. Positions of
+        readers have to mean the same as before, because a checkpoint may be restored with other steps.
+
+        Args:
+            columns: names of the columns that are read behind the source, and others; None: all of them.
+            conditions: what is true of each row that counts: the source may leave out other rows, and need not.
+                None: each row counts.
         """
         return None
 

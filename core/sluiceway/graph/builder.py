@@ -13,6 +13,7 @@ from sluiceway.functions import DEAD_LETTERS, FunctionObject
 from sluiceway.graph.findings import Finding, Level, graph_error
 from sluiceway.graph.identity import derive_uids, step_name
 from sluiceway.graph.parallelism import MAX_PARALLELISM_LIMIT, default_max_parallelism, subtask_limit
+from sluiceway.graph.pushdown import pushed_down
 from sluiceway.graph.transformations import InputRef, Transformation
 from sluiceway.steps import (
     IterationHeadStep,
@@ -110,6 +111,7 @@ class _Builder:
         self._groups: dict[Transformation, str] = {}
         self._types: dict[Transformation, Any] = {}
         self._functions: set[int] = set()
+        self._pushed: dict[Transformation, Step] = {}
 
     def run(self) -> Assembly:
         if not self._visit():
@@ -124,6 +126,8 @@ class _Builder:
             self._check_side_outputs()
         self._add_dead_letter_sink()
         uids = self._uids()
+        if not any(finding.level is Level.ERROR for finding in self._findings):
+            self._pushed = pushed_down(self._order)
         nodes = tuple(self._node(i, t, uids[t]) for i, t in enumerate(self._order))
         self._check_co_location()
         ids = {t: i for i, t in enumerate(self._order)}
@@ -469,7 +473,7 @@ class _Builder:
                 )
                 return function
 
-        return t.step.with_own_functions(own)
+        return self._pushed.get(t, t.step).with_own_functions(own)
 
     def _group(self, t: Transformation) -> str:
         """Return its own group, else the one of all its inputs, else the default one."""

@@ -14,10 +14,17 @@ __all__ = ["IterationHeadStep", "SinkStep", "SourceStep"]
 
 @dataclass(frozen=True)
 class SourceStep(Step):
-    """Step that reads a source, and emits watermarks if it has a strategy."""
+    """Step that reads a source, and emits watermarks if it has a strategy.
+
+    Attributes:
+        source: the source.
+        strategy: the watermark strategy; None: no watermarks but at the end.
+        pushed: what the source leaves out because no step needs it, for plans; empty: nothing.
+    """
 
     source: Source[Any]
     strategy: WatermarkStrategy[Any] | None = None
+    pushed: str = ""
     kind: ClassVar[str] = "source"
     stateful: ClassVar[bool] = True
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -11,9 +11,11 @@ from typing import Any
 
 from sluiceway.errors import ConfigurationError, ConnectorError
 
-__all__ = ["Condition", "Filters", "RowFilter", "conditions_of"]
+__all__ = ["Alternatives", "Condition", "Filters", "RowFilter", "conditions_of"]
 
 Filters = Sequence[Sequence[Any]]
+
+Alternatives = tuple[tuple["Condition", ...], ...]
 
 _COMPARISONS = {
     "=": "equal",
@@ -37,7 +39,7 @@ class Condition:
     value: Any
 
 
-def conditions_of(filters: Filters) -> tuple[tuple[Condition, ...], ...]:
+def conditions_of(filters: Filters) -> Alternatives:
     """Return alternatives, each a conjunction of conditions. Raises ConfigurationError."""
     if not _is_list(filters) or not filters:
         raise ConfigurationError(
@@ -90,9 +92,21 @@ class RowFilter:
         ConnectorError: the file lacks a column, or a value does not fit its column's type.
     """
 
-    def __init__(self, alternatives: tuple[tuple[Condition, ...], ...], schema: Any, name: str) -> None:
+    def __init__(self, alternatives: Alternatives, schema: Any, name: str) -> None:
         self._alternatives = [[_bind(condition, schema, name) for condition in each] for each in alternatives]
         self.columns = {condition.column for each in alternatives for condition in each}
+
+    @classmethod
+    def certain(cls, alternatives: Alternatives, schema: Any, of: Any) -> RowFilter | None:
+        """Return the filter of those conditions that an expression means alike; None: there are too few.
+
+        Args:
+            alternatives: conjunctions, of which conditions may be left out.
+            schema: the file's ``pyarrow.Schema``.
+            of: the schema of the columns that the expressions are about.
+        """
+        certain = tuple(tuple(c for c in each if _is_certain(c, schema, of)) for each in alternatives)
+        return cls(certain, schema, "") if all(certain) else None
 
     def rows(self, batch: Any) -> Any:
         """Return the ascending indices of the rows to keep, as a pyarrow array."""
@@ -106,17 +120,38 @@ class RowFilter:
             kept = mask if kept is None else pc.or_kleene(kept, mask)
         return pc.indices_nonzero(kept)
 
-    def groups(self, metadata: Any) -> list[int]:
-        """Return the row groups whose statistics do not exclude every row."""
+    def may_hold(self, values: Any) -> bool:
+        """Return whether rows with some values in a part of the columns may be among those to keep.
+
+        Args:
+            values: a ``pyarrow.RecordBatch`` of one row, with these columns.
+        """
+        names = values.schema.names
+        return any(
+            all(test.column not in names or test.mask(values)[0].as_py() for test in tests)
+            for tests in self._alternatives
+        )
+
+    def groups(self, metadata: Any, values: Any) -> list[int]:
+        """Return the row groups whose statistics do not exclude every row.
+
+        Args:
+            metadata: of the file.
+            values: those of the file's directories, as for :meth:`may_hold`.
+        """
+        alternatives = [
+            [test for test in tests if test.column not in values.schema.names]
+            for tests in self._alternatives
+            if all(test.column not in values.schema.names or test.mask(values)[0].as_py() for test in tests)
+        ]
         paths = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
         # A nested field's path can equal a column's name: then it is unclear whose statistics these are.
         leaves = {column: paths.index(column) for column in self.columns if paths.count(column) == 1}
         groups = []
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
-            if group.num_rows and any(
-                all(test.may_hold(group, leaves) for test in tests) for tests in self._alternatives
-            ):
+            kept = any(all(test.may_hold(group, leaves) for test in tests) for tests in alternatives)
+            if group.num_rows and kept:
                 groups.append(number)
         return groups
 
@@ -212,6 +247,42 @@ def _bind(condition: Condition, schema: Any, name: str) -> _Test:
     except _MISFIT as error:
         raise ConnectorError(f"{name}: filters= cannot compare column {column!r} of type {of}: {error}") from error
     return test
+
+
+def _is_certain(condition: Condition, schema: Any, of: Any) -> bool:
+    """Return whether a condition of a file means what it means as an expression of the columns made of it.
+
+    Expressions compare whole numbers with fractions as floats, which may round, and columns that were cast have
+    another order: only values of the column's own kind are certain.
+    """
+    name = condition.column
+    if schema.names.count(name) != 1 or name not in of.names or schema.field(name).type != of.field(name).type:
+        return False
+    kind = _kind_of(of.field(name).type)
+    values = condition.value if condition.operator == "in" else (condition.value,)
+    if kind is None or not all(type(value) in kind for value in values):
+        return False
+    try:
+        test = _bind(condition, schema, "")
+    except ConnectorError:
+        return False
+    return all(scalar.as_py() == value for scalar, value in zip(test.values, values, strict=False))
+
+
+def _kind_of(of: Any) -> tuple[type, ...] | None:
+    """Return the types of the values that are certain for columns of a type; None: no values are."""
+    from pyarrow import types
+
+    kinds: tuple[tuple[Callable[[Any], bool], tuple[type, ...]], ...] = (
+        (types.is_boolean, (bool,)),
+        (types.is_integer, (int,)),
+        (types.is_floating, (float, int)),
+        (types.is_string, (str,)),
+        (types.is_large_string, (str,)),
+        (types.is_date32, (date,)),
+        (types.is_timestamp, (datetime,)),
+    )
+    return next((kind for is_it, kind in kinds if is_it(of)), None)
 
 
 def _scalar(value: Any, of: Any) -> Any:

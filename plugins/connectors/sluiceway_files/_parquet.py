@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,8 @@ from sluiceway.elements import ROWS_PER_RECORD, Batch, Columns
 from sluiceway.errors import ConnectorError, MissingExtraError
 from sluiceway.util.install_hints import install_command
 from sluiceway_files._compression import Compression
-from sluiceway_files._filters import Condition, RowFilter
+from sluiceway_files._directories import values_of
+from sluiceway_files._filters import Alternatives, RowFilter
 from sluiceway_files._lined import OnError
 from sluiceway_files._places import Found
 from sluiceway_files._splits import FileSplit, Format, OpenFile, SplitReader
@@ -32,12 +33,21 @@ def need_pyarrow() -> None:
 
 @dataclass(frozen=True)
 class Parquet(Format):
-    """Format with a record per row; a row group is a split."""
+    """Format with a record per row; a row group is a split.
+
+    Attributes:
+        columns: those to read; None: all.
+        type: the class of the records; None: dicts.
+        on_error: what becomes of a row that does not fit the type.
+        filters: conditions of the rows to read.
+        partitions: columns that directories are named after, a ``pyarrow.Schema``; None: there are none.
+    """
 
     columns: tuple[str, ...] | None
     type: Any
     on_error: OnError
-    filters: tuple[tuple[Condition, ...], ...] | None = None
+    filters: Alternatives | None = None
+    partitions: Any = None
     suffix = ".parquet"
 
     @property
@@ -48,11 +58,25 @@ class Parquet(Format):
     def plan(
         self, file: Found, name: str, opener: Callable[[], Any], compression: Compression | None, split_size: int
     ) -> list[FileSplit]:
+        values = self.values_of(file.path, name)
+        if not all(rows.may_hold(values) for rows in self.filters_by(values.schema, name)):
+            return []
         with opener() as raw:
             opened = _open(raw, name)
-            rows = self.filter_of(opened.schema_arrow, name)
-            groups = range(opened.num_row_groups) if rows is None else rows.groups(opened.metadata)
-        return [FileSplit(file.root, file.path, group, group + 1) for group in groups]
+            groups = set(range(opened.num_row_groups))
+            for rows in self.filters_of(opened.schema_arrow, name):
+                groups &= set(rows.groups(opened.metadata, values))
+        return [FileSplit(file.root, file.path, group, group + 1) for group in sorted(groups)]
+
+    def filters_by(self, directories: Any, name: str) -> list[RowFilter]:
+        """Return filters that exclude files by the columns of their directories. Raises ConnectorError."""
+        known = None if self.filters is None else _said_of(self.filters, directories.names)
+        return [] if known is None else [RowFilter(known, directories, name)]
+
+    def filters_of(self, schema: Any, name: str) -> list[RowFilter]:
+        """Return filters that exclude row groups of a file with this schema. Raises ConnectorError."""
+        rows = self.filter_of(schema, name)
+        return [] if rows is None else [rows]
 
     def read(self, file: OpenFile, split: FileSplit) -> SplitReader:
         return _ParquetReader(self, file, split)
@@ -63,14 +87,29 @@ class Parquet(Format):
         self.filter_of(schema, name)
         import pyarrow
 
+        schema = self.whole(schema)
         if self.columns is None:
             return schema
         _check_columns(self.columns, schema, name)
         return pyarrow.schema([schema.field(column) for column in self.columns])
 
+    def whole(self, schema: Any) -> Any:
+        """Return the columns of a file with this schema and of its directories."""
+        import pyarrow
+
+        if self.partitions is None:
+            return schema
+        return pyarrow.schema([*(f for f in schema if f.name not in self.partitions.names), *self.partitions])
+
+    def values_of(self, path: str, name: str) -> Any:
+        """Return the values of a file's directories, as one row. Raises ConnectorError."""
+        import pyarrow
+
+        return values_of(path, pyarrow.schema([]) if self.partitions is None else self.partitions, name)
+
     def filter_of(self, schema: Any, name: str) -> RowFilter | None:
         """Return the filter of a file with this schema; None without ``filters``. Raises ConnectorError."""
-        return None if self.filters is None else RowFilter(self.filters, schema, name)
+        return None if self.filters is None else RowFilter(self.filters, self.whole(schema), name)
 
 
 @dataclass(frozen=True)
@@ -79,17 +118,39 @@ class ParquetColumns(Parquet):
 
     Attributes:
         schema: the ``pyarrow.Schema`` of the columns.
+        skipped: conditions of rows that count; others may be read.
     """
 
     schema: Any = None
+    skipped: Alternatives | None = None
 
     @property
     def output_type(self) -> Any:
         """Columns."""
         return Columns
 
+    def filters_by(self, directories: Any, name: str) -> list[RowFilter]:
+        """Return filters that exclude files by the columns of their directories. Raises ConnectorError."""
+        known = None if self.skipped is None else _said_of(self.skipped, directories.names)
+        certain = None if known is None else RowFilter.certain(known, directories, self.schema)
+        return [*super().filters_by(directories, name), *([] if certain is None else [certain])]
+
+    def filters_of(self, schema: Any, name: str) -> list[RowFilter]:
+        """Return filters that exclude row groups of a file with this schema. Raises ConnectorError."""
+        found = super().filters_of(schema, name)
+        if self.skipped is not None:
+            certain = RowFilter.certain(self.skipped, self.whole(schema), self.schema)
+            found += [] if certain is None else [certain]
+        return found
+
     def read(self, file: OpenFile, split: FileSplit) -> SplitReader:
         return _ColumnsReader(self, file, split)
+
+
+def _said_of(alternatives: Alternatives, names: Sequence[str]) -> Alternatives | None:
+    """Return what alternatives say of some columns; None: one of them says nothing."""
+    said = tuple(tuple(c for c in each if c.column in names) for each in alternatives)
+    return said if all(said) else None
 
 
 def _open(raw: Any, name: str) -> Any:
@@ -121,6 +182,7 @@ class _ParquetReader(SplitReader):
         self._skipped = file.metrics.counter("records_skipped")
         self._batches: Iterator[Any] | None = None
         self._filter: RowFilter | None = None
+        self._values: Any = None  # those of the directories, as one row
         self._rows: list[dict[str, Any]] = []
         self._row = 0  # number of rows of the group that were read or filtered out
         self._first = 0  # number of the first row of the current batch, in the group
@@ -153,18 +215,31 @@ class _ParquetReader(SplitReader):
         self._batches = None
 
     def _open(self) -> Iterator[Any]:
-        opened = _open(self._file.raw, self._file.name)
+        form, name = self._form, self._file.name
+        opened = _open(self._file.raw, name)
+        self._values = form.values_of(self._split.path, name)
         columns: list[str] | None = None
-        if self._form.columns is not None:
-            _check_columns(self._form.columns, opened.schema_arrow, self._file.name)
-            columns = list(self._form.columns)
-        self._filter = self._form.filter_of(opened.schema_arrow, self._file.name)
+        if form.columns is not None:
+            _check_columns(form.columns, form.whole(opened.schema_arrow), name)
+            columns = list(form.columns)
+        self._filter = form.filter_of(opened.schema_arrow, name)
         if columns is not None and self._filter is not None:
             columns += sorted(self._filter.columns.difference(columns))
+        if self._values.num_columns:
+            columns = opened.schema_arrow.names if columns is None else columns
+            columns = [column for column in columns if column not in self._values.schema.names]
         batches = opened.iter_batches(
             batch_size=self.rows_at_once, row_groups=[self._split.start], columns=columns, use_threads=False
         )
-        return iter(batches)
+        return iter(batches) if not self._values.num_columns else map(self._with_values, batches)
+
+    def _with_values(self, batch: Any) -> Any:
+        """Return rows with the columns of the file's directories."""
+        import pyarrow
+
+        arrays = [pyarrow.repeat(column[0], batch.num_rows) for column in self._values.columns]
+        names = self._values.schema.names
+        return pyarrow.RecordBatch.from_arrays([*batch.columns, *arrays], [*batch.schema.names, *names])
 
     def _next_rows(self, batches: Iterator[Any]) -> bool:
         import pyarrow

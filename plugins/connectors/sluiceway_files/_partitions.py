@@ -15,9 +15,11 @@ from sluiceway_files._encoders import as_mapping
 from sluiceway_files._places import failing_with, shown
 from sluiceway_files._writers import CommittingFilesWriter, FilesWriter
 
-__all__ = ["PartitionedWriter", "checked_names"]
+__all__ = ["NULL", "PartitionedWriter", "can_name", "checked_names"]
 
-_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+"""Name that stands for null."""
+
 _GROUPS_HELD: Final = 10
 """Row groups in memory, of all open files."""
 _PLACES: Final = 10_000
@@ -37,7 +39,7 @@ def checked_names(names: str | Sequence[str], schema: Any) -> tuple[str, ...]:
     for name in checked if schema is not None else ():
         if name not in schema.names:
             raise ConfigurationError(f"partition_by={name!r}: schema= has no such column")
-        if not _can_name(kind := schema.field(name).type):
+        if not can_name(kind := schema.field(name).type):
             raise ConfigurationError(
                 f"partition_by={name!r}: the column has {kind}; partitions are named after {_KINDS}"
             )
@@ -187,7 +189,7 @@ class PartitionedWriter(CommittingSinkWriter[Any]):
                 raise ConnectorError(
                     f"FilesSink: partition_by={name!r} is no column; the columns are {', '.join(schema.names)}"
                 )
-            if not _can_name(schema.field(name).type):
+            if not can_name(schema.field(name).type):
                 raise ConnectorError(
                     f"FilesSink: partition_by={name!r} has {schema.field(name).type}; partitions are named after "
                     f"{_KINDS}: cast it before"
@@ -213,7 +215,8 @@ class PartitionedWriter(CommittingSinkWriter[Any]):
         yield from parts.items()
 
 
-def _can_name(kind: Any) -> bool:
+def can_name(kind: Any) -> bool:
+    """Return whether directories can be named after the values of a type."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(kind):
@@ -226,9 +229,9 @@ def _can_name(kind: Any) -> bool:
 def _directory(name: str, value: Any) -> str:
     """Return the name of the directory for a value, such as ``day=2026-01-01``."""
     if value is None:
-        text = _NULL
+        text = NULL
     elif isinstance(value, str):
-        if value == _NULL:  # escaped, too, readers take it for null
+        if value == NULL:  # escaped, too, readers take it for null
             raise ConnectorError(f"FilesSink: partition_by={name!r} is {value!r}, the name that stands for null")
         text = quote(value, safe="")
     elif isinstance(value, bool):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from copy import copy
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -13,6 +14,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from sluiceway.config.options import duration_ms
 from sluiceway.connector import (
+    Alternatives,
     Boundedness,
     Enumerator,
     EnumeratorContext,
@@ -31,7 +33,8 @@ from sluiceway_files import _compression
 from sluiceway_files._compression import Compression
 from sluiceway_files._csv import Csv, CsvReader, EncodingErrors
 from sluiceway_files._csv_columns import CsvColumns
-from sluiceway_files._filters import Filters, conditions_of
+from sluiceway_files._directories import partition_schema
+from sluiceway_files._filters import Condition, Filters, conditions_of
 from sluiceway_files._lined import JsonLines, OnError, Text
 from sluiceway_files._lined_columns import JsonColumns
 from sluiceway_files._parquet import Parquet, ParquetColumns, need_pyarrow
@@ -349,6 +352,7 @@ class FilesSource(Source[T]):
         *,
         columns: Iterable[str] | None = None,
         filters: Filters | None = None,
+        partitions: Any = None,
         type: type[R],
         on_error: OnError = "fail",
         watch: timedelta | int | str | None = None,
@@ -362,6 +366,7 @@ class FilesSource(Source[T]):
         *,
         columns: Iterable[str] | None = None,
         filters: Filters | None = None,
+        partitions: Any = None,
         type: Any = None,
         on_error: OnError = "fail",
         watch: timedelta | int | str | None = None,
@@ -374,6 +379,7 @@ class FilesSource(Source[T]):
         *,
         columns: Iterable[str] | None = None,
         filters: Filters | None = None,
+        partitions: Any = None,
         type: Any = None,  # noqa: A002
         on_error: OnError = "fail",
         watch: timedelta | int | str | None = None,
@@ -388,6 +394,9 @@ class FilesSource(Source[T]):
                 such lists, one of which must hold; None: all rows. Operators are ``= == != < <= > >=``, and ``in``
                 and ``not in`` with a list. Values have the column's type, which need not be in ``columns``. As in
                 SQL no comparison holds for null. Row groups without such rows by their statistics are not read.
+            partitions: columns that the directories of the files are named after, as in ``day=2026-01-02``: a
+                ``pyarrow.Schema`` with texts, integers, booleans or dates, or names of columns of text. They come
+                after those of the files. Files that ``filters`` exclude by them are not opened.
             type: what each row is to become: anything msgspec makes of a dict, such as a dataclass.
             on_error: ``fail`` the job for a row that does not fit the type, or ``skip`` it (counted in the
                 metric ``records_skipped``).
@@ -401,7 +410,8 @@ class FilesSource(Source[T]):
         need_pyarrow()
         _check_on_error(on_error)
         conditions = None if filters is None else conditions_of(filters)
-        form = Parquet(None if columns is None else tuple(columns), type, on_error, conditions)
+        directories = None if partitions is None else partition_schema(partitions)
+        form = Parquet(None if columns is None else tuple(columns), type, on_error, conditions, directories)
         return cls(paths, form, compression=None, watch=watch, storage_options=storage_options)
 
     @classmethod
@@ -449,7 +459,7 @@ class FilesSource(Source[T]):
                 raise ConnectorError(f"{self!r} has type=, which is for records: leave it out for columns")
             schema = self._in_first_file(form.schema_in)
             in_columns = ParquetColumns(
-                form.columns or tuple(schema.names), None, form.on_error, form.filters, schema
+                form.columns or tuple(schema.names), None, form.on_error, form.filters, form.partitions, schema
             )
         else:
             assert isinstance(form, JsonLines | Csv)
@@ -458,6 +468,23 @@ class FilesSource(Source[T]):
             in_columns = CsvColumns(**fields) if isinstance(form, Csv) else JsonColumns(**fields)
         source = copy(self)
         source._format = in_columns
+        return source, schema
+
+    def pushed(
+        self, columns: frozenset[str] | None, conditions: Alternatives | None
+    ) -> tuple[Source[Any], Any] | None:
+        """Return a source that leaves out columns, files and row groups; None where it does not read Parquet."""
+        form = self._format
+        if not isinstance(form, ParquetColumns):
+            return None
+        import pyarrow
+
+        # One column is read, if none is needed, for the number of the rows.
+        names = [name for name in form.schema.names if columns is None or name in columns] or form.schema.names[:1]
+        schema = pyarrow.schema([form.schema.field(name) for name in names])
+        skipped = None if conditions is None else tuple(tuple(Condition(*c) for c in each) for each in conditions)
+        source = copy(self)
+        source._format = replace(form, columns=tuple(names), schema=schema, skipped=skipped)
         return source, schema
 
     def _schema_of(self, form: JsonLines | Csv) -> Any:

@@ -56,7 +56,9 @@ def settings_of(step: Step) -> dict[str, Any]:
             }
         case BroadcastProcessStep():
             found = {"broadcast_state": [descriptor.name for descriptor in step.descriptors]}
-        case SourceStep() | TimestampsStep():
+        case SourceStep():
+            found = {**_of_watermarks(step.strategy), "pushed_down": step.pushed or None}
+        case TimestampsStep():
             found = _of_watermarks(step.strategy)
     if step.keyed:
         descriptors = [d for function in step.functions for d in visible_descriptors(function)]
