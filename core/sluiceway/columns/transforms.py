@@ -17,12 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sluiceway.columns import pushdown
+from sluiceway.columns.expressions import all_compiled
 from sluiceway.columns.joining import as_one
 from sluiceway.columns.times import as_array, as_numpy
 from sluiceway.connector import Alternatives
 from sluiceway.errors import FunctionContractError
 
 __all__ = [
+    "Apply",
     "Drop",
     "Explode",
     "Filter",
@@ -40,6 +42,9 @@ __all__ = [
 
 Stamps = Sequence[int] | None
 """Timestamps of a batch."""
+
+Apply = Callable[[pa.RecordBatch, Stamps], tuple[pa.RecordBatch, Stamps]]
+"""Function of rows and their timestamps."""
 
 _WORDS: Final = {
     "AGGREGATION": "combines many rows into one",
@@ -102,6 +107,14 @@ class Transform(ABC):
     def apply(self, data: pa.RecordBatch, stamps: Stamps) -> tuple[pa.RecordBatch, Stamps]:
         """Return the rows that come out, and their timestamps."""
 
+    def compiled(self, schema: pa.Schema) -> Apply:
+        """Return a function with the results of :meth:`apply`, which may be a faster one.
+
+        Args:
+            schema: the columns that come out.
+        """
+        return self.apply
+
     def name_after(self, name: str, schema: pa.Schema) -> str | None:
         """Return the name under which a column passes with its values unchanged; None: it does not.
 
@@ -151,6 +164,18 @@ class Select(Transform):
         """Return the computed columns alone."""
         return _batch(_frame(data).select(*self.expressions)), stamps
 
+    def compiled(self, schema: pa.Schema) -> Apply:
+        """Return a function that calls Arrow's kernels where all expressions are simple ones."""
+        found = all_compiled(self.expressions)
+        if found is None:
+            return self.apply
+        columns = [values for _, values in found]
+
+        def select(data: pa.RecordBatch, stamps: Stamps) -> tuple[pa.RecordBatch, Stamps]:
+            return pa.RecordBatch.from_arrays([values(data) for values in columns], schema=schema), stamps
+
+        return select
+
     def name_after(self, name: str, schema: pa.Schema) -> str | None:
         """Return the name that an expression gives the column; None: none passes it unchanged."""
         found = [new for one in self.expressions if (new := passed(one, name)) is not None]
@@ -176,6 +201,20 @@ class WithColumns(Transform):
     def apply(self, data: pa.RecordBatch, stamps: Stamps) -> tuple[pa.RecordBatch, Stamps]:
         """Return the rows with the computed columns."""
         return _batch(_frame(data).with_columns(*self.expressions)), stamps
+
+    def compiled(self, schema: pa.Schema) -> Apply:
+        """Return a function that calls Arrow's kernels where all expressions are simple ones."""
+        found = all_compiled(self.expressions)
+        if found is None:
+            return self.apply
+        computed, names = dict(found), schema.names
+
+        def with_columns(data: pa.RecordBatch, stamps: Stamps) -> tuple[pa.RecordBatch, Stamps]:
+            columns = {name: values(data) for name, values in computed.items()}
+            arrays = [columns[name] if name in columns else data.column(name) for name in names]
+            return pa.RecordBatch.from_arrays(arrays, schema=schema), stamps
+
+        return with_columns
 
     def name_after(self, name: str, schema: pa.Schema) -> str | None:
         """Return the name that the column has beside the computed ones, or as one of them."""
@@ -203,12 +242,23 @@ class Filter(Transform):
     def apply(self, data: pa.RecordBatch, stamps: Stamps) -> tuple[pa.RecordBatch, Stamps]:
         """Return the rows for which the predicates are true."""
         chosen = _batch(_frame(data).select(nw.all_horizontal(*self.predicates, ignore_nulls=False)))
-        chosen_or_null: Any = chosen.column(0)
-        mask = chosen_or_null.fill_null(False) if chosen_or_null.null_count else chosen_or_null
-        kept = data.filter(mask)
-        if stamps is None or kept.num_rows == data.num_rows:
-            return kept, stamps
-        return kept, as_array(as_numpy(stamps)[mask.to_numpy(zero_copy_only=False)])
+        return _filtered(data, stamps, chosen.column(0))
+
+    def compiled(self, schema: pa.Schema) -> Apply:
+        """Return a function that calls Arrow's kernels where all predicates are simple ones."""
+        found = all_compiled(self.predicates)
+        if found is None:
+            return self.apply
+        first, *others = (values for _, values in found)
+        both: Any = pc.and_kleene
+
+        def keep(data: pa.RecordBatch, stamps: Stamps) -> tuple[pa.RecordBatch, Stamps]:
+            chosen = first(data)
+            for values in others:
+                chosen = both(chosen, values(data))
+            return _filtered(data, stamps, chosen)
+
+        return keep
 
     def needs(self, wanted: frozenset[str] | None) -> frozenset[str] | None:
         """Return the columns that it reads, and those that pass."""
@@ -219,6 +269,15 @@ class Filter(Transform):
         """Return what holds before it."""
         safe = pushdown.cannot_fail(self.predicates)
         return pushdown.both(pushdown.implied(self.predicates), held) if safe else None
+
+
+def _filtered(data: pa.RecordBatch, stamps: Stamps, chosen: Any) -> tuple[pa.RecordBatch, Stamps]:
+    """Return the rows for which an array of bool is true."""
+    mask = chosen.fill_null(False) if chosen.null_count else chosen
+    kept = data.filter(mask)
+    if stamps is None or kept.num_rows == data.num_rows:
+        return kept, stamps
+    return kept, as_array(as_numpy(stamps)[mask.to_numpy(zero_copy_only=False)])
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ class ColumnTransformOperator(Operator):
         super().__init__(context)
         step = context.node.step
         assert isinstance(step, ColumnTransformStep)
-        self._apply = step.transform.apply
+        self._apply = step.transform.compiled(step.schema)
         self._word = step.transform.word
         self._schema = step.schema
 
