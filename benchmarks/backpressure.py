@@ -1,4 +1,4 @@
-"""How long a checkpoint takes under back-pressure: aligned, aligned with a timeout, unaligned.
+"""Duration of a checkpoint under back-pressure: aligned, aligned with a timeout, unaligned.
 
 A job of three stages in one process, and sinks that take a share of what it could do. Where no checkpoint was
 completed in a run, the row has how long the run lasted, and says so.
@@ -80,7 +80,7 @@ def measure(plan: Plan) -> Iterator[Row]:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What came of one run.
+    """Result of one run.
 
     Attributes:
         durations_ms: of the checkpoints that were completed.

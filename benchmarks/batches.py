@@ -18,7 +18,7 @@ def measure(plan: Plan) -> Iterator[Row]:
 
 
 def _small_batches(plan: Plan) -> Row:
-    """What is done for each batch: to look for mails, timers, barriers, room in the outputs."""
+    """Measure the work per batch: mails, timers, barriers, room in the outputs."""
     records = plan.size(400_000, 2_000)
 
     def run(size: int) -> None:

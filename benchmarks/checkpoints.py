@@ -99,7 +99,7 @@ def _throughput(title: str, run: Run, backend: str, plan: Plan) -> Row:
 
 
 def checkpoints_in(place: str) -> dict[int, Path]:
-    """What is kept in a directory, by number."""
+    """Return the checkpoints in a directory, by number."""
     found = Path(place).glob("*/chk-*/metadata.json")
     return {int(path.parent.name.removeprefix("chk-")): path.parent for path in found}
 

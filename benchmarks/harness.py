@@ -45,7 +45,7 @@ Emit = Callable[[Any], None]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What was asked for.
+    """Selection and repetitions of a run.
 
     Attributes:
         runs: how often each thing is measured.
@@ -98,7 +98,7 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """Whether aim and floor are reached; empty where there are none."""
+        """Verdict on aim and floor; empty if there are none."""
         if not self.values or self.aim is None:
             return ""
         if self._reaches(self.aim):

@@ -1,4 +1,4 @@
-"""How long a line is under way: from another process, over TCP, through a keyed count, to a callback."""
+"""Latency of a line: from another process, over TCP, through a keyed count, to a callback."""
 
 from __future__ import annotations
 

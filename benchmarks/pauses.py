@@ -122,7 +122,7 @@ class _Fired(sw.KeyedProcessFunction[int, int, int], sw.CheckpointedFunction):
 
 
 def _timers(plan: Plan) -> Row:
-    """How long a barrier waits while a million timers fire that one watermark has made due."""
+    """Measure the wait of a barrier while a million timers fire that one watermark has made due."""
     timers = plan.size(MANY, 20_000)
     strategy = sw.WatermarkStrategy.for_bounded_out_of_orderness(10**9).with_timestamp_assigner(lambda n: n)
     waits, bursts, snapshots = [], [], 0

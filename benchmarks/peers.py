@@ -223,7 +223,7 @@ def _pathway_words(path: Path, keep: bool) -> list[Pair]:
 
 
 def _arrow_words(path: Path) -> list[Pair]:
-    """What is possible where no function of the user's is called: whole columns at a time."""
+    """Bound for programs without user functions: whole columns at a time."""
     import pyarrow
     import pyarrow.compute
 

@@ -17,7 +17,7 @@ USER = "tests"
 
 
 def programs() -> Path | None:
-    """Where initdb and pg_ctl are: distributions keep them out of the way."""
+    """Return the directory of initdb and pg_ctl, which distributions keep out of PATH."""
     found = shutil.which("initdb")
     if found is not None:
         return Path(found).resolve().parent
@@ -26,7 +26,7 @@ def programs() -> Path | None:
 
 
 def _other_user() -> str | None:
-    """Who runs the server; None: this user does. The server refuses to be run by root."""
+    """Return the user that runs the server, None for this one. The server refuses root."""
     if os.getuid():
         return None
     try:

@@ -14,7 +14,7 @@ __all__ = ["Taken", "timed_run"]
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a run took.
+    """Resources that a run took.
 
     Attributes:
         wall: seconds, from when the workers were up.

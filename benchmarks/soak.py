@@ -47,7 +47,7 @@ PIPELINE: Final = """
 
 @dataclass
 class Counted:
-    """What has come, of numbers 0, 1, 2, ... that several readers read, each every so many-th.
+    """Received numbers of 0, 1, 2, ... that several readers read, each of them every n-th.
 
     Attributes:
         readers: how many; each may have stopped at another number.
@@ -80,7 +80,7 @@ class Counted:
 
     @property
     def lost(self) -> int:
-        """How many are missing that are lower than the last of their reader."""
+        """Return the count of missing numbers below the last one of their reader."""
         missing = 0
         for reader in range(self.readers):
             lane = self._seen[reader :: self.readers].rstrip(b"\0")
@@ -88,7 +88,7 @@ class Counted:
         return missing
 
     def same_as(self, other: Counted) -> bool:
-        """Whether the same numbers have come there."""
+        """Return whether the same numbers were received there."""
         return self._seen.rstrip(b"\0") == other._seen.rstrip(b"\0")
 
 
@@ -108,7 +108,7 @@ class Soak(ClusterKills):
         self._url = url
 
     def in_files(self) -> Counted:
-        """What is in the files."""
+        """Return the numbers in the files."""
         counted = Counted(READERS)
         files = [(f, re.fullmatch(r"part-(\d+)-(\d+)-.*", f.name)) for f in (self.place / "files").iterdir()]
         for file, match in sorted(files, key=lambda one: (int(one[1][1]), int(one[1][2])) if one[1] else (-1, 0)):
@@ -119,7 +119,7 @@ class Soak(ClusterKills):
         return counted
 
     def in_table(self) -> Counted:
-        """What is in the table."""
+        """Return the numbers in the table."""
         from sqlalchemy import create_engine, text
         from sqlalchemy.pool import NullPool
 

@@ -118,7 +118,7 @@ def _job(plan: Plan, spark: Any, place: Path, name: str) -> Iterator[Row]:
 
 
 def _names(name: str) -> tuple[str, ...]:
-    """What the rows of a job are called."""
+    """Names of the rows of a job."""
     names = (
         f"micro-batches on Spark, {name}, against transformWithState by key",
         f"micro-batches on Spark, {name}, against mapInArrow and groupBy",
@@ -183,7 +183,7 @@ def _with_start(key: str, window: Any, sums: list[tuple[str, int, int]]) -> list
 
 
 class _Parts(BatchProcessFunction[str, tuple[str, int]]):
-    """What a batch of lines adds to each word."""
+    """Counts that a batch of lines adds to each word."""
 
     def process_batch(self, values: Sequence[str], ctx: Any) -> Iterable[tuple[str, int]]:
         return Counter(" ".join(values).split()).items()
@@ -209,7 +209,7 @@ def _counts_by_batches(lines: sw.DataStream[str]) -> sw.DataStream[tuple[str, in
 
 
 class _PartsOfWindows(BatchProcessFunction[str, tuple[str, int, int]]):
-    """What a batch of lines adds to each key's windows."""
+    """Sums that a batch of lines adds to each key's windows."""
 
     def process_batch(self, values: Sequence[str], ctx: Any) -> Iterable[tuple[str, int, int]]:
         sums: dict[tuple[str, int], int] = {}

@@ -1,4 +1,4 @@
-"""What somebody who knows Spark writes in its own API: what ours is compared with. Needs PySpark."""
+"""Idiomatic programs in Spark's own API, with which ours are compared. Needs PySpark."""
 
 from __future__ import annotations
 

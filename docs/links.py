@@ -1,4 +1,4 @@
-"""What the site has beyond its pages: the version, and links from names of the API to the reference."""
+"""Additions to the site's pages: the version, and links from names of the API to the reference."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class LookUp(sw.AsyncFunction[tuple[int, str], tuple[int, str]]):
         return [(number, name)]
 
     def timeout(self, value: tuple[int, str]) -> list[tuple[int, str]]:
-        """What becomes of an order for which there is no answer in time."""
+        """Return the result for an order without an answer in time."""
         return [(value[0], "unknown")]
 
     async def close(self) -> None:

@@ -17,7 +17,7 @@ MINUTE = 60_000
 
 
 class Sale(NamedTuple):
-    """What a shop took in, and when (ms)."""
+    """Takings of a shop at a time (ms)."""
 
     shop: str
     amount: int

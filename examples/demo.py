@@ -131,7 +131,7 @@ def agree(way: Way, expected: Counter[str]) -> bool:
 
 
 def row(way: Way, words: int, reason: str | None) -> str:
-    """What came of one way, for the table."""
+    """Row of the table: the result of one way to run."""
     if way.counts is None:
         return f"  {way.name:<28}not run: {reason}"
     return f"  {way.name:<28}{way.seconds:>6.1f} s{words / way.seconds:>12,.0f} words/s"

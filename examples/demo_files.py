@@ -70,7 +70,7 @@ def run(way: Way, files: Path, totals: Path) -> None:
 
 
 def read(totals: Path) -> dict[str, int]:
-    """What the pipeline has written: a word and its total in each line, and no word twice."""
+    """Return the pipeline's output: a word and its total in each line, no word twice."""
     found: dict[str, int] = {}
     for path in sorted(totals.iterdir()):
         for line in path.read_text(encoding="utf-8").splitlines():

@@ -15,7 +15,7 @@ MINUTE = 60_000
 
 
 class Order(NamedTuple):
-    """What somebody wants to have, and when they said so (ms)."""
+    """Order of a customer at a time (ms)."""
 
     number: str
     amount: int

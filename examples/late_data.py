@@ -59,7 +59,7 @@ class TwoSecondsBehind(sw.WatermarkGenerator[Reading]):
 
 
 class Total(NamedTuple):
-    """What ran through a meter in ten seconds."""
+    """Total of a meter in ten seconds."""
 
     meter: str
     start: int

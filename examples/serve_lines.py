@@ -50,7 +50,7 @@ def receive(server: socket.socket, out: BinaryIO) -> None:
 
 
 def sent(client: socket.socket, line: bytes) -> bool:
-    """Whether the client was there to take it."""
+    """Return whether the client received it."""
     try:
         client.sendall(line)
     except (BrokenPipeError, ConnectionResetError):

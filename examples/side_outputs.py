@@ -18,7 +18,7 @@ UNREADABLE = sw.OutputTag[str]("unreadable")
 
 
 def parse(line: str, ctx: sw.ProcessFunction.Context) -> Iterator[tuple[str, float]]:
-    """What is yielded goes to the main output, what is given to ctx.output() to a side output."""
+    """Yield numbers to the main output; send the rest to a side output with ctx.output()."""
     room, _, text = line.partition(" ")
     try:
         degrees = float(text)

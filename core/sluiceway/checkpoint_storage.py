@@ -143,7 +143,7 @@ class CheckpointStorage(ABC):
         return None
 
     def distrust(self, name: str) -> bool:
-        """What was read of a file is damaged: drop what this storage has kept of it elsewhere.
+        """Drop cached copies of a file whose content was found damaged.
 
         Returns:
             whether there was anything: then it is worth while to read again.
@@ -151,7 +151,7 @@ class CheckpointStorage(ABC):
         return False
 
     def shown(self, name: str) -> str:
-        """How messages call a file."""
+        """Return the name of a file for messages."""
         return f"{self.location.rstrip('/')}/{name}"
 
 

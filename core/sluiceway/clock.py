@@ -9,7 +9,7 @@ __all__ = ["Clock", "SystemClock", "VirtualClock"]
 
 
 class Clock(ABC):
-    """Where the runtime gets its time from. Both readings may be taken from any thread."""
+    """Source of time for the runtime. Both methods may be taken from any thread."""
 
     @abstractmethod
     def now_ms(self) -> int:

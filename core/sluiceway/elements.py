@@ -177,7 +177,7 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class WatermarkStatus:
-    """Whether a channel takes part in the watermark of its receiver."""
+    """Participation of a channel in the watermark of its receiver: active or idle."""
 
     active: bool
 
@@ -199,7 +199,7 @@ class LatencyMarker:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointBarrier:
-    """What comes before it belongs to checkpoint ``checkpoint_id``, what comes after does not.
+    """Boundary of checkpoint ``checkpoint_id`` in a stream: it covers the elements before, not the later ones.
 
     Attributes:
         checkpoint_id: the number of the checkpoint.

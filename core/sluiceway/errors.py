@@ -105,7 +105,7 @@ class SuppressRestartsError(SluicewayError):
 
 
 class IncompatibleStateError(StateError, SuppressRestartsError):
-    """What was saved does not go together with what the job declares: no restart makes it go together."""
+    """Saved state that is incompatible with the job's declarations. No restart can mend that."""
 
 
 class NotSerializableError(StateError, SuppressRestartsError):

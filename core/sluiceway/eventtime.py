@@ -32,7 +32,7 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class WatermarkOutput(ABC):
-    """Where a generator says how far event time has come. From the task's thread only."""
+    """Output of a watermark generator. To be called from the task's thread only."""
 
     @abstractmethod
     def emit_watermark(self, timestamp: Instant) -> None:
@@ -164,7 +164,7 @@ class ColumnTimestamps(TimestampAssigner[Any]):
 
 
 def takes_record_timestamp(assigner: object) -> bool:
-    """Whether a plain callable is to be called as Flink's assigner is, with (record, timestamp so far)."""
+    """Return whether a plain callable takes Flink's arguments of an assigner: (record, current timestamp)."""
     try:
         signature = inspect.signature(assigner)  # type: ignore[arg-type]
     except (TypeError, ValueError):  # many built-ins have none

@@ -114,7 +114,7 @@ def _find_kind(cls: type) -> int:
 
 
 def _is_python_class(cls: type) -> bool:
-    """Whether a class statement made it; its objects' attributes are then all known to the collector."""
+    """Return whether a class statement made it; the collector then visits all attributes of its objects."""
     return bool(cls.__flags__ & _HEAP_TYPE) and (
         "__dict__" in vars(cls) or "__slots__" in vars(cls) or any(map(_is_python_class, cls.__bases__))
     )

@@ -13,7 +13,7 @@ __all__ = ["Distribution", "Partitioner"]
 
 
 class Distribution(Enum):
-    """Which consumers a producer is connected to."""
+    """Connection pattern between producers and consumers."""
 
     POINTWISE = "pointwise"
     ALL_TO_ALL = "all-to-all"

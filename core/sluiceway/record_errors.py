@@ -27,7 +27,7 @@ MISSING: Final[Any] = type("Missing", (), {"__repr__": lambda self: "<missing>"}
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Where a loop stood when it failed.
+    """Position of a loop when it failed.
 
     Attributes:
         step: name of the step, or None if the frame does not say.

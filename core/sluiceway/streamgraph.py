@@ -14,7 +14,7 @@ __all__ = ["ChainingStrategy", "PartitionerSpec", "StreamEdge", "StreamGraph", "
 
 
 class ChainingStrategy(Enum):
-    """Whether a step may run in one task with the one before it."""
+    """Permission of a step to run in one task with its predecessor."""
 
     ALWAYS = "always"
     HEAD = "head"
@@ -23,7 +23,7 @@ class ChainingStrategy(Enum):
 
 @dataclass(frozen=True)
 class PartitionerSpec:
-    """Which partitioner an edge uses.
+    """Partitioner of an edge.
 
     Attributes:
         name: ``forward``, ``rebalance``, ``rescale``, ``shuffle``, ``hash``, ``broadcast``, ``global``,

@@ -164,7 +164,7 @@ def _evaluate(hint: str, global_names: dict[str, Any], local_names: dict[str, An
 
 
 def _bindings(cls: type, instance_of: Any) -> dict[type, dict[Any, Any]]:
-    """What each generic base's type variables stand for in ``cls`` (or in ``cls[...]``)."""
+    """Return the values of each generic base's type variables in ``cls`` (or in ``cls[...]``)."""
     found: dict[type, dict[Any, Any]] = {}
 
     def walk(base: type, args: Sequence[Any]) -> None:
@@ -205,7 +205,7 @@ def _substitute(hint: Any, bindings: Mapping[Any, Any]) -> Any:
 
 
 def is_known(t: Any) -> bool:
-    """Whether ``t`` says anything: not None, Any, object, a type variable, or an unresolved name."""
+    """Return whether ``t`` is a definite type: not None, Any, object, a type variable, or an unresolved name."""
     return _known(t) is not None
 
 
@@ -287,7 +287,7 @@ def _element(t: Any) -> Any:
 
 
 def is_assignable(produced: Any, wanted: Any) -> bool:
-    """Whether a value of type ``produced`` may go where one of type ``wanted`` is asked for.
+    """Return whether a value of type ``produced`` is acceptable as one of type ``wanted``.
 
     False only where the two surely do not go together: types that are not known, protocols and type variables
     go with everything, an int goes where a float is wanted, generics are compared part by part.
@@ -344,7 +344,7 @@ def _is_protocol(cls: type) -> bool:
 
 
 def _parts_assignable(have: type, need: type, produced: Any, wanted: Any) -> bool:
-    """Whether the type arguments go together, the classes being known to."""
+    """Return whether the type arguments are compatible, given that the classes are."""
     args, wanted_args = typing.get_args(produced), typing.get_args(wanted)
     if not wanted_args or (not args and not issubclass(have, str | bytes | bytearray)):
         return True
@@ -524,7 +524,7 @@ def quick(value):
 
 
 def type_name(t: Any, *, qualified: bool = False) -> str:
-    """How messages and plans call a type: ``dict[str, Order | None]``; ``unknown`` for None.
+    """Return the name of a type for messages and plans: ``dict[str, Order | None]``; ``unknown`` for None.
 
     Args:
         t: the type.

@@ -44,7 +44,7 @@ _CHANNELS = 10_000
 
 @dataclass(frozen=True)
 class NexmarkConfig:
-    """What the events are like. The defaults are the published ones, but for the time of the first event.
+    """Parameters of the events. The defaults are the published ones, except the time of the first event.
 
     Attributes:
         seed: another one gives other events.
@@ -96,12 +96,12 @@ class NexmarkConfig:
 
     @property
     def out_of_orderness_ms(self) -> int:
-        """How far behind a later event one may come at the most."""
+        """Return the maximum delay of an event behind a later one."""
         group = self.out_of_order_group_size
         return 0 if group == 1 else -(-group * 1000 // self.events_per_second)
 
     def time_of(self, number: int) -> int:
-        """When event ``number`` happens, in ms since the epoch."""
+        """Return the time of event ``number`` in ms since the epoch."""
         return self.base_time + number * 1000 // self.events_per_second
 
 
@@ -217,7 +217,7 @@ class NexmarkGenerator:
 
     @cached_property
     def _text(self) -> str:
-        """What all text is cut from: far cheaper than to throw dice for each letter."""
+        """Return the text of which all texts are slices: far cheaper than a random number for each letter."""
         random = Random(self.config.seed)
         return "".join(chr(ord("a") + _below(random, 26)) for _ in range(1 << 14))
 

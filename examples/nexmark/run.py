@@ -20,12 +20,12 @@ def events_of(pipeline: sw.Pipeline, count: int | None, config: NexmarkConfig) -
 
 
 def watermarks_of(config: NexmarkConfig) -> sw.WatermarkStrategy[Event]:
-    """How far behind one another events may come."""
+    """Return the watermark strategy for the disorder of the events."""
     return sw.WatermarkStrategy.for_bounded_out_of_orderness(config.out_of_orderness_ms)
 
 
 def parser(prog: str) -> argparse.ArgumentParser:
-    """What can be asked for."""
+    """Return the parser of the options."""
     titles = "\n".join(f"  {query.name:4} {query.title}" for query in QUERIES.values())
     made = argparse.ArgumentParser(
         prog, description=f"The queries:\n{titles}", formatter_class=argparse.RawDescriptionHelpFormatter

@@ -99,3 +99,18 @@ def test_links_lead_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\(([^)\s#]+)(?:#[^)]*)?\)", text)
     gone = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
     assert not gone
+
+
+def test_docstrings_begin_with_a_noun_phrase_or_a_verb() -> None:
+    """A name is looked up to find a fact: the first word has to lead to it."""
+    questions = re.compile(r"(What|Where|How|Whether|Who|Whom|Which|When|That|The way)\b")
+    found = []
+    for path in PYTHON:
+        if "tests" in path.relative_to(ROOT).parts:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                text = ast.get_docstring(node) or ""
+                if questions.match(text):
+                    found.append(f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}: {text.splitlines()[0]}")
+    assert not found, "a docstring begins like a question"

@@ -1,4 +1,4 @@
-"""What source and sink have in common: quoting, and messages for what SQLite refuses."""
+"""Common parts of source and sink: quoting, and messages for refusals by SQLite."""
 
 from __future__ import annotations
 

@@ -280,12 +280,12 @@ class KeyedStream(DataStream[T], Generic[T, K]):
 
 
 def _opens(fn: object, kind: type[Function]) -> bool:
-    """Whether it is a function object of that kind which may ask for state."""
+    """Return whether it is a function object of that kind, which may use state."""
     return isinstance(fn, kind) and (type(fn).open is not Function.open or isinstance(fn, CheckpointedFunction))
 
 
 def is_field(step: str, field: object) -> bool:
-    """Whether it is an index or a name; if not, it is a good callable. Raises TypeError for anything else."""
+    """Return whether it is an index or a field name; False for a callable. Raises TypeError for anything else."""
     if isinstance(field, int | str) and not isinstance(field, bool):
         return True
     if not callable(field):

@@ -8,7 +8,7 @@ __all__ = ["PlanText"]
 
 
 class PlanText(str):
-    """What ``explain()`` returns: a text, which shows itself as it is at a prompt, and as a picture in a notebook.
+    """Result of ``explain()``: a string that is shown as text at a prompt and as a drawing in a notebook.
 
     Args:
         text: the plan.

@@ -224,7 +224,7 @@ class _ExchangeSink(Sink[Any]):
 
     @property
     def name(self) -> str:
-        """What plans call it."""
+        """Name in plans."""
         return "execute_and_collect"
 
     @property

@@ -73,7 +73,7 @@ class _Streams(_InOrder, Generic[L, R]):
 
 
 class JoinedStreams(_Streams[L, R]):
-    """What :meth:`DataStream.join` returns: two streams to be joined in windows.
+    """Two streams to be joined in windows, returned by :meth:`DataStream.join`.
 
     Say by which keys and in which windows, and what to make of a pair::
 
@@ -96,7 +96,7 @@ class JoinedStreams(_Streams[L, R]):
 
 
 class CoGroupedStreams(_Streams[L, R]):
-    """What :meth:`DataStream.co_group` returns: two streams to be grouped together in windows.
+    """Two streams to be grouped together in windows, returned by :meth:`DataStream.co_group`.
 
     The function is given all that both have of one key in one window, also where one of them has nothing. So
     it can do any outer join::

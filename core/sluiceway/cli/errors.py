@@ -1,4 +1,4 @@
-"""How the command line tells people of errors: the user's own frames, the engine's only on demand."""
+"""Errors on the command line: the user's own frames, those of the engine only on demand."""
 
 from __future__ import annotations
 

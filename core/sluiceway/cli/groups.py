@@ -27,5 +27,5 @@ class Group(click.Group):
         raise click.UsageError(f"there is no command {name!r}. {hint}".rstrip(), ctx)
 
     def other_hint(self, name: str) -> str:
-        """What to say of ``name`` rather than which command is spelled like it."""
+        """Return a hint for ``name`` that replaces the list of commands with a similar spelling."""
         return ""

@@ -1,4 +1,4 @@
-"""How others see a job of ``sluiceway run``: its web interface while it runs, its record when it has ended."""
+"""Outside view of a job of ``sluiceway run``: web interface while it runs, record in the job store afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a job goes, told on stderr while it runs, and in one closing line."""
+"""Progress of a job on stderr: lines while it runs, and one closing line."""
 
 from __future__ import annotations
 

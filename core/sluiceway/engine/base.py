@@ -1,4 +1,4 @@
-"""What runs a pipeline: the contract of an engine, the job it makes, and the services it is given."""
+"""Contract of an engine, which runs pipelines: the job that it returns, and the services that it receives."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["Engine", "Job", "JobFailure", "JobResult", "JobStatus", "LifecycleLi
 
 
 class JobStatus(Enum):
-    """Where a job is in its life."""
+    """State of a job in its life cycle."""
 
     CREATED = "created"
     RUNNING = "running"
@@ -41,7 +41,7 @@ class JobStatus(Enum):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing follows."""
+        """Return whether the state is final."""
         return self in (JobStatus.FINISHED, JobStatus.CANCELED, JobStatus.FAILED)
 
 
@@ -78,7 +78,7 @@ class JobFailure:
 
 @dataclass(frozen=True, slots=True)
 class JobResult(Hinting):
-    """How a job ended, when it ended well or was cancelled; a failure is raised instead.
+    """Result of a job that finished or was cancelled; a failure is raised instead.
 
     Attributes:
         job_name: the pipeline's name.
@@ -121,7 +121,7 @@ class LifecycleListener(ABC):
 
 
 class Services(ABC):
-    """What plugins give to an engine. Everything is looked up when a job is made, never on the data path.
+    """Services that plugins provide to an engine. Each is looked up when a job is made, never on the data path.
 
     Each method raises UnknownNameError for a name that nothing goes by, and MissingExtraError where the
     plugin's third-party library is missing.
@@ -135,7 +135,7 @@ class Services(ABC):
     @property
     @abstractmethod
     def listener(self) -> LifecycleListener:
-        """Whom to tell about state changes."""
+        """Listener to notify of state changes."""
 
     @abstractmethod
     def state_backend(self, name: str) -> StateBackend:
@@ -188,7 +188,7 @@ class Job(ABC):
         """Its metrics as of now. From any thread; figures of one subtask may be a batch apart."""
 
     def failures(self) -> tuple[JobFailure, ...]:
-        """What has gone wrong so far, oldest first; of many, the last ones. From any thread."""
+        """Failures so far, oldest first; the most recent ones if there were many. From any thread."""
         return ()
 
     def describe(self) -> JobDescription:
@@ -331,7 +331,7 @@ class Engine(ABC):
         """
 
     def capabilities(self, settings: Settings, *, bounded: bool) -> Capabilities:
-        """What it has, in a run with these options; all there is, where an engine does not override this.
+        """Return the engine's capabilities in a run with these options; by default, all capabilities.
 
         Args:
             settings: the options of the run.

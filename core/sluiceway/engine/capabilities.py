@@ -1,4 +1,4 @@
-"""What a pipeline or a run may ask for, and what an engine says that it has of it."""
+"""Capabilities that a pipeline or a run may require, and that an engine declares."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class Unsupported:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What an engine has in a run with certain options.
+    """Capabilities of an engine in a run with certain options.
 
     What is in neither mapping it has as documented, no less.
 

@@ -1,4 +1,4 @@
-"""Which plugins are installed: the entry points of the group ``sluiceway``, found without importing any."""
+"""Discovery of installed plugins: the entry points of the group ``sluiceway``, read without importing any."""
 
 from __future__ import annotations
 

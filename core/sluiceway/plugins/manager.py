@@ -61,7 +61,7 @@ class Plugin:
 
     @property
     def origin(self) -> str:
-        """Where it comes from, for people: ``sluiceway-mqtt 1.2``."""
+        """Distribution and version for messages: ``sluiceway-mqtt 1.2``."""
         return f"{self.distribution} {self.version}".strip() or "registered by the program"
 
     def __str__(self) -> str:
@@ -169,7 +169,7 @@ class PluginManager:
 
     @property
     def problems(self) -> list[Problem]:
-        """What has come up so far."""
+        """Problems found so far."""
         return list(self._problems.values())
 
     def load(self) -> None:
@@ -248,7 +248,7 @@ class PluginManager:
     # -- hooks ---------------------------------------------------------------------------------------------
 
     def implementations(self, hook: str) -> list[tuple[Plugin, HookImpl]]:
-        """Who implements a hook, in the order of calling."""
+        """Return the plugins that implement a hook, in the order of calls."""
         self.load()
         impls: list[HookImpl] = getattr(self._pluggy.hook, hook).get_hookimpls()
         return [(self._plugins[i.plugin_name], i) for i in reversed(impls) if not (i.wrapper or i.hookwrapper)]
@@ -338,7 +338,7 @@ class PluginManager:
         return UnknownNameError(f"{error}. Plugins that were left out: {', '.join(absent)}") if absent else error
 
     def factory(self, kind: Kind, name: str) -> Any:
-        """What the offer of that name loads, loaded once.
+        """Return the object that the offer of that name loads; it is loaded once.
 
         Raises:
             UnknownNameError: nobody offers it.
@@ -434,7 +434,7 @@ class PluginManager:
                 raise PluginError(f"{offered} of {offered.plugin}: {error}") from error
 
     def services(self, clock: Clock | None = None) -> Services:
-        """What engines are given. The plugins' serializers are known from then on.
+        """Return the services for engines, and register the plugins' serializers.
 
         Args:
             clock: what jobs are to run by; None: the machine's.
@@ -489,7 +489,7 @@ def _promised(offered: Offered, made: object, promised: type[T]) -> T:
 
 
 def _public_name(contract: type[object]) -> str:
-    """Where people import it from: the package that has it, not the module inside."""
+    """Return the public name: that of the package which exports it, not of the module inside."""
     package = contract.__module__
     while "." in package:
         above, _, _ = package.rpartition(".")

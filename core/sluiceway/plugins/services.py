@@ -1,4 +1,4 @@
-"""What the plugins give to an engine, and who tells them what an engine does."""
+"""Services of plugins for an engine, and the listener that notifies plugins of an engine's jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is in values of a type, as plain data that is kept with what was written of them.
+"""Schemas of types as plain data, stored beside the values.
 
 A *schema* is a text for a scalar (``int``), or an object with one telling field:
 

@@ -176,11 +176,11 @@ class SourceDriver:
         return self.all_records()
 
     def all_records(self) -> list[Any]:
-        """What has come so far, reader by reader."""
+        """Records so far, reader by reader."""
         return [record for records in self.records for record in records]
 
     def snapshot(self) -> SourceSnapshot:
-        """Where enumerator and readers stand now."""
+        """Return a snapshot of enumerator and readers."""
         self._deliver()
         readers = [pickle.dumps(self._reader(i).snapshot()) for i in range(self.parallelism)]
         splits = [split for reader in readers for split in pickle.loads(reader)]

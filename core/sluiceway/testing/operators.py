@@ -160,7 +160,7 @@ class OperatorHarness:
 
     @property
     def blocked(self) -> bool:
-        """Whether a step can take no more until something that is under way has ended."""
+        """Return whether a step accepts no input until an operation in flight has ended."""
         return any(subtask.settle() is not None for subtask in self._subtasks)
 
     @property

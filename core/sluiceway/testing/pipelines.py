@@ -100,17 +100,17 @@ class PipelineHarness:
 
     @property
     def status(self) -> JobStatus:
-        """Where the job is in its life."""
+        """State of the job in its life cycle."""
         return self._job.status
 
     @property
     def ended(self) -> bool:
-        """Whether the job has ended."""
+        """Return whether the job has ended."""
         return self._job.status.ended
 
     @property
     def under_way(self) -> bool:
-        """Whether records wait between steps, as before a step that can take no more for now."""
+        """Return whether records wait between steps, as before a step that accepts no input for now."""
         return any(task.under_way() for task in self._job.tasks)
 
     def metrics(self) -> JobMetrics:

@@ -34,7 +34,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def is_secret(name: str) -> bool:
-    """Whether an option of this name holds a credential, as ``password``, ``sasl.password`` and ``api_key`` do."""
+    """Return whether an option of this name holds a credential: ``password``, ``sasl.password``, ``api_key``."""
     return _compiled(_NAME).search(name) is not None
 
 

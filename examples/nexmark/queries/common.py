@@ -1,4 +1,4 @@
-"""What the queries share: streams of one kind of event, and what their results come to in the end."""
+"""Common parts of the queries: streams of one kind of event, and final results of changing ones."""
 
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar

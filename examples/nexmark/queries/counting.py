@@ -1,4 +1,4 @@
-"""How many: the aggregate function of queries 5, 11 and 12."""
+"""Count: the aggregate function of queries 5, 11 and 12."""
 
 from typing import Any
 

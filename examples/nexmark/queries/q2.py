@@ -11,7 +11,7 @@ final = all_of
 
 
 class Price(NamedTuple):
-    """What was offered for an auction."""
+    """Price offered for an auction."""
 
     auction: int
     price: int

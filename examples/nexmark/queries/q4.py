@@ -12,7 +12,7 @@ final = last_per(lambda average: average.category)
 
 
 class Average(NamedTuple):
-    """What auctions of a category go for."""
+    """Average final price in a category."""
 
     category: int
     price: int

@@ -14,7 +14,7 @@ final = all_of
 
 
 class HotItem(NamedTuple):
-    """How many bids an auction had in the ten seconds before ``end``."""
+    """Number of bids of an auction in the ten seconds before ``end``."""
 
     auction: int
     bids: int

@@ -13,7 +13,7 @@ final = all_of
 
 
 class SellersAverage(NamedTuple):
-    """What a seller's last ten auctions went for when one of them closed, at ``time``."""
+    """Average final price of a seller's last ten auctions when one of them closed, at ``time``."""
 
     seller: int
     price: int

@@ -1,4 +1,4 @@
-"""What one reader reads of a file, and what reads it."""
+"""Splits of files, and the formats that read them."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class SplitReader(ABC):
 
 
 class Format(ABC):
-    """How records are stored in a file: picklable."""
+    """Format of records in a file. Picklable."""
 
     suffix: str = ""
 

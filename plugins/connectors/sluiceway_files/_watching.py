@@ -41,7 +41,7 @@ class Discovered:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What a look has found.
+    """Result of one look at the directory.
 
     Attributes:
         there: all files, by name.

@@ -168,7 +168,7 @@ class CommittingFilesWriter(OutputWriter, CommittingSinkWriter[Any]):
         return False
 
     def _remove_left(self) -> None:
-        """What subtasks have left behind whose place this one takes: no checkpoint knows of it."""
+        """Remove files left by the subtasks that this one replaces; no checkpoint refers to them."""
         pattern = re.compile(rf"\.part-(\d+)-.*\.{self._owner}\.({_IN_PROGRESS}|{_PENDING}|{_CUT})")
         for name in self.names():
             match = pattern.fullmatch(name.rpartition("/")[2])

@@ -227,6 +227,6 @@ def refused(doing: str, connection: Connection, error: KafkaError) -> ConnectorE
 
 
 def is_refusal(error: KafkaError) -> bool:
-    """Whether an event of a client says that brokers refuse it, or that it refuses their certificates."""
+    """Return whether a client's event reports a refusal by the brokers, or of their certificates."""
     # A broker that wants another certificate says so after the handshake, when the client counts it as transport.
     return error.code() in _REFUSALS or "ssl/tls alert" in (error.str() or "")

@@ -302,7 +302,7 @@ def is_not_found(error: Exception) -> bool:
 
 
 class SchemaCache(Generic[T]):
-    """What the schemas of a registry were made into, by the five bytes that records begin with. For one thread.
+    """Cache of prepared schemas of a registry, by the five bytes at the start of a record. For one thread.
 
     With ``wake``, schemas are fetched in a thread of the cache's own, so that a registry that cannot be reached
     does not stop the other tasks of the worker.

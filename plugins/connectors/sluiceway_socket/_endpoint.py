@@ -1,4 +1,4 @@
-"""Where to connect to, and how often to try."""
+"""Address of a server, and the retries of a connection to it."""
 
 from __future__ import annotations
 

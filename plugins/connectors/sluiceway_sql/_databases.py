@@ -1,4 +1,4 @@
-"""How a database is reached: a file of SQLite's, a URL for SQLAlchemy, or a function that connects."""
+"""Access to a database: a file of SQLite's, a URL for SQLAlchemy, or a function that connects."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Database(ABC):
 
 
 def database_of(database: DatabaseLike, paramstyle: str | None) -> Database:
-    """What a user gave.
+    """Return the database that the user's argument names.
 
     Raises:
         ConfigurationError: it is nothing that a database can be reached by.

@@ -25,7 +25,7 @@ def _standard_quote_doubled(name: str) -> str:
 
 @dataclass(frozen=True)
 class Dialect:
-    """What differs between databases, and between drivers.
+    """Differences between databases, and between drivers.
 
     Attributes:
         name: ``sqlite``, ``postgresql``, or any other; an empty text: it is not known.
@@ -53,7 +53,7 @@ class Dialect:
         return ", ".join(map(self.column, names))
 
     def mark(self, index: int) -> str:
-        """Where a parameter goes: the one with this index in the row."""
+        """Return the placeholder of the parameter with this index in the row."""
         match self.paramstyle:
             case "qmark":
                 return "?"
@@ -70,7 +70,7 @@ class Dialect:
 
     @property
     def has_on_conflict(self) -> bool:
-        """Whether one statement can insert or update."""
+        """Return whether one statement can insert or update."""
         return self.name in _WITH_ON_CONFLICT
 
     def insert(self, table: str, columns: Sequence[str]) -> str:

@@ -23,7 +23,7 @@ _LAST: Final = "last"
 
 @dataclass(frozen=True)
 class Target:
-    """What was asked of a sink.
+    """Options of a sink.
 
     Attributes:
         database: where.
@@ -122,7 +122,7 @@ class Table:
         return self._opened.dialect
 
     def _is_new(self, cursor: Any, writer: str, number: int) -> bool:
-        """Whether a transaction was not committed yet; notes that it is.
+        """Mark a transaction as committed; return False if it already was.
 
         The row is written before it is read, so that of two who come with the same one waits for the other.
         """

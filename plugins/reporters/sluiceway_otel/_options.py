@@ -24,7 +24,7 @@ _PROTOCOL: Final = "http/protobuf"
 
 @dataclass(frozen=True)
 class OtelOptions:
-    """Where to send what, and how often.
+    """Options of the export: endpoint, content and interval.
 
     Attributes:
         metrics_url: for metrics; empty: none are sent.

@@ -119,7 +119,7 @@ class Traces:
 
 
 def _begin_ms(part: SubtaskInfo) -> int:
-    """When its first barrier came, since the trigger: its state was taken after the alignment and the flush."""
+    """Return the time of its first barrier since the trigger: that of the snapshot less alignment and flush."""
     return max(0, part.start_delay_ms - part.alignment_ms - part.flush_ms)
 
 

@@ -67,7 +67,7 @@ def _forked() -> None:
 
 
 class _Ends:
-    """What multiprocessing calls in its children, as long as this child lives."""
+    """Finalizers that multiprocessing calls in its children, for the life of this child."""
 
     _kept: Final[list[_Ends]] = []
 

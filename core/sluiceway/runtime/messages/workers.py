@@ -118,7 +118,7 @@ class StateValue(msgspec.Struct, frozen=True):
 
 
 class FoundState(msgspec.Struct, frozen=True):
-    """What a key has in a state, and what a :class:`~.state.StateMeta` says of that."""
+    """Value of a key in a state, with its :class:`~.state.StateMeta`."""
 
     name: str
     kind: str

@@ -1,4 +1,4 @@
-"""What a process holds: file descriptors and threads."""
+"""Resources that a process holds: file descriptors and threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of objects that were read from state and changed in place, without ``update()``.
+"""Tests of objects that were read from state and changed in place, without ``update()``.
 
 Whatever the backend does with its memory, the change is kept if it was made before the end of the batch.
 """

@@ -1,4 +1,4 @@
-"""What a state backend's snapshots must do."""
+"""Tests of a state backend's snapshots."""
 
 from __future__ import annotations
 

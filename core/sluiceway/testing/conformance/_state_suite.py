@@ -1,4 +1,4 @@
-"""What the parts of the state backend suite have in common."""
+"""Base of the parts of the state backend suite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a state backend's tables must do."""
+"""Tests of a state backend's tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every carrier must do, as tests: the core's channels over it keep their promises.
+"""Conformance suite for carriers: guarantees of the core's channels over them.
 
 In a plugin's tests::
 

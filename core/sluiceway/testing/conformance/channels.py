@@ -1,4 +1,4 @@
-"""What every transport must do, as tests: channels keep order, credit and their promises at the end.
+"""Conformance suite for transports: order, credit, and the guarantees at the end of a channel.
 
 For a carrier between workers there is more: :mod:`sluiceway.testing.conformance.carrier`.
 """

@@ -1,4 +1,4 @@
-"""What every checkpoint storage must do, as tests.
+"""Conformance suite for checkpoint storages.
 
 In a plugin's tests::
 

@@ -1,4 +1,4 @@
-"""What every sink must do that promises exactly-once, as tests: those of sinks, and two-phase commit.
+"""Conformance suite for exactly-once sinks: that of sinks, and two-phase commit.
 
 In a connector's tests::
 

@@ -1,4 +1,4 @@
-"""What every metrics reporter must do, as tests.
+"""Conformance suite for metrics reporters.
 
 In a plugin's tests::
 

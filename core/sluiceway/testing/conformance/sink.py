@@ -1,4 +1,4 @@
-"""What every sink must do, as tests.
+"""Conformance suite for sinks.
 
 In a connector's tests::
 
@@ -47,15 +47,15 @@ class SinkConformance:
         raise NotImplementedError
 
     def written(self) -> list[Any]:
-        """What has arrived at the place of the sink made last, once its writers are closed."""
+        """Return the content of the target of the most recent sink, once its writers are closed."""
         raise NotImplementedError
 
     def records(self) -> list[Any]:
-        """What to write: at least ten different records."""
+        """Return the records to write: at least ten different ones."""
         return [f"record {i}" for i in range(250)]
 
     def identity(self, record: Any) -> Any:
-        """What makes a record equal to what is found of it; hashable. Called for both."""
+        """Return a hashable identity, equal for a record and for its form in the target. Called for both."""
         return repr(record)
 
     # -- the description -------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What every source must do, as tests.
+"""Conformance suite for sources.
 
 In a connector's tests::
 
@@ -59,7 +59,7 @@ class SourceConformance:
         raise NotImplementedError
 
     def identity(self, record: Any) -> Any:
-        """What makes a record equal to another one; hashable."""
+        """Return a hashable identity of a record, by which records are compared."""
         return repr(record)
 
     # -- the description -------------------------------------------------------------------------------------

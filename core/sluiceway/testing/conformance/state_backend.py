@@ -1,4 +1,4 @@
-"""What every state backend must do, as tests.
+"""Conformance suite for state backends.
 
 In a plugin's tests::
 

@@ -363,7 +363,7 @@ class _Platform(Platform):
 
 
 class SimulatedServices(PluginServices):
-    """What plugins give, but for network and listener, which are the world's."""
+    """Services of plugins, except network and listener, which are those of the simulated world."""
 
     def __init__(self, cluster: SimulatedCluster, node: Node) -> None:
         super().__init__(default_manager(), cluster.world.clock)

@@ -45,7 +45,7 @@ class Table:
     codec: str | None
 
     def resolve(self) -> Target:
-        """Where its files are, and what is in them. It is made if it is not there.
+        """Return the place and the schema of the table's files. A missing table is created.
 
         Raises:
             ConnectorError: it cannot be written to.

@@ -165,7 +165,7 @@ class SparkSink(Sink[Any]):
 
     @property
     def name(self) -> str:
-        """Where it writes."""
+        """Name in plans: the target."""
         target = self._shown
         return f"spark table {target.table}" if target.table else f"spark {target.path}"
 

@@ -72,7 +72,7 @@ class Target:
 
     @property
     def suffix(self) -> str:
-        """How the names of its files end."""
+        """Suffix of its file names."""
         codec = SUFFIXES.get(self.codec, self.codec)
         return f".{codec}.{self.form}" if codec else f".{self.form}"
 
@@ -114,7 +114,7 @@ class SparkSinkWriter(CommittingSinkWriter[Any]):
 
     @property
     def place(self) -> Place:
-        """Where the files go."""
+        """Return the directory of the files."""
         if self._place is None:
             self._place = Place(absolute(self._target.path), self._target.options)
         return self._place
@@ -293,7 +293,7 @@ class SparkSinkWriter(CommittingSinkWriter[Any]):
             self.place.remove(mark)
 
     def _remove_left(self) -> None:
-        """What subtasks have left behind whose place this one takes: no checkpoint knows of it."""
+        """Remove files left by the subtasks that this one replaces; no checkpoint refers to them."""
         pattern = re.compile(rf"\.part-(\d+)-.*\.{self._owner}\.{_STAGED}")
         for name in self.place.names():
             match = pattern.fullmatch(name)
@@ -303,7 +303,7 @@ class SparkSinkWriter(CommittingSinkWriter[Any]):
     # -- what is there already -----------------------------------------------------------------------------------
 
     def _earlier(self) -> list[str]:
-        """What can be seen and is not of this run. One subtask alone is to look after what is not of this sink.
+        """Return the visible files of earlier runs. Files of other sinks are left to one subtask.
 
         Without checkpoints others may have committed by now. But those who have the place of this one have not.
         """

@@ -119,7 +119,7 @@ class SparkSource(Source[Any]):
         reader_options: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> SparkSource:
-        """What Spark's reader of ``format`` finds at a path.
+        """Return a source of the rows that Spark's reader of ``format`` finds at a path.
 
         Formats are ``parquet``, ``orc``, ``json``, ``csv``, and those that the session's packages bring.
         ``reader_options`` are the format's; other options are those of :meth:`query`.
@@ -149,7 +149,7 @@ class SparkSource(Source[Any]):
 
     @property
     def name(self) -> str:
-        """What it reads."""
+        """Name in plans: the table, path or query."""
         return f"spark {self._frame.what}"
 
     @property
@@ -159,7 +159,7 @@ class SparkSource(Source[Any]):
 
     @property
     def output_type(self) -> Any:
-        """What rows become; None for Arrow batches."""
+        """Type of the records; None for Arrow batches."""
         return self._type
 
     @property

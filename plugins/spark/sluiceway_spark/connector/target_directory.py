@@ -85,7 +85,7 @@ class Place:
             file.close()
 
     def names(self) -> list[str]:
-        """What is in the directory itself."""
+        """Return the names in the directory itself."""
         if self._filesystem is None:
             return os.listdir(self._root)
         return [

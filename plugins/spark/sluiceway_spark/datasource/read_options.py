@@ -81,7 +81,7 @@ class SourceTold:
         return cls(source, readers, given.get("timestamp") or None, given.get("positions"), limits)
 
     def check_batch(self, options: Mapping[str, str]) -> None:
-        """Whether a DataFrame that is no stream can be made. Raises ConfigurationError."""
+        """Raise ConfigurationError unless a DataFrame that is no stream can be made."""
         if self.source.boundedness is not Boundedness.BOUNDED:
             raise ConfigurationError(
                 f"source {self.source.name} does not end: read it with spark.readStream, not with spark.read"
@@ -93,7 +93,7 @@ class SourceTold:
             )
 
     def place(self) -> str:
-        """Where a stream keeps how far it is. Raises ConfigurationError."""
+        """Return the directory of a stream's progress. Raises ConfigurationError."""
         if not self.positions:
             raise ConfigurationError(
                 "option positions is missing: a directory or URL that driver and executors see, for how far the "

@@ -67,7 +67,7 @@ def stream_sink_writer(
 
 @dataclass(frozen=True)
 class _Told:
-    """What the options say."""
+    """Parsed options."""
 
     sink: Sink[Any]
     rows: Rows

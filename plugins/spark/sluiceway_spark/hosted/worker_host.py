@@ -246,7 +246,7 @@ class _PlacedWorker(WorkerHandle):
         return 0
 
     def ended(self, within_s: float = 0.0) -> bool:
-        """Whether Spark has told that it has."""
+        """Return whether Spark has reported its end."""
         return self._over.wait(within_s)
 
     def kill(self) -> None:
@@ -263,11 +263,11 @@ class _PlacedWorker(WorkerHandle):
         return not self._over.is_set()
 
     def was_killed(self) -> bool:
-        """Whether it was somebody else's doing."""
+        """Return whether it was ended from outside."""
         return self._killed
 
     def is_hopeless(self) -> bool:
-        """Whether another one would end in the same way."""
+        """Return whether a replacement would end in the same way."""
         return self._hopeless
 
     def ends_with(self, other: WorkerHandle) -> bool:
@@ -277,9 +277,9 @@ class _PlacedWorker(WorkerHandle):
         )
 
     def how_it_ended(self) -> str:
-        """What its supervisor has told, or Spark."""
+        """Return the reason of its end, as reported by its supervisor or by Spark."""
         return self._how
 
     def what_it_said(self) -> str:
-        """What it wrote before it was up."""
+        """Return its output from before it was ready."""
         return self._said

@@ -79,7 +79,7 @@ class BatchJob(SparkJob):
         )
 
     def _doing(self) -> str:
-        """What is done now, for people."""
+        """Current activity, for messages."""
         group = self._group
         if self.status not in (JobStatus.RUNNING, JobStatus.CANCELLING):
             return ""

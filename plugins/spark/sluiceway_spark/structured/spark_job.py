@@ -138,7 +138,7 @@ class SparkJob(Job):
 
     @property
     def elapsed_s(self) -> float:
-        """How long it has been running, or was."""
+        """Run time so far, or in total, in seconds."""
         return 0.0 if self._began is None else (self._ended or self.services.clock.monotonic()) - self._began
 
     def check_cancelled(self) -> None:

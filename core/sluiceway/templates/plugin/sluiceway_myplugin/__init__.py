@@ -27,7 +27,7 @@ def __getattr__(name: str) -> Any:
 
 @hookimpl
 def sluiceway_connectors() -> list[Offer]:
-    """What this plugin reads and writes."""
+    """Return the sources and sinks of this plugin."""
 
     def load() -> Any:
         from sluiceway.connector import Connector

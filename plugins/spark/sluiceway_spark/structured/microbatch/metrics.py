@@ -112,7 +112,7 @@ class StreamFigures:
 
     @property
     def due_ms(self) -> int | None:
-        """When a subtask has something to do without any input, ms since the epoch; None: none has."""
+        """Earliest time at which a subtask has work without input, ms since the epoch; None if none has."""
         with self._lock:
             return min((at for at in self._due_ms.values() if at is not None), default=None)
 

@@ -128,7 +128,7 @@ class SinkStage:
 
     @property
     def ended(self) -> bool:
-        """Whether the input of all sinks has ended, and was committed."""
+        """Return whether the input of all sinks has ended and is committed."""
         return all(self._name(target) in self._kept.ended for target in self._targets)
 
     def open(self) -> None:
@@ -217,7 +217,7 @@ class SinkStage:
         return self._plan.graph.vertex(vertex).uid, subtask
 
     def _run(self, rows: Any, batch: int) -> tuple[list[Delivered], list[Row], list[Row]]:
-        """What the sinks in Spark's tasks have done, the rows for those of this process, those for the driver."""
+        """Run the sinks in Spark's tasks; return results, rows for sinks of this process, rows for the driver."""
         kept = self._kept
         here = frozenset(target for target in self._targets if self._plan.who(target)[0] in self._local)
         restored = {

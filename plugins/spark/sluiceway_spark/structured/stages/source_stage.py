@@ -63,7 +63,7 @@ class SourceData(DataSource):  # type: ignore[misc]
         return FORMAT
 
     def schema(self) -> str:
-        """That of rows."""
+        """Schema of the rows."""
         return SCHEMA
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802 - Spark's name

@@ -121,7 +121,7 @@ class LogWriter:
 
     @property
     def wants_all(self) -> bool:
-        """Whether the next record is to be a whole one."""
+        """Return whether the next record has to be a full one."""
         sizes = self._sizes
         return not sizes or len(sizes) > _MOST or sum(sizes[1:]) > sizes[0] + _MORE
 

@@ -32,7 +32,7 @@ class Kept(Protocol):
     """State of one subtask in Spark's store; each call is a round trip to the JVM."""
 
     def token(self, *, is_there: bool) -> str | None:
-        """What :meth:`set_token` was given last, in an attempt that has come to something.
+        """Latest value of :meth:`set_token` from an attempt that succeeded.
 
         Args:
             is_there: whether there is one, as far as is known: Spark's log has a line for each that is not.
