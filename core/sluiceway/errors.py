@@ -140,6 +140,19 @@ class NotBuiltYetError(SluicewayError, NotImplementedError):
     """The thing asked for has a place in the design but does not exist in this version."""
 
 
+def unknown_column(name: str, known: Iterable[str]) -> str:
+    """Return the sentence about a column that does not exist, with the closest one that does.
+
+    Args:
+        name: the column that was asked for.
+        known: the names that exist, in the order of the columns.
+    """
+    names = list(known)
+    close = get_close_matches(name, names, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ";"
+    return f"there is no column {name!r}{hint} the columns are {', '.join(names)}"
+
+
 def choose(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
     """Make the error for an unknown ``name``, with the closest known one first.
 

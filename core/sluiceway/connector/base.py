@@ -645,6 +645,16 @@ class Sink(ABC, Generic[T_contra]):
         """
         return ()
 
+    def problems_of_columns(self, schema: Any) -> Sequence[str]:
+        """Return why rows with some columns cannot be written, one sentence each. Opens nothing.
+
+        Called by ``TableStream.sink()``, which refuses such rows before anything runs.
+
+        Args:
+            schema: the columns, a ``pyarrow.Schema``.
+        """
+        return ()
+
     @abstractmethod
     def create_writer(self, context: WriterContext) -> SinkWriter[T_contra]:
         """Make the writer of one subtask."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from sluiceway.elements import Columns
-from sluiceway.errors import ConnectorError
+from sluiceway.errors import ConnectorError, unknown_column
 from sluiceway_files._places import failing_with
 
 __all__ = ["CsvFormat", "FileEncoder", "JsonLinesFormat", "ParquetFormat", "SinkFormat", "TextFormat"]
@@ -57,6 +57,10 @@ class SinkFormat(ABC):
     @abstractmethod
     def encoder(self, file: Any, where: str) -> FileEncoder:
         """Create the encoder of a file; ``where`` is for messages."""
+
+    def problems_of_columns(self, schema: Any) -> list[str]:
+        """Return why rows with the columns of a ``pyarrow.Schema`` cannot be written."""
+        return []
 
 
 # ---- text and JSON lines -----------------------------------------------------------------------------------
@@ -172,6 +176,15 @@ class CsvFormat(SinkFormat):
     encoding: str
     suffix = ".csv"
 
+    def problems_of_columns(self, schema: Any) -> list[str]:
+        """Return which of ``columns=`` are missing, and which others there are."""
+        if self.columns is None:
+            return []
+        missing = [name for name in self.columns if name not in schema.names]
+        more = [name for name in schema.names if name not in self.columns]
+        found = [f"columns=: {unknown_column(name, schema.names)}" for name in missing]
+        return found + [f"columns= has no {name!r}, which the rows have: drop() it or name it" for name in more]
+
     def encoder(self, file: Any, where: str) -> FileEncoder:
         """Create the encoder of a file."""
         return _CsvEncoder(self, where)
@@ -239,6 +252,24 @@ class ParquetFormat(SinkFormat):
     row_group_size: int
     codec: str
     suffix = ".parquet"
+
+    def problems_of_columns(self, schema: Any) -> list[str]:
+        """Return which columns of ``schema=`` are missing, or of a type that cannot be converted."""
+        import pyarrow
+
+        found = []
+        for field in () if self.schema is None else self.schema:
+            if field.name not in schema.names:
+                found.append(f"schema=: {unknown_column(field.name, schema.names)}")
+                continue
+            kind = schema.field(field.name).type
+            try:
+                pyarrow.array([], kind).cast(field.type)
+            except pyarrow.ArrowException:
+                found.append(
+                    f"schema= has {field.name!r} with {field.type}, and the column has {kind}: cast it before"
+                )
+        return found
 
     def encoder(self, file: Any, where: str) -> FileEncoder:
         """Create the encoder of a file."""

@@ -10,12 +10,12 @@ from urllib.parse import quote
 
 from sluiceway.connector import CommittingSinkWriter
 from sluiceway.elements import Columns
-from sluiceway.errors import ConfigurationError, ConnectorError
+from sluiceway.errors import ConfigurationError, ConnectorError, unknown_column
 from sluiceway_files._encoders import as_mapping
 from sluiceway_files._places import failing_with, shown
 from sluiceway_files._writers import CommittingFilesWriter, FilesWriter
 
-__all__ = ["NULL", "PartitionedWriter", "can_name", "checked_names"]
+__all__ = ["NULL", "PartitionedWriter", "can_name", "checked_names", "problems_of_partitions"]
 
 NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 """Name that stands for null."""
@@ -183,19 +183,8 @@ class PartitionedWriter(CommittingSinkWriter[Any]):
             yield place, Columns(rows.take(pa.array(order[start : ends[at]])))
 
     def _check(self, schema: Any) -> None:
-        names = self._output.partition_by
-        for name in names:
-            if name not in schema.names:
-                raise ConnectorError(
-                    f"FilesSink: partition_by={name!r} is no column; the columns are {', '.join(schema.names)}"
-                )
-            if not can_name(schema.field(name).type):
-                raise ConnectorError(
-                    f"FilesSink: partition_by={name!r} has {schema.field(name).type}; partitions are named after "
-                    f"{_KINDS}: cast it before"
-                )
-        if len(schema.names) == len(names):
-            raise ConnectorError(f"FilesSink: partition_by={list(names)} leaves no column to write")
+        if problems := problems_of_partitions(self._output.partition_by, schema):
+            raise ConnectorError(f"FilesSink: {problems[0]}")
 
     def _of_records(self, values: Sequence[Any]) -> Iterator[tuple[str, list[Any]]]:
         names = self._output.partition_by
@@ -213,6 +202,20 @@ class PartitionedWriter(CommittingSinkWriter[Any]):
                 raise ConnectorError(f"FilesSink: partition_by={list(names)} leaves nothing of {value!r:.200}")
             parts.setdefault(place, []).append(row)
         yield from parts.items()
+
+
+def problems_of_partitions(names: Sequence[str], schema: Any) -> list[str]:
+    """Return why rows with the columns of a ``pyarrow.Schema`` cannot be partitioned by some of them."""
+    found = []
+    for name in names:
+        if name not in schema.names:
+            found.append(f"partition_by={name!r}: {unknown_column(name, schema.names)}")
+        elif not can_name(schema.field(name).type):
+            kind = schema.field(name).type
+            found.append(f"partition_by={name!r} has {kind}; partitions are named after {_KINDS}: cast it before")
+    if names and set(schema.names) <= set(names):
+        found.append(f"partition_by={list(names)} leaves no column to write")
+    return found
 
 
 def can_name(kind: Any) -> bool:

@@ -16,7 +16,7 @@ from sluiceway_files._compression import Compression
 from sluiceway_files._encoders import CsvFormat, JsonLinesFormat, ParquetFormat, SinkFormat, TextFormat
 from sluiceway_files._output import Output
 from sluiceway_files._parquet import need_pyarrow
-from sluiceway_files._partitions import PartitionedWriter, checked_names
+from sluiceway_files._partitions import PartitionedWriter, checked_names, problems_of_partitions
 from sluiceway_files._places import PathLike, paths_of
 from sluiceway_files._writers import CommittingFilesWriter, FilesWriter
 
@@ -287,6 +287,14 @@ class FilesSink(Sink[Any]):
     def guarantee(self) -> DeliveryGuarantee:
         """Return exactly-once."""
         return DeliveryGuarantee.EXACTLY_ONCE
+
+    def problems_of_columns(self, schema: Any) -> Sequence[str]:
+        """Return why rows cannot be partitioned or do not fit into the format's columns."""
+        import pyarrow
+
+        names = self._output.partition_by
+        rest = pyarrow.schema([field for field in schema if field.name not in names])
+        return [*problems_of_partitions(names, schema), *self._output.format.problems_of_columns(rest)]
 
     def create_writer(self, context: WriterContext) -> SinkWriter[Any]:
         """Create the writer of one subtask."""

@@ -104,6 +104,20 @@ class Encoder:
             and functions == (None, None, None)
         )
 
+    def problems_of_columns(self, schema: Any) -> list[str]:
+        """Return why rows with the columns of a ``pyarrow.Schema`` have no value or no key."""
+        from sluiceway_kafka._row_encoder import problem_of_key
+
+        found = []
+        if self.value in (_text, _bytes):
+            name = "text" if self.value is _text else "bytes"
+            found.append(f"serializer={name!r} takes no rows: use serializer='json', a format or a function")
+        key = self.key.key if isinstance(self.key, _Key) else self.key
+        if isinstance(key, Field):
+            serialized = isinstance(self.key, _Key) or self.key_format is not None
+            found.append(problem_of_key(schema, key.name, serialized=serialized) or "")
+        return [problem for problem in found if problem]
+
     def _encode_columns(self, data: Any, timestamps: Sequence[int] | None) -> list[Message]:
         from sluiceway_kafka._row_encoder import encode_keys, encode_rows
 

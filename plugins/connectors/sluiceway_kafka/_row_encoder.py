@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from sluiceway.errors import ConnectorError
+from sluiceway.errors import ConnectorError, unknown_column
 from sluiceway_kafka._formats import encode_json
 
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["encode_keys", "encode_rows"]
+__all__ = ["encode_keys", "encode_rows", "problem_of_key"]
 
 
 def encode_rows(data: pyarrow.RecordBatch) -> list[bytes]:
@@ -52,23 +52,32 @@ def encode_keys(
     Raises:
         ConnectorError: no such column, or its values are no keys.
     """
+    if problem := problem_of_key(data.schema, name, serialized=serialize is not None):
+        raise ConnectorError(f"KafkaSink: {problem}")
+    values = _listed(name, data.column(name))
+    return values if serialize is None else [None if value is None else serialize(value) for value in values]
+
+
+def problem_of_key(schema: pyarrow.Schema, name: str, *, serialized: bool) -> str | None:
+    """Return why a column cannot be the key; None: it can.
+
+    Args:
+        schema: the columns.
+        name: name of the column.
+        serialized: whether its values are made into bytes.
+    """
     import pyarrow as pa
 
-    if name not in data.schema.names:
-        raise ConnectorError(
-            f"KafkaSink: key={name!r} is no column; the columns are {', '.join(data.schema.names)}"
-        )
-    column = data.column(name)
-    values = _listed(name, column)
-    if serialize is not None:
-        return [None if value is None else serialize(value) for value in values]
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if kind not in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
-        raise ConnectorError(
-            f"KafkaSink: key={name!r} is a column of {kind}, and a key is text or bytes: set "
-            "key_serializer='json', or cast the column before"
-        )
-    return values
+    if name not in schema.names:
+        return f"key={name!r}: {unknown_column(name, schema.names)}"
+    kind = schema.field(name).type
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if serialized or kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
+        return None
+    return (
+        f"key={name!r} is a column of {kind}, and a key is text or bytes: set key_serializer='json', or cast the "
+        "column before"
+    )
 
 
 def _listed(name: str, column: Any) -> list[Any]:

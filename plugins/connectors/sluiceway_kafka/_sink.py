@@ -135,6 +135,10 @@ class KafkaSink(Sink[Any]):
             "complete",
         )
 
+    def problems_of_columns(self, schema: Any) -> Sequence[str]:
+        """Return why rows have no value or no key."""
+        return self._encoder.problems_of_columns(schema)
+
     def create_writer(self, context: WriterContext) -> SinkWriter[Any]:
         """Make the writer of one subtask."""
         settings: dict[str, Any] = {}

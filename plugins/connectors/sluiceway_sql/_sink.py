@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 from sluiceway.connector import DeliveryGuarantee, Sink, SinkWriter, WriterContext
-from sluiceway.errors import ConfigurationError
+from sluiceway.errors import ConfigurationError, unknown_column
 from sluiceway_sql._databases import DatabaseLike, database_of
 from sluiceway_sql._table import Target
 from sluiceway_sql._writers import CommittingSqlWriter, SqlWriter
@@ -113,6 +113,11 @@ class SqlSink(Sink[Any]):
     def guarantee(self) -> DeliveryGuarantee:
         """As asked for; else idempotent with a key, exactly-once without."""
         return self._guarantee
+
+    def problems_of_columns(self, schema: Any) -> Sequence[str]:
+        """Return which of ``columns=`` the rows lack."""
+        missing = [name for name in self._target.columns if name not in schema.names]
+        return [f"columns=: {unknown_column(name, schema.names)}" for name in missing]
 
     def create_writer(self, context: WriterContext) -> SinkWriter[Any]:
         """Make the writer of one subtask."""

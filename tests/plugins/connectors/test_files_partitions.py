@@ -186,7 +186,7 @@ def test_arguments_that_cannot_be_used(tmp_path: Path, arguments: dict[str, Any]
 
 def _unfit() -> Iterator[tuple[Any, str]]:
     yield Columns(pa.record_batch({"n": [1]})), "leaves no column to write"
-    yield Columns(pa.record_batch({"m": [1]})), "is no column; the columns are m"
+    yield Columns(pa.record_batch({"m": [1]})), "there is no column 'n'; the columns are m"
     yield Columns(pa.record_batch({"n": [1.5], "m": [1]})), "has double; partitions are named after text"
     yield [{"m": 1}], "has no 'n', which partition_by= names"
     yield [7], r"7 \(int\) has no 'n'"

@@ -151,7 +151,7 @@ def test_functions_and_serialized_keys_see_rows() -> None:
 
 
 def test_keys_and_times_that_cannot_be_written_are_named() -> None:
-    with pytest.raises(ConnectorError, match="key='txt' is no column; the columns are text, small"):
+    with pytest.raises(ConnectorError, match="key='txt': there is no column 'txt'; did you mean 'text'"):
         encoder(key="txt").encode(Columns(ROWS), None)
     with pytest.raises(ConnectorError, match="key='txt' is no field of a dict"):
         encoder(key="txt").encode(ROWS.to_pylist(), None)

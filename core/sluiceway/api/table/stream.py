@@ -323,10 +323,16 @@ class TableStream(StepSettings):
         """Write the rows to a sink. One that takes columns gets them; any other gets rows as dicts.
 
         Arguments and errors are those of :meth:`DataStream.sink`.
+
+        Raises:
+            GraphError: the sink names a column that does not exist, or cannot write one of this type.
         """
         from sluiceway.api.sink import DataStreamSink
 
-        return DataStreamSink(self._pipeline._add(SinkStep(resolve_sink(sink, options)), self._inputs), type(self))
+        resolved = resolve_sink(sink, options)
+        if problems := resolved.problems_of_columns(self._schema):
+            raise GraphError(f"sink() at {caller_location()}: {resolved!r}: {'. '.join(problems)}")
+        return DataStreamSink(self._pipeline._add(SinkStep(resolved), self._inputs), type(self))
 
     def print(self, label: str = "") -> DataStreamSink:
         """Print every row as a dict on a line of its own, after ``label> `` if there is a label."""

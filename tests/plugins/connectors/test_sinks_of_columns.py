@@ -1,0 +1,67 @@
+"""Sinks that know their columns: refused where a stream in columns is given, before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sluiceway import Pipeline
+from sluiceway.errors import GraphError
+from sluiceway_files import FilesSink
+from sluiceway_kafka import KafkaSink
+from sluiceway_sql import SqlSink
+
+ROWS = pa.table({"user": ["ann"], "price": [1.5], "tags": [["a"]]})
+
+
+def _kafka(**options: Any) -> KafkaSink:
+    return KafkaSink("127.0.0.1:1", "orders", **{"serializer": "json", **options})
+
+
+def _files(**options: Any) -> FilesSink:
+    return FilesSink.parquet("out", **options)
+
+
+@pytest.mark.parametrize(
+    ("sink", "message"),
+    [
+        (_kafka(key="usr"), "key='usr': there is no column 'usr'; did you mean 'user'"),
+        (_kafka(key="price"), "key='price' is a column of double, and a key is text or bytes"),
+        (_kafka(serializer="text"), "serializer='text' takes no rows: use serializer='json'"),
+        (
+            SqlSink("x.db", "orders", ["user", "prise"]),
+            "columns=: there is no column 'prise'; did you mean 'price'",
+        ),
+        (_files(partition_by="usr"), "partition_by='usr': there is no column 'usr'; did you mean 'user'"),
+        (_files(partition_by="price"), "partition_by='price' has double; partitions are named after text"),
+        (_files(partition_by=["user", "price", "tags"]), "leaves no column to write"),
+        (_files(schema=pa.schema([("n", pa.int64())])), "schema=: there is no column 'n'; the columns are user"),
+        (
+            _files(schema=pa.schema([("tags", pa.int64())])),
+            r"schema= has 'tags' with int64, and the column has list<\w+: string>: cast it before",
+        ),
+        (FilesSink.csv("out", columns=["user", "cost"]), "columns=: there is no column 'cost'"),
+        (FilesSink.csv("out", columns=["user", "price"]), "columns= has no 'tags', which the rows have"),
+    ],
+)
+def test_rows_that_a_sink_cannot_write_are_refused_before_the_run(sink: Any, message: str) -> None:
+    flow = Pipeline()
+    with pytest.raises(GraphError, match=rf"sink\(\) at \S*test_sinks_of_columns.py:\d+: \w+Sink\(.*{message}"):
+        flow.table(ROWS).sink(sink)
+    assert not flow._transformations[1:]
+
+
+def test_rows_that_fit_are_written(tmp_path: Path) -> None:
+    flow = Pipeline()
+    wider = pa.schema([("user", pa.large_string()), ("price", pa.float32())])
+    flow.table(ROWS).drop("tags").sink(FilesSink.parquet(tmp_path / "files", schema=wider))
+    flow.table(ROWS).drop("tags").sink(FilesSink.parquet(tmp_path / "parts", partition_by="user"))
+    flow.table(ROWS).sink(SqlSink(str(tmp_path / "x.db"), "orders", ["price", "user"]))
+    flow.run()
+    assert len(list((tmp_path / "files").iterdir())) == 1
+    assert [path.name for path in (tmp_path / "parts").iterdir()] == ["user=ann"]
+    assert _kafka(key="user").problems_of_columns(ROWS.schema) == []
+    assert _kafka(key="price", key_serializer="json").problems_of_columns(ROWS.schema) == []
