@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from sluiceway.columns.exact import exact_array
 from sluiceway.columns.schemas import fields_of, is_record_type, shown
 from sluiceway.errors import FunctionContractError
 from sluiceway.record_errors import shown as shown_record
@@ -45,7 +46,7 @@ class Encoder:
             FunctionContractError: a record does not fit; the message has it, and the column.
         """
         try:
-            arrays = [pa.array(self._column(values, field.name), field.type) for field in self._schema]
+            arrays = [exact_array(self._column(values, field.name), field.type) for field in self._schema]
         except Exception as error:
             raise self._misfit(values, error) from None
         for name, array in zip(self._schema.names, arrays, strict=True):
@@ -57,13 +58,12 @@ class Encoder:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _column(self, values: Sequence[Any], name: str) -> list[Any]:
-        if isinstance(values[0], Mapping):
-            try:
-                column = list(map(itemgetter(name), values))
-            except KeyError:
-                column = [value.get(name) for value in values]
-        else:
-            column = list(map(attrgetter(name), values))
+        try:
+            get = itemgetter(name) if isinstance(values[0], Mapping) else attrgetter(name)
+            column = list(map(get, values))
+        except (AttributeError, KeyError, TypeError):
+            # A key is missing, or mappings and objects are in one batch, which must not matter.
+            column = [value.get(name) if isinstance(value, Mapping) else getattr(value, name) for value in values]
         convert = self._convert.get(name)
         return column if convert is None else list(map(convert, column))
 
@@ -72,7 +72,7 @@ class Encoder:
         for value in values:
             for field in self._schema:
                 try:
-                    pa.array(self._column([value], field.name), field.type)
+                    exact_array(self._column([value], field.name), field.type)
                 except Exception as why:
                     return FunctionContractError(
                         f"step {self._step!r}: {shown_record(value, 200)} ({type(value).__name__}) does not fit "

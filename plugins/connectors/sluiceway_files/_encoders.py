@@ -351,9 +351,18 @@ class _ParquetEncoder(FileEncoder):
     def _write_group(self, rows: list[Mapping[str, Any]]) -> None:
         import pyarrow
 
+        from sluiceway.columns.exact import exact_array
+
         try:
-            table = pyarrow.Table.from_pylist(rows, schema=self._schema)
-        except (pyarrow.ArrowException, TypeError, OverflowError) as error:
+            if self._schema is None:
+                table = pyarrow.Table.from_pylist(rows)
+            else:
+                # It may be that of the first rows, whose integers are no reason to cut off later fractions.
+                columns = [
+                    exact_array([row.get(field.name) for row in rows], field.type) for field in self._schema
+                ]
+                table = pyarrow.Table.from_arrays(columns, schema=self._schema)
+        except (pyarrow.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise self._misfit(error) from error
         extra = {name for row in rows for name in row} - set(table.schema.names)
         if extra:

@@ -270,12 +270,16 @@ def test_parquet_files_roll_at_the_end_of_a_row_group(tmp_path: Path) -> None:
     [
         ([{"n": 1}, {"n": "two"}], "rows cannot be written as columns ("),
         ([{"n": 1}, {"m": 2}], "no column for the fields m; the columns are n. schema= says which there are"),
+        (
+            [{"n": 1}, {"n": 2}, {"n": 2.5}],
+            "rows cannot be written as columns (2.5 is no whole number). schema= says",
+        ),
         ([("a", 1)], "('a', 1) (tuple) has no named fields; Parquet takes dicts, dataclasses and named tuples"),
     ],
 )
 def test_what_is_no_row_of_the_parquet_file_is_an_error(tmp_path: Path, records: list[Any], message: str) -> None:
     with pytest.raises(ConnectorError) as caught:
-        drive_sink(FilesSink.parquet(tmp_path), records)
+        drive_sink(FilesSink.parquet(tmp_path, row_group_size=2), records)
     assert str(caught.value).startswith(f"{tmp_path}/part-0-0.parquet: {message}")
     assert names(tmp_path) == []
 

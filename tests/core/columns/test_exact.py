@@ -1,0 +1,75 @@
+"""Values that a column cannot hold whole are refused, and not cut off."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sluiceway import Pipeline
+from sluiceway.columns.exact import exact_array
+from sluiceway.errors import FunctionContractError
+
+_NOON = dt.datetime(2025, 1, 1, 12)
+_FINE = dt.datetime(2025, 1, 1, 12, 0, 0, 1234)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (1.5, pa.int64()),
+        (-0.25, pa.int8()),
+        (Decimal("1.5"), pa.int64()),
+        (_NOON, pa.date32()),
+        (_NOON, pa.date64()),
+        (1.5, pa.dictionary(pa.int8(), pa.int64())),
+        ([1, None, 1.5], pa.list_(pa.int64())),
+        ({"a": {"b": 1.5}}, pa.struct([("a", pa.struct([("b", pa.int64())]))])),
+        ({"x": 1.5}, pa.map_(pa.string(), pa.int64())),
+        ([("x", _NOON)], pa.map_(pa.string(), pa.date32())),
+    ],
+)
+def test_a_loss_is_an_error(value: Any, kind: Any) -> None:
+    with pytest.raises(ValueError, match=r"no whole number|time of the day"):
+        exact_array([None, value], kind)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (2.0, pa.int64()),
+        (dt.datetime(2025, 1, 1), pa.date32()),
+        (_NOON, pa.timestamp("s")),
+        (_FINE, pa.timestamp("ms")),
+        (_FINE, pa.timestamp("ns")),
+        (7, pa.timestamp("ms")),
+        ([], pa.list_(pa.int64())),
+        ({}, pa.struct([("a", pa.int64())])),
+        ({"x": 1}, pa.map_(pa.string(), pa.int64())),
+    ],
+)
+def test_what_fits_is_as_pyarrow_has_it(value: Any, kind: Any) -> None:
+    assert exact_array([None, value], kind).equals(pa.array([None, value], kind))
+
+
+@dataclass
+class _Order:
+    n: int
+
+
+def test_a_fraction_fails_the_job_with_the_record() -> None:
+    flow = Pipeline()
+    with pytest.raises(FunctionContractError, match=r"_Order\(n=1.5\).*column 'n' of type int64: 1.5 is no whole"):
+        flow.from_collection([_Order(1), _Order(1.5)]).to_columns(_Order).to_arrow()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("batch_size", [1, 10])
+def test_mappings_and_objects_may_be_mixed(batch_size: int) -> None:
+    flow = Pipeline()
+    records: list[Any] = [{"n": 1}, _Order(2), {}]
+    rows = flow.from_collection(records).to_columns(pa.schema([("n", pa.int64())])).to_arrow(batch_size=batch_size)
+    assert rows.to_pylist() == [{"n": 1}, {"n": 2}, {"n": None}]
