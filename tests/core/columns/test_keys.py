@@ -106,6 +106,22 @@ def test_nanoseconds_are_keys_where_they_are_whole_microseconds():
         key_groups_of_rows([pa.array([1_001], pa.timestamp("ns"))], 128)
 
 
+def test_times_in_keys_with_long_texts_are_compared_as_those_in_short_ones():
+    """One key may have a long text, after others without: the same times are then equal in another way."""
+    before = [dt.datetime(2025, 10, 26, hour, 30, tzinfo=dt.UTC) for hour in (0, 1)]  # 2:30 in Berlin, twice
+    columns = [
+        pa.array(before * 2, pa.timestamp("us", "Europe/Berlin")),
+        pa.array([10**15, 10**15 + 1] * 2, pa.timestamp("s")),  # beyond Python's years
+        pa.array([1_000, 2_000] * 2, pa.timestamp("ns")),
+    ]
+    for column in columns:
+        for text in ("x", "x" * 100):
+            numbered = KeyIds([pa.string(), column.type], 128)
+            assert numbered.find([pa.array([text] * 4), column]).tolist() == [0, 1, 0, 1]
+            assert numbered.find([pa.array(["y" * 100, text]), column.slice(0, 2)]).tolist() == [2, 1]
+            assert len(numbered.groups()) == 3
+
+
 def test_lists_are_no_keys():
     with pytest.raises(UnstableKeyError, match=r"column 'tags' is of type list<item: string>"):
         check_key_type("tags", pa.list_(pa.string()))

@@ -17,7 +17,7 @@ import pyarrow.compute
 from sluiceway.errors import UnstableKeyError
 from sluiceway.keygroups import stable_hash
 
-__all__ = ["LONGEST", "decimal_halves", "key_hashes", "numbers_of", "plain", "valid_of", "words_of"]
+__all__ = ["LONGEST", "counts_of", "decimal_halves", "key_hashes", "numbers_of", "plain", "valid_of", "words_of"]
 
 LONGEST: Final = 63
 """Bytes of a text that are compared as words; keys with a longer one are found in another way."""
@@ -59,12 +59,20 @@ def numbers_of(column: Any) -> Any:
             column = column.fill_null(False)
         return column.to_numpy(zero_copy_only=False)
     if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
-        column = column.view(pa.int32() if kind.bit_width == 32 else pa.int64())
+        column = counts_of(column)
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         return None
     if column.null_count:
         column = column.fill_null(0)
     return column.to_numpy(zero_copy_only=False)
+
+
+def counts_of(column: Any) -> Any:
+    """Return a column with times as counts of their units since the epoch; columns of other types as they are."""
+    kind = column.type
+    if not pa.types.is_temporal(kind) or pa.types.is_interval(kind):
+        return column
+    return column.view(pa.int32() if kind.bit_width == 32 else pa.int64())
 
 
 def words_of(column: Any, *, takes_nan: bool = False) -> Iterator[Word] | None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from sluiceway.columns.keys.key_columns import key_hashes, plain, words_of
+from sluiceway.columns.keys.key_columns import counts_of, key_hashes, plain, words_of
 from sluiceway.columns.keys.word_table import WordTable
 from sluiceway.errors import UnstableKeyError
 from sluiceway.keygroups import stable_hash
@@ -177,7 +177,8 @@ class KeyIds:
 
     @staticmethod
     def _objects(columns: Sequence[Any]) -> list[Any]:
-        values = [column.to_pylist() for column in columns]
+        # Of the two hours before and after clocks are set back Python's times are equal, and counts are not.
+        values = [counts_of(column).to_pylist() for column in columns]
         return values[0] if len(values) == 1 else list(zip(*values, strict=True))
 
     def _find_objects(self, columns: Sequence[Any]) -> tuple[Any, Any]:
