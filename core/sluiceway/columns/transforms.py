@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from sluiceway.columns import pushdown
 from sluiceway.columns.expressions import all_compiled
 from sluiceway.columns.joining import as_one
+from sluiceway.columns.keys.key_columns import plain
 from sluiceway.columns.times import as_array, as_numpy
 from sluiceway.connector import Alternatives
 from sluiceway.errors import FunctionContractError
@@ -36,6 +37,7 @@ __all__ = [
     "Transform",
     "Unnest",
     "WithColumns",
+    "comparable",
     "passed",
     "problem_of",
 ]
@@ -74,7 +76,7 @@ def problem_of(expression: nw.Expr) -> str | None:
     except AttributeError as error:
         raise FunctionContractError(
             f"Narwhals {nw.__version__} does not say whether an expression looks at one row at a time ({error}): "
-            "install a version that this release of Sluiceway was made for, narwhals>=2.15,<3"
+            "install a version that this release of Sluiceway was made for, narwhals>=2.20,<3"
         ) from error
     return None
 
@@ -342,8 +344,10 @@ class Explode(Transform):
 
     def apply(self, data: pa.RecordBatch, stamps: Stamps) -> tuple[pa.RecordBatch, Stamps]:
         """Return a row for each element."""
-        lists = data.column(self.name)
-        parents = pc.list_parent_indices(lists)
+        lists: Any = data.column(self.name)
+        # Not list_parent_indices(), which counts elements of null lists and of rows before a slice, too.
+        lengths = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
+        parents: Any = pa.array(np.repeat(np.arange(len(lists)), lengths))
         at = data.schema.get_field_index(self.name)
         rows = data.remove_column(at).take(parents) if data.num_columns > 1 else None
         arrays = [] if rows is None else list(rows.columns)
@@ -352,7 +356,7 @@ class Explode(Transform):
         out = pa.RecordBatch.from_arrays(arrays, names=names)
         if stamps is None:
             return out, None
-        return out, as_array(as_numpy(stamps)[np.asarray(parents.to_numpy())])
+        return out, as_array(as_numpy(stamps)[parents.to_numpy()])
 
     def name_after(self, name: str, schema: pa.Schema) -> str | None:
         """Return the name; None: it is that of the lists."""
@@ -388,13 +392,19 @@ class Unnest(Transform):
         return None if wanted is None else wanted | {self.name}
 
 
+def comparable(column: Any) -> Any:
+    """Return a column as :class:`Lookup` compares it: without a dictionary and negative zeros."""
+    column = plain(column)
+    return pc.add(column, pa.scalar(0, column.type)) if pa.types.is_floating(column.type) else column
+
+
 @dataclass(frozen=True)
 class Lookup(Transform):
     """Rows with the columns of a table that has at most one row for each value of a column.
 
     Attributes:
         name: the column in both.
-        keys: its values in the table, each once.
+        keys: its values in the table, each once, as :func:`comparable` returns them.
         columns: the other columns of the table.
         outer: whether a row without a partner has nulls; else it is left out.
     """
@@ -407,7 +417,7 @@ class Lookup(Transform):
 
     def apply(self, data: pa.RecordBatch, stamps: Stamps) -> tuple[pa.RecordBatch, Stamps]:
         """Return the rows with the columns of the table."""
-        wanted: Any = data.column(self.name)
+        wanted: Any = comparable(data.column(self.name))
         found: Any = pc.index_in(wanted, value_set=self.keys, skip_nulls=True)
         if not self.outer and found.null_count:
             mask = found.is_valid()

@@ -148,6 +148,16 @@ def test_lists_and_structs_become_rows_and_columns() -> None:
     assert nested == [{"key": 1, "x": 1, "y": 2}, {"key": 2, "x": None, "y": None}, {"key": 3, "x": 3, "y": 4}]
 
 
+def test_a_null_list_may_have_elements_and_a_table_may_be_a_slice() -> None:
+    # As pyarrow.compute.if_else() and Polars make them.
+    offsets, numbers = pa.array([0, 2, 4, 4, 5], pa.int32()), pa.array([1, 2, 3, 4, 5])
+    lists = pa.ListArray.from_arrays(offsets, numbers, mask=pa.array([False, True, False, False]))
+    table = pa.table({"k": ["a", "b", "c", "d"], "of": lists})
+    wanted = [{"k": "a", "of": 1}, {"k": "a", "of": 2}, {"k": "d", "of": 5}]
+    assert Pipeline().table(table).explode("of").to_arrow().to_pylist() == wanted
+    assert Pipeline().table(table.slice(1)).explode("of").to_arrow(batch_size=1).to_pylist() == wanted[2:]
+
+
 def test_a_function_of_batches_gets_the_frame_that_it_asks_for() -> None:
 
     def doubled(frame: pd.DataFrame) -> pd.DataFrame:
@@ -179,6 +189,26 @@ def test_a_lookup_adds_the_columns_of_a_table(options: dict[str, Any]) -> None:
     assert sorted(left, **order) == wanted
     with pytest.raises(GraphError, match="occurs twice"):
         rows.lookup(pd.concat([users, users]), on="user")
+
+
+def test_a_lookup_compares_values() -> None:
+    encoded = pa.table({"k": pa.array(["a", "b", None]).dictionary_encode()})
+    others = pa.table({"k": pa.array(["b", "c"]).dictionary_encode(), "v": [1, 2]})
+    assert Pipeline().table(encoded).lookup(others, on="k").to_arrow().to_pylist() == [{"k": "b", "v": 1}]
+    zeros = pa.table({"k": [0.0, -0.0, 1.0]})
+    found = Pipeline().table(zeros).lookup(pa.table({"k": [-0.0], "v": [1]}), on="k").to_arrow()
+    assert found["v"].to_pylist() == [1, 1]
+    with pytest.raises(GraphError, match="a value of column 'k' occurs twice"):
+        Pipeline().table(zeros).lookup(pa.table({"k": [0.0, -0.0], "v": [1, 2]}), on="k")
+    lists = pa.table({"k": [[1]]})
+    with pytest.raises(GraphError, match=r"column 'k' has list<item: int64>, by which rows cannot be found"):
+        Pipeline().table(lists).lookup(lists.append_column("v", pa.array([1])), on="k")
+
+
+def test_a_table_with_two_columns_of_a_name_is_refused() -> None:
+    table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
+    with pytest.raises(GraphError, match="columns must have different names; twice: 'a'"):
+        Pipeline().table(table)
 
 
 @pytest.mark.parametrize(

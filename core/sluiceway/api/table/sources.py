@@ -11,7 +11,7 @@ from sluiceway.api.arguments import describe
 from sluiceway.api.location import caller_location
 from sluiceway.api.table.arguments import check_names
 from sluiceway.columns.joining import as_one
-from sluiceway.columns.transforms import Lookup
+from sluiceway.columns.transforms import Lookup, comparable
 from sluiceway.connector import Source
 from sluiceway.connector.lib import CollectionSource
 from sluiceway.elements import Columns
@@ -28,6 +28,7 @@ def source_of(given: Any) -> tuple[Source[Any], pa.Schema]:
             ``__arrow_c_stream__()``; or a source that has columns, see :meth:`Source.in_columns`.
 
     Raises:
+        GraphError: two columns have one name.
         TypeError: it is none of these.
     """
     if isinstance(given, Source):
@@ -39,6 +40,10 @@ def source_of(given: Any) -> tuple[Source[Any], pa.Schema]:
             )
         return found
     rows = _rows(given)
+    names = rows.schema.names
+    if len(set(names)) < len(names):
+        double = ", ".join(sorted({repr(name) for name in names if names.count(name) > 1}))
+        raise GraphError(f"table() at {caller_location()}: columns must have different names; twice: {double}")
     return CollectionSource(Columns(rows)), rows.schema
 
 
@@ -52,6 +57,12 @@ def lookup_of(given: Any, on: str, schema: pa.Schema, *, outer: bool) -> Lookup:
         raise GraphError(
             f"lookup() at {here}: column {on!r} has {schema.field(on).type}, in the table {keys.type}: cast one"
         )
+    if pa.types.is_nested(keys.type):
+        raise GraphError(
+            f"lookup() at {here}: column {on!r} has {keys.type}, by which rows cannot be found: unnest() "
+            "structs, or compute a column of another type"
+        )
+    keys = comparable(keys)
     if len(keys.unique()) < len(keys):
         raise GraphError(f"lookup() at {here}: a value of column {on!r} occurs twice in the table")
     others = [name for name in rows.schema.names if name != on]
