@@ -136,6 +136,7 @@ def test_expressions(expression: str, condition: str) -> None:
         "UNION ALL SELECT b, NULL::VARCHAR FROM rows",
         "WITH rows AS (SELECT a FROM rows WHERE a = 7) SELECT a FROM rows",
         "SELECT upper(s), a + b, coalesce(a, 0) FROM rows",
+        "SELECT dayofyear(d) AS d, EXTRACT(DOY FROM t) AS t FROM rows",
     ],
 )
 @pytest.mark.parametrize("options", [{}, {"batch_size": 1}])
@@ -144,3 +145,28 @@ def test_queries(query: str, options: dict[str, Any]) -> None:
         return repr(tuple(float(one) if isinstance(one, int) else one for one in row))
 
     assert sorted(_ours(query, **options), key=order) == sorted(_duckdb(query), key=order)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "CAST(n AS DOUBLE)",
+        "n / 2",
+        "3 / n",
+        "n + x",
+        "n < x",
+        "n IN (2e0, 7)",
+        "COALESCE(n, x)",
+        "CEIL(n)",
+        "n::FLOAT",
+    ],
+)
+def test_integers_that_a_double_rounds(expression: str) -> None:
+    numbers = [2**63 - 1, -(2**63), 2**53 + 1, None, 7, 0, -(2**62) - 511]
+    table = pa.table({"n": numbers, "x": [0.5, None, 2.0**53, 1.5, 7.0, 0.0, -1.0]})
+    query = f"SELECT {expression} AS r FROM rows"
+    flow = Pipeline()
+    found = flow.sql(query, rows=flow.table(table)).to_arrow()["r"].to_pylist()
+    with duckdb.connect() as connection:
+        connection.register("rows", table)
+        assert found == [row[0] for row in connection.sql(query).fetchall()]

@@ -9,7 +9,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from sluiceway.api.table.sql.positions import RefusedError, check_parts
-from sluiceway.api.table.sql.types import BOOLEAN, DATE, TEXT, Typed, parsed, widened
+from sluiceway.api.table.sql.types import BOOLEAN, DATE, TEXT, Typed, as_double, parsed, widened
 
 __all__ = ["cast"]
 
@@ -70,6 +70,8 @@ def cast(node: exp.Cast, given: Typed) -> Typed:
         _check_place(node, given)
     elif pair not in _ALWAYS and pair not in _MAY_FAIL and not _from_wide_number(given.type, target.kind):
         raise RefusedError(node, f"CAST does not convert {given} to {to.sql('duckdb')}: engines differ on it")
+    if given.kind == "integer" and target.kind == "double":
+        given = as_double(given)
     expr = widened(given).expr
     if pair == ("double", "integer"):
         expr = _to_even(expr)

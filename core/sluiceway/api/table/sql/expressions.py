@@ -22,6 +22,7 @@ from sluiceway.api.table.sql.types import (
     TEXT,
     Typed,
     as_boolean,
+    as_double,
     as_text,
     literal,
     unified,
@@ -165,7 +166,7 @@ def _arithmetic(method: Callable[[nw.Expr, nw.Expr], nw.Expr]) -> Callable[[Any,
 
 def _divide(node: exp.Expr, scope: Scope) -> Typed:
     one, other = _numbers(node, scope)
-    return _of(node, one.expr.cast(nw.Float64) / other.expr.cast(nw.Float64), DOUBLE, one, other)
+    return _of(node, as_double(one).expr / as_double(other).expr, DOUBLE, one, other)
 
 
 def _whole(node: exp.Expr, scope: Scope) -> Typed:

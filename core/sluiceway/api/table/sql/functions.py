@@ -19,6 +19,7 @@ from sluiceway.api.table.sql.types import (
     INTEGER,
     TEXT,
     Typed,
+    as_double,
     as_text,
     literal,
     unified,
@@ -85,7 +86,7 @@ def _abs(node: exp.Expr, args: list[Typed]) -> Typed:
 def _rounding(name: str, method: Callable[[nw.Expr], nw.Expr]) -> Call:
     def make(node: exp.Expr, args: list[Typed]) -> Typed:
         number = _number(args[0], name)
-        return _made(node, method(number.expr.cast(nw.Float64)), DOUBLE, number)
+        return _made(node, method(as_double(number).expr), DOUBLE, number)
 
     return Call(name, make)
 
@@ -274,7 +275,7 @@ FUNCTIONS: Final[dict[type[exp.Expr], Call]] = {
     exp.Minute: _field("MINUTE"),
     exp.Second: _field("SECOND"),
     exp.DayOfWeekIso: _field("ISODOW"),
-    exp.DayOfYear: _field("DOY"),
+    exp.DayOfYear: Call("DAYOFYEAR", lambda node, args: extract(node, "DOY", args[0])),
     exp.Nullif: Call("NULLIF", _nullif, ("this", "expression")),
     exp.Coalesce: Call("COALESCE", _coalesce, ("this", "expressions"), ("is_null",)),
 }

@@ -13,13 +13,28 @@ from sqlglot import exp
 
 from sluiceway.api.table.sql.positions import RefusedError
 
-__all__ = ["BOOLEAN", "DATE", "DOUBLE", "INTEGER", "TEXT", "Typed", "as_boolean", "as_text", "literal", "unified"]
+__all__ = [
+    "BOOLEAN",
+    "DATE",
+    "DOUBLE",
+    "INTEGER",
+    "TEXT",
+    "Typed",
+    "as_boolean",
+    "as_double",
+    "as_text",
+    "literal",
+    "unified",
+]
 
 INTEGER: Final = pa.int64()
 DOUBLE: Final = pa.float64()
 TEXT: Final = pa.string()
 BOOLEAN: Final = pa.bool_()
 DATE: Final = pa.date32()
+
+_EXACT_WIDTH: Final = 32
+"""Bits of an integer that each fit into a DOUBLE."""
 
 _PLAIN: Final[tuple[tuple[Any, Any], ...]] = (
     (INTEGER, nw.Int64),
@@ -101,6 +116,19 @@ def widened(given: Typed) -> Typed:
     return replace(given, expr=given.expr.cast(dtype_of(wanted)), type=wanted)
 
 
+def as_double(given: Typed) -> Typed:
+    """Return a number as the nearest DOUBLE."""
+    if given.type == DOUBLE:
+        return given
+    if given.value is not None:
+        return literal(given.node, float(given.value), DOUBLE)
+    expr = given.expr
+    if pa.types.is_integer(given.type) and given.type.bit_width > _EXACT_WIDTH:
+        # Arrow refuses to cast integers above 2**53 at once, as they may be rounded.
+        expr = expr.cast(nw.Decimal(20, 0))
+    return replace(given, expr=expr.cast(nw.Float64), type=DOUBLE)
+
+
 def unified(given: Sequence[Typed], what: str) -> list[Typed]:
     """Return expressions of one type: NULL takes that of the others, whole numbers beside others become DOUBLE.
 
@@ -121,10 +149,8 @@ def unified(given: Sequence[Typed], what: str) -> list[Typed]:
     times = [one for one in known if one.kind in ("date", "timestamp", "instant")]
     if times:
         known = [parsed(one, times[0]) if isinstance(one.value, str) else one for one in known]
-    known = [widened(one) for one in known]
-    kinds = {one.kind for one in known}
-    if kinds == {"integer", "double"}:
-        known = [replace(one, expr=one.expr.cast(nw.Float64), type=DOUBLE) for one in known]
+    mixed = {one.kind for one in known} == {"integer", "double"}
+    known = [as_double(one) if mixed else widened(one) for one in known]
     first = known[0]
     for other in known:
         if other.type != first.type:
