@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluiceway.columns.aggregation import aggregates as agg
-from sluiceway.columns.aggregation.slices import AggregateSlice, Layout, forget_idle
+from sluiceway.columns.aggregation.layout import Layout
+from sluiceway.columns.aggregation.slices import AggregateSlice, forget_idle
+from sluiceway.columns.aggregation.stored import open_stored
 from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.errors import IncompatibleStateError
@@ -68,7 +70,9 @@ def test_neither_batches_nor_snapshots_change_a_slice(rows, cuts, subtasks):
     for subtask in range(subtasks):
         mine = KeyIds(list(LAYOUT.keys.values()), 8)
         restored = AggregateSlice(LAYOUT, mine)
-        restored.restore([block for group, block in blocks.items() if group % subtasks == subtask])
+        restored.restore(
+            [open_stored(group, 0, block) for group, block in blocks.items() if group % subtasks == subtask]
+        )
         found.append(shown(restored))
     if subtasks == 1:
         assert found == [expected]
@@ -123,4 +127,4 @@ def test_changed_aggregates_are_refused():
     changed = {n: a.bind(SCHEMA, "step 's'") for n, a in {**NAMED, "total": agg.mean("price")}.items()}
     other = AggregateSlice(Layout(LAYOUT.keys, changed, "s"), KeyIds([pa.string(), pa.int32()], 8))
     with pytest.raises(IncompatibleStateError, match=r"'total' was sum\('price'\): double, and is mean"):
-        other.restore(one.blocks().values())
+        other.restore([open_stored(group, 0, block) for group, block in one.blocks().items()])

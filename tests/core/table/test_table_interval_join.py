@@ -171,15 +171,20 @@ def test_small_batches_become_few_runs_and_are_written_once() -> None:
         assert before - after <= {max(before)}  # the large ones stay as they are
 
 
-def test_rows_with_other_columns_in_the_snapshot_are_refused() -> None:
+def test_rows_of_a_snapshot_get_new_columns_or_are_refused() -> None:
     global LEFT
     with in_columns((0, 5)) as columns:
         columns.process1({"user": "a", "item": 1, "number": 1}, 1)
         taken = columns.snapshot()
-    kept, LEFT = LEFT, LEFT.append(pa.field("note", pa.string()))
+    kept = LEFT
     try:
+        LEFT = kept.append(pa.field("note", pa.string()))
+        with in_columns((0, 5), restored=taken) as columns:
+            (found,) = columns.process2({"who": "a", "thing": 1, "paid": 2}, 2)
+            assert found["note"] is None
+        LEFT = kept.append(pa.field("note", pa.string(), nullable=False))
         with pytest.raises(
-            IncompatibleStateError, match=r"cannot go on with the rows in its snapshot: .* note: str"
+            IncompatibleStateError, match=r"the rows in its snapshot: column 'note' \(string\) is new"
         ):
             in_columns((0, 5), restored=taken)
     finally:

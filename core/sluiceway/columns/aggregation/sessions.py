@@ -9,8 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from sluiceway.columns.aggregation.accumulator import Accumulator, Arrays
+from sluiceway.columns.aggregation.layout import Layout, in_blocks
 from sluiceway.columns.aggregation.session_rows import assign
-from sluiceway.columns.aggregation.slices import Layout, in_blocks, part_of, read_block
+from sluiceway.columns.aggregation.slices import part_of
+from sluiceway.columns.aggregation.stored import open_stored
 from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.elements import MAX_WATERMARK
@@ -235,7 +237,9 @@ class Sessions:
 
     def restore(self, blocks: Iterable[bytes]) -> None:
         """Read the blocks of any key groups. Raises IncompatibleStateError."""
-        for part in [part for block in blocks for part in read_block(block, self._layout)]:
+        for block in blocks:
+            stored = open_stored(0, 0, block)
+            part = self._layout.read(stored.metadata, stored.rows, len(_SAVED))
             places = np.arange(self._size, self._size + len(part))
             self._resize(len(part))
             for name in _SAVED:

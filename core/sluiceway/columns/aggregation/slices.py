@@ -6,7 +6,6 @@ that it has rows in. Arrays have an element per position, so a slice needs memor
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
@@ -14,24 +13,21 @@ import numpy as np
 import pyarrow as pa
 
 from sluiceway.columns.aggregation.accumulator import Accumulator
-from sluiceway.columns.aggregation.aggregates import BoundAggregate
+from sluiceway.columns.aggregation.layout import Layout, in_blocks
 from sluiceway.columns.aggregation.runs import Runs
-from sluiceway.columns.aggregation.stored import LAYOUT
+from sluiceway.columns.aggregation.stored import Stored, latest
 from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.columns.keys.word_table import WordTable
-from sluiceway.errors import IncompatibleStateError
 
 __all__ = [
     "CHUNK",
+    "KEYS_OF_CHANGES",
     "AggregateSlice",
     "HoldsKeys",
-    "Layout",
     "Positions",
     "forget_idle",
-    "in_blocks",
     "part_of",
-    "read_block",
 ]
 
 _FEW_KEYS: Final = 1 << 16
@@ -45,6 +41,19 @@ _IDLE: Final = 1 << 16
 
 CHUNK: Final = 1 << 18
 """Positions of a block: those that have not changed are not written again."""
+
+KEYS_OF_CHANGES: Final = 1 << 14
+"""Keys of a slice from which on changes are written by themselves: a block has a kilobyte besides its rows."""
+
+_MANY: Final = 4
+"""A chunk of which this part has changed, or more, is written as a whole."""
+
+_MOST_CHANGES: Final = 32
+"""Changes of a slice in the state: then what they are of is written as a whole, as it is when half has changed."""
+
+_SMALLEST: Final = 64
+
+_FIXED: Final = ("position",)
 
 
 class Positions:
@@ -129,70 +138,29 @@ class Positions:
         self._dense, self._sparse = np.full(0, -1, np.int32), None
 
 
-class Layout:
-    """Columns of the state and of the results of an aggregation.
-
-    Args:
-        keys: names and types of the key columns.
-        aggregates: aggregates by the names of their results.
-        step: name of the step, for messages.
-        windows: False if all rows of a key are aggregated together.
-    """
-
-    def __init__(
-        self, keys: Mapping[str, Any], aggregates: Mapping[str, BoundAggregate], step: str, *, windows: bool = True
-    ) -> None:
-        self.keys = dict(keys)
-        self.aggregates = dict(aggregates)
-        self.step = step
-        described = {
-            "windows": windows,
-            "keys": {name: str(kind) for name, kind in self.keys.items()},
-            "aggregates": {name: f"{a.aggregate}: {a.result_type}" for name, a in self.aggregates.items()},
-        }
-        self.metadata = json.dumps(described).encode()
-
-    @property
-    def columns(self) -> list[str]:
-        """Names of the columns that the aggregates read, each once."""
-        return list(dict.fromkeys(name for a in self.aggregates.values() for name in a.columns))
-
-    def check(self, metadata: bytes | None) -> None:
-        """Check that a block of state was written by this layout.
-
-        Raises:
-            IncompatibleStateError: keys or aggregates have changed; the message has the first difference.
-        """
-        if metadata == self.metadata:
-            return
-        old, new = json.loads(metadata or b"{}"), json.loads(self.metadata)
-        for what in ("keys", "aggregates"):
-            before, now = old.get(what, {}), new[what]
-            for name in {**before, **now}:
-                if before.get(name) != now.get(name):
-                    was, is_now = (each.get(name, "not there") for each in (before, now))
-                    raise IncompatibleStateError(
-                        f"step {self.step!r} cannot go on with the windows that are open in its snapshot: of its "
-                        f"{what}, {name!r} was {was}, and is {is_now} now. Undo the change until these windows "
-                        "have ended, or give the step another uid, so that it begins without them"
-                    )
-
-
 class AggregateSlice:
     """Aggregates of the keys that have rows in one slice of time, or in one window.
+
+    In the state, a slice is chunks of its keys, and changes: of a slice with many keys, those that have changed
+    since the last snapshot are written by themselves, until there are too many of them.
 
     Args:
         layout: the columns.
         keys: the keys of the subtask.
+        tracked: False if it is never saved.
 
     Attributes:
         moved: True if keys have other positions than in the blocks that the slice was restored from.
     """
 
-    def __init__(self, layout: Layout, keys: KeyIds) -> None:
+    def __init__(self, layout: Layout, keys: KeyIds, *, tracked: bool = True) -> None:
         self.moved = False
-        # By chunk of positions, if one of them has changed since :meth:`take_changed`.
-        self._changed = np.zeros(1, bool)
+        # By position, if it has changed since :meth:`take_changes`.
+        self._changed: Any = np.zeros(0, bool) if tracked else None
+        # Numbers of the changes that are in the state, how many rows these have, and the chunks that they are of.
+        self._changes: list[int] = []
+        self._last_change = self._rows_of_changes = 0
+        self._chunks_of_changes: set[int] = set()
         self._layout, self._keys = layout, keys
         self.positions = Positions(keys)
         self.accumulators: dict[str, Accumulator] = {
@@ -205,21 +173,54 @@ class AggregateSlice:
     @property
     def nbytes(self) -> int:
         """Memory of the arrays, in bytes."""
-        return self.positions.nbytes + sum(each.nbytes for each in self.accumulators.values())
+        tracked = 0 if self._changed is None else int(self._changed.nbytes)
+        return self.positions.nbytes + tracked + sum(each.nbytes for each in self.accumulators.values())
 
     def find(self, ids: Any) -> Any:
         """Return the position of each key, which is going to change; new ones get the next positions."""
         at = self.positions.find(ids)
-        chunks = -(-len(self) // CHUNK)
-        if chunks > len(self._changed):
-            self._changed = np.append(self._changed, np.zeros(chunks - len(self._changed), bool))
-        self._changed[at // CHUNK if chunks > 1 else 0] = True
+        if self._changed is not None:
+            if len(self) > len(self._changed):
+                grown = np.zeros(max(len(self), len(self._changed) * 3 // 2, _SMALLEST), bool)
+                grown[: len(self._changed)] = self._changed
+                self._changed = grown
+            self._changed[at] = True
         return at
 
-    def take_changed(self) -> list[int]:
-        """Return the chunks of positions that have changed since the last call."""
-        found: list[int] = np.flatnonzero(self._changed).tolist()
+    def take_changes(self) -> list[tuple[int, dict[int, bytes] | None]]:
+        """Return what the state has to have anew, by number: of chunks from 0 on, of changes below that.
+
+        Each has blocks by key group; None: the state does not need it any more.
+        """
+        size = len(self)
+        at = np.flatnonzero(self._changed[:size])
         self._changed[:] = False
+        if self.moved:  # all of it is written, and what was there is gone
+            self._changes, self._rows_of_changes, self._chunks_of_changes = [], 0, set()
+            self.moved = False
+        if not len(at):
+            return []
+        chunks = at // CHUNK
+        present, counts = np.unique(chunks, return_counts=True)
+        whole = set(present[counts * _MANY >= np.minimum(size - present * CHUNK, CHUNK)].tolist())
+        few = at[~np.isin(chunks, list(whole))]
+        found: list[tuple[int, dict[int, bytes] | None]] = []
+        if len(few) and (
+            size < KEYS_OF_CHANGES
+            or len(self._changes) >= _MOST_CHANGES
+            or self._rows_of_changes + len(few) > size // 2
+        ):
+            whole = set(present.tolist()) | self._chunks_of_changes
+            found += [(-number, None) for number in self._changes]
+            self._changes, self._rows_of_changes, self._chunks_of_changes = [], 0, set()
+        elif len(few):
+            self._last_change += 1
+            self._changes.append(self._last_change)
+            self._rows_of_changes += len(few)
+            self._chunks_of_changes |= set(present.tolist()) - whole
+            # Chunks that are written now have what is changed now, too: their rows are not among these.
+            found.append((-self._last_change, self._blocks_of(few, 0)))
+        found += [(chunk, self.blocks(chunk)) for chunk in sorted(whole)]
         return found
 
     def update(self, ids: Any, columns: Mapping[str, Values], arrivals: Any) -> None:
@@ -272,6 +273,9 @@ class AggregateSlice:
     def blocks(self, chunk: int = 0) -> dict[int, bytes]:
         """Return the state of a chunk of positions as Arrow IPC streams, by key group."""
         at = np.arange(chunk * CHUNK, min(len(self), (chunk + 1) * CHUNK))
+        return self._blocks_of(at, self._last_change)
+
+    def _blocks_of(self, at: Any, includes: int) -> dict[int, bytes]:
         if not len(at):
             return {}
         ids = self.positions.ids[at]
@@ -279,13 +283,14 @@ class AggregateSlice:
         columns += [accumulator.part(at) for accumulator in self.accumulators.values()]
         names = ["position", *(f"key {name}" for name in self._layout.keys), *self.accumulators]
         whole = pa.RecordBatch.from_arrays(columns, names)
-        return in_blocks(whole, self._keys.groups()[ids], self._layout)
+        return in_blocks(whole, self._keys.groups()[ids], self._layout, includes)
 
-    def restore(self, blocks: Iterable[bytes]) -> None:
+    def restore(self, blocks: Iterable[Stored]) -> None:
         """Read the blocks of any key groups into the empty slice. Raises IncompatibleStateError."""
-        parts: list[Any] = []
-        for block in blocks:
-            parts += read_block(block, self._layout)
+        found = [
+            block._replace(rows=self._layout.read(block.metadata, block.rows, len(_FIXED))) for block in blocks
+        ]
+        parts = latest(found)
         # One by one, as an integer sum may be in one part of 64 bits in some, and in several in others.
         stored = [part.column("position").to_numpy() for part in parts]
         order = _order(stored)
@@ -307,37 +312,22 @@ class AggregateSlice:
             offset += len(part)
             for name, accumulator in self.accumulators.items():
                 accumulator.restore(at, part.column(name))
-        self._changed[:] = self.moved
+        if self._changed is not None:
+            self._changed[:] = self.moved
+        self._know_changes(found)
+
+    def _know_changes(self, blocks: Iterable[Stored]) -> None:
+        for block in blocks:
+            self._last_change = max(self._last_change, -block.number, block.includes)
+            if block.number < 0:
+                self._rows_of_changes += len(block.rows)
+                places = block.rows.column("position").to_numpy() // CHUNK
+                self._chunks_of_changes |= set(np.unique(places).tolist())
+        self._changes = sorted({-block.number for block in blocks if block.number < 0})
 
 
 def _order(positions: Sequence[Any]) -> Any:
     return np.concatenate(positions).argsort(kind="stable") if positions else np.zeros(0, np.int64)
-
-
-def in_blocks(rows: Any, groups: Any, layout: Layout) -> dict[int, bytes]:
-    """Return rows of state as Arrow IPC streams, by key group.
-
-    Args:
-        rows: a record batch.
-        groups: the key group of each row.
-        layout: what the rows are of.
-    """
-    whole = rows.replace_schema_metadata({LAYOUT: layout.metadata})
-    order = groups.argsort(kind="stable")
-    whole = whole.take(pa.array(order))
-    present, starts = np.unique(groups[order], return_index=True)
-    ends = [*starts[1:].tolist(), len(order)]
-    return {
-        group: _written(whole.slice(start, end - start))
-        for group, start, end in zip(present.tolist(), starts.tolist(), ends, strict=True)
-    }
-
-
-def read_block(block: bytes, layout: Layout) -> list[Any]:
-    """Return the record batches of a block. Raises IncompatibleStateError: it is of another layout."""
-    with pa.ipc.open_stream(block) as reader:
-        layout.check((reader.schema.metadata or {}).get(LAYOUT))
-        return list(reader)
 
 
 def part_of(accumulators: Mapping[str, Accumulator], at: Any, layout: Layout) -> dict[str, Accumulator]:
@@ -356,14 +346,6 @@ def part_of(accumulators: Mapping[str, Accumulator], at: Any, layout: Layout) ->
             taken.resize(len(at))
             taken.restore(everyone, accumulators[name].part(at))
     return found
-
-
-def _written(part: Any) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, part.schema) as writer:
-        writer.write_batch(part)
-    written: bytes = sink.getvalue().to_pybytes()
-    return written
 
 
 class HoldsKeys(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -12,6 +12,7 @@ from sluiceway.columns.ipc import decode, encode
 from sluiceway.columns.joining import as_one
 from sluiceway.columns.keys.key_columns import plain
 from sluiceway.columns.schemas import shown
+from sluiceway.columns.widening import is_wider, widened
 from sluiceway.errors import IncompatibleStateError
 
 __all__ = [
@@ -84,18 +85,62 @@ def write_blocks(entries: Any, keys: Sequence[int], groups: Any, stamps: Any, da
         entries[keys[group]] = bytes(encode(whole.slice(start, end - start)))
 
 
-def rows_of_block(block: bytes, schema: Any, step: str) -> tuple[Any, Any]:
-    """Return the event times and the rows of a block.
+def rows_of_block(
+    block: bytes, schema: Any, step: str, keys: Collection[str] = (), *, added: bool = True
+) -> tuple[Any, Any]:
+    """Return the event times and the rows of a block, in the columns that they have now.
+
+    Columns may have become wider, be gone, or be new and nullable: rows from before have null there. Not both gone
+    and new, which may be another name for the same column.
+
+    Args:
+        block: from :func:`write_blocks`.
+        schema: the columns.
+        step: name of the step, for messages.
+        keys: names of the key columns, of which none may be new or gone.
+        added: False if columns that are new to the step were there before, without being saved.
 
     Raises:
-        IncompatibleStateError: its rows have other columns.
+        IncompatibleStateError: the columns have changed in another way; names them with their types.
     """
     found: Any = decode(block)
     rows = found.remove_column(0)
     if rows.schema.names != schema.names or rows.schema.types != schema.types:
-        raise IncompatibleStateError(
-            f"step {step!r} cannot go on with the rows in its snapshot: they have {shown(rows.schema)}, and its "
-            f"input has {shown(schema)}. Undo the change, or give the step another uid, so that it begins "
-            "without them"
-        )
+        if problem := _problem_of_change(rows.schema, schema, keys, added=added):
+            raise IncompatibleStateError(
+                f"step {step!r} cannot go on with the rows in its snapshot: {problem}. They have "
+                f"{shown(rows.schema)}, and its input has {shown(schema)}. Undo the change, or give the step "
+                "another uid, so that it begins without them"
+            )
+        names = set(rows.schema.names)
+        columns = [
+            widened(rows.column(field.name), field.type)
+            if field.name in names
+            else pa.nulls(rows.num_rows, field.type)
+            for field in schema
+        ]
+        return found.column(0).to_numpy(), pa.RecordBatch.from_arrays(columns, schema=schema)
     return found.column(0).to_numpy(), pa.RecordBatch.from_arrays(rows.columns, schema=schema)
+
+
+def _problem_of_change(old: Any, new: Any, keys: Collection[str], *, added: bool) -> str:
+    """Return why saved rows cannot be read with other columns; empty: they can."""
+    for field in new:
+        if field.name in old.names and not is_wider(old.field(field.name).type, field.type):
+            return f"column {field.name!r} was {old.field(field.name).type}, and is {field.type} now"
+    gone = [field for field in old if field.name not in new.names]
+    fresh = [field for field in new if field.name not in old.names]
+    if gone and fresh:
+        return (
+            f"column {gone[0].name!r} ({gone[0].type}) is gone and column {fresh[0].name!r} ({fresh[0].type}) "
+            "is new, which may be the same one"
+        )
+    for field in fresh:
+        if not field.nullable or field.name in keys:
+            kind = "part of the key" if field.name in keys else "not nullable"
+            return f"column {field.name!r} ({field.type}) is new and {kind}"
+        if not added:
+            return f"column {field.name!r} ({field.type}) is read now, and was not saved"
+    if lost := [field for field in gone if field.name in keys]:
+        return f"column {lost[0].name!r} ({lost[0].type}) of the key is gone"
+    return ""

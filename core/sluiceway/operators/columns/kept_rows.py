@@ -96,7 +96,13 @@ class KeptRowsOperator(KeyedOperator, TimedOperator):
         """Write the rows that the state does not have."""
 
     def _saved_runs(
-        self, table: StateTable, schema: Any, names: tuple[str, ...], kept: int | None
+        self,
+        table: StateTable,
+        schema: Any,
+        names: tuple[str, ...],
+        kept: int | None,
+        *,
+        added: bool = True,
     ) -> Iterator[tuple[tuple[int, ...], Any, Any, Any]]:
         """Return namespace, keys, event times and rows of each run in a table, in the order of arrival.
 
@@ -105,6 +111,7 @@ class KeptRowsOperator(KeyedOperator, TimedOperator):
             schema: the columns of the rows.
             names: their key columns.
             kept: a row is done when the watermark has reached its time and so many ms; None: never.
+            added: False if a column that is new to the step may have been there before, without being saved.
         """
         namespaces: Any = table.namespaces()
         for namespace in sorted(namespaces, key=lambda found: found[-1]):
@@ -112,7 +119,7 @@ class KeptRowsOperator(KeyedOperator, TimedOperator):
             self._number = max(self._number, number)
             stamps, rows = [], []
             for key, block in table.entries(namespace).items():
-                times, data = rows_of_block(block, schema, self.step_name)
+                times, data = rows_of_block(block, schema, self.step_name, names, added=added)
                 watermark, done = self._done[self._groups[key]]
                 if kept is not None and number < done and watermark > MIN_WATERMARK:
                     left = np.flatnonzero(times > watermark - kept)

@@ -67,7 +67,9 @@ class ColumnOverOperator(KeptRowsOperator):
         self._recent = RecentRows(self._keys, self._recent_schema, most, step.age, recent)
         for namespace, ids, stamps, data in self._saved_runs(waiting, self._schema, names, 0):
             self._waiting.add(ids, stamps, data, namespace[-1], saved=True)
-        for namespace, ids, stamps, data in self._saved_runs(recent, self._recent_schema, names, None):
+        for namespace, ids, stamps, data in self._saved_runs(
+            recent, self._recent_schema, names, None, added=False
+        ):
             self._recent.add_saved(ids, stamps, data, namespace[-1])
 
     def _save(self) -> None:

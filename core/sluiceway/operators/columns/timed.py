@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import pyarrow as pa
 
-from sluiceway.columns.aggregation.slices import HoldsKeys, Layout, forget_idle
+from sluiceway.columns.aggregation.layout import Layout
+from sluiceway.columns.aggregation.slices import HoldsKeys, forget_idle
 from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.keys.key_ids import KeyIds, keys_of_groups
 from sluiceway.columns.state_names import PROGRESS, SLICES
@@ -28,7 +29,10 @@ from sluiceway.steps.columns import ColumnWindowStep
 __all__ = ["ColumnTimeOperator"]
 
 _BLOCKS: Final = ValueStateDescriptor(SLICES, bytes)
-"""By start, end and, from 1 on, chunk of a slice: the block of each key group, in Arrow's IPC format."""
+"""By start, end and number of a slice's chunk, or of its changes: the block of each key group, Arrow's IPC format.
+
+Chunk 0 has no number in its namespace; the numbers of changes are below 0.
+"""
 
 _PROGRESS: Final = ValueStateDescriptor(PROGRESS, tuple[int, int])
 """Of each key group: the end of the last window that is over, and the number of rows so far."""
@@ -56,7 +60,7 @@ class ColumnTimeOperator(KeyedOperator, TimedOperator):
         where = f"step {self.step_name!r}"
         bound = {name: aggregate.bind(entering, where) for name, aggregate in step.aggregates}
         kinds = {name: _decoded(entering.field(name).type) for name in self._names}
-        self._layout = Layout(kinds, bound, self.step_name, windows=step.assigner is not None)
+        self._layout = Layout(kinds, bound, self.step_name, entering, windows=step.assigner is not None)
         self._keys = KeyIds(list(kinds.values()), context.node.max_parallelism)
         self._late_tag = None if step.late_tag is None else step.late_tag.name
         self._arrived = 0

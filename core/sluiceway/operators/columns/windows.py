@@ -11,6 +11,7 @@ import pyarrow as pa
 from sluiceway.columns.aggregation.aggregates import RUNNING
 from sluiceway.columns.aggregation.runs import Runs
 from sluiceway.columns.aggregation.slices import AggregateSlice, HoldsKeys
+from sluiceway.columns.aggregation.stored import Stored, open_stored
 from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.times import as_numpy
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch
@@ -33,8 +34,8 @@ class ColumnWindowOperator(ColumnTimeOperator):
     A window is merged from its slices, the older before the newer; a slice is made of its rows in the order of
     their arrival. Results are in the order of the windows' ends, within a window in that of the keys' arrival.
 
-    State: a block per slice and key group, in chunks where a slice has many keys. Chunks that have changed since
-    the last snapshot are written.
+    State: a block per slice and key group, in chunks where a slice has many keys. Chunks of which much has changed
+    since the last snapshot are written, of others the keys that have changed.
     """
 
     def __init__(self, context: OperatorContext) -> None:
@@ -59,12 +60,14 @@ class ColumnWindowOperator(ColumnTimeOperator):
         super().open()
         slicing = self._slicing
         names: Any = self._blocks.namespaces()
-        blocks: dict[int, list[bytes]] = {}
+        blocks: dict[int, list[Stored]] = {}
         for name in names:
-            start, end, *_ = name
+            start, end, *number = name
             if type(start) is not int or end - start != slicing.width or start != slicing.start_of(start):
                 raise self._other_windows()
-            blocks.setdefault(start, []).extend(self._blocks.entries(name).values())
+            found = blocks.setdefault(start, [])
+            for key, block in self._blocks.entries(name).items():
+                found.append(open_stored(key, number[0] if number else 0, block))
             self._stored.setdefault(start, set()).add(name)
         for start in sorted(blocks):
             restored = self._slices[start] = AggregateSlice(self._layout, self._keys)
@@ -79,12 +82,15 @@ class ColumnWindowOperator(ColumnTimeOperator):
                 for name in stored:
                     self._blocks.drop(name)
                 stored.clear()
-                each.moved = False
-            for chunk in each.take_changed():
-                name = (start, start + self._slicing.width, *((chunk,) if chunk else ()))
+            for number, blocks in each.take_changes():
+                name = (start, start + self._slicing.width, *((number,) if number else ()))
+                if blocks is None:
+                    self._blocks.drop(name)
+                    stored.discard(name)
+                    continue
                 stored.add(name)
                 entries = self._blocks.entries(name)
-                for group, block in each.blocks(chunk).items():
+                for group, block in blocks.items():
                     entries[keys[group]] = block
 
     # ---- rows -------------------------------------------------------------------------------------------------
@@ -207,7 +213,7 @@ class ColumnWindowOperator(ColumnTimeOperator):
         found: list[_Results] = []
         for end, parts in by_end.items():
             due = np.concatenate(parts)
-            wanted, window = ids[due], AggregateSlice(self._layout, self._keys)
+            wanted, window = ids[due], AggregateSlice(self._layout, self._keys, tracked=False)
             for at in sorted(self._slices):
                 if slicing.window_start(end) <= at < end:
                     window.merge_keys(self._slices[at], wanted)
@@ -261,7 +267,7 @@ class ColumnWindowOperator(ColumnTimeOperator):
             inside = [at for at in sorted(self._slices) if start <= at < end]
         window = self._slices[inside[0]]
         if len(inside) > 1:
-            window = AggregateSlice(self._layout, self._keys)
+            window = AggregateSlice(self._layout, self._keys, tracked=False)
             for at in inside:
                 window.merge(self._slices[at])
         data = self._rows_of(window.results(), end)
