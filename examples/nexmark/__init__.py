@@ -2,7 +2,7 @@
 
 Run a query::
 
-    python -m examples.nexmark q5 --events 100000 [--assert]
+    python -m examples.nexmark q5 --events 100000 [--columns] [--assert]
     sluiceway run examples.nexmark q5 --events 1000
 """
 
