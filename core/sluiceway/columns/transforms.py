@@ -37,6 +37,7 @@ __all__ = [
     "Transform",
     "Unnest",
     "WithColumns",
+    "as_batch",
     "comparable",
     "passed",
     "problem_of",
@@ -449,7 +450,7 @@ class MapBatches(Transform):
 
     def apply(self, data: pa.RecordBatch, stamps: Stamps) -> tuple[pa.RecordBatch, Stamps]:
         """Return the rows that the function makes. Raises FunctionContractError: no rows, or not as many."""
-        made = _as_batch(self.fn(_GIVEN[self.given](data)), self.step)
+        made = as_batch(self.fn(_GIVEN[self.given](data)), self.step)
         if stamps is not None and made.num_rows != data.num_rows:
             raise FunctionContractError(
                 f"the function of step {self.step!r} returned {made.num_rows} rows for {data.num_rows}, so that "
@@ -477,7 +478,8 @@ _GIVEN: Final[dict[str, Callable[[pa.RecordBatch], Any]]] = {
 }
 
 
-def _as_batch(made: Any, step: str) -> pa.RecordBatch:
+def as_batch(made: Any, step: str) -> pa.RecordBatch:
+    """Return rows that a user's function made. Raises FunctionContractError: it is no table of any kind."""
     if isinstance(made, pa.RecordBatch):
         return made
     if isinstance(made, nw.DataFrame):

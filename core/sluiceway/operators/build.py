@@ -28,6 +28,7 @@ from sluiceway.steps import (
     ColumnAsOfJoinStep,
     ColumnDistinctStep,
     ColumnIntervalJoinStep,
+    ColumnLookupStep,
     ColumnOverStep,
     ColumnRunningStep,
     ColumnSessionStep,
@@ -91,6 +92,7 @@ _OPERATORS: dict[type[Step], str] = {
     ColumnOverStep: "columns.over:ColumnOverOperator",
     ColumnAsOfJoinStep: "columns.asof_join:ColumnAsOfJoinOperator",
     ColumnIntervalJoinStep: "columns.interval_join:ColumnIntervalJoinOperator",
+    ColumnLookupStep: "columns.lookup:ColumnLookupOperator",
     ColumnTransformStep: "columns.transform:ColumnTransformOperator",
     WindowStep: "windows.making:make_window_operator",
 }

@@ -12,6 +12,7 @@ from sluiceway.steps.batches import BatchProcessStep, KeyedBatchProcessStep
 from sluiceway.steps.broadcast import BroadcastProcessStep
 from sluiceway.steps.co import CoFlatMapStep, CoMapStep, ConnectedStep, CoProcessStep, PerInput
 from sluiceway.steps.column_joins import ColumnAsOfJoinStep, ColumnIntervalJoinStep, ColumnJoinStep
+from sluiceway.steps.column_lookup import ColumnLookupStep
 from sluiceway.steps.column_over import ColumnOverStep
 from sluiceway.steps.columns import (
     ColumnDistinctStep,
@@ -51,6 +52,7 @@ __all__ = [
     "ColumnDistinctStep",
     "ColumnIntervalJoinStep",
     "ColumnJoinStep",
+    "ColumnLookupStep",
     "ColumnOverStep",
     "ColumnRunningStep",
     "ColumnSessionStep",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, TypeVar, Unpack, overload
 
 import narwhals as nw
@@ -39,7 +40,7 @@ from sluiceway.connector import Sink
 from sluiceway.connector.lib import Collected
 from sluiceway.errors import GraphError, SluicewayError
 from sluiceway.eventtime import ColumnTimestamps, WatermarkStrategy
-from sluiceway.functions import FlatMapFunction, MapFunction, OutputTag
+from sluiceway.functions import AsyncFunction, AsyncRetryStrategy, FlatMapFunction, MapFunction, OutputTag
 from sluiceway.graph import InputRef, Transformation
 from sluiceway.steps import ColumnTransformStep, SinkStep, Step, TimestampsStep, ToRecordsStep
 from sluiceway.streamgraph import PartitionerSpec
@@ -198,6 +199,49 @@ class TableStream(StepSettings):
         if how not in ("inner", "left"):
             raise GraphError(f"lookup() at {caller_location()}: how={how!r:.40}; it is 'inner' or 'left'")
         return self._transformed(lookup_of(rows, on, self._schema, outer=how == "left"))
+
+    def lookup_async(
+        self,
+        fn: Callable[[Any], Coroutine[Any, Any, Any]] | AsyncFunction[Any, Any],
+        on: str,
+        schema: Any,
+        how: Literal["inner", "left"] = "inner",
+        *,
+        timeout: timedelta | int | str | None,
+        capacity: int = 10,
+        ordered: bool = True,
+        retry: AsyncRetryStrategy | None = None,
+    ) -> TableStream:
+        """Add columns that an async function finds by the values of a column: ``async def find(ids: list): ...``.
+
+        The function is called for a batch of rows, with the values of the column, each once and without null. It
+        returns rows with that column and those of ``schema``: a table or frame as :meth:`map_batches` does, or a
+        list of dicts; none for a value that it does not know. A checkpoint holds the rows whose calls are under
+        way, which are made again after a restore. How many values are in a call depends on the load, so a result
+        must depend on its value alone.
+
+        Args:
+            fn: the function, of a ``pyarrow.Array``, or of a list where it is annotated so.
+            on: the column whose values are looked up; null has no partner.
+            schema: the columns that are found, a ``pyarrow.Schema`` or a class; ``on`` may be among them.
+            how: ``inner`` leaves out rows without a partner, ``left`` gives them nulls.
+            timeout: how long a call may take, all attempts together: a timedelta, ms, a text (``"1s"``), or None
+                for any time. Then the job fails with TimeoutError unless an AsyncFunction's ``timeout(values)``
+                has other results.
+            capacity: how many calls of a subtask may be under way, each for a batch.
+            ordered: whether batches keep their order. If not, none passes a watermark.
+            retry: when to call again after a failure, or for a result of no use; None: never.
+
+        Raises:
+            GraphError: no such column, one whose values cannot be looked up, or a column that both have.
+            TypeError: ``fn`` is no async function, or something is of the wrong type.
+            ValueError: a number or a duration is too small.
+        """
+        from sluiceway.api.table.async_lookup import lookup_step
+
+        step = lookup_step(self._schema, fn, on, schema, how, timeout, capacity, ordered, retry)
+        word = "lookup_async"
+        return self._then(step, step.schema, word, f"{word}({on})", time_column=self._time_column)
 
     def union(self, *tables: TableStream) -> TableStream:
         """Merge with other streams of the same columns; the order of rows of different streams is undefined.

@@ -22,6 +22,7 @@ from sluiceway.steps import (
     AsyncStep,
     BatchProcessStep,
     BroadcastProcessStep,
+    ColumnLookupStep,
     ColumnStep,
     ConnectedStep,
     IntervalJoinStep,
@@ -221,6 +222,8 @@ def _of_step(step: Any, among: Container[Feature]) -> Iterator[Feature]:
                 yield Feature.KEYED_FUNCTIONS
         case AsyncStep():
             yield Feature.ASYNC
+            if isinstance(step, ColumnLookupStep):
+                yield Feature.COLUMNS
         case IterationHeadStep():
             yield Feature.ITERATIONS
         case _:

@@ -9,7 +9,7 @@ from sluiceway.graph.identity import function_name
 from sluiceway.graph.job_graph import JobEdge, JobGraph, JobVertex, build_job_graph, slots_required
 from sluiceway.graph.plan.settings import errors_text, settings_text
 from sluiceway.serializers.edges import EdgeFormat, edge_format
-from sluiceway.steps import ColumnStep, SourceStep
+from sluiceway.steps import ColumnLookupStep, ColumnStep, SourceStep
 from sluiceway.streamgraph import ChainingStrategy, StreamEdge, StreamGraph, StreamNode
 from sluiceway.types import type_name
 
@@ -93,7 +93,7 @@ def boundedness(node: StreamNode) -> Boundedness | None:
 
 def given_text(node: StreamNode) -> str | None:
     """Return the type of a step's records, or its columns with their types; None if they are not known."""
-    if isinstance(node.step, ColumnStep):
+    if isinstance(node.step, ColumnStep | ColumnLookupStep):
         return f"columns {node.step.columns}"
     return None if node.output_type is None else type_name(node.output_type)
 

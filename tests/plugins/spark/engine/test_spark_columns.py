@@ -102,6 +102,24 @@ def test_windows_of_columns_are_those_of_one_process(sales: Path, options: dict[
     assert found.equals(expected)
 
 
+@pytest.mark.parametrize("options", [IN_BATCH, HOSTED], ids=["batch", "hosted"])
+def test_steps_with_less_to_read_and_look_ups_are_those_of_one_process(
+    sales: Path, options: dict[str, Any]
+) -> None:
+    async def found_for(users: list[str]) -> list[dict[str, Any]]:
+        return [{"user": user, "length": len(user)} for user in users if user != "u5"]
+
+    found = []
+    for each in ({}, options):
+        rows = sw.Pipeline("looks up", parallelism=2).table(FilesSource.parquet(sales))
+        rows = rows.filter(col("cents") > 200).select("user", "cents")
+        looked_up = rows.lookup_async(found_for, "user", pa.schema([("length", pa.int64())]), timeout=None)
+        table = looked_up.to_arrow(**each)
+        found.append(table.sort_by([("user", "ascending"), ("cents", "ascending")]))
+    assert found[0].num_rows > ROWS // 10
+    assert found[1].equals(found[0])
+
+
 def test_a_batch_job_writes_columns(sales: Path, tmp_path: Path) -> None:
     found = []
     for name, options in (("one process", {}), ("spark", IN_BATCH)):
