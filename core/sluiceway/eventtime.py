@@ -106,7 +106,7 @@ class BoundedOutOfOrderness(WatermarkGenerator[Any]):
 
 @persisted("NoWatermarks")
 class NoWatermarks(WatermarkGenerator[Any]):
-    """Never says anything: event time stands still until the input ends."""
+    """Never says anything: event time does not advance until the input ends."""
 
     def on_event(self, value: Any, timestamp: int, output: WatermarkOutput) -> None:
         """Nothing."""
@@ -228,7 +228,7 @@ class WatermarkStrategy(Generic[T]):
 
     @classmethod
     def no_watermarks(cls) -> WatermarkStrategy[Any]:
-        """Timestamps only: event time stands still until the input ends."""
+        """Timestamps only: event time does not advance until the input ends."""
         return WatermarkStrategy(NoWatermarks)
 
     def with_timestamp_assigner(

@@ -267,7 +267,7 @@ class JobMetrics:
         records_out: records written by all sinks, likewise.
         subtasks: one entry per subtask, of its newest attempt.
         latency_ms: per sink name, quantiles of the time that latency markers took: ``{"p50": ..., "p99": ...}``.
-        restarts: how often a part of the job has begun anew after a failure.
+        restarts: number of restarts of a part of the job after a failure.
         job: the job's id, where it runs in a cluster that stays; else empty.
         micro_batches: how many it has come through, on an engine that has any.
         micro_batch_s: how long the last of them took.

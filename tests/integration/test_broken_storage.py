@@ -120,7 +120,7 @@ def test_a_full_disk_fails_checkpoints_and_not_the_job(
     assert failed
     assert all("No space left on device" in entry.reason for entry in failed), failed
     assert (
-        "the job goes on without it: checkpoint-tolerated-failures is 1000, and this is failure 1" in caplog.text
+        "the job continues without it: checkpoint-tolerated-failures is 1000, and this is failure 1" in caplog.text
     )
     check(tmp_path / "out", kept)
 

@@ -96,7 +96,7 @@ def test_a_worker_that_is_stopped_is_noticed_and_killed(tmp_path: Path) -> None:
     flow = sw.Pipeline("hangs", parallelism=2)
     flow.from_collection(range(100)).map(waits_at(70, tmp_path)).collect()
     stopper = when_it_waits(tmp_path, signal.SIGSTOP)
-    told = r"worker 'worker-\d' \(process \d+\) gave no sign of life for 0.5 s and was killed"
+    told = r"worker 'worker-\d' \(process \d+\) sent no heartbeat for 0.5 s and was killed"
     with pytest.raises(SluicewayError, match=told):
         flow.run(workers=2, heartbeat_timeout="500ms")
     stopper.join()

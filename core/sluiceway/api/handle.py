@@ -188,7 +188,7 @@ class JobHandle(Hinting):
     ) -> RescaleInfo:
         """Change the parallelism while the job runs, and wait until it runs again.
 
-        The job takes a checkpoint, its tasks end, and begin anew from it with their state divided by key groups.
+        The job takes a checkpoint, its tasks end, and restart from it with their state divided by key groups.
         Its output is what it would have been without.
 
         Args:

@@ -76,7 +76,7 @@ class Pipeline(Program, metaclass=HintingType):
             source: a source object, or the name of a connector that a plugin offers:
                 ``flow.source("socket", host="localhost", port=9999)``.
             watermark_strategy: gives the records event times, and makes watermarks, with a generator for each
-                split of the source; None: neither, so that event time stands still until the input ends.
+                split of the source; None: neither, so that event time does not advance until the input ends.
             options: for a name: the connector's own.
 
         Raises:

@@ -194,9 +194,9 @@ class DataStream(StepSettings, Generic[T]):
         if names is not None and tag.name not in names:
             has = f"only {', '.join(map(repr, sorted(names)))}" if names else "none"
             raise GraphError(
-                f"get_side_output({tag.name!r}) at {caller_location()}: nothing ever comes there, as {t.label()} "
-                f"has {has}: name the one for late records before, as in side_output_late_data(tag), or use a "
-                "process function, which may emit to any"
+                f"get_side_output({tag.name!r}) at {caller_location()}: nothing is ever emitted there, as "
+                f"{t.label()} has {has}: name the one for late records before, as in side_output_late_data(tag), "
+                "or use a process function, which may emit to any"
             )
         known = next((have for have in t.side_output_tags if have.name == tag.name), None)
         if known is None:

@@ -262,7 +262,7 @@ class _NoRows(Mapping[int, bytes]):
     def __getitem__(self, group: int) -> bytes:
         raise StateError(
             f"the keyed state in {self._where} is in the format {self._native.format!r} of a state backend, which "
-            "the one that is installed does not read: go on with the version that has written it"
+            "the one that is installed does not read: use the version that wrote it"
         )
 
     def __iter__(self) -> Iterator[int]:

@@ -44,4 +44,4 @@ def id_among(jobs: Iterable[JobInfo], job: str) -> str:
         raise ConfigurationError(f"there are {len(chosen)} jobs {job!r}: give the id of one of them, {listed}")
     near = get_close_matches(job, [*(each.job for each in jobs), *(each.name for each in jobs)], n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise ConfigurationError(f"there is no job {job!r}: sluiceway list tells which there are.{hint}")
+    raise ConfigurationError(f"there is no job {job!r}: sluiceway list shows which there are.{hint}")

@@ -104,7 +104,7 @@ _SETTINGS: Final = (
     click.Option(
         ["--resume/--no-resume"],
         default=None,
-        help="Restore the job's newest checkpoint in --checkpoints; start anew if it has none.",
+        help="Restore the job's newest checkpoint in --checkpoints; start from the beginning if it has none.",
     ),
     click.Option(
         ["--allow-dropped-state/--no-allow-dropped-state"],

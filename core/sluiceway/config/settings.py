@@ -43,7 +43,7 @@ class Settings:
         metrics: names of metrics reporters.
         metrics_interval_ms: time between reports.
         restart: the restart strategy, as :func:`sluiceway.graph.restart_strategy` reads it.
-        heartbeat_timeout_ms: a worker process that gives no sign of life for longer is killed.
+        heartbeat_timeout_ms: a worker process that sends no heartbeat for longer is killed.
         network_buffers: buffers of 32 KiB in each worker, for what it sends to others.
         cancellation_timeout_ms: a worker that is still in a call of a cancelled task after so long is killed.
         log_level: the lowest level that is logged, in small letters; None: ``info`` in a cluster that stays, else
@@ -65,7 +65,7 @@ class Settings:
         checkpoint_timeout_ms: a checkpoint that takes longer is given up.
         checkpoint_min_pause_ms: the least time between the end of a checkpoint and the next one.
         checkpoint_max_concurrent: how many may be under way at a time.
-        checkpoint_tolerated_failures: how many in a row may fail before the job does, and is begun anew if its
+        checkpoint_tolerated_failures: how many in a row may fail before the job does, and is restarted if its
             restart strategy says so.
         local_recovery_bytes: how much each worker keeps on its own disk of what it has written for checkpoints, to
             go on from without the storage.

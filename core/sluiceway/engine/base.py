@@ -56,7 +56,7 @@ class JobFailure:
         attempt: number of its attempt; None likewise.
         worker: name of the worker that it ran on, ``local`` in one process; empty: it was no subtask.
         cause: why.
-        restarted: how many subtasks began anew because of it; 0: the job gave up.
+        restarted: number of subtasks that restarted because of it; 0: the job failed.
         delay_ms: how long they waited before that; None: the job gave up.
     """
 

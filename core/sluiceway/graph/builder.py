@@ -362,7 +362,7 @@ class _Builder:
                         Level.WARNING,
                         "dangling-side-output",
                         t,
-                        f"side output {tag.name!r} of {self._label(t)} leads nowhere: its records are dropped",
+                        f"side output {tag.name!r} of {self._label(t)} has no consumer: its records are dropped",
                     )
 
     def _uids(self) -> dict[Transformation, str]:

@@ -244,8 +244,8 @@ def _readings(subtasks: Iterable[SubtaskRates]) -> list[SubtaskMetrics]:
 def _neither_busy(vertex: VertexInfo, hottest: SubtaskRates) -> Finding:
     return Finding(
         "slow-consumer",
-        f"Slow because {vertex.name!r} does not take records as fast as they come, and is {hottest.busy:.0%} busy "
-        f"and {hottest.idle:.0%} idle: it waits for something outside of its process.",
+        f"Slow because {vertex.name!r} does not take records as fast as they arrive, and is {hottest.busy:.0%} "
+        f"busy and {hottest.idle:.0%} idle: it waits for something outside of its process.",
         vertex=vertex.id,
         subtask=hottest.metrics.subtask,
     )
@@ -361,7 +361,7 @@ def why_late(
     idle = [f for f in resting if f.kind == "idle-source"]
     if found.kind == "old-records" and len(idle) == len(sources):
         # It is late since there are no records, and not since they are old.
-        lead = f"Event time stands still. {idle[0].text}"
+        lead = f"Event time does not advance. {idle[0].text}"
         return Diagnosis([msgspec.structs.replace(idle[0], text=lead), *idle[1:]])
     return Diagnosis([found, *resting])
 
@@ -416,7 +416,7 @@ def _held_back(description: JobDescription, tasks: _Tasks, now_ms: int) -> Findi
             what = "has read no record yet" if not first.records_in else "has emitted no watermark"
             return Finding(
                 "no-watermark",
-                f"Event time stands still because subtask {first.subtask} of {vertex.name!r} {what}: give the "
+                f"Event time does not advance because subtask {first.subtask} of {vertex.name!r} {what}: give the "
                 "watermark strategy an idleness timeout (with_idleness), or reduce the parallelism of the source.",
                 vertex=vertex.id,
                 subtask=first.subtask,

@@ -115,9 +115,9 @@ def held_back_by_split(
         more = "" if not others else f", and so have {others:,} others" if others > 1 else ", and so has another"
         return _held(
             "no-watermark",
-            f"Event time stands still because {where} has given no record for {age(slowest.silent_s * 1000)} and "
-            f"has no watermark{more}: give the watermark strategy an idleness timeout (with_idleness) if splits "
-            "may be empty.",
+            f"Event time does not advance because {where} has given no record for {age(slowest.silent_s * 1000)} "
+            f"and has no watermark{more}: give the watermark strategy an idleness timeout (with_idleness) if "
+            "splits may be empty.",
             vertex,
             slowest,
         )
@@ -152,12 +152,12 @@ def idle_splits(vertex: VertexInfo, subtasks: Iterable[SubtaskRates]) -> Finding
     if found.idle == found.splits:
         kind = "idle-source"
         text = (
-            f"All {found.splits:,} splits of {vertex.name!r} are idle: the last record came "
+            f"All {found.splits:,} splits of {vertex.name!r} are idle: the last record arrived "
             f"{age(found.last_record_s * 1000)} ago, and the longest silent one is {first.split!r}."
         )
         if found.splits == 1:
             text = (
-                f"The only split of {vertex.name!r}, {first.split!r}, is idle: its last record came "
+                f"The only split of {vertex.name!r}, {first.split!r}, is idle: its last record arrived "
                 f"{age(first.silent_s * 1000)} ago."
             )
     else:

@@ -182,7 +182,7 @@ class AcceptLoop:
             self._pause_told = True
             self._warn(
                 f"{self._what} cannot accept connections for now: {error}. It tries again every {_PAUSE_S:g} s; "
-                "existing connections go on"
+                "existing connections stay open"
             )
 
     def _resume(self) -> None:

@@ -92,7 +92,7 @@ class FilesSource(Source[T]):
     The files that were taken are part of checkpoints: memory and each checkpoint hold path, size and time of every
     file that is there or has gone within a day, so move or delete old ones. A file that has gone and comes back
     with another size or time is a new file. One that is replaced in place is not: a warning is logged. Between
-    files event time stands still, unless the watermark strategy has ``with_idleness``.
+    files event time does not advance, unless the watermark strategy has ``with_idleness``.
 
     Positions can be snapshotted and restored as long as the files stay as they are; in a compressed file,
     what lies before the position is decompressed again. Files are read in the task's thread, a bounded chunk
@@ -530,8 +530,9 @@ class FilesSource(Source[T]):
             return _FilesEnumerator(context, self, pending)
         if not isinstance(restored, Discovered | None):
             raise ConnectorError(
-                f"{self!r} cannot go on from a checkpoint that was taken without watch=: that does not say which "
-                "files were read. Give the source another uid, so that it begins anew, or leave watch= out"
+                f"{self!r} cannot resume from a checkpoint that was taken without watch=: that does not say which "
+                "files were read. Give the source another uid, so that it starts from the beginning, or leave "
+                "watch= out"
             )
         return WatchingEnumerator(
             context,

@@ -138,7 +138,7 @@ class KafkaEnumerator(DiscoveringEnumerator[Found]):
         for topic, identity in topics.items():
             if self._topics.setdefault(topic, identity) != identity:
                 raise PositionLostError(
-                    f"topic {topic!r} was deleted and made anew, or is that of another cluster: offsets in "
+                    f"topic {topic!r} was deleted and created again, or is that of another cluster: offsets in "
                     "checkpoints are those of the earlier topic, and records would be skipped or read twice. To "
                     "read the new one, start without the checkpoint, or give the source another uid"
                 )
@@ -156,8 +156,8 @@ class KafkaEnumerator(DiscoveringEnumerator[Found]):
             raise PositionLostError(
                 f"partition {partition} of topic {topic!r} is not there any more"
                 + (f", nor are {len(gone) - 1} others" if len(gone) > 1 else "")
-                + ": the topic was deleted, or made anew with fewer partitions. What is in checkpoints about it "
-                "cannot be read any more: give the source another uid to begin anew"
+                + ": the topic was deleted, or created again with fewer partitions. What is in checkpoints about "
+                "it cannot be read any more: give the source another uid to start without a checkpoint"
             )
         if self._is_new or self._discovers:
             self._known |= there

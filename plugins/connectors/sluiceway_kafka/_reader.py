@@ -447,7 +447,7 @@ class KafkaReader(Reader[Any]):
             return
         self._commits_failed.inc()
         _log.warning(
-            "offsets of a checkpoint were not committed to group %r: %s. Reading goes on from checkpoints all the "
+            "offsets of a checkpoint were not committed to group %r: %s. Reading resumes from checkpoints all the "
             "same",
             self._settings["group.id"],
             describe_error(failed),
@@ -632,7 +632,7 @@ class KafkaReader(Reader[Any]):
         elif now - partition.missing >= CONFIRM_S:
             raise PositionLostError(
                 f"partition {partition.key[1]} of topic {partition.key[0]!r} is not there any more: the topic "
-                "was deleted, or made anew with fewer partitions, before it was read from offset "
+                "was deleted, or created again with fewer partitions, before it was read from offset "
                 f"{partition.position} on"
             )
 

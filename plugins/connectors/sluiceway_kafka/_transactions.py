@@ -374,7 +374,7 @@ class TransactionalWriter(CommittingSinkWriter[Any]):
         Args:
             committables: what to commit.
             restoring: whether their ids may hold later transactions, of an attempt that has committed them, has
-                begun anew with the ids, and has died before its first checkpoint. Those are aborted.
+                restarted with the ids, and has died before its first checkpoint. Those are aborted.
 
         Raises:
             PositionLostError: nothing proves that.

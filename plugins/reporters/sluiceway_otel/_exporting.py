@@ -98,7 +98,7 @@ class _Target:
             for secret in self._secrets:
                 reason = reason.replace(secret, HIDDEN)
             _log.warning(
-                "metrics reporter 'otel' cannot export to %s: %s. The job goes on; this is said once",
+                "metrics reporter 'otel' cannot export to %s: %s. The job continues; this is logged once",
                 self._url,
                 redact(reason)[:_REASON],
             )

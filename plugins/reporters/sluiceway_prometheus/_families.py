@@ -94,7 +94,7 @@ def _of_job(metrics: JobMetrics) -> Iterator[Metric]:
     uptime.add_metric(job, metrics.elapsed_s)
     yield uptime
     for name, about, total in (
-        ("restarts", "How often a part of the job has begun anew after a failure.", metrics.restarts),
+        ("restarts", "Restarts of a part of the job after a failure.", metrics.restarts),
         ("records_in", "Records read by all sources.", metrics.records_in),
         ("records_out", "Records written by all sinks.", metrics.records_out),
     ):

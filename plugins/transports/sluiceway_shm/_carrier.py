@@ -139,7 +139,7 @@ class ShmCarrier(Carrier):
 
     def _started(self) -> CarrierContext:
         if self._context is None:
-            raise RuntimeError("start() comes first")
+            raise RuntimeError("call start() first")
         return self._context
 
 

@@ -182,7 +182,7 @@ class ZmqCarrier(Carrier):
 
     def _started(self) -> CarrierContext:
         if self._context is None:
-            raise RuntimeError("start() comes first")
+            raise RuntimeError("call start() first")
         return self._context
 
     # ---- what comes in --------------------------------------------------------------------------------------

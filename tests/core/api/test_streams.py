@@ -409,7 +409,7 @@ def test_a_side_output_to_which_nothing_can_come_is_refused(numbers: sw.DataStre
         (as_of.apply(pair), as_of.side_output_left_late_data(late).apply(pair)),
     ]:
         with pytest.raises(
-            sw.GraphError, match=r"nothing ever comes there, as .* has none: name the one for late"
+            sw.GraphError, match=r"nothing is ever emitted there, as .* has none: name the one for late"
         ):
             without.get_side_output(late)
         with_late.get_side_output(late)

@@ -115,8 +115,8 @@ def test_a_job_goes_by_its_id_or_by_a_name_that_is_its_own() -> None:
             r"2 jobs 'words': .*words-1 \(running\), words-2 \(waiting\)",
         ),
         ([job("words", 1, "failed"), job("words", 2, "finished")], r"words-1 \(failed\), words-2 \(finished\)"),
-        ([job("word", 1)], "no job 'words': sluiceway list tells which there are. Did you mean 'word'"),
-        ([], "no job 'words': sluiceway list tells which there are"),
+        ([job("word", 1)], "no job 'words': sluiceway list shows which there are. Did you mean 'word'"),
+        ([], "no job 'words': sluiceway list shows which there are"),
     ],
 )
 def test_names_of_several_jobs_and_of_none_are_refused(jobs: list[JobInfo], told: str) -> None:

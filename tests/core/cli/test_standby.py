@@ -268,7 +268,7 @@ def test_a_leader_that_is_suspended_for_long_is_killed_and_one_that_wakes_up_in_
     os.close(process)
     now = cluster.json("cluster", "status")
     assert (now["pid"], now["epoch"]) == (standby["pid"], told["epoch"] + 1)
-    assert f"killed job manager {leader}: it gives no sign of life" in cluster_log(place)
+    assert f"killed job manager {leader}: it sends no heartbeat" in cluster_log(place)
     cluster.until(lambda: completed(cluster, job))
     finish_and_compare(cluster, place, job)
 
@@ -294,7 +294,7 @@ def test_a_standby_that_dies_or_hangs_is_replaced_and_no_job_notices(cluster: An
     cluster.until(replaced)
     said = cluster_log(place)
     assert f"the standby (process {dead}) has ended; another one is started" in said
-    assert f"killed the standby (process {hung}): it gives no sign of life" in said
+    assert f"killed the standby (process {hung}): it sends no heartbeat" in said
     now = cluster.json("cluster", "status")
     assert (now["pid"], now["epoch"], now["jobs"][0]["restarts"]) == (told["pid"], told["epoch"], 0)
     assert now["problems"] == []
@@ -346,7 +346,7 @@ def test_a_standby_leads_as_soon_as_the_job_store_can_be_written(
     full = place / "home" / "jobs" / ".epoch.part"
     full.mkdir()  # as on a disk that is full: the file cannot be made
     kill(told["pid"])
-    cluster.until(lambda: "cannot lead, and tries again" in cluster_log(place))
+    cluster.until(lambda: "cannot become the leader, and tries again" in cluster_log(place))
     command = start("cluster", "status", "--json")
     other = start("cluster", "start")
     full.rmdir()

@@ -334,7 +334,7 @@ class TestShape:
         program.sink(made)
         findings = assemble("j", program.steps, Settings()).findings
         assert [f.code for f in findings] == ["dangling-side-output"]
-        assert "side output 'late' of 'process(same)' (job.py:5) leads nowhere" in findings[0].message
+        assert "side output 'late' of 'process(same)' (job.py:5) has no consumer" in findings[0].message
         assert len(program.graph().nodes) == 3  # a warning only
 
     def test_a_buffer_timeout_that_means_nothing(self, program: Any) -> None:

@@ -274,6 +274,6 @@ def test_an_idle_source_is_named_where_records_would_be_blamed() -> None:
     finding = late(rates(0, output_watermark=NOW - 60_000, splits=every))
     assert (finding.kind, finding.severity) == ("idle-source", "notice")
     assert finding.text == (
-        "Event time stands still. All 2 splits of 'a' are idle: the last record came 60 s ago, and the longest "
-        "silent one is 'p-7'."
+        "Event time does not advance. All 2 splits of 'a' are idle: the last record arrived 60 s ago, and the "
+        "longest silent one is 'p-7'."
     )

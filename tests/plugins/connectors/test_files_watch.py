@@ -214,7 +214,7 @@ def test_what_cannot_be_watched_is_refused(tmp_path: Path) -> None:
         assert FilesSource.of(tmp_path, form, watch="1s").boundedness is Boundedness.UNBOUNDED
     (tmp_path / "a.txt").write_text("a")
     pending = FilesSource.text(tmp_path).create_enumerator(Context(), []).snapshot()
-    with pytest.raises(ConnectorError, match="cannot go on from a checkpoint that was taken without watch="):
+    with pytest.raises(ConnectorError, match="cannot resume from a checkpoint that was taken without watch="):
         FilesSource.text(tmp_path, watch="1s").create_enumerator(Context(), pending)
     source = FilesSource.text(tmp_path)
     ending = source.create_enumerator(Context(), Discovered(source._plan()))

@@ -100,10 +100,10 @@ def test_looks_at_short_intervals_are_not_enough(looks: Looks) -> None:
 def test_a_topic_that_was_made_anew_is_another_one(looks: Looks) -> None:
     state = looks.enumerator.snapshot()
     looks.identity = "b"
-    with pytest.raises(PositionLostError, match="topic 'orders' was deleted and made anew"):
+    with pytest.raises(PositionLostError, match="topic 'orders' was deleted and created again"):
         looks.again(BOTH, 60)
     restored = KafkaEnumerator(Context(), looks._look, lambda: None, 60_000, state)
-    with pytest.raises(PositionLostError, match="topic 'orders' was deleted and made anew"):
+    with pytest.raises(PositionLostError, match="topic 'orders' was deleted and created again"):
         restored.start()
     earlier = Discovered([], BOTH)
     object.__delattr__(earlier, "topics")  # as restored from a checkpoint of before there were ids

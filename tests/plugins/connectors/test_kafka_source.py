@@ -350,10 +350,10 @@ def test_a_topic_that_is_made_anew_is_an_error(kafka_topics: Any, pattern: bool)
         until(lambda: name not in kafka_topics.admin.list_topics(timeout=60).topics)
         kafka_topics.make(name=name)
         kafka_topics.write(name, ["skipped", "read"])
-        with pytest.raises(ConnectorError, match=f"topic '{name}' was deleted and made anew"):
+        with pytest.raises(ConnectorError, match=f"topic '{name}' was deleted and created again"):
             driver.run(3)
     with (
-        pytest.raises(ConnectorError, match=f"topic '{name}' was deleted and made anew"),
+        pytest.raises(ConnectorError, match=f"topic '{name}' was deleted and created again"),
         SourceDriver(source, restored=snapshot) as driver,
     ):
         driver.run(3)
@@ -398,7 +398,7 @@ def test_a_restored_source_that_stops_does_not_read_a_topic_made_anew(kafka_topi
     kafka_topics.make(name=name)
     kafka_topics.write(name, ["c", "d"])
     with (
-        pytest.raises(ConnectorError, match=f"topic '{name}' was deleted and made anew"),
+        pytest.raises(ConnectorError, match=f"topic '{name}' was deleted and created again"),
         SourceDriver(source, restored=snapshot) as driver,
     ):
         driver.run()

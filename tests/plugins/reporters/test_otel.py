@@ -252,7 +252,7 @@ def test_a_collector_that_is_not_there_is_said_once(
         f"metrics reporter 'otel' cannot export to http://ann:***@127.0.0.1:{refusing_port}/v1/"
     )
     assert "onnection refused" in said[0]
-    assert said[0].endswith(". The job goes on; this is said once")
+    assert said[0].endswith(". The job continues; this is logged once")
     assert "hush" not in caplog.text
 
 

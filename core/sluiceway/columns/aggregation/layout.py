@@ -118,7 +118,7 @@ class Layout:
 
     def _cannot(self, changed: str) -> IncompatibleStateError:
         return IncompatibleStateError(
-            f"step {self.step!r} cannot go on with the windows that are open in its snapshot: {changed}. Undo the "
+            f"step {self.step!r} cannot restore the windows that are open in its snapshot: {changed}. Undo the "
             "change until these windows have ended, or give the step another uid, so that it begins without them"
         )
 

@@ -108,7 +108,7 @@ def rows_of_block(
     if rows.schema.names != schema.names or rows.schema.types != schema.types:
         if problem := _problem_of_change(rows.schema, schema, keys, added=added):
             raise IncompatibleStateError(
-                f"step {step!r} cannot go on with the rows in its snapshot: {problem}. They have "
+                f"step {step!r} cannot restore the rows in its snapshot: {problem}. They have "
                 f"{shown(rows.schema)}, and its input has {shown(schema)}. Undo the change, or give the step "
                 "another uid, so that it begins without them"
             )

@@ -56,8 +56,8 @@ def check_watermarks(
             yield Finding(
                 Level.WARNING,
                 "no-watermarks",
-                f"{_label(node)} waits for event time to go on, which it never does: no watermarks come from"
-                f" {_label(source)}, and it never ends. Give the source a watermark_strategy=, or put"
+                f"{_label(node)} waits for event time to advance, which it never does: no watermarks are emitted "
+                f"by {_label(source)}, and it never ends. Give the source a watermark_strategy=, or put"
                 " assign_timestamps_and_watermarks() in between",
                 node.name,
                 node.location,

@@ -97,7 +97,7 @@ class ColumnTimeOperator(KeyedOperator, TimedOperator):
 
     def _other_windows(self) -> IncompatibleStateError:
         return IncompatibleStateError(
-            f"step {self.step_name!r} cannot go on with the windows that are open in its snapshot: they "
+            f"step {self.step_name!r} cannot restore the windows that are open in its snapshot: they "
             f"have borders at other times than those of {self._step.assigner!r}. Undo the change until "
             "these windows have ended, or give the step another uid, so that it begins without them"
         )

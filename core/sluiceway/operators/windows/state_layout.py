@@ -160,7 +160,7 @@ class Kept:
     def refuse(self, why: str) -> NoReturn:
         """Raise the error for open windows that the step cannot continue from."""
         raise IncompatibleStateError(
-            f"step {self._step_name!r} cannot go on with the windows that are open in its snapshot: {why}. Undo "
+            f"step {self._step_name!r} cannot restore the windows that are open in its snapshot: {why}. Undo "
             "what was changed in the step until these windows have ended, or give it another uid, so that it "
             "begins without them"
         )

@@ -133,7 +133,7 @@ class FileLeaderElection(LeaderElection):
         try:
             if _began(told.pid) != told.began:
                 return False
-            log(WARNING, "jobs", f"killed job manager {told.pid}: it gives no sign of life")
+            log(WARNING, "jobs", f"killed job manager {told.pid}: it sends no heartbeat")
             signal.pidfd_send_signal(process, signal.SIGKILL)
             return bool(select.select([process], [], [], _KILL_S)[0])
         except OSError:

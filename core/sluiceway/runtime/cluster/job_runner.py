@@ -228,7 +228,7 @@ class JobRun(Handlers):
 
     @property
     def slots_wanted(self) -> int:
-        """Number of slots that what is to begin anew lacks."""
+        """Number of slots that the tasks to be restarted lack."""
         return self.master.slots_wanted
 
     def slots_came(self) -> None:

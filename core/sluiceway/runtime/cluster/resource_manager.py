@@ -69,7 +69,7 @@ class ResourceManager:
         on_registered: called with the name of a worker that has registered.
         on_lost: called with the workers that were lost together and the error; not for stopped workers.
         on_released: called when an idle worker has ended.
-        heartbeat_timeout_s: time without a sign of life after which a worker is killed and counts as lost. A long
+        heartbeat_timeout_s: time without a heartbeat after which a worker is killed and counts as lost. A long
             call of a user's function does not count: the signs are sent by a thread of their own.
         idle_s: time after which a worker without allocated slots is ended; None: never.
         epoch: epoch of the job manager.
@@ -162,7 +162,7 @@ class ResourceManager:
         self.register(connection, message)
 
     def heard_from(self, connection: Connection) -> None:
-        """Record a message of a worker as a sign of life."""
+        """Record a message of a worker as a heartbeat."""
         known = self._by_connection.get(connection)
         if known is not None:
             known.heard = known.spoke = self._clock.monotonic()
@@ -288,7 +288,7 @@ class ResourceManager:
                     known.heard = now
                 elif now - known.heard > self._timeout_s:
                     self._cut_off(known)
-                    self._lose(known, f"gave no sign of life for {self._timeout_s:g} s and was killed")
+                    self._lose(known, f"sent no heartbeat for {self._timeout_s:g} s and was killed")
         if self._idle_s is not None:
             self._release_idle(now, self._idle_s)
         self._loop.at(now + self._check_s, self._check)

@@ -52,7 +52,7 @@ def wait_until_elected(config: ClusterConfig, election: LeaderElection) -> bool:
                 if election.campaign():
                     return True
             except OSError as error:
-                log(WARNING, "jobs", f"cannot lead, and tries again: {error}")
+                log(WARNING, "jobs", f"cannot become the leader, and tries again: {error}")
                 pause_s = _RETRY_S
             select.select([], [], [], pause_s)
         else:

@@ -174,7 +174,7 @@ class Standbys(Handlers):
             standby.heard += slept
             connection.send(Leads(self._epoch))
             if now - standby.heard > self._config.heartbeat_timeout_s:
-                log(WARNING, "jobs", f"killed the standby (process {standby.pid}): it gives no sign of life")
+                log(WARNING, "jobs", f"killed the standby (process {standby.pid}): it sends no heartbeat")
                 _kill(standby.process)
         self._keep_up()
         self._loop.at(now + self._beat_s, self._beat)

@@ -1,4 +1,4 @@
-"""Launcher of worker processes, with a line to each: configuration, signs of life, and detection of the end.
+"""Launcher of worker processes, with a line to each: configuration, heartbeats, and detection of the end.
 
 The line is a socket pair. The worker has its end as standard input and, until it is up, as standard error, so that
 messages of a failed start reach the launching process. Once up, a thread sends a byte at intervals as a sign of
@@ -28,7 +28,7 @@ __all__ = ["BEAT", "CALL", "UP", "WorkerConfig", "WorkerHandle", "adopt_worker",
 UP: Final = b"\0"
 """Byte of the worker: it is up."""
 BEAT: Final = b"."
-"""Byte of the worker: sign of life."""
+"""Byte of the worker: heartbeat."""
 CALL: Final = b"?"
 """Byte to the worker: request for a connection of its inspector."""
 
@@ -50,7 +50,7 @@ class WorkerConfig:
         segments: number of network buffers.
         segment_bytes: size of a network buffer in bytes.
         path: entries to add to ``sys.path``.
-        beat_s: interval of the signs of life in seconds.
+        beat_s: interval of the heartbeats in seconds.
         logs: directory of the cluster's logs; empty: log to standard error.
         tells: whether to send log lines and output to the job manager instead.
         log_level: lowest level that is logged, unless a job sets one.
@@ -109,7 +109,7 @@ class WorkerHandle(ABC):
 
     @abstractmethod
     def heard(self) -> bool:
-        """Return whether the process has sent a sign of life since the last call."""
+        """Return whether the process has sent a heartbeat since the last call."""
 
     @abstractmethod
     def is_at_work(self) -> bool:
@@ -177,7 +177,7 @@ class _ChildProcess(WorkerHandle):
         self.ended(_KILL_S)
 
     def heard(self) -> bool:
-        """Return whether the process has sent a sign of life since the last call."""
+        """Return whether the process has sent a heartbeat since the last call."""
         came = False
         with suppress(OSError):  # nothing more for now, or the line is closed
             while data := self._line.recv(65_536):
@@ -274,7 +274,7 @@ class _AdoptedProcess(WorkerHandle):
             self.ended(_KILL_S)
 
     def heard(self) -> bool:
-        """Return whether the process has sent a sign of life since the last call."""
+        """Return whether the process has sent a heartbeat since the last call."""
         came = False
         with suppress(OSError):
             while self._line.recv(65_536):
@@ -321,7 +321,7 @@ def adopt_worker(pid: int, line: str) -> WorkerHandle:
 def is_at_work(pid: int, before: str | None) -> tuple[bool, str | None]:
     """Return whether a process has used processor time since ``before``, and the time used so far.
 
-    C code that holds the interpreter lock for long prevents signs of life, but is no hang.
+    C code that holds the interpreter lock for long prevents heartbeats, but is no hang.
     """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:

@@ -440,7 +440,7 @@ class CheckpointCoordinator:
     def restarting(self) -> None:
         """Abort all pending checkpoints: tasks are restarted from :attr:`latest`."""
         for pending in list(self._pending.values()):
-            self._abort(pending, CheckpointFailedError("tasks have begun anew before it was stored"), counts=False)
+            self._abort(pending, CheckpointFailedError("tasks restarted before it was stored"), counts=False)
 
     # ---- completion and abort -------------------------------------------------------------------------------
 

@@ -160,7 +160,7 @@ class Failover:
         self._note(failure, () if delay_ms is None else (v for region in regions for v in region))
         if delay_ms is None:
             return False
-        log(WARNING, "jobs", f"has failed: {describe(cause)}; it begins anew in {delay_ms} ms", job=self._job)
+        log(WARNING, "jobs", f"has failed: {describe(cause)}; it restarts in {delay_ms} ms", job=self._job)
         self.restarts += 1
         for region in regions:
             self._due[region] = self._clock.monotonic() + delay_ms / 1000
@@ -217,12 +217,12 @@ class Failover:
         )
         self._note(failure, self._region_of[vertex] if restarted else ())
         if delay_ms is not None:
-            some = "1 subtask begins" if restarted == 1 else f"{restarted} subtasks begin"
+            some = "1 subtask restarts" if restarted == 1 else f"{restarted} subtasks restart"
             where = f"{name!r}, subtask {vertex.subtask + 1}, attempt {attempt}, on {worker}"
             log(
                 WARNING,
                 "jobs",
-                f"{where}, has failed: {describe(cause)}; {some} anew in {delay_ms} ms{self._details(cause)}",
+                f"{where}, has failed: {describe(cause)}; {some} in {delay_ms} ms{self._details(cause)}",
                 job=self._job,
             )
 

@@ -333,7 +333,7 @@ class JobCheckpoints:
         """Notify all tasks; log a tolerated failure, which is reported nowhere else."""
         if 0 < failures <= self._tolerated:
             text = (
-                f"checkpoint {checkpoint_id} has failed: {describe(cause)}; the job goes on without it:"
+                f"checkpoint {checkpoint_id} has failed: {describe(cause)}; the job continues without it:"
                 f" checkpoint-tolerated-failures is {self._tolerated}, and this is failure {failures} in a row"
             )
             log(WARNING, "jobs", text, job=self._executions.job_graph.job_name)

@@ -302,7 +302,7 @@ class Rescaler:
             return
         assert self._problem is not None
         problem = describe(self._problem)
-        why = f"the job could not go on at the new parallelism, and has the one before again: {problem}"
+        why = f"the job failed at the new parallelism, and has its earlier one again: {problem}"
         self._end("failed", why)
         self._job.begin_all_anew()
 

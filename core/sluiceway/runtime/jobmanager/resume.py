@@ -111,7 +111,7 @@ def newest_of(
     if not lasting:
         raise CheckpointError(
             f"in {storage.shown(name) if name else storage.location} there are only savepoints whose run has "
-            "failed after them and has begun anew from before them: to begin with one all the same, name its own "
+            "failed after them and restarted from before them: to restore one all the same, name its own "
             f"directory, such as {storage.shown(found[-1][0])}"
         )
     return max(lasting, key=lambda one: (one[1].completed_ms, one[1].checkpoint_id))

@@ -283,7 +283,7 @@ class BatchReader(Reader[Any]):
         if self._work.stops:
             self.ended = True
             return self._end()
-        assert self._live is not None, "start() comes first"
+        assert self._live is not None, "call start() first"
         return self._poll_live(self._live, limit)
 
     def finished_splits(self) -> Sequence[str]:

@@ -84,7 +84,7 @@ class CommitLog:
             raise ConfigurationError(
                 f"{self} has the commits of another query ({record.owner}; this one is {owner}): batches of "
                 "numbers that it has committed would not be written. Give each query a directory of its own, also "
-                "one that begins anew with another checkpointLocation"
+                "one that starts with another checkpointLocation"
             )
 
     def ready(self, batch: int) -> list[Any]:

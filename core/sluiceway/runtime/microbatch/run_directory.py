@@ -148,8 +148,8 @@ def check_same(run: Run, plan: SteppedPlan, where: str) -> None:
     changes = list(_changes(run.vertices, _vertices(plan)))
     if changes:
         raise StateError(
-            f"{run.job!r} cannot go on from {where}, where state is kept for each of the subtasks that it had: "
-            f"{'; '.join(changes)}. Undo that, or begin anew without --from"
+            f"{run.job!r} cannot resume from {where}, where state is kept for each of the subtasks that it had: "
+            f"{'; '.join(changes)}. Undo that, or start from the beginning without --from"
         )
 
 

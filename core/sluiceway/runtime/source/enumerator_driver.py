@@ -122,7 +122,7 @@ class EnumeratorDriver(EnumeratorContext):
         """Return the enumerator's state: what it has not assigned. None before the start.
 
         Raises:
-            ConnectorError: the enumerator returns None, which would have it begin anew after a restore.
+            ConnectorError: the enumerator returns None, so that it would start anew after a restore.
         """
         if self.enumerator is None:
             return None
@@ -130,7 +130,7 @@ class EnumeratorDriver(EnumeratorContext):
         if state is None:
             raise ConnectorError(
                 f"the enumerator of {self.source.name} returned None from snapshot(), which stands for a job "
-                "that begins anew: return what is not handed out yet, as a list that may be empty"
+                "without a checkpoint: return the splits that are not assigned, as a list that may be empty"
             )
         return state
 

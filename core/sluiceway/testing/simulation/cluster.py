@@ -54,7 +54,7 @@ class SimulatedCluster(LifecycleListener):
         services: whose listener is told, too.
         workers: how many.
         slots: how many each of them offers.
-        heartbeat_timeout_s: a worker that gives no sign of life for longer is killed.
+        heartbeat_timeout_s: a worker that sends no heartbeat for longer is killed.
         segments: network buffers of each worker.
         segment_bytes: size of each.
         faults: what goes wrong.

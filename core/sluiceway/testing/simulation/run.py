@@ -53,7 +53,7 @@ class SimulationResult:
         status: FINISHED, CANCELED or FAILED.
         failure: what it failed with; None unless the status is FAILED.
         metrics: the last figures that the job manager had of the job.
-        restarts: how often a part of the job was begun anew.
+        restarts: number of restarts of a part of the job.
         faults: what went wrong; of what was asked for, that which came before the job's end.
         savepoints: path or URL of each savepoint that became complete, in their order.
         ended_with: that of the savepoint that the job ended with; empty: with none.

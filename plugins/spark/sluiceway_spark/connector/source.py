@@ -42,7 +42,7 @@ class SparkSource(Source[Any]):
             structs; a VARIANT is what it holds. Or ``"arrow"``: each record is a ``pyarrow.RecordBatch`` as Spark
             made it, of up to 10,000 rows (``spark.sql.execution.arrow.maxRecordsPerBatch``).
         staging: the directory to share; each run has one of its own in it, which stays. None: a temporary one,
-            which goes with the job, so that another run cannot go on from a checkpoint of this one.
+            which goes with the job, so that another run cannot resume from a checkpoint of this one.
 
     Raises:
         ConfigurationError: an argument cannot be used.

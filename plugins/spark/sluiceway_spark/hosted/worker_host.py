@@ -36,7 +36,7 @@ class SparkHost(WorkerHost):
         session: what to make a session of where none is active.
         workers: how many there will be at a time.
         places: the directories that workers have to see.
-        heartbeat_timeout_s: a worker that gives no sign of life for longer is killed.
+        heartbeat_timeout_s: a worker that sends no heartbeat for longer is killed.
         spare: how many task slots are to be left for what the job has Spark compute beside them.
         name: of the pipeline.
     """
@@ -255,7 +255,7 @@ class _PlacedWorker(WorkerHandle):
             self.stage.cancel()
 
     def heard(self) -> bool:
-        """Its supervisor over there listens for signs of life."""
+        """Its supervisor over there listens for heartbeats."""
         return not self._over.is_set()
 
     def is_at_work(self) -> bool:

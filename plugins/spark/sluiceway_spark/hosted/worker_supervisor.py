@@ -72,10 +72,10 @@ def supervise(told: dict[str, Any], places: Sequence[str], may_be_silent_s: floa
     Args:
         told: the worker's configuration.
         places: paths that must be here as they are for the job manager.
-        may_be_silent_s: a worker that gives no sign of life for longer, and does nothing, is killed.
+        may_be_silent_s: a worker that sends no heartbeat for longer, and does nothing, is killed.
 
     Raises:
-        WorkerEndedError: it was killed, or could not start, or was ended as it gave no sign of life.
+        WorkerEndedError: it was killed, or could not start, or was ended as it sent no heartbeat.
     """
     missing = unseen(places)
     if missing is not None:
@@ -102,7 +102,7 @@ def supervise(told: dict[str, Any], places: Sequence[str], may_be_silent_s: floa
                 worker.kill()
         how, said = worker.how_it_ended(), worker.what_it_said()
         if stuck:
-            how = f"gave no sign of life for {may_be_silent_s:g} s and was killed"
+            how = f"sent no heartbeat for {may_be_silent_s:g} s and was killed"
         killed = stuck or worker.was_killed()
         if not killed and (missing_module := _MISSING.search(said)):
             how = (

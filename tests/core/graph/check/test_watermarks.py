@@ -28,7 +28,8 @@ def test_a_window_that_will_never_end_is_warned_of() -> None:
     (finding,) = found(flow)
     assert finding.level.value == "warning"
     assert (
-        "waits for event time to go on, which it never does: no watermarks come from 'source(" in finding.message
+        "waits for event time to advance, which it never does: no watermarks are emitted by 'source("
+        in finding.message
     )
     assert "Give the source a watermark_strategy=, or put assign_timestamps" in finding.message
 

@@ -382,7 +382,7 @@ def test_what_cannot_go_on_is_refused(was: Finish, now: Finish, why: str) -> Non
         OperatorHarness(now, restored=taken)
     said = str(failed.value)
     assert why in said
-    assert said.startswith("step 'windows' cannot go on with the windows that are open in its snapshot: they ")
+    assert said.startswith("step 'windows' cannot restore the windows that are open in its snapshot: they ")
     assert said.endswith(
         ". Undo what was changed in the step until these windows have ended, or give it another uid, so that it "
         "begins without them"

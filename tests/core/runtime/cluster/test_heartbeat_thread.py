@@ -1,4 +1,4 @@
-"""The thread beside a worker's loop: signs of life, and a word about a loop that does not turn."""
+"""The thread beside a worker's loop: heartbeats, and a word about a loop that does not turn."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def test_a_worker_that_is_silent_for_too_long_is_killed_and_lost(world: World) -
     assert world.lost == []
     world.passes(4)
     (why,) = world.lost
-    assert str(why) == "worker 'worker-1' (process 4711) gave no sign of life for 10 s and was killed"
+    assert str(why) == "worker 'worker-1' (process 4711) sent no heartbeat for 10 s and was killed"
     assert world.process.killed
 
 

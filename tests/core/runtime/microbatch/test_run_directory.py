@@ -72,7 +72,10 @@ def test_a_job_goes_on_with_the_keyed_subtasks_that_it_had(keyed_subtasks: int |
     ("now", "message"),
     [
         ({"name": "other"}, "is of a run of 'job', not of 'other'"),
-        ({"step": "sum"}, "step 'count' is gone; .*step 'sum' is new. Undo that, or begin anew without --from"),
+        (
+            {"step": "sum"},
+            "step 'count' is gone; .*step 'sum' is new. Undo that, or start from the beginning without --from",
+        ),
         ({"parallelism": 3}, "had parallelism 2 and has 3"),
         ({"groups": 16}, "'count' had 32 key groups and has 16"),
     ],

@@ -146,7 +146,7 @@ def test_goes_on_in_a_later_run_with_what_spark_has(tmp_path: Path) -> None:
     other = sw.Pipeline("counts", parallelism=2)
     lines = other.from_collection(TEXT).uid("text").map(str.upper).uid("other")
     lines.sink(FilesSink.text(tmp_path / "x"))
-    with pytest.raises(StateError, match=r"cannot go on from .*runs.*step 'counts' is gone.*Undo that"):
+    with pytest.raises(StateError, match=r"cannot resume from .*runs.*step 'counts' is gone.*Undo that"):
         other.run(engine="spark", from_checkpoint=str(runs))
     result = counts_to(tmp_path / "out", tmp_path / "failed").run(engine="spark", from_checkpoint=str(runs))
     assert result.status is JobStatus.FINISHED

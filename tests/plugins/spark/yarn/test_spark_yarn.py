@@ -78,7 +78,7 @@ def test_an_executor_that_is_killed_costs_one_restart_and_loses_nothing(yarn: An
     assert process.returncode == 0, err
     report = NumberFiles(where / "out").report(COUNT)
     assert (report.received, report.lost, report.duplicates) == (COUNT, 0, 0), report
-    assert err.count("begin anew") == 1, err
+    assert err.count("subtasks restart") == 1, err
 
 
 def test_an_application_that_is_killed_ends_the_job_and_says_so(yarn: Any, where: Path) -> None:
@@ -89,4 +89,4 @@ def test_an_application_that_is_killed_ends_the_job_and_says_so(yarn: Any, where
         _, err = process.communicate(timeout=PATIENT_S)
     assert process.returncode == 1, err
     assert re.search(rf"ended with Spark's application {application}: KILLED\. \S", err), err
-    assert err.count("begin anew") <= 1, err
+    assert err.count("subtasks restart") <= 1, err
