@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 
+from sluiceway.columns.filters import Alternatives, RowFilter
 from sluiceway.connector import END_OF_INPUT, EndOfInput, Wait
 from sluiceway.elements import ROWS_PER_RECORD, Batch, Columns
 from sluiceway.errors import ConnectorError, MissingExtraError
 from sluiceway.util.install_hints import install_command
 from sluiceway_files._compression import Compression
 from sluiceway_files._directories import values_of
-from sluiceway_files._filters import Alternatives, RowFilter
 from sluiceway_files._lined import OnError
 from sluiceway_files._places import Found
 from sluiceway_files._splits import FileSplit, Format, OpenFile, SplitReader

@@ -155,32 +155,12 @@ class PartitionedWriter(CommittingSinkWriter[Any]):
 
     def _of_columns(self, data: Any) -> Iterator[tuple[str, Any]]:
         """Yield the directory and the rows of each partition, in the order of their first rows."""
-        import numpy as np
-        import pyarrow as pa
+        from sluiceway.columns.partitions import partitions
 
         names = self._output.partition_by
         self._check(data.schema)
-        codes = np.zeros(data.num_rows, np.int64)
-        for name in names:
-            column = data.column(name)
-            if pa.types.is_dictionary(column.type):
-                column = column.dictionary_decode()
-            encoded = column.dictionary_encode("encode")
-            codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
-            # Numbered anew for each column, so that no product of their numbers overflows.
-            found, first, codes = np.unique(codes, return_index=True, return_inverse=True)
-        rows = data.select([name for name in data.schema.names if name not in names])
-        heads = data.select(list(names)).take(pa.array(first)).to_pylist()
-        order = np.argsort(codes, kind="stable")
-        ends = np.cumsum(np.bincount(codes, minlength=len(found)))
-        for at in np.argsort(first, kind="stable").tolist():
-            place = "/".join(_directory(name, heads[at][name]) for name in names)
-            if len(found) == 1:
-                yield place, Columns(rows)
-                return
-            start = ends[at - 1] if at else 0
-            # A copy: a slice would keep the memory of the whole batch until the file's row group is full.
-            yield place, Columns(rows.take(pa.array(order[start : ends[at]])))
+        for values, rows in partitions(data, names):
+            yield "/".join(_directory(name, values[name]) for name in names), Columns(rows)
 
     def _check(self, schema: Any) -> None:
         if problems := problems_of_partitions(self._output.partition_by, schema):

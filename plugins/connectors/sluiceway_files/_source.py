@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from fsspec.implementations.local import LocalFileSystem
 
+from sluiceway.columns.filters import Condition, Filters, conditions_of
 from sluiceway.config.options import duration_ms
 from sluiceway.connector import (
     Alternatives,
@@ -34,7 +35,6 @@ from sluiceway_files._compression import Compression
 from sluiceway_files._csv import Csv, CsvReader, EncodingErrors
 from sluiceway_files._csv_columns import CsvColumns
 from sluiceway_files._directories import partition_schema
-from sluiceway_files._filters import Condition, Filters, conditions_of
 from sluiceway_files._lined import JsonLines, OnError, Text
 from sluiceway_files._lined_columns import JsonColumns
 from sluiceway_files._parquet import Parquet, ParquetColumns, need_pyarrow
