@@ -622,6 +622,20 @@ class Sink(ABC, Generic[T_contra]):
         """Type of its records, or None for any."""
         return None
 
+    def for_columns(self, schema: Any) -> Sink[T_contra]:
+        """Return the sink to write rows in columns with; the default is this one.
+
+        Called by ``TableStream.sink()``, before anything runs. A sink that is told the columns can compare them
+        with those of its target, at which it may look.
+
+        Args:
+            schema: ``pyarrow.Schema`` of the rows.
+
+        Raises:
+            ConnectorError: the target cannot be looked at, or does not take such rows.
+        """
+        return self
+
     @property
     def max_writers(self) -> int | None:
         """Largest number of writers, at least 1, or None for any number."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Sequence
+from copy import copy
 from typing import Any, Final
 
 from sluiceway.connector import CommittingSinkWriter, DeliveryGuarantee, Sink, SinkWriter, Wait, WriterContext
@@ -86,6 +87,12 @@ class BreakingSink(Sink[Any]):
     def max_writers(self) -> int | None:
         """Maximum number of writers of the wrapped sink."""
         return self.sink.max_writers
+
+    def for_columns(self, schema: Any) -> Sink[Any]:
+        """Return a copy with what the wrapped sink returns."""
+        breaking = copy(self)
+        breaking.sink = self.sink.for_columns(schema)
+        return breaking
 
     def create_writer(self, context: WriterContext) -> SinkWriter[Any]:
         """Return a writer that fails at the chosen moments."""

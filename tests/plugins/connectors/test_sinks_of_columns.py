@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,10 @@ import pyarrow as pa
 import pytest
 
 from sluiceway import Pipeline
-from sluiceway.errors import GraphError
+from sluiceway.connector import Sink
+from sluiceway.connector.lib import CollectSink
+from sluiceway.errors import ConnectorError, GraphError
+from sluiceway.testing import BreakingSink
 from sluiceway_files import FilesSink
 from sluiceway_kafka import KafkaSink
 from sluiceway_sql import SqlSink
@@ -65,3 +69,27 @@ def test_rows_that_fit_are_written(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "parts").iterdir()] == ["user=ann"]
     assert _kafka(key="user").problems_of_columns(ROWS.schema) == []
     assert _kafka(key="price", key_serializer="json").problems_of_columns(ROWS.schema) == []
+
+
+def test_a_sink_is_given_the_columns_before_anything_runs() -> None:
+    class Told(CollectSink[Any]):
+        schema: Any = None
+
+        def for_columns(self, schema: Any) -> Sink[Any]:
+            if "x" not in schema.names:
+                raise ConnectorError("the table has no such columns")
+            told = copy(self)
+            told.schema = schema
+            return told
+
+    rows = pa.table({"x": [1]})
+    sink = Told()
+    step = Pipeline("told").table(rows).sink(sink)
+    assert sink.schema is None
+    assert step is not None
+    with pytest.raises(ConnectorError, match="no such columns"):
+        Pipeline("told").table(rows.rename_columns(["y"])).sink(sink)
+    breaking = BreakingSink(sink, "marks").for_columns(rows.schema)
+    assert isinstance(breaking, BreakingSink)
+    assert breaking.sink.schema == rows.schema
+    assert sink.schema is None

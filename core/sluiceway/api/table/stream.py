@@ -370,12 +370,14 @@ class TableStream(StepSettings):
 
         Raises:
             GraphError: the sink names a column that does not exist, or cannot write one of this type.
+            ConnectorError: a sink that looks at its target finds that it does not take these columns.
         """
         from sluiceway.api.sink import DataStreamSink
 
         resolved = resolve_sink(sink, options)
         if problems := resolved.problems_of_columns(self._schema):
             raise GraphError(f"sink() at {caller_location()}: {resolved!r}: {'. '.join(problems)}")
+        resolved = resolved.for_columns(self._schema)
         return DataStreamSink(self._pipeline._add(SinkStep(resolved), self._inputs), type(self))
 
     def print(self, label: str = "") -> DataStreamSink:
