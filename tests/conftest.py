@@ -127,7 +127,9 @@ class _Held:
 
 
 def _threads() -> frozenset[threading.Thread]:
-    return frozenset(t for t in threading.enumerate() if not t.name.startswith(_LASTING_THREADS))
+    """Return the threads that were started here: a dummy stands for one of a library that has called Python."""
+    started = (t for t in threading.enumerate() if not isinstance(t, threading._DummyThread))
+    return frozenset(t for t in started if not t.name.startswith(_LASTING_THREADS))
 
 
 def _children() -> frozenset[str]:
@@ -276,3 +278,18 @@ class _NoDescriptors:
 def no_descriptors() -> AbstractContextManager[None]:
     """As long as it is entered, this process has no descriptors left."""
     return _NoDescriptors()
+
+
+@pytest.fixture(scope="session")
+def delta_runtime(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The threads and descriptors that delta-rs and Polars make once per process, and keep."""
+    try:
+        import polars as pl
+        import pyarrow as pa
+        from deltalake import write_deltalake
+    except ImportError:
+        return
+
+    table = tmp_path_factory.mktemp("delta")
+    write_deltalake(table, pa.table({"n": [1]}))
+    pl.read_delta(str(table))

@@ -1,0 +1,158 @@
+"""Sink that appends to a table of Delta Lake."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from typing import Any, Final
+
+from sluiceway.connector import DeliveryGuarantee, Sink, SinkWriter, WriterContext
+from sluiceway.errors import ConfigurationError, SerializationError
+from sluiceway_lakehouse._delta_table import DeltaPlace, DeltaTarget, need_deltalake
+
+__all__ = ["DeltaSink"]
+
+_ROW_GROUP_SIZE: Final = 100_000
+_FILE_SIZE: Final = 128 * 1024 * 1024
+_MAX_OPEN: Final = 100
+_CODECS: Final = ("snappy", "zstd", "gzip", "lz4", "none")
+
+
+class DeltaSink(Sink[Any]):
+    """Sink that appends rows to a table of Delta Lake, with delta-rs; needs the extra ``delta``.
+
+    It takes rows in columns (:class:`~sluiceway.table.TableStream`), or records: mappings, and objects with an
+    attribute for each column. With checkpoints the output is exactly-once: each subtask writes Parquet files, and
+    adds them to the table's log when a checkpoint that knows of them is complete. That commit has an application
+    transaction id of the attempt and a version, so it does nothing when it is repeated after a failure, in
+    whatever process. Each subtask that has rows makes one version of the table per checkpoint. Without
+    checkpoints there is one at the end of the input.
+
+    The table is created if it does not exist. Else the columns of the rows are compared with its own: a column may
+    be of a narrower type, and one that may be null can be left out. Files that a failed attempt leaves
+    belong to no version, and go with the table's next ``VACUUM``.
+
+    Files are written, and commits made, in the task's thread: a slow object store holds up everything else in its
+    worker.
+
+    Args:
+        table: path or URL of the table.
+        schema: columns of the table, if it does not exist, and of records: a ``pyarrow.Schema``, or a class with a
+            field per column. None: those of the table, or those of rows in columns.
+        partition_by: a column or several, of text, integers, booleans or dates, for a table that does not exist;
+            one that exists must have the same. None: those of the table, which has none if it is created.
+        merge_schema: add columns that the table does not have to it, as columns that may be null, when the job
+            starts; otherwise they are an error.
+        configuration: properties of a table that is created, such as ``delta.logRetentionDuration``.
+        row_group_size: rows that are kept in memory, per partition, and written together; of all partitions of a
+            subtask at most two million.
+        target_file_size: bytes after which a subtask begins another file, at the end of a row group. With
+            checkpoints it does at each of them.
+        max_open_files: files that a subtask has open at a time, of different partitions. A further one completes
+            the file that was written to the longest time ago.
+        codec: compression inside files: ``snappy``, ``zstd``, ``gzip``, ``lz4`` or ``none``.
+        storage_options: of the object store, as ``deltalake`` has them.
+
+    Raises:
+        ConfigurationError: one of them cannot be used.
+        MissingExtraError: deltalake is not installed.
+    """
+
+    def __init__(
+        self,
+        table: str | os.PathLike[str],
+        *,
+        schema: Any = None,
+        partition_by: str | Sequence[str] | None = None,
+        merge_schema: bool = False,
+        configuration: Mapping[str, str] | None = None,
+        row_group_size: int = _ROW_GROUP_SIZE,
+        target_file_size: int = _FILE_SIZE,
+        max_open_files: int = _MAX_OPEN,
+        codec: str = "snappy",
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        need_deltalake()
+        place = DeltaPlace.of(table, storage_options)
+        numbers = {
+            "row_group_size": row_group_size,
+            "target_file_size": target_file_size,
+            "max_open_files": max_open_files,
+        }
+        for name, value in numbers.items():
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ConfigurationError(f"{name}={value!r} must be a whole number, at least 1")
+        if codec not in _CODECS:
+            raise ConfigurationError(f"codec={codec!r} must be one of {', '.join(map(repr, _CODECS))}")
+        if not isinstance(merge_schema, bool):
+            raise ConfigurationError(f"merge_schema={merge_schema!r:.100} must be True or False")
+        names = _names(partition_by)
+        self._target = DeltaTarget(
+            place,
+            None if schema is None else _schema_of(schema, names),
+            None,
+            names,
+            merge_schema,
+            dict(configuration or {}),
+            row_group_size,
+            target_file_size,
+            max_open_files,
+            codec,
+        )
+
+    def __repr__(self) -> str:
+        return f"DeltaSink({str(self._target.place)!r})"
+
+    @property
+    def name(self) -> str:
+        """Name with the place of the table."""
+        return str(self._target.place)
+
+    @property
+    def guarantee(self) -> DeliveryGuarantee:
+        """Exactly-once."""
+        return DeliveryGuarantee.EXACTLY_ONCE
+
+    def for_columns(self, schema: Any) -> DeltaSink:
+        """Return the sink for rows with these columns; compare them with those of the table, if it exists."""
+        from sluiceway_lakehouse._delta_writer import Agreement
+
+        sink = copy(self)
+        columns = schema if self._target.schema is None else self._target.schema
+        sink._target = replace(self._target, schema=columns, rows=schema)
+        Agreement(sink._target).check(sink._target.place.find())
+        return sink
+
+    def create_writer(self, context: WriterContext) -> SinkWriter[Any]:
+        """Create the writer of one subtask."""
+        from sluiceway_lakehouse._delta_writer import DeltaWriter
+
+        return DeltaWriter(self._target, context)
+
+
+def _names(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    names = (given,) if isinstance(given, str) else tuple(given)
+    if not all(isinstance(name, str) and name for name in names) or len(set(names)) < len(names):
+        raise ConfigurationError(
+            f"partition_by={given!r:.100} must be the name of a column, or several different ones"
+        )
+    return names
+
+
+def _schema_of(given: Any, partition_by: tuple[str, ...] | None) -> Any:
+    from sluiceway.columns.schemas import schema_of
+
+    try:
+        schema = schema_of(given)
+    except SerializationError as error:
+        raise ConfigurationError(f"schema=: {error}") from error
+    for name in partition_by or ():
+        if name not in schema.names:
+            raise ConfigurationError(
+                f"partition_by={name!r}: schema= has no such column; it has {', '.join(schema.names)}"
+            )
+    return schema

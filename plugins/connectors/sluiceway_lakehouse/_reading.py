@@ -1,0 +1,226 @@
+"""Readers of the Parquet files of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sluiceway.columns.filters import Alternatives, RowFilter
+from sluiceway.connector import END_OF_INPUT, Poll, ReaderContext, SimpleReader, Wait
+from sluiceway.elements import ROWS_PER_RECORD, Batch
+from sluiceway.errors import ConnectorError
+
+__all__ = ["LakeReader", "LakeSplit", "Wanted", "values_of"]
+
+_ROWS_AT_ONCE: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LakeSplit:
+    """A data file of a table, from a row on.
+
+    Attributes:
+        path: of the file.
+        version: version or snapshot of the table that it was found in.
+        partition: values of columns that are not in the file.
+        row: number of rows that were read, or filtered out.
+    """
+
+    path: str
+    version: int
+    partition: Mapping[str, Any] = field(default_factory=dict)
+    row: int = 0
+
+    @property
+    def split_id(self) -> str:
+        """Version and path."""
+        return f"{self.version}:{self.path}"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Rows to read.
+
+    Attributes:
+        schema: columns to return.
+        needed: columns to read: these, and those that filters look at.
+        filters: conditions on the rows; None: all rows.
+        type: class of records; None: dicts.
+        in_columns: whether batches are in columns.
+        whole: columns of the table.
+        skipped: conditions that hold for all rows that count; others may be left out. None: all rows count.
+    """
+
+    schema: pa.Schema
+    needed: pa.Schema
+    filters: Alternatives | None
+    type: Any
+    in_columns: bool
+    whole: pa.Schema
+    skipped: Alternatives | None = None
+
+
+def values_of(partition: Mapping[str, Any], schema: pa.Schema) -> pa.RecordBatch:
+    """Return the values of a partition as a row with those of the columns of a schema."""
+    fields = [one for one in schema if one.name in partition]
+    arrays = [pa.array([partition[one.name]], one.type) for one in fields]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+class LakeReader(SimpleReader[Any]):
+    """Reader of one data file after the other.
+
+    Args:
+        context: given by the runtime.
+        wanted: the rows.
+        opener: opens a file for reading; raises FileNotFoundError.
+        name: of the table, for messages.
+    """
+
+    def __init__(self, context: ReaderContext, wanted: Wanted, opener: Callable[[str], Any], name: str) -> None:
+        super().__init__(context)
+        self._wanted = wanted
+        self._opener = opener
+        self._table = name
+        # Whatever files have: columns that were added to the table later are null in earlier ones.
+        self._needed = pa.schema([one.with_nullable(True) for one in wanted.needed])
+        filters = wanted.filters
+        self._filter = None if filters is None else RowFilter(filters, self._needed, name)
+        skipped = wanted.skipped
+        self._certain = None if skipped is None else RowFilter.certain(skipped, wanted.whole, wanted.whole)
+        self._split: LakeSplit | None = None
+        self._file: Any = None
+        self._batches: Iterator[Any] | None = None
+        self._data: Any = None  # rows that were kept of the current batch
+        self._numbers: Any = None  # their numbers in the batch; None: all were kept
+        self._taken = 0  # rows of it that were returned
+        self._begin = self._end = 0  # number in the file of the first row of the batch, and of the one after it
+
+    @property
+    def _name(self) -> str:
+        return f"{self._table}, file {self._split.path if self._split else ''}"
+
+    def open_split(self, split: LakeSplit) -> None:
+        self._split = split
+        self._data, self._begin, self._end, self._taken = None, 0, 0, 0
+        try:
+            self._file = self._opener(split.path)
+            self._batches = self._open(pq.ParquetFile(self._file), split)
+        except FileNotFoundError as error:
+            raise ConnectorError(
+                f"{self._name} is not there any more: it was removed by VACUUM, or by hand, before it was read"
+            ) from error
+        except (pa.ArrowException, OSError) as error:
+            raise ConnectorError(f"cannot read {self._name}: {error}") from error
+
+    def read(self, limit: int) -> Poll[Any]:
+        in_columns = self._wanted.in_columns
+        if self._data is None:
+            try:
+                if not self._next():
+                    return END_OF_INPUT
+            except (pa.ArrowException, OSError) as error:
+                raise ConnectorError(f"cannot read {self._name}: {error}") from error
+        part = self._data.slice(self._taken, limit * ROWS_PER_RECORD if in_columns else limit)
+        self._taken += part.num_rows
+        if self._taken == self._data.num_rows:
+            self._data = None
+        if not part.num_rows:
+            return Wait(until=0.0)
+        return Batch.of_columns(part) if in_columns else self._records(part)
+
+    def position(self) -> LakeSplit | None:
+        if self._split is None:
+            return None
+        if self._data is None:
+            return replace(self._split, row=max(self._split.row, self._end))
+        at = self._taken if self._numbers is None else self._numbers[self._taken].as_py()
+        return replace(self._split, row=self._begin + at)
+
+    def close_split(self) -> None:
+        self._batches = self._data = None
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def _open(self, opened: Any, split: LakeSplit) -> Iterator[Any]:
+        there = set(opened.schema_arrow.names)
+        groups = list(range(opened.num_row_groups))
+        kept = set(groups)
+        values = values_of(split.partition, self._wanted.whole)
+        for one in (self._filter, self._certain):
+            if one is not None:
+                kept &= set(one.groups(opened.metadata, values))
+        columns = [name for name in self._wanted.needed.names if name in there and name not in split.partition]
+        rows_at_once = _ROWS_AT_ONCE * (ROWS_PER_RECORD if self._wanted.in_columns else 1)
+        return self._rows(opened, groups, kept, columns, rows_at_once)
+
+    def _rows(
+        self, opened: Any, groups: list[int], kept: set[int], columns: list[str], most: int
+    ) -> Iterator[Any]:
+        """Yield batches with the number of their first row in the file."""
+        first = 0
+        for group in groups:
+            count = opened.metadata.row_group(group).num_rows
+            assert self._split is not None
+            if group in kept and first + count > self._split.row:
+                at = first
+                if columns:
+                    for batch in opened.iter_batches(most, row_groups=[group], columns=columns, use_threads=False):
+                        yield at, batch
+                        at += batch.num_rows
+                else:  # all columns are those of partitions, or were added to the table later
+                    yield first, pa.RecordBatch.from_arrays([pa.nulls(count)], [""])
+            first += count
+
+    def _next(self) -> bool:
+        assert self._batches is not None
+        assert self._split is not None
+        for first, batch in self._batches:
+            skipped = max(0, self._split.row - first)
+            if skipped >= batch.num_rows:
+                continue
+            batch = batch.slice(skipped)
+            self._begin, self._end, self._taken = first + skipped, first + skipped + batch.num_rows, 0
+            data, self._numbers = self._with_all_columns(batch), None
+            if self._filter is not None:
+                rows = self._filter.rows(data)
+                if len(rows) < data.num_rows:
+                    data, self._numbers = data.take(rows), rows
+            self._data = data.select(self._wanted.schema.names).cast(self._wanted.schema)
+            return True
+        return False
+
+    def _with_all_columns(self, batch: Any) -> Any:
+        """Return rows with all columns of the table that are needed."""
+        assert self._split is not None
+        arrays = []
+        for one in self._wanted.needed:
+            if one.name in self._split.partition:
+                value = pa.scalar(self._split.partition[one.name], one.type)
+                arrays.append(pa.repeat(value, batch.num_rows))
+            elif (at := batch.schema.get_field_index(one.name)) < 0:
+                arrays.append(pa.nulls(batch.num_rows, one.type))
+            else:
+                column = batch.column(at)
+                try:
+                    arrays.append(column if column.type == one.type else column.cast(one.type))
+                except (pa.ArrowException, ValueError) as error:
+                    raise ConnectorError(
+                        f"{self._name}: column {one.name!r} has {column.type}, in the table {one.type}: {error}"
+                    ) from error
+        return pa.RecordBatch.from_arrays(arrays, schema=self._needed)
+
+    def _records(self, part: Any) -> list[Any]:
+        rows: list[Any] = part.to_pylist()
+        if self._wanted.type is None:
+            return rows
+        try:
+            return [msgspec.convert(row, self._wanted.type) for row in rows]
+        except msgspec.ValidationError as error:
+            raise ConnectorError(f"{self._name}: a row is no {self._wanted.type.__name__}: {error}") from error
