@@ -57,11 +57,14 @@ class ColumnIntervalJoinStep(ColumnJoinStep):
         lower: a right row may be this much later than the left one, at least, in ms; both bounds inclusive.
         upper: at most.
         right_late: the side output for right rows that come too late; None: they are dropped and counted.
+        how: ``inner``: pairs alone; ``left``, ``right``, ``full``: also rows of that side or of both that have had
+            no match, when none can come.
     """
 
     lower: int = 0
     upper: int = 0
     right_late: OutputTag[Any] | None = None
+    how: Literal["inner", "left", "right", "full"] = "inner"
     kind: ClassVar[str] = "columns interval_join"
 
     @property

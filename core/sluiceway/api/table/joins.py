@@ -32,12 +32,17 @@ def interval_joined(
     right: object,
     lower: Duration,
     upper: Duration,
+    how: Literal["inner", "left", "right", "full"],
     suffix: str | None,
     tags: tuple[object, object],
 ) -> TableStream:
     """Add the step: see :meth:`KeyedTable.interval_join`."""
     method = "interval_join"
     other = _checked_right(method, left, right)
+    if how not in ("inner", "left", "right", "full"):
+        raise ConfigurationError(
+            f"{method}(how={how!r:.40}) at {caller_location()}: how is 'inner', 'left', 'right' or 'full'"
+        )
     where = f"{method}({lower!r}, {upper!r}) at {caller_location()}"
     low, high = offset_milliseconds(where, lower), offset_milliseconds(where, upper)
     if low > high:
@@ -46,7 +51,9 @@ def interval_joined(
     if left_late is not None and right_late is not None and left_late.name == right_late.name:
         raise GraphError(f"{where}: left_late and right_late are one side output, of rows with other columns")
     step = ColumnIntervalJoinStep(
-        _joined_schema(method, left, other, suffix, nullable=False),
+        _joined_schema(
+            method, left, other, suffix, nullable=how in ("left", "full"), left_nullable=how in ("right", "full")
+        ),
         ColumnKey(left._names),
         ColumnKey(other._names),
         left._schema,
@@ -55,6 +62,7 @@ def interval_joined(
         lower=low,
         upper=high,
         right_late=right_late,
+        how=how,
     )
     sides = {tag.name: t._schema for tag, t in ((left_late, left), (right_late, other)) if tag is not None}
     return _then(left, other, step, f"interval_join({shown_duration(low)}, {shown_duration(high)})", sides)
@@ -122,9 +130,23 @@ def _checked_right(method: str, left: KeyedTable, right: object) -> KeyedTable:
 
 
 def _joined_schema(
-    method: str, left: KeyedTable, right: KeyedTable, suffix: str | None, *, nullable: bool
+    method: str,
+    left: KeyedTable,
+    right: KeyedTable,
+    suffix: str | None,
+    *,
+    nullable: bool,
+    left_nullable: bool = False,
 ) -> pa.Schema:
     """Return the columns of the left rows and, but for the key, of the right ones.
+
+    Args:
+        method: name of the method, for messages.
+        left: the left stream.
+        right: the right stream.
+        suffix: added to names of right columns that the left rows have, too.
+        nullable: whether right columns may be null because a row has no partner.
+        left_nullable: the same for left columns but the key.
 
     Raises:
         GraphError: a name would be there twice.
@@ -133,7 +155,10 @@ def _joined_schema(
     where = f"{method}() at {caller_location()}"
     if suffix is not None and (not isinstance(suffix, str) or not suffix):
         raise TypeError(f"{where}: suffix is a text, as in suffix='_right', not {describe(suffix)}")
-    fields = list(plain_schema(left._schema))
+    fields = [
+        field.with_nullable(True) if left_nullable and field.name not in left._names else field
+        for field in plain_schema(left._schema)
+    ]
     have = {field.name for field in fields}
     rest = [field for field in plain_schema(right._schema) if field.name not in right._names]
     double = [field.name for field in rest if field.name in have]

@@ -95,6 +95,7 @@ class KeyedTable:
         lower: Duration,
         upper: Duration,
         *,
+        how: Literal["inner", "left", "right", "full"] = "inner",
         suffix: str | None = None,
         left_late: OutputTag[Any] | None = None,
         right_late: OutputTag[Any] | None = None,
@@ -109,17 +110,21 @@ class KeyedTable:
             other: a stream in columns of the same pipeline, by columns of the same types.
             lower: a timedelta, ms, or a text (``"5min"``, ``"-5min"``); negative: before the left row.
             upper: the same; not below ``lower``. Both bounds are included.
+            how: ``inner`` emits pairs alone. ``left`` also emits each left row that has had no partner, when none
+                can come any more, with nulls for the right columns and its own event time; ``right`` does so for
+                right rows, ``full`` for both. Watermarks behind the step wait for these rows. Late rows are not
+                among them.
             suffix: added to the name of a right column that the left rows have, too.
             left_late: side output for late left rows; None: they are dropped, and counted by the metric
                 ``numLateRecordsDropped``.
             right_late: the same for right rows.
 
         Raises:
-            ConfigurationError: not a duration, or ``lower`` is above ``upper``.
+            ConfigurationError: not a duration, ``lower`` is above ``upper``, or ``how`` is another word.
             GraphError: keys of other types, a column that both have, or another pipeline.
             TypeError: ``other`` is no KeyedTable, or a tag is no OutputTag.
         """
-        return interval_joined(self, other, lower, upper, suffix, (left_late, right_late))
+        return interval_joined(self, other, lower, upper, how, suffix, (left_late, right_late))
 
     def over(self, *, rows: int | None = None, range: Duration | None = None) -> OverTable:  # noqa: A002 (SQL's word)
         """Give each row the last rows of its key in event time: ``over(rows=10).aggregate(mean=agg.mean("x"))``.

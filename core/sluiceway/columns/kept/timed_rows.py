@@ -13,6 +13,9 @@ from sluiceway.columns.keys.key_ids import KeyIds
 
 __all__ = ["Matches", "Run", "TimedRows", "shifted"]
 
+MATCHED: Final = "sluiceway matched"
+"""Column of the state that says whether a row has had a match."""
+
 _BURST: Final = 1 << 15
 """Pairs that are made at a time."""
 
@@ -36,6 +39,7 @@ class Run(NamedTuple):
         data: the rows.
         visible: time in the slice from which on rows can have further matches.
         saved: whether the state has it.
+        matched: whether each row has had a match; None: it does not count.
     """
 
     number: int
@@ -43,6 +47,7 @@ class Run(NamedTuple):
     data: Any
     visible: int
     saved: bool
+    matched: Any = None
 
 
 class Matches:
@@ -71,6 +76,15 @@ class Matches:
             self._runs.append(run)
             self._starts.append(start)
             self._parts.append((rows[found], first[found], counts[found]))
+
+    def rows(self) -> Any:
+        """Return the rows of the batch that have matches, in no order, some of them several times."""
+        return np.concatenate([rows for rows, _, _ in self._parts])
+
+    def ranges(self) -> Iterator[tuple[Run, int, Any, Any]]:
+        """Return for each run the time at which its slice starts, first matches and their counts."""
+        for run, start, (_, first, counts) in zip(self._runs, self._starts, self._parts, strict=True):
+            yield run, start, first, counts
 
     def pieces(self, width: int) -> Iterator[tuple[Any, Any, Any]]:
         """Return pairs, a bounded number at a time.
@@ -127,11 +141,16 @@ class TimedRows:
         width: width of a slice, in ms.
         kept: time in ms from a row's own for which it can have further matches.
         table: the state; a namespace is width, slice and number of a run.
+        outer: whether rows without a match count: the state has a column more, which says so.
     """
 
-    def __init__(self, keys: KeyIds, schema: Any, width: int, kept: int, table: Any) -> None:
+    def __init__(
+        self, keys: KeyIds, schema: Any, width: int, kept: int, table: Any, *, outer: bool = False
+    ) -> None:
         self._keys = keys
         self.schema = plain_schema(schema)
+        self.saved_schema = self.schema.append(pa.field(MATCHED, pa.bool_(), False)) if outer else self.schema
+        self._outer = outer
         self._width = width
         self.kept = kept
         self._table = table
@@ -145,7 +164,7 @@ class TimedRows:
         """Number of runs."""
         return sum(map(len, self._slices.values()))
 
-    def add(self, ids: Any, stamps: Any, data: Any, number: int) -> None:
+    def add(self, ids: Any, stamps: Any, data: Any, number: int, matched: Any = None) -> None:
         """Add rows.
 
         Args:
@@ -153,6 +172,7 @@ class TimedRows:
             stamps: their event times, in ms.
             data: the rows.
             number: number of the run, above all that there are.
+            matched: whether each row has had a match, where that counts.
         """
         slices = stamps // self._width
         first, last = int(slices.min()), int(slices.max())
@@ -162,14 +182,52 @@ class TimedRows:
             index = (ids if rows is None else ids[rows]) * self._width + times
             order = index.argsort(kind="stable")
             taken = data.take(pa.array(order if rows is None else rows[order]))
-            self._append(at, Run(number, index[order], taken, 0, saved=False))
+            had = None if matched is None else (matched if rows is None else matched[rows])[order]
+            self._append(at, Run(number, index[order], taken, 0, saved=False, matched=had))
 
     def add_saved(self, at: int, ids: Any, times: Any, data: Any, number: int) -> None:
         """Add the rows of a run that the state has; ``times`` are those in the slice."""
         index = ids * self._width + times
         order = index.argsort(kind="stable")
-        run = Run(number, index[order], data.take(pa.array(order)), 0, saved=True)
+        data, matched = self.split(data.take(pa.array(order)))
+        run = Run(number, index[order], data, 0, saved=True, matched=matched)
         self._slices.setdefault(at, []).append(run)
+
+    def split(self, data: Any) -> tuple[Any, Any]:
+        """Return the rows of a block of the state, and whether each of them has had a match."""
+        if not self._outer:
+            return data, None
+        matched = np.array(data.column(MATCHED).to_numpy(zero_copy_only=False), bool)
+        return data.select(self.schema.names), matched
+
+    def mark(self, matches: Matches) -> None:
+        """Note the rows that have had a match."""
+        for run, start, first, counts in matches.ranges():
+            ends = np.cumsum(counts)
+            rows = np.arange(int(ends[-1])) - np.repeat(ends - counts - first, counts)
+            if run.matched[rows].all():
+                continue
+            run.matched[rows] = True
+            if run.saved:  # its block in the state says otherwise
+                at = start // self._width
+                runs = self._slices[at]
+                place = next(i for i, each in enumerate(runs) if each.number == run.number)
+                self._table.drop((self._width, at, run.number))
+                runs[place] = run._replace(saved=False)
+
+    def unmatched(self, watermark: int) -> Iterator[tuple[Any, Any]]:
+        """Return times and rows of those that can have no further match, and have had none: before they expire."""
+        over = watermark - self.kept
+        for at in sorted(self._slices):
+            if at * self._width > over:
+                return
+            until = min(over - at * self._width + 1, self._width)
+            for run in self._slices[at]:
+                times = run.index % self._width
+                rows = np.flatnonzero(~run.matched & (times < until) & (times >= run.visible))
+                for begin in range(0, len(rows), _BURST):
+                    part = rows[begin : begin + _BURST]
+                    yield times[part] + at * self._width, run.data.take(pa.array(part))
 
     def _append(self, at: int, run: Run) -> None:
         runs = self._slices.setdefault(at, [])
@@ -182,14 +240,16 @@ class TimedRows:
     def _merged(self, at: int, older: Run, newer: Run) -> Run:
         if older.saved:
             self._table.drop((self._width, at, older.number))
-        index, data = older.index, older.data
+        index, data, matched = older.index, older.data, older.matched
         if older.visible:
             left = np.flatnonzero(index % self._width >= older.visible)
             index, data = index[left], data.take(pa.array(left))
+            matched = None if matched is None else matched[left]
         index = np.concatenate([index, newer.index])
         order = index.argsort(kind="stable")
         data = concatenated([data, newer.data]).take(pa.array(order))
-        return Run(newer.number, index[order], data, 0, saved=False)
+        matched = None if matched is None else np.concatenate([matched, newer.matched])[order]
+        return Run(newer.number, index[order], data, 0, saved=False, matched=matched)
 
     def find(self, ids: Any, low: Any, high: Any) -> Matches:
         """Return the rows of the same keys and between two times, both included, for each row of a batch."""
@@ -235,7 +295,11 @@ class TimedRows:
                 if not run.saved and len(run.index):
                     ids, times = np.divmod(run.index, self._width)
                     entries = self._table.entries((self._width, at, run.number))
-                    write_blocks(entries, group_keys, groups[ids], times + at * self._width, run.data)
+                    data = run.data
+                    if run.matched is not None:
+                        columns = [*data.columns, pa.array(run.matched)]
+                        data = pa.RecordBatch.from_arrays(columns, schema=self.saved_schema)
+                    write_blocks(entries, group_keys, groups[ids], times + at * self._width, data)
                     runs[place] = run._replace(saved=True)
 
     def ids(self) -> Iterable[Any]:

@@ -39,7 +39,9 @@ def settings_of(step: Step) -> dict[str, Any]:
                 "late_output": _tag(step.late_tag),
             }
         case IntervalJoinStep() | ColumnIntervalJoinStep():
+            how = getattr(step, "how", "inner")
             found = {
+                "how": None if how == "inner" else how,
                 "bounds_ms": [step.lower, step.upper],
                 "left_late_output": _tag(step.left_late),
                 "right_late_output": _tag(step.right_late),

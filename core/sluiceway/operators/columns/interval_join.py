@@ -13,7 +13,7 @@ from sluiceway.columns.kept.timed_rows import Matches, TimedRows, shifted
 from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.columns.state_names import LEFT, RIGHT
 from sluiceway.columns.times import as_array
-from sluiceway.elements import Batch
+from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
 from sluiceway.operators.columns.kept_rows import KeptRowsOperator, Rows
 from sluiceway.operators.context import OperatorContext
 from sluiceway.state import ValueStateDescriptor
@@ -59,6 +59,10 @@ class ColumnIntervalJoinOperator(KeptRowsOperator):
         self._keys = KeyIds(kinds, context.node.max_parallelism)
         self._emitted = [name for name in right.names if name not in step.right_key.names]
         self._width = slice_width(step.lower, step.upper)
+        self._outer = step.how in ("left", "full"), step.how in ("right", "full")
+        # The event time of a row without a match is its own: as in Flink, watermarks wait for it.
+        kept = max(step.upper, 0), max(-step.lower, 0)
+        self._delay = max((ms for ms, outer in zip(kept, self._outer, strict=True) if outer), default=0)
 
     def _restore(self) -> None:
         step = self._step
@@ -66,18 +70,21 @@ class ColumnIntervalJoinOperator(KeptRowsOperator):
         # From the right side's view the bounds are mirrored.
         self._bounds = (step.lower, step.upper), (-step.upper, -step.lower)
         self._sides = tuple(
-            TimedRows(self._keys, schema, self._width, max(upper, 0), table)
-            for schema, (_, upper), table in zip(self._schemas, self._bounds, tables, strict=True)
+            TimedRows(self._keys, schema, self._width, max(upper, 0), table, outer=outer)
+            for schema, (_, upper), table, outer in zip(
+                self._schemas, self._bounds, tables, self._outer, strict=True
+            )
         )
         for side, table, names in zip(self._sides, tables, self._key_names, strict=True):
             # All of them first, as new numbers begin above theirs.
-            for namespace, ids, stamps, data in list(self._saved_runs(table, side.schema, names, side.kept)):
+            for namespace, ids, stamps, data in list(self._saved_runs(table, side.saved_schema, names, side.kept)):
                 width, at, number = namespace
                 if width == self._width:
                     side.add_saved(at, ids, stamps - at * width, data, number)
                 else:  # the join had other bounds
                     table.drop(namespace)
-                    side.add(ids, stamps, data, self._next_number())
+                    data, matched = side.split(data)
+                    side.add(ids, stamps, data, self._next_number(), matched)
 
     def _save(self) -> None:
         for side in self._sides:
@@ -104,9 +111,15 @@ class ColumnIntervalJoinOperator(KeptRowsOperator):
         if rows is None:
             return
         ids, stamps, data = rows
-        side.add(ids, stamps, data, self._next_number())
         lower, upper = self._bounds[port]
         matches = other.find(ids, shifted(stamps, lower), shifted(stamps, upper))
+        matched = np.zeros(len(ids), bool) if self._outer[port] else None
+        if matches:
+            if matched is not None:
+                matched[matches.rows()] = True
+            if self._outer[1 - port]:
+                other.mark(matches)
+        side.add(ids, stamps, data, self._next_number(), matched)
         if matches:
             self._start(self._pairs(matches, rows, port))
 
@@ -121,9 +134,33 @@ class ColumnIntervalJoinOperator(KeptRowsOperator):
 
     # ---- time -------------------------------------------------------------------------------------------------
 
+    def _emitted_watermark(self, watermark: Watermark) -> Watermark:
+        time = watermark.timestamp
+        if not self._delay or time >= MAX_WATERMARK:
+            return watermark
+        return Watermark(max(time - self._delay, MIN_WATERMARK))
+
     def _pass(self, watermark: int) -> Iterator[None]:
+        for port, side in enumerate(self._sides):
+            if self._outer[port]:
+                for times, data in side.unmatched(watermark):
+                    self.output.emit(Batch.of_columns(self._alone(data, port), as_array(times)))
+                    yield
         left, right = self._sides
         gone = left.expire(watermark), right.expire(watermark)
         if any(gone):
             self._forget_keys(*self._sides)
-        return iter(())
+
+    def _alone(self, data: Any, port: int) -> Any:
+        """Return rows without a match, with nulls for the other side's columns but the key."""
+        names = iter(self._emitted)
+        own = dict(zip(self._key_names[0], self._key_names[port], strict=True))
+        columns = []
+        for field in self._step.schema:
+            left = field.name in self._schemas[0].names
+            name = own.get(field.name, field.name) if left else next(names)
+            if left == (port == 0) or (left and field.name in own):
+                columns.append(data.column(name))
+            else:
+                columns.append(pa.nulls(data.num_rows, field.type))
+        return pa.RecordBatch.from_arrays(columns, schema=self._step.schema)

@@ -230,7 +230,11 @@ class KeptRowsOperator(KeyedOperator, TimedOperator):
         self.has_work = False
         held, self._held = self._held, None
         if held is not None:
-            self.output.control(held)
+            self.output.control(self._emitted_watermark(held))
+
+    def _emitted_watermark(self, watermark: Watermark) -> Watermark:
+        """Return the watermark that goes on when one has been processed."""
+        return watermark
 
     def advance(self, watermark: Watermark) -> None:
         """Process what is due.
@@ -244,7 +248,7 @@ class KeptRowsOperator(KeyedOperator, TimedOperator):
             if watermark.timestamp < own.max():
                 return
             if watermark.timestamp == own.min():  # it has been processed before the restart
-                self.output.control(watermark)
+                self.output.control(self._emitted_watermark(watermark))
                 return
             self._floors = None
         self._passed = (watermark.timestamp, self._number + 1)
