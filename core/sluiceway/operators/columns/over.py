@@ -8,6 +8,8 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import pyarrow as pa
 
+from sluiceway.columns.aggregation.aggregates import BoundAggregate
+from sluiceway.columns.aggregation.ranges import of_ranges
 from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.kept.blocks import concatenated, plain_schema
 from sluiceway.columns.kept.due_rows import Due, DueRows
@@ -35,9 +37,10 @@ _READS: Final = 1 << 20
 
 
 class ColumnOverOperator(KeptRowsOperator):
-    """Operator of aggregates over the last rows of a key: each due row reads the rows of its window anew.
+    """Operator of aggregates over the last rows of a key.
 
-    So a result depends on the rows of its window and their order alone: sums of floats, too.
+    A result depends on the rows of its window and their order alone: sums of floats, too, for which each due row
+    reads its window anew.
     """
 
     own_tables: ClassVar[frozenset[str]] = frozenset({_WAITING.name, _RECENT.name})
@@ -105,22 +108,31 @@ class ColumnOverOperator(KeptRowsOperator):
         first, counts = first[places], (end - first)[places]
         data = concatenated([part.data for part in parts])
         columns = {name: Values(data.column(name)) for bound in self._bound for name in bound.columns}
-        for begin, stop in _pieces(counts):
-            many = counts[begin:stop]
-            ends = np.cumsum(many)
-            at = np.repeat(np.arange(stop - begin), many)
-            inside = order[np.arange(ends[-1]) - np.repeat(ends - many - first[begin:stop], many)]
-            results = self._results(stop - begin, at, inside, columns)
+        ordered = {name: values.take(order) for name, values in columns.items()}
+        ranged = [of_ranges(bound, ordered, first, first + counts) for bound in self._bound]
+        reads = [bound for bound, found in zip(self._bound, ranged, strict=True) if found is None]
+        for begin, stop in _pieces(counts if reads else np.ones_like(counts)):
+            read: Iterator[Any] = iter(())
+            if reads:
+                many = counts[begin:stop]
+                ends = np.cumsum(many)
+                at = np.repeat(np.arange(stop - begin), many)
+                inside = order[np.arange(ends[-1]) - np.repeat(ends - many - first[begin:stop], many)]
+                read = iter(self._results(reads, stop - begin, at, inside, columns))
+            results = [next(read) if found is None else found.slice(begin, stop - begin) for found in ranged]
             rows = due.data.slice(begin, stop - begin)
             rows = pa.RecordBatch.from_arrays([*rows.columns, *results], schema=self._step.schema)
             self.output.emit(Batch.of_columns(rows, as_array(due.stamps[begin:stop])))
             yield
 
-    def _results(self, count: int, at: Any, inside: Any, columns: dict[str, Values]) -> list[Any]:
-        taken = {name: values.take(inside) for name, values in columns.items()}
+    def _results(
+        self, bounds: list[BoundAggregate], count: int, at: Any, inside: Any, columns: dict[str, Values]
+    ) -> list[Any]:
+        names = {name for bound in bounds for name in bound.columns}
+        taken = {name: columns[name].take(inside) for name in names}
         arrivals = np.arange(len(inside))
         results = []
-        for bound in self._bound:
+        for bound in bounds:
             accumulator = bound.create()
             accumulator.resize(count)
             accumulator.update(at, [taken[name] for name in bound.columns], arrivals)
