@@ -121,7 +121,9 @@ DIFFERS = {
         "id of an uploaded one, with `entryClass`, `programArgs` or `programArgsList`"
     ),
     "GET /config": "`features` says what this server allows",
-    "GET /applications/overview": "one application for each job",
+    "GET /applications/overview": "one application for each job, with its id",
+    "GET /applications/{application}": "without the times of its states",
+    "GET /applications/{application}/exceptions": "the failure that the job has ended with",
     "GET /jobs/overview": "with `job`, `restarts`, `records-in`, `records-out`",
     f"GET {_JOB}": "with `job`, the name of the job for people",
     f"PATCH {_JOB}": "`mode=cancel` only",

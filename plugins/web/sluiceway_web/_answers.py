@@ -13,6 +13,10 @@ from sluiceway.monitoring.stack_samples import FlameNode
 
 __all__ = [
     "AggregatedMetric",
+    "ApplicationDetails",
+    "ApplicationException",
+    "ApplicationExceptionHistory",
+    "ApplicationExceptions",
     "ApplicationInfo",
     "Applications",
     "Backpressure",
@@ -185,6 +189,39 @@ class Applications(msgspec.Struct):
     applications: list[ApplicationInfo]
 
 
+class ApplicationDetails(_Kebab):
+    """Answer to ``GET /applications/:application``."""
+
+    id: str
+    name: str
+    status: str
+    start_time: int
+    end_time: int
+    duration: int
+    jobs: list[JobOverview]
+
+
+class ApplicationException(msgspec.Struct):
+    """Failure of an application."""
+
+    exceptionName: str  # noqa: N815
+    stacktrace: str
+    timestamp: int
+    jobId: str  # noqa: N815
+
+
+class ApplicationExceptionHistory(msgspec.Struct):
+    """Failures of an application."""
+
+    entries: list[ApplicationException]
+
+
+class ApplicationExceptions(msgspec.Struct):
+    """Answer to ``GET /applications/:application/exceptions``."""
+
+    exception_history: ApplicationExceptionHistory = msgspec.field(name="exceptionHistory")
+
+
 class PlanInput(msgspec.Struct):
     """Edge into a node of the plan."""
 
@@ -232,7 +269,7 @@ class VertexInJob(msgspec.Struct):
 
 
 class JobDetails(_Kebab):
-    """Answer to ``GET /jobs/:job``."""
+    """Answer to ``GET /jobs/:job``. With the scheduler type ``Adaptive``, Flink's dashboard offers to rescale."""
 
     jid: str
     job: str
@@ -249,6 +286,7 @@ class JobDetails(_Kebab):
     is_stoppable: bool = msgspec.field(name="isStoppable", default=True)
     max_parallelism: int = msgspec.field(name="maxParallelism", default=-1)
     job_type: str = "STREAMING"
+    scheduler_type: str = msgspec.field(name="schedulerType", default="Adaptive")
 
 
 class JobStatusAnswer(msgspec.Struct):

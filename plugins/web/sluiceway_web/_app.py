@@ -18,6 +18,7 @@ from starlette.staticfiles import StaticFiles
 from sluiceway.monitoring.monitor import Monitor
 from sluiceway.monitoring.web_server import WebOptions
 from sluiceway_web import (
+    _applications,
     _checkpoints,
     _cluster,
     _jars,
@@ -54,6 +55,7 @@ API: Final[list[Route]] = [
     *_processes.routes,
     *_logs.routes,
     *_jobs.routes,
+    *_applications.routes,
     *_vertices.routes,
     *_splits.routes,
     *_keys.routes,

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from sluiceway.monitoring.diagnosis import diagnose, why_late, why_slow
-from sluiceway.monitoring.infos import FailureInfo
+from sluiceway.monitoring.infos import FailureInfo, JobInfo
 from sluiceway.monitoring.losses import why_lost
 from sluiceway_web import _answers as a
 from sluiceway_web._context import JobRequest, context_of, get, job_request
@@ -18,7 +18,7 @@ from sluiceway_web._ids import job_id
 from sluiceway_web._keys import with_last_key
 from sluiceway_web._shapes import aggregated, job_details, job_overview, job_plan, job_state, now_ms
 
-__all__ = ["routes"]
+__all__ = ["exceptions_of", "routes"]
 
 _MOST_EXCEPTIONS = 100
 
@@ -33,19 +33,6 @@ async def job_ids(request: Request) -> a.JobIds:
     """Return the ids and states of all jobs."""
     cluster = (await context_of(request).sampler.listing()).cluster
     return a.JobIds([a.JobIdStatus(job_id(cluster.job_store, j.job), job_state(j), j.job) for j in cluster.jobs])
-
-
-async def applications(request: Request) -> a.Applications:
-    """Return one application for each job."""
-    reading = await context_of(request).sampler.listing()
-    found = []
-    for job in (job_overview(reading, job) for job in reading.cluster.jobs):
-        found.append(
-            a.ApplicationInfo(
-                job.jid, job.name, job.state, job.start_time, job.end_time, job.duration, {job.state: 1}
-            )
-        )
-    return a.Applications(found)
 
 
 async def details(request: Request) -> a.JobDetails:
@@ -96,8 +83,13 @@ async def exceptions(request: Request) -> a.Exceptions:
         timestamp=failures[0].at_ms if failures else None,
         all_exceptions=[],
         truncated=len(failures) > most,
-        exception_history=a.ExceptionHistory([_entry(f) for f in failures[:most]], len(failures) > most),
+        exception_history=a.ExceptionHistory(exceptions_of(asked.job, most), len(failures) > most),
     )
+
+
+def exceptions_of(job: JobInfo, most: int) -> list[a.ExceptionEntry]:
+    """Return the last failures of a job, newest first."""
+    return [_entry(failure) for failure in job.failures[: -most - 1 : -1]]
 
 
 def _entry(failure: FailureInfo) -> a.ExceptionEntry:
@@ -180,7 +172,6 @@ routes: list[Route] = [
     *get("/jobs", job_ids),
     *get("/jobs/overview", jobs_overview),
     *get("/jobs/metrics", jobs_metrics),
-    *get("/applications/overview", applications),
     *get("/jobs/{job}", details),
     *get("/jobs/{job}/plan", plan),
     *get("/jobs/{job}/status", status),

@@ -19,7 +19,7 @@ from sluiceway_web._context import context_of, get
 from sluiceway_web._errors import JsonResponse, RequestError
 from sluiceway_web._security import LONGEST_BODY
 
-__all__ = ["Operations", "body_of", "routes", "running_job"]
+__all__ = ["Operations", "body_of", "cancel_job", "routes", "running_job"]
 
 _KEPT: Final = 100
 _MOST_RUNNING: Final = 8
@@ -80,10 +80,10 @@ class Operations:
         return a.OperationStatus({"id": "IN_PROGRESS" if found[1] is None else "COMPLETED"}, found[1])
 
 
-async def running_job(request: Request) -> str:
-    """Return the id of the job of a path. Raises RequestError; 409 if it has ended."""
+async def running_job(request: Request, wanted: str = "") -> str:
+    """Return the id of a job, by default that of the path. Raises RequestError; 409 if it has ended."""
     reading = await context_of(request).sampler.reading()
-    job = reading.job(request.path_params["job"])
+    job = reading.job(wanted or request.path_params["job"])
     if job.status in ("finished", "canceled", "failed"):
         raise RequestError(409, f"Job {job.job} is {job.status} already")
     return job.job
@@ -99,7 +99,12 @@ async def patch(request: Request) -> Response:
 
 async def cancel(request: Request) -> Response:
     """Cancel a job."""
-    job = await running_job(request)
+    return await cancel_job(request, request.path_params["job"])
+
+
+async def cancel_job(request: Request, wanted: str) -> Response:
+    """Cancel the job with an id, and return the answer to the request. Raises RequestError."""
+    job = await running_job(request, wanted)
     sampler = context_of(request).sampler
     await sampler.ask(lambda: sampler.monitor.cancel(job))
     return JsonResponse({}, 202)

@@ -48,6 +48,7 @@ _TIMED: Final = STATES[:5]
 _ENDED: Final = ("finished", "canceled", "failed")
 _JOB_STATES: Final = {"cancelling": "CANCELLING", "failing": "FAILING", "waiting": "CREATED", "stuck": "SUSPENDED"}
 _QUANTILES: Final = (("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999))
+_SUBTASK_QUANTILES: Final = (("median", 0.5), ("p25", 0.25), ("p75", 0.75), ("p95", 0.95))
 
 
 def now_ms() -> int:
@@ -295,12 +296,21 @@ def duration_of(subtask: SubtaskInfo) -> int:
 
 
 def statistics(values: Iterable[float]) -> dict[str, float]:
-    """Return minimum, maximum, average and quantiles; zeros for no values."""
+    """Return minimum, maximum, average and quantiles, as of checkpoints; zeros for no values."""
+    return _statistics(sorted(values), _QUANTILES)
+
+
+def subtask_statistics(values: Iterable[float]) -> dict[str, float]:
+    """Return the same with the sum and the quantiles that Flink has over subtasks."""
     ordered = sorted(values)
+    return {**_statistics(ordered, _SUBTASK_QUANTILES), "sum": sum(ordered)}
+
+
+def _statistics(ordered: Sequence[float], quantiles: Sequence[tuple[str, float]]) -> dict[str, float]:
     if not ordered:
-        return dict.fromkeys(("min", "max", "avg", *(name for name, _ in _QUANTILES)), 0)
+        return dict.fromkeys(("min", "max", "avg", *(name for name, _ in quantiles)), 0)
     found: dict[str, float] = {"min": ordered[0], "max": ordered[-1], "avg": sum(ordered) / len(ordered)}
-    for name, q in _QUANTILES:
+    for name, q in quantiles:
         found[name] = ordered[min(len(ordered) - 1, int(q * len(ordered)))]
     return found
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -16,12 +16,22 @@ from sluiceway_web import _answers as a
 from sluiceway_web._context import VertexRequest, get, vertex_request
 from sluiceway_web._errors import RequestError
 from sluiceway_web._ids import vertex_id
-from sluiceway_web._shapes import STATES, aggregated, level, now_ms, statistics, subtask_answer
+from sluiceway_web._shapes import STATES, aggregated, level, now_ms, subtask_answer, subtask_statistics
 
 __all__ = ["routes"]
 
 _MIN_WATERMARK: Final = -(1 << 63)
 _MOST_METRICS: Final = 2_000
+_ENTERED: Final = ("CREATED", "SCHEDULED", "DEPLOYING", "INITIALIZING", "RUNNING")
+_AGGREGATED: Final = (
+    "read-bytes",
+    "write-bytes",
+    "read-records",
+    "write-records",
+    "accumulated-backpressured-time",
+    "accumulated-idle-time",
+    "accumulated-busy-time",
+)
 
 _FIGURES: Final[Mapping[str, Callable[[SubtaskRates], float | None]]] = {
     "numRecordsIn": lambda r: r.metrics.records_in,
@@ -66,19 +76,22 @@ def _metrics_of(asked: VertexRequest) -> dict[tuple[int, int], SubtaskMetrics]:
     return {(m.subtask, m.attempt): m for m in figures if m.vertex_id == asked.vertex.id}
 
 
+def _aggregates(subtasks: Sequence[a.SubtaskAnswer]) -> dict[str, Any]:
+    """Return statistics over subtasks. Flink's dashboard needs each of them to show a vertex."""
+    return {
+        "metrics": {name: subtask_statistics(s.metrics[name] for s in subtasks) for name in _AGGREGATED},
+        "status-duration": {
+            state: subtask_statistics(s.status_duration[state] for s in subtasks) for state in _ENTERED
+        },
+        "duration": subtask_statistics(s.duration for s in subtasks),
+    }
+
+
 async def details(request: Request) -> a.VertexDetails:
     """Return a vertex with its subtasks."""
     asked = await vertex_request(request)
     known = _metrics_of(asked)
     subtasks = [subtask_answer(e, known.get((e.subtask, e.attempt))) for e in _current(asked)]
-    durations = {
-        state: statistics(s.status_duration[state] for s in subtasks)
-        for state in ("CREATED", "SCHEDULED", "DEPLOYING", "INITIALIZING", "RUNNING")
-    }
-    metrics = {
-        name: statistics(s.metrics[name] for s in subtasks)
-        for name in ("read-bytes", "write-bytes", "read-records", "write-records")
-    }
     return a.VertexDetails(
         id=vertex_id(asked.job.job, asked.vertex.uid),
         name=asked.vertex.name,
@@ -86,11 +99,7 @@ async def details(request: Request) -> a.VertexDetails:
         maxParallelism=asked.vertex.max_parallelism,
         now=now_ms(),
         subtasks=subtasks,
-        aggregated={
-            "metrics": metrics,
-            "status-duration": durations,
-            "duration": statistics(s.duration for s in subtasks),
-        },
+        aggregated=_aggregates(subtasks),
     )
 
 
@@ -132,7 +141,7 @@ async def task_managers(request: Request) -> dict[str, Any]:
                     n: True if n.endswith("complete") else sum(s.metrics[n] for s in answers) for n in names
                 },
                 "status-counts": {state: sum(s.status == state for s in answers) for state in STATES},
-                "aggregated": {"metrics": {}, "status-duration": {}},
+                "aggregated": _aggregates(answers),
             }
         )
     return {

@@ -106,6 +106,8 @@ def test_a_walk_over_all_pages(show: Callable[..., Page], tab: Tab, tmp_path: Pa
     tab.page.get_by_role("link", name="Event time").click()
     tab.wait("Watermarks behind the clock")
     tab.page.locator("svg.chart polyline").first.wait_for(state="attached")  # it has no height
+    tab.page.get_by_role("link", name="Lost records").click()
+    tab.wait("The job keeps no dead letters")
     tab.page.get_by_role("link", name="Checkpoints").click()
     tab.wait("A checkpoint is taken every 200 ms.")
     tab.wait("completed")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -64,11 +65,17 @@ class Cluster(Page):
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    place = tmp_path_factory.mktemp("cluster")
+    with cluster_in(tmp_path_factory.mktemp("cluster")) as found:
+        yield found
+
+
+@contextmanager
+def cluster_in(place: Path, *more: str) -> Iterator[Cluster]:
+    """Run a cluster of one worker that takes programs, with the web interface, in a directory."""
     temporary = place / "tmp"
     temporary.mkdir()
     environ = {**os.environ, "SLUICEWAY_HOME": str(place / "home"), "TMPDIR": str(temporary)}
-    options = ["--foreground", "--workers", "1", "--web", "0", "--web-submit"]
+    options = ["--foreground", "--workers", "1", "--web", "0", "--web-submit", *more]
     command = [sys.executable, "-m", "sluiceway", "cluster", "start", *options]
     process = subprocess.Popen(
         command, cwd=place, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True

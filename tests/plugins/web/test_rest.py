@@ -42,6 +42,8 @@ ANSWERS: dict[str, Any] = {
     "/jobs/metrics": list[a.Metric],
     "/jobs/metrics?get=numRecordsIn": list[a.AggregatedMetric],
     "/applications/overview": a.Applications,
+    "/applications/numbers": a.ApplicationDetails,
+    "/applications/numbers/exceptions": a.ApplicationExceptions,
     JOB: a.JobDetails,
     f"{JOB}/plan": dict[str, a.JobPlan],
     f"{JOB}/status": a.JobStatusAnswer,
@@ -100,6 +102,14 @@ def test_every_answer(show: Callable[..., Page], workers: int, tmp_path: Path) -
         for vertex in details["vertices"]:
             for path, kind in OF_VERTEX.items():
                 msgspec.convert(page.get(f"{prefix}{JOB}/vertices/{vertex['id']}{path}"), kind)
+    # Flink's dashboard shows no subtasks without these.
+    known = {"min", "max", "avg", "sum", "median", "p25", "p75", "p95"}
+    for about in ("", "/taskmanagers"):
+        vertex = page.get(f"{JOB}/vertices/{details['vertices'][1]['id']}{about}")
+        totals = (vertex if "aggregated" in vertex else vertex["taskmanagers"][0])["aggregated"]
+        assert totals["status-duration"].keys() == {"CREATED", "SCHEDULED", "DEPLOYING", "INITIALIZING", "RUNNING"}
+        assert totals["metrics"]["accumulated-busy-time"].keys() == known
+        assert totals["duration"].keys() == known
     # One and the same job by its id and by its name.
     assert page.get(f"/jobs/{details['jid']}")["job"] == "numbers"
     number = kept["latest"]["completed"]["id"]

@@ -7,11 +7,13 @@ import { Findings, Table } from "./parts.mjs";
 
 export function Lost({ page, job, replay }) {
   const names = new Map(page.vertices.map((v) => [v.number, v.name]));
+  const kept = page.options.some((o) => o.name === "dead-letters" && !o.default);
   const letters = page.losses.filter((l) => l.reason === "dead letter").reduce((sum, l) => sum + l.records, 0);
   return html`<${Findings} findings=${page.lost} />
     <${Table} empty="Numbers count from the last start of each subtask." head=${["Step", "Task", "#Subtask", "Reason", "#Records"]}
       rows=${page.losses.map((l) => [l.step, names.get(l.vertex) ?? "", l.subtask, l.reason, count(l.records)])} />
-    <${Letters} key=${job} job=${job} seen=${letters} replay=${replay} />`;
+    ${kept ? html`<${Letters} key=${job} job=${job} seen=${letters} replay=${replay} />`
+      : html`<h2>Dead letters</h2><p class="muted">The job keeps no dead letters: give it --dead-letters DIR.</p>`}`;
 }
 
 function Letters({ job, seen, replay }) {
