@@ -31,6 +31,7 @@ BENCHMARKS = (
     "batches",
     "columns",
     "backpressure",
+    "web",
     "workers",
     "startup",
     "peers",
