@@ -133,6 +133,13 @@ ROWS = [
         for way in ("aligned", "unaligned after 500ms", "unaligned")
     ),
     *(
+        f"{what}{way}"
+        for what in ("throughput with the page of the job open", "throughput while stacks are sampled at 50 Hz")
+        for way in (", against no ", ", by processor time, against no ")
+    ),
+    "/jobs/overview of 100 jobs of 30 tasks",
+    "/jobs/overview of 100 jobs of 30 tasks, processor time",
+    *(
         f"word count, {distinct} words: 2 workers against {other}"
         for distinct in ("100", "20,000")
         for other in ("one process", "one worker")
