@@ -54,10 +54,10 @@ function Box({ vertex, at, job, cause }) {
   return html`<a href=${`#/job/${job}/task/${vertex.number}`} aria-label=${told}>
     <title>${told}</title>
     <rect class=${"box" + (cause ? " cause" : "")} x=${at.x} y=${at.y} width=${WIDTH} height=${HEIGHT} rx="6" />
-    <text x=${at.x + 10} y=${at.y + 20}>${clipped(vertex.name, 30)}</text>
+    <text x=${at.x + 10} y=${at.y + 20}>${clipped(vertex.name, 28)}</text>
     <text class="small" x=${at.x + 10} y=${at.y + 37}>${vertex.parallelism} ×, ${vertex.status.toLowerCase()}${cause ? " — the cause" : ""}</text>
     ${bars}
-    <text class="small" x=${at.x + 10} y=${at.y + 72}>busy ${percent(vertex.busy)}${most} · blocked ${percent(vertex.blocked)}${most}</text>
+    <text class="small" x=${at.x + 10} y=${at.y + 72}>${most && "max: "}busy ${percent(vertex.busy)} · blocked ${percent(vertex.blocked)}</text>
   </a>`;
 }
 
