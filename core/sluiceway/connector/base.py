@@ -649,6 +649,22 @@ class Sink(ABC, Generic[T_contra]):
         """
         return False
 
+    @property
+    def needs_program(self) -> bool:
+        """True if an object of the program's own process commits the output, such as a session.
+
+        Engines whose writers commit in other processes refuse such a sink: ``Feature.PROGRAM_SINKS``.
+        """
+        return False
+
+    @property
+    def commits_once(self) -> bool:
+        """True if the sink can commit only once in a run, at its end.
+
+        Engines that would commit checkpoint by checkpoint refuse such a sink: ``Feature.REPLACING_SINKS``.
+        """
+        return False
+
     def problems(self, *, checkpoint_interval_ms: int) -> Sequence[str]:
         """Return why the sink cannot run with these options, one sentence each. Opens nothing.
 

@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-__all__ = ["EVERYTHING", "ONE_PROCESS", "Capabilities", "Feature", "Unsupported"]
+__all__ = [
+    "COMMITS_ELSEWHERE",
+    "EVERYTHING",
+    "MANY_COMMITS",
+    "ONE_PROCESS",
+    "Capabilities",
+    "Feature",
+    "Unsupported",
+]
 
 _SOURCES: Final = "Sources and event time"
 _WAYS: Final = "Ways between steps"
@@ -72,6 +80,8 @@ class Feature(Enum):
 
     SINKS = _SINKS, "sinks that write at least once"
     TWO_PHASE_SINKS = _SINKS, "sinks that write exactly once"
+    PROGRAM_SINKS = _SINKS, "sinks that commit in the program itself (SparkTableSink)"
+    REPLACING_SINKS = _SINKS, "sinks that replace what is there (SparkTableSink, mode='overwrite')"
     COLLECTING = _SINKS, "collect() and execute_and_collect()"
     PROCESS_OBJECTS = _SINKS, "sources and sinks of tests, which work inside one process"
     PRINTING = _SINKS, "print()"
@@ -144,6 +154,18 @@ class Capabilities:
 
 EVERYTHING: Final = Capabilities("this engine")
 """Of an engine that has all there is."""
+
+COMMITS_ELSEWHERE: Final = Unsupported(
+    "workers commit what they have written, and the session is in the program",
+    "run without workers, or on engine 'spark' without --hosted",
+)
+"""Why :attr:`Feature.PROGRAM_SINKS` are lacking where workers commit."""
+
+MANY_COMMITS: Final = Unsupported(
+    "with checkpoints there are many commits, each of which would replace the one before",
+    "run it without checkpoints, or append to a table that was emptied before",
+)
+"""Why :attr:`Feature.REPLACING_SINKS` are lacking where a run has checkpoints."""
 
 ONE_PROCESS: Final = Unsupported("they work inside one process", "run without workers, or use some that need none")
 """Why :attr:`Feature.PROCESS_OBJECTS` are lacking where other processes do the work."""

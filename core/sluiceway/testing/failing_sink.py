@@ -94,6 +94,16 @@ class BreakingSink(Sink[Any]):
         breaking.sink = self.sink.for_columns(schema)
         return breaking
 
+    @property
+    def needs_program(self) -> bool:
+        """Place of the commit of the wrapped sink: True for the program's process."""
+        return self.sink.needs_program
+
+    @property
+    def commits_once(self) -> bool:
+        """Limit of the wrapped sink to one commit in a run."""
+        return self.sink.commits_once
+
     def create_writer(self, context: WriterContext) -> SinkWriter[Any]:
         """Return a writer that fails at the chosen moments."""
         writer = self.sink.create_writer(context)

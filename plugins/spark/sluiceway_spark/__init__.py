@@ -1,6 +1,7 @@
 """Apache Spark: the engine ``spark``, the connector ``spark``, and Spark's data source ``sluiceway``.
 
-``SparkSource`` reads tables, queries and files of Spark, ``SparkSink`` writes them. ``register(spark)`` lets plain
+``SparkSource`` reads tables, queries and files of Spark, ``SparkSink`` writes them, ``SparkTableSink``
+writes tables of Delta and Iceberg. ``register(spark)`` lets plain
 PySpark read and write with connectors of Sluiceway, ``transform`` runs a
 pipeline between two DataFrames. ``SessionConf`` describes the session that all of them use.
 """
@@ -17,17 +18,19 @@ if TYPE_CHECKING:
     from sluiceway.engine import JobStatus
     from sluiceway_spark.connector.sink import SparkSink
     from sluiceway_spark.connector.source import SparkSource
+    from sluiceway_spark.connector.table_sink import SparkTableSink
     from sluiceway_spark.datasource.data_source import register
     from sluiceway_spark.frames.transformation import transform
     from sluiceway_spark.session.configuration import SessionConf
 
-__all__ = ["SessionConf", "SparkSink", "SparkSource", "register", "transform"]
+__all__ = ["SessionConf", "SparkSink", "SparkSource", "SparkTableSink", "register", "transform"]
 
 # Imported on first use: plugins are loaded when any program starts, PySpark takes half a second.
 _MODULES: Final = {
     "SessionConf": "session.configuration",
     "SparkSink": "connector.sink",
     "SparkSource": "connector.source",
+    "SparkTableSink": "connector.table_sink",
     "register": "datasource.data_source",
     "transform": "frames.transformation",
 }

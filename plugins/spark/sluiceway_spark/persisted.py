@@ -11,7 +11,7 @@ from typing import Final
 
 from sluiceway.persisted import register_earlier
 
-__all__ = ["AddedFile", "RemovedFiles", "SinkProgress", "StagedFile", "StagingProgress"]
+__all__ = ["AddedFile", "RemovedFiles", "SinkProgress", "StagedFile", "StagedRows", "StagingProgress"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,23 @@ class RemovedFiles:
     """Committable of SparkSink: files of an earlier job to remove."""
 
     names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRows:
+    """Committable of SparkTableSink: the part that one subtask has in a transaction.
+
+    Attributes:
+        app: application id of the transaction.
+        version: its version, which grows from one to the next.
+        files: names of staged files in the staging directory.
+        rows: number of rows in them.
+    """
+
+    app: str
+    version: int
+    files: tuple[str, ...]
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,17 +9,25 @@ import sys
 import pytest
 
 from sluiceway_spark import persisted
-from sluiceway_spark.persisted import AddedFile, RemovedFiles, SinkProgress, StagedFile, StagingProgress
+from sluiceway_spark.persisted import (
+    AddedFile,
+    RemovedFiles,
+    SinkProgress,
+    StagedFile,
+    StagedRows,
+    StagingProgress,
+)
 
 STORED = [
     StagedFile("/d", "part-0.arrow", 3, 1, 7),
     StagingProgress("/d", (StagedFile("/d", "part-0.arrow", 3, 1),), frozenset({3}), True, "f"),
     AddedFile(".hidden", "part-0"),
     RemovedFiles(("part-0",)),
+    StagedRows("app", 3, ("part-0.parquet",), 7),
     SinkProgress({("out", 0): b"state"}, frozenset({("out", 1)}), 5),
 ]
 # Names of released versions.
-NAMES = {"AddedFile", "RemovedFiles", "SinkProgress", "StagedFile", "StagingProgress"}
+NAMES = {"AddedFile", "RemovedFiles", "SinkProgress", "StagedFile", "StagedRows", "StagingProgress"}
 EARLIER = [
     ("sluiceway_spark._enumerator", "Staged", "StagingProgress"),
     ("sluiceway_spark._sinkwriter", "Added", "AddedFile"),

@@ -195,6 +195,10 @@ def _of_step(step: Any, among: Container[Feature]) -> Iterator[Feature]:
         case TimestampsStep():
             yield from _of_strategy(step.strategy)
         case SinkStep():
+            if step.sink.needs_program:
+                yield Feature.PROGRAM_SINKS
+            if step.sink.commits_once:
+                yield Feature.REPLACING_SINKS
             if any(feature in among for feature in _SINKS):
                 yield from _of_sink(step.sink)
         case TagStep():

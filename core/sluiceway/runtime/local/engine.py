@@ -15,7 +15,14 @@ import msgspec
 
 from sluiceway.config.settings import Settings
 from sluiceway.engine import Engine, Job, JobFailure, JobResult, JobStatus, Services
-from sluiceway.engine.capabilities import ONE_PROCESS, Capabilities, Feature, Unsupported
+from sluiceway.engine.capabilities import (
+    COMMITS_ELSEWHERE,
+    MANY_COMMITS,
+    ONE_PROCESS,
+    Capabilities,
+    Feature,
+    Unsupported,
+)
 from sluiceway.errors import RescaleError, StateError, choose
 from sluiceway.graph import JobGraph, build_job_graph, slots_required
 from sluiceway.graph.check.iterations import check_checkpoints, check_iterations
@@ -88,12 +95,12 @@ class LocalEngine(Engine):
     def capabilities(self, settings: Settings, *, bounded: bool) -> Capabilities:
         """Return the capabilities; a few options need workers, a few objects need one process."""
         hosted = Unsupported("it starts its own workers", "leave it out, or choose --engine spark")
-        if settings.workers:
-            return Capabilities(
-                "engine 'local' with workers",
-                {Feature.HOSTED: hosted, Feature.PROCESS_OBJECTS: ONE_PROCESS},
-            )
         lacks = {Feature.HOSTED: hosted}
+        if settings.checkpoint_interval_ms:
+            lacks[Feature.REPLACING_SINKS] = MANY_COMMITS
+        if settings.workers:
+            lacks |= {Feature.PROCESS_OBJECTS: ONE_PROCESS, Feature.PROGRAM_SINKS: COMMITS_ELSEWHERE}
+            return Capabilities("engine 'local' with workers", lacks)
         if settings.transport == "auto":  # the services report an unknown name, as they know all
             one = "records go by reference inside one process"
             lacks[Feature.TRANSPORTS] = Unsupported(one, "leave transport at 'auto', or run with --workers")

@@ -21,7 +21,7 @@ from sluiceway_spark.connector.target_directory import absolute
 from sluiceway_spark.conversion.arrow_schema import schema_of
 from sluiceway_spark.session.configuration import SessionConf, said
 
-__all__ = ["Table", "checkpointed", "status_changed"]
+__all__ = ["Table", "checkpointed", "quoted", "sql_type", "status_changed"]
 
 _log: Final = logging.getLogger("sluiceway_spark")
 
@@ -68,7 +68,7 @@ class Table:
         if form not in CODECS:
             raise ConnectorError(
                 f"{self.target}: that is a table of {form or 'an unknown kind'}. Tables of Parquet and ORC files "
-                "(USING parquet) can be written"
+                "(USING parquet) can be written, and those of Delta and Iceberg by SparkTableSink"
             )
         if "Num Buckets" in facts:
             raise ConnectorError(f"{self.target}: the table is bucketed, and only Spark can write its files")
@@ -90,8 +90,8 @@ class Table:
                 f"{self.target}: there is no such table, and without schema= it cannot be made"
             )
         names = self.target.partition_by
-        columns = ", ".join(f"{_quoted(f.name)} {_sql_type(f.type, f.name)}" for f in self.target.schema)
-        parts = f" PARTITIONED BY ({', '.join(map(_quoted, names))})" if names else ""
+        columns = ", ".join(f"{quoted(f.name)} {sql_type(f.type, f.name)}" for f in self.target.schema)
+        parts = f" PARTITIONED BY ({', '.join(map(quoted, names))})" if names else ""
         session.sql(f"CREATE TABLE {self.name} ({columns}) USING {self.form or 'parquet'}{parts}")
 
     def _compare(self, found: Target) -> None:
@@ -124,20 +124,27 @@ def _partitions_of(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(after[: after.index("")])
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Return a name as SQL quotes it."""
     return "`" + name.replace("`", "``") + "`"
 
 
-def _sql_type(kind: Any, where: str) -> str:
+def sql_type(kind: Any, where: str) -> str:
+    """Return Spark's SQL type for an Arrow type. Raise ConfigurationError if it has none.
+
+    Args:
+        kind: the Arrow type.
+        where: name of the column.
+    """
     import pyarrow as pa
 
     is_ = pa.types
     if is_.is_list(kind):
-        return f"ARRAY<{_sql_type(kind.value_type, where)}>"
+        return f"ARRAY<{sql_type(kind.value_type, where)}>"
     if is_.is_map(kind):
-        return f"MAP<{_sql_type(kind.key_type, where)}, {_sql_type(kind.item_type, where)}>"
+        return f"MAP<{sql_type(kind.key_type, where)}, {sql_type(kind.item_type, where)}>"
     if is_.is_struct(kind):
-        return f"STRUCT<{', '.join(f'{_quoted(f.name)}: {_sql_type(f.type, where)}' for f in kind)}>"
+        return f"STRUCT<{', '.join(f'{quoted(f.name)}: {sql_type(f.type, where)}' for f in kind)}>"
     if is_.is_decimal(kind):
         return f"DECIMAL({kind.precision}, {kind.scale})"
     names = {

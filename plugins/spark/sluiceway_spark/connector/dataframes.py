@@ -12,7 +12,7 @@ from typing import Any, Final
 from sluiceway.errors import ConnectorError
 from sluiceway_spark.session.configuration import SessionConf, said
 
-__all__ = ["Frame", "GivenFrame", "MadeFrame", "fingerprint_of", "is_repeatable"]
+__all__ = ["Frame", "GivenFrame", "MadeFrame", "fingerprint_of", "is_repeatable", "package_advice"]
 
 _given: Final[dict[str, Any]] = {}
 
@@ -65,13 +65,13 @@ class MadeFrame(Frame):
             frame = self.make(session)
             columns = frame.columns  # where a Connect server would complain only later
         except Exception as error:
-            raise ConnectorError(f"cannot read {self.what}: {said(error)}{_instead(str(error))}") from error
+            raise ConnectorError(f"cannot read {self.what}: {said(error)}{package_advice(str(error))}") from error
         if not columns:
             raise ConnectorError(f"cannot read {self.what}: it has no columns")
         return frame
 
 
-def _instead(said_: str) -> str:
+def package_advice(said_: str) -> str:
     """Return advice for a session that lacks a format, such as Delta or Iceberg, which packages add."""
     if "DATA_SOURCE_NOT_FOUND" not in said_:
         return ""

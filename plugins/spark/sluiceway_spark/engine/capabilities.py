@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from sluiceway.config.settings import Settings
-from sluiceway.engine.capabilities import ONE_PROCESS, Capabilities, Feature, Unsupported
+from sluiceway.engine.capabilities import (
+    COMMITS_ELSEWHERE,
+    MANY_COMMITS,
+    ONE_PROCESS,
+    Capabilities,
+    Feature,
+    Unsupported,
+)
 from sluiceway_spark.session.pyspark_version import MICRO_BATCHES, too_old
 
 __all__ = ["batch", "hosted", "stream"]
@@ -17,7 +24,13 @@ _NO_CLUSTER: Final = Unsupported(
 
 def hosted(settings: Settings) -> Capabilities:
     """Return the capabilities of hosted workers: all of a cluster but what is for one machine."""
-    lacks = {Feature.PROCESS_OBJECTS: ONE_PROCESS, Feature.STAYING_CLUSTER: _NO_CLUSTER}
+    lacks = {
+        Feature.PROCESS_OBJECTS: ONE_PROCESS,
+        Feature.PROGRAM_SINKS: COMMITS_ELSEWHERE,
+        Feature.STAYING_CLUSTER: _NO_CLUSTER,
+    }
+    if settings.checkpoint_interval_ms:
+        lacks[Feature.REPLACING_SINKS] = MANY_COMMITS
     if settings.transport != "zmq":
         elsewhere = f"{settings.transport!r} is not for workers on several machines"
         if settings.transport == "auto":
@@ -94,6 +107,7 @@ def stream(settings: Settings) -> Capabilities:
         Feature.STATE_BACKENDS: Unsupported(
             "Spark keeps the state", "leave state-backend out, or run it with --hosted"
         ),
+        Feature.REPLACING_SINKS: MANY_COMMITS,
         Feature.CHECKPOINT_TIMING: _A_MICRO_BATCH,
         Feature.AT_LEAST_ONCE: _A_MICRO_BATCH,
         Feature.UNALIGNED: _A_MICRO_BATCH,

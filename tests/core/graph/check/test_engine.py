@@ -35,6 +35,11 @@ class ExactSink(DiscardSink):
         return DeliveryGuarantee.EXACTLY_ONCE
 
 
+class SessionSink(ExactSink):
+    needs_program = True
+    commits_once = True
+
+
 class SessionSource(CollectionSource[int]):
     needs_program = True
 
@@ -126,7 +131,15 @@ def used(graph: Any, settings: Settings | None = None) -> set[Feature]:
 NOT_SEEN = {Feature.STATE_AS_DATA, Feature.SAVEPOINTS, Feature.STAYING_CLUSTER}
 """What no graph and no option asks for, but a command."""
 OF_OPTIONS = {feature for feature in OPTION_FEATURES.values() if feature is not None}
-OF_SINKS = {Feature.SINKS, Feature.TWO_PHASE_SINKS, Feature.COLLECTING, Feature.PROCESS_OBJECTS, Feature.PRINTING}
+OF_SINKS = {
+    Feature.SINKS,
+    Feature.TWO_PHASE_SINKS,
+    Feature.COLLECTING,
+    Feature.PROCESS_OBJECTS,
+    Feature.PRINTING,
+    Feature.PROGRAM_SINKS,
+    Feature.REPLACING_SINKS,
+}
 
 
 def test_every_option_asks_for_a_feature() -> None:
@@ -174,6 +187,23 @@ def test_sinks_ask_for_what_they_are(sink: Any, feature: Feature) -> None:
     flow = sw.Pipeline("p")
     flow.from_collection([1]).sink(sink)
     assert used(flow.graph()) & OF_SINKS == {feature}
+
+
+def test_a_sink_of_the_program_commits_there_and_one_that_replaces_commits_once() -> None:
+    flow = sw.Pipeline("p")
+    flow.from_collection([1]).sink(SessionSink()).name("table")
+    assert used(flow.graph()) & OF_SINKS == {
+        Feature.TWO_PHASE_SINKS,
+        Feature.PROGRAM_SINKS,
+        Feature.REPLACING_SINKS,
+    }
+    for options, what in (
+        ({"workers": 2}, r"'table' \(.*'local' with workers does not have sinks that commit in the program"),
+        ({"checkpoint_interval": "1s"}, r"'table' \(.*sinks that replace what is there .*many commits"),
+    ):
+        with pytest.raises(GraphError, match=what):
+            flow.run(**options)
+    assert not [finding for finding in flow.check() if finding.code == "engine-lacks"]
 
 
 def test_a_source_of_tests_asks_for_one_process() -> None:

@@ -12,6 +12,7 @@ from sluiceway.runtime.messages.pickling import dump, dump_error, load
 from sluiceway.runtime.microbatch.split_assignment import Dealt, SplitsInTurn
 from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
 from sluiceway.runtime.task.inputs import SourceInput
+from sluiceway.steps import SinkStep
 from sluiceway_spark.structured.row_format import Row, rows_in, to_batches
 
 if TYPE_CHECKING:
@@ -65,7 +66,21 @@ class Outcome:
 
 
 def ship(plan: SteppedPlan, services: Services) -> bytes:
-    """Return plan and services, pickled for Python workers. Raises SerializationError."""
+    """Return plan and services, pickled for Python workers.
+
+    Tables of sinks that commit by the session are looked up before: workers have none.
+
+    Raises:
+        SerializationError: they cannot be pickled.
+        ConnectorError: a table cannot be written to.
+        ConfigurationError: a table is not as described.
+    """
+    from sluiceway_spark.connector.table_sink import SparkTableSink  # Python workers need none of it
+
+    for vertex in map(plan.graph.vertex, plan.sinks):
+        step = vertex.head.step
+        if isinstance(step, SinkStep) and isinstance(step.sink, SparkTableSink):
+            step.sink.look_up()
     return dump((plan, services))
 
 
