@@ -41,9 +41,20 @@ BENCHMARKS = (
     "microbatches",
 )
 
-IN_README = ("chain", "wordcount", "windows", "timers", "nexmark", "files", "checkpoints", "latency", "startup")
+IN_README = (
+    "chain",
+    "wordcount",
+    "windows",
+    "columns",
+    "timers",
+    "nexmark",
+    "files",
+    "checkpoints",
+    "latency",
+    "startup",
+)
 README_RUNS = 3
-"""Enough for a median, and few enough that all of them take some ten minutes on two cores."""
+"""Enough for a median, and few enough that all of them take some quarter of an hour on two cores."""
 
 
 def main() -> None:

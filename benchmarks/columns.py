@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import sluiceway as sw
+from benchmarks.columnruns import measure_runs
+from benchmarks.columnwords import measure_words
 from benchmarks.harness import BY_HAND, FUNCTIONS, Comparison, Emit, Loop, Plan, Row, Way, compare, timed
 from benchmarks.windows import LATE_MS, PER_SECOND, START, tumbling_by_hand
 from sluiceway.connector.lib import DiscardSink
@@ -32,6 +34,8 @@ def measure(plan: Plan) -> Iterator[Row]:
     yield from _windows(plan, 10_000, plan.size(2_000_000, 20_000), aim=8)
     yield from _windows(plan, 1_000_000, plan.size(4_000_000, 20_000), aim=5)
     yield _parquet(plan)
+    yield from measure_words(plan)
+    yield from measure_runs(plan)
 
 
 # ---- expressions ----------------------------------------------------------------------------------------------

@@ -127,6 +127,11 @@ ROWS = [
     f"filter and projection in columns{LOOPS[1]}",
     *(f"tumbling windows of 10 s in columns, sums of {keys} keys{LOOPS[1]}" for keys in ("10,000", "1,000,000")),
     "filter and projection, Parquet to Parquet, against Polars",
+    *(f"word count in columns, {what}{LOOPS[1]}" for what in ("running count per word", "totals")),
+    "word count in columns, totals, from Parquet: 2 workers against one",
+    "windows of 10 s in columns, sums, from Parquet: 2 workers against one",
+    "windows in columns with a checkpoint every second, 10,000 keys, against no checkpoints",
+    "memory of ten windows of 1,000 keys with three aggregates",
     *(
         f"a checkpoint at {pressure} % back-pressure, {way}"
         for pressure in (0, 50, 90, 100)
