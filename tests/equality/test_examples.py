@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter, itemgetter
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 import pytest
@@ -57,7 +58,6 @@ WITH_FILES = ["checkpoints", "wordcount_files"]
 # Their input has no end, or they are programs of their own, have columns, or wait for a server.
 NOT_COMPARED = [
     "background",
-    "columns_orders",
     "columns_shop",
     "demo",
     "demo_files",
@@ -74,7 +74,7 @@ ENGINES = [replace(engine, parallelism=1).parameter for engine in [OTHERS[-1], *
 
 
 def test_no_example_is_forgotten() -> None:
-    named = [example.name for example in WITH_RESULTS] + WITH_FILES + NOT_COMPARED
+    named = [example.name for example in WITH_RESULTS] + WITH_FILES + ["columns_orders"] + NOT_COMPARED
     assert sorted(named) == sorted(path.stem for path in EXAMPLES.glob("*.py"))
 
 
@@ -155,3 +155,20 @@ def test_an_example_writes_the_same(
         out.rename(f"{out} of {one.name}")
     assert written[0] == written[1]
     assert written[0].total() == {"checkpoints": 3000, "wordcount_files": 9}[example]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_example_in_columns_writes_the_same(engine: Engine, tmp_path: Path) -> None:
+    pq = pytest.importorskip("pyarrow.parquet")
+    pytest.importorskip("narwhals")
+    program, orders = str(EXAMPLES / "columns_orders.py"), str(tmp_path / "orders")
+    run_path(program)["write"](orders)
+    written = []
+    for one in (IN_PROCESS, engine):
+        sums = tmp_path / f"sums of {one.name}"
+        with load_target(program, [orders, str(sums)]) as flow:
+            assert isinstance(flow, sw.Pipeline)
+            one.run(flow, tmp_path / one.name, batch=1000)
+        written.append(Counter(tuple(row.items()) for row in pq.read_table(sums).to_pylist()))
+    assert written[0] == written[1]
+    assert written[0].total() == 36
