@@ -418,12 +418,28 @@ def test_an_attempt_that_is_thought_to_be_dead_commits_at_the_same_time(
             found = look(table, application)
             monkeypatch.setattr(DeltaTable, "transaction_version", look)
             zombie.complete()
+            DeltaTable(tmp_path).delete("n = 1")  # else the file, added twice, would be one file
             return found
 
         monkeypatch.setattr(DeltaTable, "transaction_version", slow)
         with SinkDriver(sink, checkpoints=True, restored=kept):
             pass
-    assert [row["n"] for row in rows_of(tmp_path)] == [1]
+    assert rows_of(tmp_path) == []
+
+
+@pytest.mark.parametrize("change", ["optimize", "delete"])
+def test_a_commit_that_is_repeated_when_its_files_were_replaced(change: str, tmp_path: Path) -> None:
+    """A file that is added twice is one file, unless it was removed in between: then the transaction tells."""
+    sink = DeltaSink(tmp_path, schema=NUMBERS)
+    write_deltalake(tmp_path, pa.table({"n": [1]}))
+    kept = kept_and_committed(sink, [{"n": 2}])
+    if change == "optimize":
+        DeltaTable(tmp_path).optimize.compact()
+    else:
+        DeltaTable(tmp_path).delete("n = 2")
+    with SinkDriver(sink, checkpoints=True, restored=kept):
+        pass
+    assert sorted(row["n"] for row in rows_of(tmp_path)) == ([1, 2] if change == "optimize" else [1])
 
 
 def test_another_writer_commits_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
