@@ -204,6 +204,11 @@ class SteppedPlan:
             for consumer in self._consumers(edge, subtask)
         ]
 
+    def producers_along(self, route: Route) -> range:
+        """Return the producing subtasks of the consumer of a route, along the edge of that route."""
+        edge, _ = self.from_whom(route.sender)
+        return self._producers(edge, self.who(route.target)[1])
+
     def _producers(self, edge: JobEdge, consumer: int) -> range:
         return producers_of_subtask(edge.distribution, *self._widths(edge), consumer)
 

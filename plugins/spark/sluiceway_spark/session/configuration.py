@@ -22,6 +22,7 @@ from sluiceway.util.install_hints import install_command
 from sluiceway_spark.session.connect import need_connect
 from sluiceway_spark.session.java_home import find_java
 from sluiceway_spark.session.pyspark_version import LOWEST, too_old
+from sluiceway_spark.session.spark_home import quick_home
 from sluiceway_spark.session.terminal_output import launch_for_terminal
 
 __all__ = ["SessionConf", "full_text", "need_spark", "other_python", "said"]
@@ -112,7 +113,8 @@ class SessionConf:
             settings = {key: value for key, value in usual.items() if configured(key) is None} | dict(self.conf)
             for name, value in settings.items():
                 builder = builder.config(name, value)
-            with _environment(is_local=master.startswith("local")), _own_interrupts():
+            quick = re.match(r"local(\[|$)", master) is not None
+            with _environment(is_local=master.startswith("local"), quick=quick), _own_interrupts():
                 launch_for_terminal({**settings, "spark.master": master})
                 session = builder.master(master).getOrCreate()
             atexit.register(_stop, session)  # else its end is told of as a failure
@@ -168,11 +170,18 @@ def _own_interrupts() -> Iterator[None]:
 
 
 @contextmanager
-def _environment(*, is_local: bool) -> Iterator[None]:
-    """Set the environment for Spark's launcher, and restore the previous one afterwards."""
+def _environment(*, is_local: bool, quick: bool = False) -> Iterator[None]:
+    """Set the environment for Spark's launcher, and restore the previous one afterwards.
+
+    Args:
+        is_local: whether the executors are on this machine.
+        quick: whether they are in the driver's JVM, whose Python processes can start from :func:`quick_home`.
+    """
     wanted = {"JAVA_HOME": find_java()}
     if is_local:  # else executors would take whatever python3 the path has
         wanted |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    if quick:
+        wanted["SPARK_HOME"] = quick_home()
     missing = [name for name, value in wanted.items() if value is not None and name not in os.environ]
     os.environ.update({name: value for name, value in wanted.items() if value is not None and name in missing})
     try:

@@ -26,11 +26,19 @@ from sluiceway_spark.structured.stages.stateful_stage import NOW_MS
 
 __all__ = ["StreamQuery"]
 
+_log: Final = logging.getLogger("sluiceway_spark")
+
 LIMITS: Final = BatchLimits(records=500_000)
 """How much a micro-batch is to be: its own price is most of a second, so that a backlog wants large ones."""
 
 _LOOK_S: Final = 0.1
 _COMMITTED_S: Final = 10.0
+
+_NO_PROCESS: Final = "Python worker failed to connect back"
+"""What Spark says if a Python process does not start within 10 s, which no setting changes."""
+
+_STARTS: Final = 6
+"""How often a query is started, if that is why it failed: a busy machine takes longer at times."""
 
 _THRESHOLD: Final = "spark.broadcast.UDFCompressionThreshold"
 _BESIDE: Final = 1 << 16
@@ -95,9 +103,18 @@ class StreamQuery:
             JobCancelledError: it was cancelled.
             BaseException: what a function, a source or a sink has raised, with notes; Spark's own troubles.
         """
-        self._problem = None
-        with _told_once(lambda: self._problem):
-            return self._run()
+        tries, done = 0, self._figures.batches
+        while True:
+            self._problem = None
+            try:
+                with _told_once(lambda: self._problem):
+                    return self._run()
+            except Exception as error:
+                tries = tries + 1 if self._figures.batches == done else 1
+                done = self._figures.batches
+                if _NO_PROCESS not in str(error) or tries >= _STARTS or self._cancelled.is_set():
+                    raise
+                _log.warning("Spark has waited 10 s for a Python process to start: the query is started again")
 
     def _run(self) -> bool:
         refuse_speculation(self._session, self._plan)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from sluiceway.config.settings import Settings
 from sluiceway.connector import Reader, ReaderContext, Wait
 from sluiceway.connector.lib.generator import GeneratorSource
 from sluiceway.elements import MAX_WATERMARK, Batch, EndOfData, Watermark, WatermarkStatus
+from sluiceway.errors import CheckpointError
 from sluiceway.eventtime import WatermarkStrategy
 from sluiceway.plugins import default_manager
 from sluiceway.runtime.messages.pickling import dump, load_error
@@ -119,6 +122,19 @@ def test_batches_repeat_to_the_byte_and_nothing_is_lost(
     assert sources_ended(query.storage)
     ends = sum(isinstance(element, EndOfData) for element in got)
     assert ends == 2 * 32  # each reader tells each key group
+
+
+def test_a_reader_whose_record_is_gone_does_not_begin_anew(tmp_path: Path, queries: list[Query]) -> None:
+    query = Query(numbers(), tmp_path, parallelism=1)
+    queries.append(query)
+    query.batch()
+    end = query.planning.next(query.offset)
+    parts = query.planning.partitions(end["batch"])
+    shutil.rmtree(next(tmp_path.glob("sources/*/run/1")))
+    with pytest.raises(SubtaskFailedError) as raised:
+        list(read_part(query.stage, parts[0]))
+    assert isinstance(raised.value.__context__, CheckpointError)
+    assert re.search(r"record of reader 0 in micro-batch 1 is not in .*sources", str(raised.value.__context__))
 
 
 def test_every_channel_is_heard_in_every_batch(tmp_path: Path, queries: list[Query]) -> None:

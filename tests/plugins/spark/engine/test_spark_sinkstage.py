@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
@@ -16,7 +17,7 @@ from sluiceway.config.settings import Settings
 from sluiceway.connector import Sink
 from sluiceway.connector.lib import CallbackSink, PrintSink
 from sluiceway.elements import Batch, EndOfData, EndOfPartition, Watermark
-from sluiceway.errors import ConfigurationError
+from sluiceway.errors import CheckpointError, ConfigurationError
 from sluiceway.plugins import default_manager
 from sluiceway.runtime.stepped import SteppedPlan
 from sluiceway.testing import BreakingSink, InjectedError
@@ -301,6 +302,22 @@ def test_a_place_of_another_stream_is_refused(tmp_path: Path) -> None:
     stage._owner = "somebody else"
     with pytest.raises(ConfigurationError, match="commits of another query"):
         stage.open()
+
+
+def test_a_place_that_has_come_back_empty_is_refused(tmp_path: Path) -> None:
+    stream = Stream(tmp_path / "run", FilesSink.text(tmp_path / "out"))
+    stage = stream.stage()
+    stage.open()
+    stage.write(stream.rows(0), 0)
+    stage.close()
+    written = sorted(in_text(tmp_path / "out"))
+    shutil.rmtree(tmp_path / "run")
+    stream.done = 1
+    with pytest.raises(
+        CheckpointError, match=r"the record of micro-batch 0 is not in .*commits: a run has to keep"
+    ):
+        stream.run()
+    assert written == sorted(in_text(tmp_path / "out"))
 
 
 def test_a_batch_that_was_noted_comes_again_at_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

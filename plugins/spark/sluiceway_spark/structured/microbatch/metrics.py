@@ -104,6 +104,12 @@ class StreamFigures:
                 self._by_target[did.target] = did
 
     @property
+    def batches(self) -> int:
+        """Return the number of micro-batches that were committed."""
+        with self._lock:
+            return self._batches
+
+    @property
     def records_in(self) -> int:
         """Return the records that the sources have read."""
         with self._lock:

@@ -11,6 +11,7 @@ import cloudpickle
 from sluiceway.clock import SystemClock, VirtualClock
 from sluiceway.connector import Reader, ReaderContext
 from sluiceway.engine import Services
+from sluiceway.errors import CheckpointError
 from sluiceway.runtime.microbatch.batch_log import BatchLog
 from sluiceway.runtime.microbatch.batch_reader import BatchReader, BatchWork, ReaderCache
 from sluiceway.runtime.microbatch.spooled_source import readable
@@ -50,6 +51,11 @@ def read_part(stage: SourceStage, part: SourcePart) -> Iterator[Row]:
 
 def _run(plan: SteppedPlan, services: Services, files: BatchLog, vertex: int, work: BatchWork) -> Iterator[Row]:
     before = files.read(work.batch - 1, work.reader) if work.batch > 1 else None
+    if before is None and work.batch > 1:
+        raise CheckpointError(
+            f"the record of reader {work.reader} in micro-batch {work.batch - 1} is not in {files.where}: a run "
+            "has to keep its directory, complete, and its executors have to see it"
+        )
     head = plan.graph.vertex(vertex).head.step
     assert isinstance(head, SourceStep)
     clock = VirtualClock(0)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sluiceway.connector import DeliveryGuarantee, Sink
 from sluiceway.engine import Services
+from sluiceway.errors import CheckpointError
 from sluiceway.graph.job_graph import JobVertex
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.runtime.failures.explanation import explain_failure
@@ -165,10 +166,16 @@ class SinkStage:
             batch: its number.
 
         Raises:
+            CheckpointError: the batch before it is not noted, as if the directory had been emptied.
             BaseException: what a sink has raised, with notes; Spark's own troubles as ConnectorError.
         """
         if self._newest is not None and batch <= self._newest.batch:
             return self._replay(rows, batch)
+        if batch > (0 if self._newest is None else self._newest.batch + 1):
+            raise CheckpointError(
+                f"the record of micro-batch {batch - 1} is not in {self._log}: a run has to keep its directory, "
+                "complete, and its executors and each of its drivers have to see it"
+            )
         delivered, given, others = self._run(rows, batch)
         delivered += self._deliver_here(given, batch)
         kept = self._kept

@@ -181,7 +181,7 @@ class Cache:
         chain = live.chain
         if chain.ended:
             live.batch = batch
-            return ()
+            return list(self._signs_of_life(plan, target, set()))
         ordered = sorted(rows, key=attrgetter("sender", "seq"))
         for sender, some in groupby(ordered, key=attrgetter("sender")):
             chain.feed(sender, (element for row in some for element in plan.unpack(sender, row.payload)))
@@ -213,11 +213,16 @@ class Cache:
         live.token = token
 
     def _signs_of_life(self, plan: SteppedPlan, target: int, reached: set[int]) -> Iterator[Row]:
-        """Yield empty rows, so that Spark calls every subtask in each micro-batch."""
+        """Yield empty rows, so that Spark calls every subtask in each micro-batch.
+
+        Of the producers of a subtask along an edge one does that, the same in each micro-batch.
+        """
         vertex, subtask = plan.who(target)
-        parallelism = plan.graph.vertex(vertex).parallelism
         for route in plan.routes_from(vertex, subtask):
-            if route.target % parallelism == subtask and route.target not in reached:
+            if route.target in reached:
+                continue
+            producers = plan.producers_along(route)
+            if producers[route.target % len(producers)] == subtask:
                 yield Row(route.stage, route.target, route.sender, 0, b"")
 
     def _sweep(self, run: str, batch: int) -> None:
