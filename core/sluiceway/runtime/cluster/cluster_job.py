@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+
 from sluiceway.config.settings import Settings
 from sluiceway.engine import Job, JobFailure, JobResult, JobStatus, Services
 from sluiceway.errors import ConfigurationError
@@ -238,7 +240,10 @@ class ClusterJob(Job):
         """Return the job's graph, attempts and options. From any thread."""
         if self._run is None:
             return describe_job(self._graph, self._settings, None)
-        return self._run.describe()
+        found = self._run.describe()
+        if self._host is None or self._run.status.ended:
+            return found
+        return msgspec.structs.replace(found, engine_url=self._host.pages)
 
     def checkpoints(self) -> list[CheckpointInfo]:
         """Return the last checkpoints, oldest first. From any thread."""

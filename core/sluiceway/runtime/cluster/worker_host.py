@@ -26,11 +26,13 @@ class WorkerHost(ABC):
         listens_at: after :meth:`open`, address of the interface that the job manager listens on; empty: the
             address returned by :meth:`open`.
         doing: progress until the workers have registered, for display; may be written by any thread.
+        pages: after :meth:`open`, URL of the host's own web pages; empty: it has none.
     """
 
     transport: str
     listens_at: str = ""
     doing: str = ""
+    pages: str = ""
 
     @abstractmethod
     def open(self) -> str:

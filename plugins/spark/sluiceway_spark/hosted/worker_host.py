@@ -74,6 +74,7 @@ class SparkHost(WorkerHost):
         self._session = self._conf.session(least_cores=self._workers + self.spare, name=self.name)
         check_session(self._session, self._workers, self.spare)
         self._places.mark()
+        self.pages = str(self._session.sparkContext.uiWebUrl or "")
         conf = self._session.sparkContext.getConf()
         self.listens_at = str(conf.get("spark.driver.bindAddress", ""))
         return str(conf.get("spark.driver.host", "127.0.0.1"))

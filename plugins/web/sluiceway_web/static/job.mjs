@@ -24,7 +24,7 @@ export function Job({ page, job, tab, argument, readOnly, replay }) {
     <p class="muted">${age >= 0 ? duration(age) : ""} · ${count(page.job["records-in"])} records in, ${count(page.job["records-out"])} out · ${restarts} restart${restarts === 1 ? "" : "s"}
       ${page.engine_url && html` · <${EnginePages} url=${page.engine_url} />`}
       ${!readOnly && !ENDED.includes(state) && html`<${Operations} job=${job} parallelism=${Math.max(1, ...page.vertices.map((v) => v.parallelism))} />`}</p>
-    <nav class="tabs" aria-label="Pages of the job">${TABS.filter(([name]) => name !== "batches" || page.micro_batches.length || page.engine_url).map(([name, title]) => html`<a href=${"#/job/" + job + (name ? "/" + name : "")}
+    <nav class="tabs" aria-label="Pages of the job">${TABS.filter(([name]) => name !== "batches" || page.micro_batches.length || (page.engine_url && page.is_load_known === false)).map(([name, title]) => html`<a href=${"#/job/" + job + (name ? "/" + name : "")}
       aria-current=${name === tab || (name === "tasks" && tab === "task") ? "page" : null}>${title}</a>`)}</nav>
     <${View} page=${page} job=${job} argument=${argument} changes=${!readOnly && !ENDED.includes(state)} replay=${replay} />`;
 }
