@@ -138,10 +138,13 @@ class StateTable(ABC):
         keeps_objects: True if a table stores the very objects that were assigned to it, and later snapshots
             show changes made to them in place. Otherwise the handles assign what they have
             returned again at the end of the batch, if it can be changed.
+        working_memory: bytes that an operator may hold of the table's state in a form of its own, before it writes
+            it to the table and forgets it; None: the table is in memory, too, and nothing would be freed.
     """
 
     reads_ahead: ClassVar[bool] = False
     keeps_objects: ClassVar[bool] = False
+    working_memory: int | None = None
 
     @abstractmethod
     def entries(self, namespace: Hashable = VOID_NAMESPACE) -> MutableMapping[Any, Any]:

@@ -41,6 +41,7 @@ class RocksDBOptions:
         bloom_bits: bits for each row, by which files are known not to have it; 0: none.
         changes: so many files of changes a checkpoint has at the most, besides the files of a database; 0: what
             has changed is written to the database for each.
+        columns: bytes of memory for the windows of a step in columns, per subtask; more is in the database.
     """
 
     directory: str = ""
@@ -52,6 +53,7 @@ class RocksDBOptions:
     cache_entries: int = 0
     bloom_bits: int = 10
     changes: int = 32
+    columns: int = 256 << 20
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> RocksDBOptions:
@@ -67,6 +69,7 @@ class RocksDBOptions:
             cache_entries=_number(env, "SLUICEWAY_ROCKSDB_CACHE_ENTRIES", cls().cache_entries, 1),
             bloom_bits=_number(env, "SLUICEWAY_ROCKSDB_BLOOM_BITS", cls().bloom_bits, 0),
             changes=_number(env, "SLUICEWAY_ROCKSDB_CHANGES", cls().changes, 0),
+            columns=_size(env, "SLUICEWAY_ROCKSDB_COLUMNS", cls().columns),
         )
 
 

@@ -71,6 +71,7 @@ class RocksDBTable(StateTable):
         self.where = where
         self._is_map = schema.meta.kind is TableKind.MAP
         self._most = store.max_parallelism
+        self.working_memory = store.options.columns
         self._dumps, self._loads = schema.serializer.dumps, schema.serializer.loads
         # Those with something in memory, and those that somebody may have in his hands.
         self.hot: dict[Hashable, CachedEntries] = {}

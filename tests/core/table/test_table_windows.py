@@ -138,11 +138,59 @@ def test_late_rows_have_the_results_of_records(
     compare(assigner, lateness, steps, NAMED if lists else {n: a for n, a in NAMED.items() if n != "prices"})
 
 
-def compare(assigner: Any, lateness: int, steps: list[Any], named: Any = NAMED) -> None:
+@settings(deadline=None, max_examples=10)  # databases are opened for each
+@given(st.sampled_from(ASSIGNERS[:6]), st.sampled_from([0, 0, 15]), STEPS)
+def test_windows_that_are_in_the_state_alone_are_those_of_records(
+    assigner: Any, lateness: int, steps: list[Any]
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("SLUICEWAY_ROCKSDB_COLUMNS", "1b")
+        only = [(step[0], "rocksdb") if isinstance(step, tuple) else step for step in steps]
+        compare(assigner, lateness, only, state_backend="rocksdb")
+
+
+def test_slices_are_in_memory_as_long_as_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLUICEWAY_ROCKSDB_COLUMNS", "8kb")
+    rows = [{"user": f"u{number}", "item": 1, "price": number} for number in range(100)]
+    for backend, most in (("rocksdb", 5), ("memory", 10)):
+        with in_columns(TumblingEventTimeWindows(10), named={"n": agg.count()}, state_backend=backend) as columns:
+            operator: Any = columns._subtasks[0].operators[0]
+            for start in range(0, 100, 10):
+                columns.process_batch(rows, [start] * 100)
+            assert len(operator._slices) == 10
+            assert len(operator._slices._in_memory) <= most
+            columns.process_batch(rows[:50], [5] * 50)  # the first one is read again, and changed
+            taken = columns.snapshot()
+            found = columns.process_watermark(30)
+            assert [row["n"] for row in found] == [2] * 50 + [1] * 250
+        with in_columns(
+            TumblingEventTimeWindows(10),
+            named={"n": agg.count()},
+            state_backend=backend,
+            restored=taken,
+            parallelism=2,
+        ) as columns:
+            assert sorted(row["n"] for row in columns.process_watermark(MAX_WATERMARK)) == [1] * 950 + [2] * 50
+
+
+def test_changed_aggregates_are_refused_before_rows_also_of_slices_that_are_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SLUICEWAY_ROCKSDB_COLUMNS", "1b")
+    options: Any = {"state_backend": "rocksdb"}
+    with in_columns(TumblingEventTimeWindows(10), named={"n": agg.count()}, **options) as columns:
+        for start in (0, 10, 20):
+            columns.process_batch([{"user": "a", "item": 1, "price": 1}], [start])
+        taken = columns.snapshot()
+    with pytest.raises(IncompatibleStateError, match=r"'total' was not there, and is sum\('price'\)"):
+        in_columns(TumblingEventTimeWindows(10), named={"total": agg.sum("price")}, restored=taken, **options)
+
+
+def compare(assigner: Any, lateness: int, steps: list[Any], named: Any = NAMED, **options: Any) -> None:
     expected: list[Any] = []
     found: list[Any] = []
     late: list[Any] = []
-    columns = in_columns(assigner, lateness, named)
+    columns = in_columns(assigner, lateness, named, **options)
     with in_records(assigner, lateness) as records:
         try:
             now = 0

@@ -36,9 +36,10 @@ def test_settings_come_from_the_environment() -> None:
             "SLUICEWAY_ROCKSDB_CACHE_ENTRIES": "1000",
             "SLUICEWAY_ROCKSDB_BLOOM_BITS": "0",
             "SLUICEWAY_ROCKSDB_CHANGES": "7",
+            "SLUICEWAY_ROCKSDB_COLUMNS": "8mb",
         }
     )
-    assert found == RocksDBOptions("/fast", 1 << 30, 5 << 20, 4096, "zstd", 4, 1000, 0, 7)
+    assert found == RocksDBOptions("/fast", 1 << 30, 5 << 20, 4096, "zstd", 4, 1000, 0, 7, 8 << 20)
     assert replace(RocksDBOptions.from_environment({}), directory="") == RocksDBOptions()
     assert Path(RocksDBOptions.from_environment({}).directory).is_dir()
 

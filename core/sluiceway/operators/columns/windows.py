@@ -11,10 +11,10 @@ import pyarrow as pa
 from sluiceway.columns.aggregation.aggregates import RUNNING
 from sluiceway.columns.aggregation.runs import Runs
 from sluiceway.columns.aggregation.slices import AggregateSlice, HoldsKeys
-from sluiceway.columns.aggregation.stored import Stored, open_stored
 from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.times import as_numpy
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch
+from sluiceway.operators.columns.held_slices import HeldSlices
 from sluiceway.operators.columns.slicing import WindowSlices, slicing_of
 from sluiceway.operators.columns.timed import ColumnTimeOperator
 from sluiceway.operators.context import OperatorContext
@@ -43,9 +43,7 @@ class ColumnWindowOperator(ColumnTimeOperator):
         slicing = slicing_of(self._step.assigner)
         assert slicing is not None  # the pipeline has looked
         self._slicing = slicing
-        self._slices: dict[int, AggregateSlice] = {}
-        # Namespaces of the blocks that are in the state, by slice.
-        self._stored: dict[int, set[tuple[int, ...]]] = {}
+        self._slices: HeldSlices
         self._due_at = NEVER
         self._lateness = self._step.lateness_ms
         # Where a row is in one window, its new result is the running one.
@@ -59,39 +57,18 @@ class ColumnWindowOperator(ColumnTimeOperator):
         """Read the slices that are in the state."""
         super().open()
         slicing = self._slicing
-        names: Any = self._blocks.namespaces()
-        blocks: dict[int, list[Stored]] = {}
-        for name in names:
-            start, end, *number = name
+        self._slices = HeldSlices(self._layout, self._keys, self._blocks, self._group_keys, slicing.width)
+
+        def check(name: tuple[Any, ...]) -> None:
+            start, end, *_ = name
             if type(start) is not int or end - start != slicing.width or start != slicing.start_of(start):
                 raise self._other_windows()
-            found = blocks.setdefault(start, [])
-            for key, block in self._blocks.entries(name).items():
-                found.append(open_stored(key, number[0] if number else 0, block))
-            self._stored.setdefault(start, set()).add(name)
-        for start in sorted(blocks):
-            restored = self._slices[start] = AggregateSlice(self._layout, self._keys)
-            restored.restore(blocks[start])
+
+        self._slices.open(check)
         self._due_at = self._next_due()
 
     def _write_blocks(self) -> None:
-        keys = self._group_keys
-        for start, each in self._slices.items():
-            stored = self._stored.setdefault(start, set())
-            if each.moved:  # blocks of other subtasks have come together, or have been parted
-                for name in stored:
-                    self._blocks.drop(name)
-                stored.clear()
-            for number, blocks in each.take_changes():
-                name = (start, start + self._slicing.width, *((number,) if number else ()))
-                if blocks is None:
-                    self._blocks.drop(name)
-                    stored.discard(name)
-                    continue
-                stored.add(name)
-                entries = self._blocks.entries(name)
-                for group, block in blocks.items():
-                    entries[keys[group]] = block
+        self._slices.save()
 
     # ---- rows -------------------------------------------------------------------------------------------------
 
@@ -152,11 +129,15 @@ class ColumnWindowOperator(ColumnTimeOperator):
         self._slice_at(start).update(ids, columns, arrivals)
 
     def _slice_at(self, start: int) -> AggregateSlice:
-        into = self._slices.get(start)
-        if into is None:
-            into = self._slices[start] = AggregateSlice(self._layout, self._keys)
+        if start not in self._slices:
             self._due_at = min(self._due_at, self._due_of(start))
-        return into
+        return self._slices.change(start)
+
+    def process(self, batch: Batch[Any]) -> None:
+        """Add the rows, and keep to the memory that there is for slices."""
+        super().process(batch)
+        if self._slices.shrink():
+            self._forget_keys()
 
     # ---- late rows --------------------------------------------------------------------------------------------
 
@@ -265,8 +246,9 @@ class ColumnWindowOperator(ColumnTimeOperator):
             inside = [0]
         else:
             inside = [at for at in sorted(self._slices) if start <= at < end]
-        window = self._slices[inside[0]]
-        if len(inside) > 1:
+        if len(inside) == 1:
+            window = self._slices[inside[0]]
+        else:
             window = AggregateSlice(self._layout, self._keys, tracked=False)
             for at in inside:
                 window.merge(self._slices[at])
@@ -288,13 +270,11 @@ class ColumnWindowOperator(ColumnTimeOperator):
     def _drop_slices(self) -> None:
         slicing = self._slicing
         for start in [start for start in self._slices if slicing.last_end(start) + self._lateness <= self._over]:
-            del self._slices[start]
-            for name in self._stored.pop(start, ()):
-                self._blocks.drop(name)
+            self._slices.drop(start)
         self._forget_keys()
 
     def _holders(self) -> list[HoldsKeys]:
-        return [each.positions for each in self._slices.values()]
+        return self._slices.holders()
 
 
 def _rows_by_slice(stamps: Any, slicing: WindowSlices) -> list[tuple[int, Any]]:
