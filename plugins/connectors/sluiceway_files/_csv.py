@@ -100,15 +100,15 @@ class CsvReader(SplitReader):
         while taken < limit:
             taken += 1
             try:
-                row = next(self._rows)
+                row = next(self._rows, None)
+                if row is None:
+                    self._ended = True
+                    break
                 if not row:  # a blank line
                     continue
                 if width is not None and len(row) != width:
                     raise ValueError(f"{len(row)} fields where there are {width} columns")
                 records.append(convert(row))
-            except StopIteration:
-                self._ended = True
-                break
             except (csv.Error, ValueError) as error:  # msgspec's ValidationError is a ValueError
                 if self._form.on_error == "fail":
                     raise ConnectorError(
@@ -145,7 +145,12 @@ class CsvReader(SplitReader):
         names = form.header if isinstance(form.header, tuple) else None
         if form.header is True:
             self._open(replace(self._split, offset=None, skip=0, line=0))
-            first = next((row for row in self._parse() if row), None)
+            try:
+                first = next((row for row in self._parse() if row), None)
+            except csv.Error as error:
+                raise ConnectorError(
+                    f"{self._file.name}, line {self._line}: the header cannot be read: {error}"
+                ) from error
             if first is not None:
                 names = tuple(first)
                 if len(set(names)) < len(names):

@@ -16,11 +16,14 @@ from sluiceway_files._compression import Compression
 from sluiceway_files._places import Found
 from sluiceway_files._splits import FileSplit, Format, OpenFile, SplitReader
 
-__all__ = ["Decoder", "JsonLines", "LineReader", "OnError", "Text"]
+__all__ = ["UNDECODABLE", "Decoder", "JsonLines", "LineReader", "OnError", "Text"]
 
 _CHUNK: Final = 1 << 20
 
 OnError = Literal["fail", "skip"]
+
+UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""Errors of a line that is no JSON, or is nested too deep."""
 
 
 class Decoder(Protocol):
@@ -140,7 +143,7 @@ class _JsonDecoder:
         lines = block.count(LF) + (not block.endswith(LF))
         try:
             records = self._decoder.decode_lines(block)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNDECODABLE:
             return self._one_by_one(block)
         if len(records) != lines:  # blank lines; or JSON values that span lines
             return self._one_by_one(block)
@@ -156,7 +159,7 @@ class _JsonDecoder:
                 continue
             try:
                 records.append(decode(line))
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except UNDECODABLE as error:
                 if not self._skips:
                     raise ConnectorError(
                         f"{self._name}, line {self.lines}: {error}, in {line[:80]!r}. on_error='skip' leaves such "

@@ -9,7 +9,7 @@ import msgspec
 
 from sluiceway.elements import ROWS_PER_RECORD, Batch, Columns
 from sluiceway_files._blocks import COLUMNS_CHUNK, LF, Blocks
-from sluiceway_files._lined import Decoder, JsonLines, LineReader, OnError
+from sluiceway_files._lined import UNDECODABLE, Decoder, JsonLines, LineReader, OnError
 from sluiceway_files._rows import RowsEncoder
 from sluiceway_files._splits import FileSplit, OpenFile, SplitReader
 from sluiceway_files._typed import arrow_type, certain, of_strings, shape_of, targeted
@@ -56,7 +56,7 @@ class _ColumnsDecoder:
         self._schema = schema
         self._rows = RowsEncoder(schema, on_error, name)
         self._shape = None if issubclass(of_type, tuple) else shape_of(of_type)
-        self._errors = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, pyarrow.ArrowException)
+        self._errors = (*UNDECODABLE, pyarrow.ArrowException)
         if self._shape is not None:
             self._parse = pyarrow.json.ParseOptions(
                 explicit_schema=pyarrow.schema([(name, arrow_type(leaf)) for name, leaf in self._shape]),
@@ -120,6 +120,6 @@ class _ColumnsDecoder:
             try:
                 records.append(decode(line))
                 numbers.append(self.lines)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except UNDECODABLE as error:
                 self._rows.reject(self.lines, f"{error}, in {line[:80]!r}", error)
         return self._rows.encode(records, numbers)

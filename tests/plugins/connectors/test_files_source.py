@@ -20,8 +20,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from patience import PATIENT_S
 
+from sluiceway import Pipeline
 from sluiceway.connector import Wait
-from sluiceway.errors import ConfigurationError, ConnectorError, MissingExtraError, UnknownNameError
+from sluiceway.errors import (
+    ConfigurationError,
+    ConnectorError,
+    FunctionContractError,
+    MissingExtraError,
+    UnknownNameError,
+)
 from sluiceway.testing.drivers import SourceDriver, drive_source
 from sluiceway_files import FilesSource
 
@@ -290,6 +297,7 @@ def test_json_values_can_be_given_a_type(tmp_path: Path) -> None:
         ("1\n2 3\n4\n", None, 2, "JSON is malformed: trailing characters"),
         ('{"a":\n1}\n', None, 1, "Input data was truncated"),
         ("1\n\ufeff2\n", None, 2, "JSON is malformed: invalid character"),
+        ("1\n" + "[" * 3000 + "]" * 3000, None, 2, "maximum recursion depth exceeded"),
     ],
 )
 def test_what_is_not_json_is_an_error_in_its_line(
@@ -305,10 +313,10 @@ def test_what_is_not_json_is_an_error_in_its_line(
 
 def test_or_it_is_left_out_and_counted(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    path.write_bytes(b'{"a": 1}\n{"a": \n"\xff"\n{"a": 4}')
+    path.write_bytes(b'{"a": 1}\n{"a": \n"\xff"\n' + b"[" * 3000 + b"]" * 3000 + b'\n{"a": 4}')
     with SourceDriver(FilesSource.json_lines(path, on_error="skip")) as driver:
         assert driver.run() == [{"a": 1}, {"a": 4}]
-        assert driver.metrics[0].counter("records_skipped").value == 2
+        assert driver.metrics[0].counter("records_skipped").value == 3
 
 
 @pytest.mark.parametrize("split_size", range(1, 60))
@@ -428,6 +436,31 @@ def test_a_row_that_is_wrong_is_an_error_in_its_line(
     with SourceDriver(FilesSource.csv(path, type=of_type, on_error="skip")) as driver:
         assert len(driver.run()) == (0 if of_type else 1)
         assert driver.metrics[0].counter("records_skipped").value == 1
+
+
+def test_a_header_that_is_no_row_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"a,b\r1,2\r")
+    with pytest.raises(ConnectorError, match=rf"^{path}, line 1: the header cannot be read: new-line character"):
+        drive_source(FilesSource.csv(path))
+
+
+@dataclass
+class Checked:
+    a: int
+
+    def __post_init__(self) -> None:
+        if self.a == 2:
+            next(iter(()))
+
+
+def test_a_stop_iteration_of_the_type_does_not_end_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a\n1\n2\n3\n")
+    flow = Pipeline()
+    flow.source(FilesSource.csv(path, type=Checked)).print()
+    with pytest.raises(FunctionContractError, match="raised StopIteration"):
+        flow.run()
 
 
 def test_two_columns_of_one_name_are_an_error(tmp_path: Path) -> None:
