@@ -72,7 +72,15 @@ def event_times(column: pa.Array[Any], name: str, step: str) -> array[int]:
     if pa.types.is_timestamp(column.type):
         factor = _UNITS[column.type.unit]
         numbers = as_numbers(column)
-        return as_array(numbers * factor if factor > 0 else np.floor_divide(numbers, -factor))
+        if factor < 0:
+            return as_array(np.floor_divide(numbers, -factor))
+        stamps = numbers * factor
+        if factor > 1 and (wrong := np.flatnonzero(stamps // factor != numbers)).size:
+            raise FunctionContractError(
+                f"step {step!r}: column {name!r} gives the event time, and {numbers[wrong[0]]} s in row "
+                f"{wrong[0]} of a batch is beyond what milliseconds of 64 bits can hold: filter such rows out"
+            )
+        return as_array(stamps)
     return as_array(as_numbers(column))
 
 

@@ -30,6 +30,12 @@ def shifted(stamps: Any, ms: int) -> Any:
     return np.where(moved > stamps, _LEAST, moved)
 
 
+def moment(number: int, width: int, times: Any) -> Any:
+    """Return event times of times in a slice. The slice may start before the first time of 64 bits."""
+    start = number * width
+    return times + start if start >= _LEAST else (times - (_LEAST - start)) + _LEAST
+
+
 class Run(NamedTuple):
     """Rows of a slice that arrived one after the other, in order of key, time and arrival.
 
@@ -55,18 +61,18 @@ class Matches:
 
     def __init__(self) -> None:
         self._runs: list[Run] = []
-        self._starts: list[int] = []
+        self._slices: list[int] = []
         self._parts: list[tuple[Any, Any, Any]] = []
 
     def __bool__(self) -> bool:
         return bool(self._parts)
 
-    def add(self, run: Run, start: int, rows: Any, first: Any, counts: Any) -> None:
+    def add(self, run: Run, at: int, rows: Any, first: Any, counts: Any) -> None:
         """Add the matches in a run.
 
         Args:
             run: the run.
-            start: the time at which its slice starts.
+            at: the number of its slice.
             rows: rows of the batch.
             first: of each of them, the first match in the run.
             counts: how many matches there are.
@@ -74,7 +80,7 @@ class Matches:
         found = np.flatnonzero(counts > 0)
         if len(found):
             self._runs.append(run)
-            self._starts.append(start)
+            self._slices.append(at)
             self._parts.append((rows[found], first[found], counts[found]))
 
     def rows(self) -> Any:
@@ -82,9 +88,9 @@ class Matches:
         return np.concatenate([rows for rows, _, _ in self._parts])
 
     def ranges(self) -> Iterator[tuple[Run, int, Any, Any]]:
-        """Return for each run the time at which its slice starts, first matches and their counts."""
-        for run, start, (_, first, counts) in zip(self._runs, self._starts, self._parts, strict=True):
-            yield run, start, first, counts
+        """Return for each run the number of its slice, first matches and their counts."""
+        for run, at, (_, first, counts) in zip(self._runs, self._slices, self._parts, strict=True):
+            yield run, at, first, counts
 
     def pieces(self, width: int) -> Iterator[tuple[Any, Any, Any]]:
         """Return pairs, a bounded number at a time.
@@ -126,7 +132,7 @@ class Matches:
 
     def _taken(self, number: int, at: Any, width: int) -> tuple[Any, Any]:
         run = self._runs[number]
-        return run.index[at] % width + self._starts[number], run.data.take(pa.array(at))
+        return moment(self._slices[number], width, run.index[at] % width), run.data.take(pa.array(at))
 
 
 class TimedRows:
@@ -178,7 +184,7 @@ class TimedRows:
         first, last = int(slices.min()), int(slices.max())
         for at in [first] if first == last else np.unique(slices).tolist():
             rows = None if first == last else np.flatnonzero(slices == at)
-            times = (stamps if rows is None else stamps[rows]) - at * self._width
+            times = (stamps if rows is None else stamps[rows]) % self._width
             index = (ids if rows is None else ids[rows]) * self._width + times
             order = index.argsort(kind="stable")
             taken = data.take(pa.array(order if rows is None else rows[order]))
@@ -202,14 +208,13 @@ class TimedRows:
 
     def mark(self, matches: Matches) -> None:
         """Note the rows that have had a match."""
-        for run, start, first, counts in matches.ranges():
+        for run, at, first, counts in matches.ranges():
             ends = np.cumsum(counts)
             rows = np.arange(int(ends[-1])) - np.repeat(ends - counts - first, counts)
             if run.matched[rows].all():
                 continue
             run.matched[rows] = True
             if run.saved:  # its block in the state says otherwise
-                at = start // self._width
                 runs = self._slices[at]
                 place = next(i for i, each in enumerate(runs) if each.number == run.number)
                 self._table.drop((self._width, at, run.number))
@@ -227,7 +232,7 @@ class TimedRows:
                 rows = np.flatnonzero(~run.matched & (times < until) & (times >= run.visible))
                 for begin in range(0, len(rows), _BURST):
                     part = rows[begin : begin + _BURST]
-                    yield times[part] + at * self._width, run.data.take(pa.array(part))
+                    yield moment(at, self._width, times[part]), run.data.take(pa.array(part))
 
     def _append(self, at: int, run: Run) -> None:
         runs = self._slices.setdefault(at, [])
@@ -257,20 +262,21 @@ class TimedRows:
         earliest, latest, least, most = int(low.max()), int(high.min()), int(low.min()), int(high.max())
         every = np.arange(len(ids))
         for at in sorted(self._slices):
-            start = at * width
-            end = start + width - 1
+            # The first and the last slice reach beyond 64 bits.
+            start = max(at * width, _LEAST)
+            end = min(at * width + width - 1, _MOST)
             if end < least or start > most:
                 continue
             rows = every
             if earliest > end or latest < start:
                 rows = np.flatnonzero((low <= end) & (high >= start))
             base = ids[rows] * width
-            since = np.maximum(low[rows], start) - start
-            until = base + np.minimum(high[rows], end) - start
+            since = np.maximum(low[rows], start) % width
+            until = base + np.minimum(high[rows], end) % width
             for run in self._slices[at]:
                 visible = np.maximum(since, run.visible) if run.visible else since
                 first = np.searchsorted(run.index, base + visible)
-                found.add(run, start, rows, first, np.searchsorted(run.index, until, "right") - first)
+                found.add(run, at, rows, first, np.searchsorted(run.index, until, "right") - first)
         return found
 
     def expire(self, watermark: int) -> bool:
@@ -299,7 +305,7 @@ class TimedRows:
                     if run.matched is not None:
                         columns = [*data.columns, pa.array(run.matched)]
                         data = pa.RecordBatch.from_arrays(columns, schema=self.saved_schema)
-                    write_blocks(entries, group_keys, groups[ids], times + at * self._width, data)
+                    write_blocks(entries, group_keys, groups[ids], moment(at, self._width, times), data)
                     runs[place] = run._replace(saved=True)
 
     def ids(self) -> Iterable[Any]:

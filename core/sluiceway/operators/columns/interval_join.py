@@ -80,7 +80,7 @@ class ColumnIntervalJoinOperator(KeptRowsOperator):
             for namespace, ids, stamps, data in list(self._saved_runs(table, side.saved_schema, names, side.kept)):
                 width, at, number = namespace
                 if width == self._width:
-                    side.add_saved(at, ids, stamps - at * width, data, number)
+                    side.add_saved(at, ids, stamps % width, data, number)
                 else:  # the join had other bounds
                     table.drop(namespace)
                     data, matched = side.split(data)

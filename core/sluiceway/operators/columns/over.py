@@ -14,6 +14,7 @@ from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.kept.blocks import concatenated, plain_schema
 from sluiceway.columns.kept.due_rows import Due, DueRows
 from sluiceway.columns.kept.recent_rows import RecentRows
+from sluiceway.columns.kept.timed_rows import shifted
 from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.columns.state_names import OVER_RECENT, OVER_WAITING
 from sluiceway.columns.times import as_array
@@ -151,7 +152,7 @@ class ColumnOverOperator(KeptRowsOperator):
             # Key and time as one number: the place of a time among all times takes few bits.
             times, places = np.unique(stamps, return_inverse=True)
             base = (np.cumsum(is_new) - 1) * (len(times) + 1)
-            since = base + np.searchsorted(times, stamps - step.age)
+            since = base + np.searchsorted(times, shifted(stamps, -step.age))
             first = np.maximum(first, np.searchsorted(base + places, since))
             if step.rows is None:
                 end = np.searchsorted(base + places, base + places, "right")  # with all rows of its time

@@ -25,6 +25,8 @@ __all__ = ["ColumnWindowOperator"]
 _Results = tuple[Any, int, dict[str, Any]]
 """Rows that have changed the results of a window, its end, and for each of them the columns."""
 
+_LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
 _FEW_SLICES: Final = 8
 
 
@@ -279,8 +281,16 @@ class ColumnWindowOperator(ColumnTimeOperator):
 
 def _rows_by_slice(stamps: Any, slicing: WindowSlices) -> list[tuple[int, Any]]:
     """Return for each slice that has rows its start and the rows, in their order."""
-    first = slicing.start_of(int(stamps.min()))
-    numbers = (stamps - first) // slicing.width
+    width, least, most = slicing.width, int(stamps.min()), int(stamps.max())
+    first = slicing.start_of(least)
+    if first < _LEAST or most - first > _MOST:  # beyond 64 bits
+        apart = stamps // width - (stamps % width < first % width)
+        found, number = np.unique(apart, return_inverse=True)
+        return [
+            (at * width + first % width, np.flatnonzero(number == place))
+            for place, at in enumerate(found.tolist())
+        ]
+    numbers = (stamps - first) // width
     count = int(numbers.max()) + 1
     each: Iterable[tuple[int, Any]]
     if count <= _FEW_SLICES:  # comparing is faster than sorting
@@ -290,4 +300,4 @@ def _rows_by_slice(stamps: Any, slicing: WindowSlices) -> list[tuple[int, Any]]:
         order = numbers.astype(small).argsort(kind="stable")
         found, begins = np.unique(numbers[order], return_index=True)
         each = zip(found.tolist(), np.split(order, begins[1:]), strict=True)
-    return [(first + number * slicing.width, rows) for number, rows in each if len(rows)]
+    return [(first + number * width, rows) for number, rows in each if len(rows)]
