@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 
+from sluiceway.util.overriding import override
+
 __all__ = ["Clock", "SystemClock", "VirtualClock"]
 
 
@@ -23,8 +25,8 @@ class Clock(ABC):
 class SystemClock(Clock):
     """The machine's clocks."""
 
+    @override
     def now_ms(self) -> int:
-        """Wall-clock time in ms since the epoch."""
         return time.time_ns() // 1_000_000
 
     def monotonic(self) -> float:

@@ -14,6 +14,7 @@ from sluiceway.elements import MIN_WATERMARK
 from sluiceway.errors import ConfigurationError
 from sluiceway.persisted import persisted
 from sluiceway.util.instants import Instant
+from sluiceway.util.overriding import override
 
 __all__ = [
     "BoundedOutOfOrderness",
@@ -88,19 +89,19 @@ class BoundedOutOfOrderness(WatermarkGenerator[Any]):
         self._bound = bound_ms
         self._highest = MIN_WATERMARK + bound_ms + 1
 
+    @override
     def on_event(self, value: Any, timestamp: int, output: WatermarkOutput) -> None:
-        """Keep the highest."""
         if timestamp > self._highest:
             self._highest = timestamp
 
+    @override
     def on_batch(self, values: Sequence[Any], timestamps: Sequence[int], output: WatermarkOutput) -> None:
-        """Keep the highest of all."""
         highest = max(timestamps)
         if highest > self._highest:
             self._highest = highest
 
+    @override
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
-        """Say it."""
         output.emit_watermark(self._highest - self._bound - 1)
 
 
@@ -108,14 +109,17 @@ class BoundedOutOfOrderness(WatermarkGenerator[Any]):
 class NoWatermarks(WatermarkGenerator[Any]):
     """Never says anything: event time does not advance until the input ends."""
 
+    @override
     def on_event(self, value: Any, timestamp: int, output: WatermarkOutput) -> None:
-        """Nothing."""
+        pass
 
+    @override
     def on_batch(self, values: Sequence[Any], timestamps: Sequence[int], output: WatermarkOutput) -> None:
-        """Nothing."""
+        pass
 
+    @override
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
-        """Nothing."""
+        pass
 
 
 class TimestampAssigner(ABC, Generic[T_contra]):

@@ -12,6 +12,7 @@ from typing import Any, Final
 from sluiceway.errors import FunctionContractError
 from sluiceway.functions import AggregateFunction, ReduceFunction
 from sluiceway.operators.folds import Fold, Folding, Text, first_of
+from sluiceway.util.overriding import override
 
 __all__ = [
     "BestBy",
@@ -203,8 +204,8 @@ class SumValues(ReduceFunction[Any], Folding):
     combines: Final = ("sum", None)
     """Pre-aggregation that a producer may do before the exchange, and its argument: operators/combining.py."""
 
+    @override
     def reduce(self, value1: Any, value2: Any) -> Any:
-        """Return the sum of both."""
         if value2.__class__ in _NOT_NUMBERS:
             raise FunctionContractError(
                 f"sum() adds numbers, but a record is a {type(value2).__name__}: say which field, as in sum(1), "
@@ -212,8 +213,8 @@ class SumValues(ReduceFunction[Any], Folding):
             )
         return value1 + value2
 
+    @override
     def fold(self) -> Fold:
-        """Return the generated code of one step of the fold."""
         return Fold(_SUM_VALUES, self.reduce)
 
 
@@ -242,8 +243,8 @@ class SumField(ReduceFunction[Any], Folding):
             raise self._field.absent(error, value1, value2) from error
         return self._field.replaced(value1, total)
 
+    @override
     def fold(self) -> Fold:
-        """Return the generated code of one step of the fold."""
         return Fold(_text_of_field(self._name, _SUM_ITEM, _SUM_KEY), self.reduce, self._field.absent)
 
 
@@ -258,12 +259,12 @@ class Extreme(ReduceFunction[Any], Folding):
         self._word = word
         self._better = _BETTER[word]
 
+    @override
     def reduce(self, value1: Any, value2: Any) -> Any:
-        """Return the better of the two."""
         return value2 if self._better(value2, value1) else value1
 
+    @override
     def fold(self) -> Fold:
-        """Return the generated code of one step of the fold."""
         return Fold(Text("value", f"if value {_SIGN[self._word]} held:\n    held = value\n"), None)
 
 
@@ -290,8 +291,8 @@ class ExtremeField(Extreme):
             raise self._field.absent(error, value1, value2) from error
         return self._field.replaced(value1, mine)
 
+    @override
     def fold(self) -> Fold:
-        """Return what is done with two records, as text."""
         text = _text_of_field(self._arguments[1], _EXTREME_ITEM, _EXTREME_KEY, _SIGN[self._word])
         return Fold(text, self.reduce, self._field.absent)
 
@@ -315,8 +316,8 @@ class BestBy(Extreme):
     def __reduce__(self) -> tuple[Any, ...]:
         return (BestBy, self._arguments)
 
+    @override
     def reduce(self, value1: Any, value2: Any) -> Any:
-        """The better record."""
         by = self._by
         try:
             if self._first:
@@ -327,8 +328,8 @@ class BestBy(Extreme):
                 raise
             raise self._field.absent(error, value1, value2) from error
 
+    @override
     def fold(self) -> Fold:
-        """Return what is done with two records, as text."""
         return Fold(Text("value", "held = add(held, value)\n"), self.reduce)
 
 
@@ -341,18 +342,18 @@ class Count(AggregateFunction[Any, int, int], Folding):
         """None seen yet."""
         return 0
 
+    @override
     def add(self, value: Any, accumulator: int) -> int:
-        """One more."""
         return accumulator + 1
 
     get_result = staticmethod(operator.pos)  # type: ignore[assignment]  # the number itself, at the price of C
 
+    @override
     def merge(self, accumulator1: int, accumulator2: int) -> int:
-        """Both together."""
         return accumulator1 + accumulator2
 
+    @override
     def fold(self) -> Fold:
-        """Return what is done with two records, as text."""
         return Fold(Text("1", "held += 1\n"), None)
 
 
@@ -362,17 +363,17 @@ class _Of(AggregateFunction[Any, Any, Any], Folding):
     def __init__(self, of: Callable[[Any], Any]) -> None:
         self._of = of
 
+    @override
     def create_accumulator(self) -> Any:
-        """Nothing yet."""
         return ()
 
+    @override
     def add(self, value: Any, accumulator: Any) -> Any:
-        """Fold one record in."""
         new = (self._of(value),)
         return self.merge(accumulator, new) if accumulator else new
 
+    @override
     def get_result(self, accumulator: Any) -> Any:
-        """The running value."""
         return accumulator[0]
 
 
@@ -384,12 +385,12 @@ class SumOf(_Of):
         """As :attr:`SumValues.combines`."""
         return ("sum", self._of)
 
+    @override
     def merge(self, accumulator1: Any, accumulator2: Any) -> Any:
-        """Their sum."""
         return (accumulator1[0] + accumulator2[0],)
 
+    @override
     def fold(self) -> Fold:
-        """Return what is done with two records, as text."""
         return Fold(_SUM_OF, self._of, result=first_of, running=_RUNNING_SUM)
 
 
@@ -406,7 +407,7 @@ class ExtremeOf(_Of):
         """The better one, the earlier of two equal ones."""
         return accumulator2 if self._better(accumulator2[0], accumulator1[0]) else accumulator1
 
+    @override
     def fold(self) -> Fold:
-        """Return what is done with two records, as text."""
         text, running = (each.format(sign=_SIGN[self._word]) for each in (_EXTREME_OF, _RUNNING_EXTREME))
         return Fold(Text("(add(value),)", text), self._of, result=first_of, running=running)

@@ -17,6 +17,7 @@ from sluiceway.engine import Job, JobStatus
 from sluiceway.errors import JobCancelledError
 from sluiceway.graph import InputRef, Transformation, build_stream_graph
 from sluiceway.steps import SinkStep
+from sluiceway.util.overriding import override
 
 __all__ = ["CloseableIterator", "collect_from"]
 
@@ -223,8 +224,8 @@ class _ExchangeSink(Sink[Any]):
         self._exchange = exchange
 
     @property
+    @override
     def name(self) -> str:
-        """Name in plans."""
         return "execute_and_collect"
 
     @property

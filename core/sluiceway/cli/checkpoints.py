@@ -15,6 +15,7 @@ from sluiceway.cli.jobs import id_of
 from sluiceway.cli.manager import manager
 from sluiceway.cli.tables import print_table
 from sluiceway.errors import CheckpointError, ConfigurationError
+from sluiceway.util.overriding import override
 
 __all__ = ["checkpoints"]
 
@@ -24,10 +25,10 @@ _json_flag = click.option("--json", "as_json", is_flag=True, help="Print a JSON 
 class _Checkpoints(Group):
     """``checkpoints JOB`` is ``checkpoints history JOB``, but where JOB is nearly the name of a command."""
 
+    @override
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that the arguments begin with."""
         name = args[0]
         if name.startswith("-") or name in self.commands:
             return super().resolve_command(ctx, args)

@@ -15,6 +15,7 @@ from sluiceway.cli.jobs import id_of
 from sluiceway.cli.manager import manager
 from sluiceway.cli.options import Request, pipeline_command
 from sluiceway.errors import ConfigurationError
+from sluiceway.util.overriding import override
 
 __all__ = ["savepoint"]
 
@@ -22,10 +23,10 @@ __all__ = ["savepoint"]
 class _Savepoints(Group):
     """``savepoint JOB [PLACE]`` is ``savepoint create JOB [PLACE]``, but where JOB is nearly a command's name."""
 
+    @override
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that the arguments begin with."""
         name = args[0]
         if name.startswith("-") or name in self.commands:
             return super().resolve_command(ctx, args)

@@ -16,6 +16,7 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 from sluiceway.clock import Clock
 from sluiceway.elements import Batch
 from sluiceway.metrics import MetricGroup
+from sluiceway.util.overriding import override
 
 __all__ = [
     "END_OF_INPUT",
@@ -301,8 +302,8 @@ class SimpleEnumerator(Enumerator):
         """Put the splits at the head of the list."""
         self._pending[:0] = splits
 
+    @override
     def snapshot(self) -> Any:
-        """Return the splits that are not assigned."""
         return list(self._pending)
 
 
@@ -370,8 +371,8 @@ class SimpleReader(Reader[T_co]):
             if not self._waiting and not self._no_more:
                 self.context.request_split()
 
+    @override
     def finished_splits(self) -> Sequence[str]:
-        """Return the splits finished since the last call."""
         if not self._finished_ids:
             return ()
         finished, self._finished_ids = self._finished_ids, []

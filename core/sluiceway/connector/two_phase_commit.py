@@ -8,6 +8,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from sluiceway.connector.base import CommittingSinkWriter, DeliveryGuarantee, Sink, SinkWriter, WriterContext
+from sluiceway.util.overriding import override
 
 __all__ = ["IdempotentSink", "TwoPhaseCommitSink"]
 
@@ -33,8 +34,8 @@ class TwoPhaseCommitSink(Sink[T], ABC, Generic[T, X]):
     """
 
     @property
+    @override
     def guarantee(self) -> DeliveryGuarantee:
-        """Exactly-once."""
         return DeliveryGuarantee.EXACTLY_ONCE
 
     def open(self, context: WriterContext) -> None:
@@ -86,8 +87,8 @@ class TwoPhaseCommitSink(Sink[T], ABC, Generic[T, X]):
     def close(self) -> None:
         """Free what was opened. Transactions that were pre-committed stay as they are."""
 
+    @override
     def create_writer(self, context: WriterContext) -> SinkWriter[T]:
-        """Make the writer of one subtask."""
         return _TransactionWriter(copy.deepcopy(self), context)
 
 
@@ -179,8 +180,8 @@ class IdempotentSink(Sink[T], ABC):
     def close(self) -> None:
         """Free what was opened."""
 
+    @override
     def create_writer(self, context: WriterContext) -> SinkWriter[T]:
-        """Make the writer of one subtask."""
         return _UpsertWriter(copy.deepcopy(self), context)
 
 

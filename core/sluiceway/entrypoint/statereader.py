@@ -36,6 +36,7 @@ from sluiceway.savepoint import state_sizes
 from sluiceway.savepoint.json_text import as_json
 from sluiceway.savepoint.lookup import KeyValue as Found
 from sluiceway.savepoint.lookup import find_last_state, find_live_state
+from sluiceway.util.overriding import override
 
 __all__ = ["ProcessStateMonitor", "main"]
 
@@ -64,16 +65,16 @@ class ProcessStateMonitor(StateMonitor):
         self._known = None if known is None else msgspec.to_builtins(known)
         self._running = BoundedSemaphore(_AT_ONCE)
 
+    @override
     def sizes(self, job: str) -> StateSizes:
-        """Measure the keyed state in the last completed checkpoint of a job."""
         return self._ask(StateSizes, "sizes", job=job)
 
+    @override
     def find(self, job: str, uid: str, state: str, key: str, *, live: bool = False) -> KeyState:
-        """Return what a key has in a state."""
         return self._ask(KeyState, "find", job=job, uid=uid, state=state, key=key, live=live)
 
+    @override
     def dead_letters(self, job: str, directory: str, step: str = "", limit: int = 100) -> DeadLetters:
-        """Return dead letters of a job."""
         return self._ask(DeadLetters, "letters", job=job, directory=directory, step=step, limit=limit)
 
     def _ask(self, kind: type[T], question: str, **about: Any) -> T:

@@ -13,6 +13,7 @@ from sluiceway.monitoring.job_history import EndedJob, JobHistory, JobHistoryErr
 from sluiceway.monitoring.key_samples import KeySample
 from sluiceway.monitoring.monitor import Monitor
 from sluiceway.monitoring.stack_samples import StackSamples
+from sluiceway.util.overriding import override
 
 __all__ = ["MOST_JOBS", "HistoryMonitor"]
 
@@ -86,8 +87,8 @@ class HistoryMonitor(Monitor):
         """Return the graph, the attempts, the options and the last metrics of a job."""
         return self._find(job).description
 
+    @override
     def checkpoints(self, job: str) -> list[CheckpointInfo]:
-        """Return the last checkpoints and savepoints of a job, oldest first."""
         return self._find(job).checkpoints
 
     def _find(self, job: str) -> EndedJob:
@@ -98,34 +99,34 @@ class HistoryMonitor(Monitor):
             raise SluicewayError(f"there is no record of job {job!r} in {self._history.directory}")
         return self._history.read(file)
 
+    @override
     def sample_stacks(self, job: str, seconds: float, rate: float) -> list[StackSamples]:
-        """Refuse."""
         raise _ended(job)
 
+    @override
     def sample_keys(self, job: str, vertices: list[int], seconds: float) -> list[KeySample]:
-        """Refuse."""
         raise _ended(job)
 
+    @override
     def cancel(self, job: str) -> None:
-        """Refuse."""
         raise _ended(job)
 
+    @override
     def stop(self, job: str) -> None:
-        """Refuse."""
         raise _ended(job)
 
+    @override
     def checkpoint(self, job: str) -> int:
-        """Refuse."""
         raise _ended(job)
 
+    @override
     def savepoint(self, job: str, place: str = "", *, stop: bool = False) -> str:
-        """Refuse."""
         raise _ended(job)
 
+    @override
     def rescale(
         self, job: str, parallelism: int | None, steps: Mapping[str, int], *, wait: bool = True
     ) -> RescaleInfo:
-        """Refuse."""
         raise _ended(job)
 
 

@@ -10,6 +10,7 @@ from there only after a turn of both workers' loops; with two credits a producer
 from __future__ import annotations
 
 from sluiceway.transport import CreditSource
+from sluiceway.util.overriding import override
 
 __all__ = ["EXCLUSIVE_CREDITS", "FLOATING_CREDITS", "GateCredits"]
 
@@ -105,10 +106,10 @@ class Unlimited(CreditSource):
         """Return None: no limit."""
         return None
 
+    @override
     def batch_taken(self, backlog: int) -> int:
-        """Return 0."""
         return 0
 
+    @override
     def backlog_announced(self, backlog: int) -> int:
-        """Return 0."""
         return 0

@@ -9,6 +9,7 @@ from typing import Any
 from sluiceway.elements import Batch, CheckpointBarrier, Element
 from sluiceway.serializers import Serializer
 from sluiceway.transport import ChannelId, CreditSource, Receiver, Sender, Transport
+from sluiceway.util.overriding import override
 
 __all__ = ["LocalTransport"]
 
@@ -217,10 +218,10 @@ class LocalTransport(Transport):
         self._channels: dict[ChannelId, _LocalChannel] = {}
         self._latest: dict[tuple[str, int, int], ChannelId] = {}
 
+    @override
     def receiver(
         self, channel: ChannelId, credit: CreditSource, wake: Callable[[], None], serializer: Serializer
     ) -> Receiver:
-        """Open the consumer's end."""
         made = self._channel(channel)
         made.attach(credit, wake)
         return made
@@ -231,8 +232,8 @@ class LocalTransport(Transport):
         made.wake_producer = wake
         return _LocalSender(made)
 
+    @override
     def close(self) -> None:
-        """Remove all channels."""
         self._channels.clear()
         self._latest.clear()
 

@@ -12,6 +12,7 @@ from sluiceway.keygroups import SubtaskCache, check_key
 from sluiceway.partitioner import Distribution, Partitioner
 from sluiceway.record_errors import record_loop
 from sluiceway.streamgraph import PartitionerSpec
+from sluiceway.util.overriding import override
 
 __all__ = ["BUILT_IN", "make_partitioner"]
 
@@ -22,8 +23,8 @@ class ForwardPartitioner(Partitioner):
     name = "forward"
     distribution = Distribution.POINTWISE
 
+    @override
     def partition(self, batch: Batch[Any]) -> Sequence[tuple[int, Batch[Any]]]:
-        """Send the batch to the only channel."""
         return ((0, batch),)
 
 

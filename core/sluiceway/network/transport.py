@@ -10,6 +10,7 @@ from sluiceway.serializers import Serializer
 from sluiceway.transport import ChannelId, CreditSource, Receiver, Sender, Transport
 from sluiceway.transport.buffers import NetworkBufferPool, PartitionBuffers
 from sluiceway.transport.carrier import Carrier, Link
+from sluiceway.util.overriding import override
 
 __all__ = ["NetworkTransport"]
 
@@ -93,8 +94,8 @@ class NetworkTransport(Transport):
         """Serve the link that a consumer's worker has made."""
         ProducerLink(link, self)
 
+    @override
     def close(self) -> None:
-        """Close all channels and the carrier."""
         for link in list(self._to_producers.values()):
             link.drop()
         for sender in list(self._senders.values()):

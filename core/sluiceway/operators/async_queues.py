@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sluiceway.elements import Element
+from sluiceway.util.overriding import override
 
 __all__ = ["Entry", "OrderedQueue", "Queue", "UnorderedQueue"]
 
@@ -78,16 +79,16 @@ class OrderedQueue(Queue):
     def __init__(self) -> None:
         self._items: deque[Entry | Element] = deque()
 
+    @override
     def put(self, entry: Entry) -> None:
-        """Append a record."""
         self._items.append(entry)
 
+    @override
     def put_control(self, element: Element) -> None:
-        """Append a control element."""
         self._items.append(element)
 
+    @override
     def done(self, entry: Entry) -> None:
-        """Mark the record as done."""
         entry.done = True
 
     def take(self) -> tuple[list[Entry], Element | None]:
@@ -113,8 +114,8 @@ class OrderedQueue(Queue):
         first = self._items[0]
         return not isinstance(first, Entry) or first.done
 
+    @override
     def entries(self) -> Iterator[Entry]:
-        """Records in their order."""
         return (item for item in self._items if isinstance(item, Entry))
 
     def __len__(self) -> int:

@@ -22,6 +22,7 @@ from sluiceway.operators.processing import FunctionOperator
 from sluiceway.operators.results import is_one_record
 from sluiceway.operators.timer_service import KeyedTimerService
 from sluiceway.record_errors import record_loop
+from sluiceway.util.overriding import override
 
 __all__ = ["BatchProcessOperator", "KeyedBatchProcessOperator"]
 
@@ -109,8 +110,8 @@ class BatchProcessOperator(FunctionOperator):
         super().__init__(context)
         self._ctx = _Context(self)
 
+    @override
     def process(self, batch: Batch[Any]) -> None:
-        """Call the function."""
         ctx = self._ctx
         ctx.begin(batch)
         made = self._made(batch.values, ctx)
@@ -167,13 +168,13 @@ class KeyedBatchProcessOperator(KeyedProcessOperator):
             self._on_timer = self._fn.on_timer
         self._batch_ctx = _KeyedContext(self)
 
+    @override
     def open(self) -> None:
-        """Open the function."""
         self._batch_ctx.store = self.store
         super().open()
 
+    @override
     def process(self, batch: Batch[Any]) -> None:
-        """Call the function."""
         ctx = self._batch_ctx
         keys = batch.keys
         if keys is None:

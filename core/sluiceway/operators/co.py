@@ -17,6 +17,7 @@ from sluiceway.operators.processing import FunctionOperator, KeyedProcessingOper
 from sluiceway.operators.two_inputs import TwoInputOperator
 from sluiceway.record_errors import record_loop
 from sluiceway.steps import CoFlatMapStep, CoMapStep, ConnectedStep
+from sluiceway.util.overriding import override
 
 __all__ = ["CoProcessOperator", "KeyedCoProcessOperator", "make_co_operator"]
 
@@ -73,13 +74,13 @@ class CoMapOperator(_ConnectedOperator, FunctionOperator):
         super().__init__(context)
         self._dead = DeadLetters(context)
 
+    @override
     def process1(self, batch: Batch[Any]) -> None:
-        """Map a batch of the first input."""
         self._reading(0)
         self._map(self._call1, batch)
 
+    @override
     def process2(self, batch: Batch[Any]) -> None:
-        """Map a batch of the second input."""
         self._reading(1)
         self._map(self._call2, batch)
 
@@ -121,13 +122,13 @@ class CoMapOperator(_ConnectedOperator, FunctionOperator):
 class _KeyedConnectedOperator(_ConnectedOperator, KeyedOperator):
     """Base of map and flat map with state per key, which differ in :meth:`_map`."""
 
+    @override
     def process1(self, batch: Batch[Any]) -> None:
-        """Call the function for a batch of the first input."""
         self._reading(0)
         self._map(self._call1, self._key, batch)
 
+    @override
     def process2(self, batch: Batch[Any]) -> None:
-        """Call the function for a batch of the second input."""
         self._reading(1)
         self._map(self._call2, self._key2, batch)
 
@@ -271,13 +272,13 @@ class CoProcessOperator(_ConnectedOperator, FunctionOperator, ProcessingOperator
         super().__init__(context)
         self._ctx = ProcessContext(self)
 
+    @override
     def process1(self, batch: Batch[Any]) -> None:
-        """Call the function for each record of the first input."""
         self._reading(0)
         self._without_keys(self._call1, self._ctx, batch)
 
+    @override
     def process2(self, batch: Batch[Any]) -> None:
-        """Call the function for each record of the second input."""
         self._reading(1)
         self._without_keys(self._call2, self._ctx, batch)
 
@@ -288,12 +289,12 @@ class KeyedCoProcessOperator(_ConnectedOperator, KeyedProcessingOperator):
     def _key_of(self, value: Any) -> Any:
         return (self._key2 if self._dead.input else self._key)(value)
 
+    @override
     def process1(self, batch: Batch[Any]) -> None:
-        """Call the function for each record of the first input."""
         self._reading(0)
         self._with_keys(self._call1, self._key, batch)
 
+    @override
     def process2(self, batch: Batch[Any]) -> None:
-        """Call the function for each record of the second input."""
         self._reading(1)
         self._with_keys(self._call2, self._key2, batch)

@@ -29,6 +29,7 @@ from sluiceway.operators.windows.slice_types import Partial
 from sluiceway.record_errors import MISSING
 from sluiceway.steps import WindowContents, WindowStep
 from sluiceway.streamgraph import PartitionerSpec, StreamNode
+from sluiceway.util.overriding import override
 
 __all__ = ["Combiner", "CombiningPartition", "combined_step"]
 
@@ -344,8 +345,8 @@ class CombiningPartition(ResultPartition):
         self._watermark = MIN_WATERMARK
         self._held: Watermark | None = None
 
+    @override
     def waiting(self) -> int:
-        """Return the number of consumers with buffered output."""
         return len(self._senders) if len(self._combiner) or self._held is not None else super().waiting()
 
     def emit(self, batch: Batch[Any], now: float) -> None:
@@ -385,8 +386,8 @@ class CombiningPartition(ResultPartition):
             self._combiner.stop()
         super().control(element)
 
+    @override
     def flush(self) -> None:
-        """Send all buffered output."""
         self._release()
         super().flush()
 

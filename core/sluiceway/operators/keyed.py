@@ -30,6 +30,7 @@ from sluiceway.state import (
     ValueStateDescriptor,
 )
 from sluiceway.steps import KeyedAggregateStep
+from sluiceway.util.overriding import override
 
 __all__ = ["KeyedAggregateOperator", "KeyedCountOperator", "KeyedOperator", "KeyedReduceOperator"]
 
@@ -86,8 +87,8 @@ class KeyedOperator(Operator):
         self.store = KeyedStateStore(self._backend, context.clock)
         self._saved = keyed
 
+    @override
     def open(self) -> None:
-        """Open the function."""
         self._opened.open(self._fn, self.context, self.store)
         saved, self._saved = self._saved, ()
         check_claimed(self.context, saved, self.store.declared, self.own_tables)
@@ -164,13 +165,13 @@ class KeyedOperator(Operator):
             self.output.emit(Batch(out, stamps))
         self._dead.give(self.output)
 
+    @override
     def snapshot(self) -> OperatorSnapshot:
-        """Return the current keyed state."""
         self.store.before_snapshot()
         return OperatorSnapshot(self.context.node.uid, keyed=self.backend.snapshot())
 
+    @override
     def close(self) -> None:
-        """Close the function and the backend."""
         try:
             self._opened.close()
         finally:
@@ -222,8 +223,8 @@ class KeyedReduceOperator(_RunningOperator):
 
     _own = "reduce"
 
+    @override
     def open(self) -> None:
-        """Bind the table."""
         super().open()
         self._reduce: Callable[[Any, Any], Any] = (
             self._fn.reduce if isinstance(self._fn, ReduceFunction) else self._fn
@@ -295,8 +296,8 @@ class KeyedAggregateOperator(_RunningOperator):
 
     _own = "aggregate"
 
+    @override
     def open(self) -> None:
-        """Bind the table."""
         super().open()
         step = self.context.node.step
         assert isinstance(step, KeyedAggregateStep)

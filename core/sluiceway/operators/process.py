@@ -9,6 +9,7 @@ from sluiceway.functions import KeyedProcessFunction, ProcessFunction
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.process_context import ProcessContext
 from sluiceway.operators.processing import Called, FunctionOperator, KeyedProcessingOperator, ProcessingOperator
+from sluiceway.util.overriding import override
 
 __all__ = ["KeyedProcessOperator", "ProcessOperator"]
 
@@ -21,8 +22,8 @@ class ProcessOperator(FunctionOperator, ProcessingOperator):
         self._call = _called(self._fn)
         self._ctx = ProcessContext(self)
 
+    @override
     def process(self, batch: Batch[Any]) -> None:
-        """Call the function for each record."""
         self._without_keys(self._call, self._ctx, batch)
 
 
@@ -33,8 +34,8 @@ class KeyedProcessOperator(KeyedProcessingOperator):
         super().__init__(context)
         self._call = _called(self._fn)
 
+    @override
     def process(self, batch: Batch[Any]) -> None:
-        """Call the function for each record."""
         self._with_keys(self._call, self._key, batch)
 
 

@@ -18,6 +18,7 @@ from sluiceway.operators.tagged import may_yield_tags, take_tagged
 from sluiceway.operators.timer_service import KeyedTimerService, TimedKeyedOperator
 from sluiceway.operators.timers import Timer
 from sluiceway.record_errors import record_loop
+from sluiceway.util.overriding import override
 
 __all__ = ["Called", "FunctionOperator", "KeyedProcessingOperator", "ProcessingOperator"]
 
@@ -33,12 +34,12 @@ class FunctionOperator(Operator):
         self._fn: Any = context.node.step.function
         self._opened = Opened()
 
+    @override
     def open(self) -> None:
-        """Open the function."""
         self._opened.open(self._fn, self.context)
 
+    @override
     def close(self) -> None:
-        """Close the function."""
         self._opened.close()
 
 
@@ -219,8 +220,8 @@ class KeyedProcessingOperator(ProcessingOperator, TimedKeyedOperator):
                 made.extend([timestamp] * (len(values) - before))
         ctx.sides = kept
 
+    @override
     def fire(self, domain: TimeDomain, timers: Iterator[Timer]) -> None:
-        """Call the function for each timer."""
         results = Results()
         self._ctx.domain = domain
         event_time = domain is TimeDomain.EVENT_TIME

@@ -22,6 +22,7 @@ from sluiceway.state import (
     ValueState,
     ValueStateDescriptor,
 )
+from sluiceway.util.overriding import override
 
 __all__ = ["OperatorRuntimeContext"]
 
@@ -39,58 +40,58 @@ class OperatorRuntimeContext(RuntimeContext):
         self._store = store
 
     @property
+    @override
     def job_name(self) -> str:
-        """Name of the pipeline."""
         return self._context.job_name
 
     @property
+    @override
     def operator_name(self) -> str:
-        """Name of the step."""
         return self._context.node.name
 
     @property
+    @override
     def index_of_this_subtask(self) -> int:
-        """Index of the subtask, from 0 to parallelism - 1."""
         return self._context.subtask
 
     @property
+    @override
     def number_of_parallel_subtasks(self) -> int:
-        """Parallelism of the step."""
         return self._context.node.parallelism
 
     @property
+    @override
     def max_number_of_parallel_subtasks(self) -> int:
-        """Max parallelism of the step."""
         return self._context.node.max_parallelism
 
     @property
+    @override
     def attempt_number(self) -> int:
-        """Number of the attempt; 0 for the first run of the subtask."""
         return self._context.attempt
 
     @property
+    @override
     def metrics(self) -> MetricGroup:
-        """Metrics of the function."""
         return self._context.metrics
 
+    @override
     def get_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        """Return keyed value state."""
         return self._keyed(descriptor).value_state(descriptor)
 
+    @override
     def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
-        """Return keyed list state."""
         return self._keyed(descriptor).list_state(descriptor)
 
+    @override
     def get_map_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
-        """Return keyed map state."""
         return self._keyed(descriptor).map_state(descriptor)
 
+    @override
     def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
-        """Return keyed reducing state."""
         return self._keyed(descriptor).reducing_state(descriptor)
 
+    @override
     def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
-        """Return keyed aggregating state."""
         return self._keyed(descriptor).aggregating_state(descriptor)
 
     def _keyed(self, descriptor: StateDescriptor) -> KeyedStateStore:

@@ -12,6 +12,7 @@ from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.snapshot import OperatorSnapshot
 from sluiceway.record_errors import record_loop
 from sluiceway.steps import SinkStep
+from sluiceway.util.overriding import override
 
 __all__ = ["SinkOperator"]
 
@@ -57,8 +58,8 @@ class SinkOperator(Operator):
         """True if the writer, once created, makes its output visible in two phases."""
         return isinstance(self._writer, CommittingSinkWriter)
 
+    @override
     def checkpointed(self, context: OperatorContext) -> Iterable[object]:
-        """Return the writer."""
         return (self._writer,)
 
     def open(self) -> None:
@@ -70,8 +71,8 @@ class SinkOperator(Operator):
         self._restored = ()
 
     @record_loop
+    @override
     def process(self, batch: Batch[Any]) -> None:
-        """Write the batch."""
         assert self._writer is not None
         self._dirty = True
         self.records += len(batch.values)
@@ -137,8 +138,8 @@ class SinkOperator(Operator):
             self._writer.commit([*(c for some in self._ready.values() for c in some), *last])
             self._ready.clear()
 
+    @override
     def close(self) -> None:
-        """Close the writer."""
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()

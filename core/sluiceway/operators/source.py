@@ -10,6 +10,7 @@ from sluiceway.operators.base import Operator
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.dead_letters import DeadLetters
 from sluiceway.record_errors import record_loop
+from sluiceway.util.overriding import override
 
 __all__ = ["SourceOperator"]
 
@@ -21,8 +22,8 @@ class SourceOperator(Operator):
         super().__init__(context)
         self._dead = DeadLetters(context)
 
+    @override
     def process(self, batch: Batch[Any]) -> None:
-        """Pass the batch on."""
         self.output.emit(batch)
 
     def control(self, element: Element) -> None:

@@ -17,6 +17,7 @@ from sluiceway.operators.snapshot import OperatorSnapshot
 from sluiceway.operators.timers import Timer, TimerQueue
 from sluiceway.state import VOID_NAMESPACE, ValueStateDescriptor
 from sluiceway.util.instants import Instant, timer_ms
+from sluiceway.util.overriding import override
 
 __all__ = ["BURST", "DUE", "TIMERS", "KeyedTimerService", "TimedKeyedOperator", "timers_in"]
 
@@ -68,8 +69,8 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
         self.has_work = True
         self.work()
 
+    @override
     def work(self) -> None:
-        """Fire the next part."""
         if self._last:
             part = [self._last.popleft() for _ in range(min(BURST, len(self._last)))]
             self.fire(TimeDomain.PROCESSING_TIME, self._taken(part))
@@ -88,12 +89,12 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
             # The timers of a restored snapshot have fired. Its watermark is not emitted: inputs send theirs again.
             self.current_watermark = MIN_WATERMARK
 
+    @override
     def next_processing_time(self) -> int | None:
-        """Return the time of the earliest processing-time timer."""
         return self.processing_timers.next_timestamp()
 
+    @override
     def on_processing_time(self, now_ms: int) -> None:
-        """Fire a part of the due timers."""
         self.fire(TimeDomain.PROCESSING_TIME, islice(self.processing_timers.due(now_ms), BURST))
 
     def finish(self) -> None:
@@ -111,8 +112,8 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
 
     # ---- state -----------------------------------------------------------------------------------------------
 
+    @override
     def initialize_state(self, restored: Sequence[OperatorSnapshot]) -> None:
-        """Load the subtask's key groups."""
         super().initialize_state(restored)
         self._was_firing = any(
             meta.name == DUE.name for s in restored if s.keyed is not None for meta in s.keyed.tables
@@ -142,8 +143,8 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
             self.current_watermark = until
             self.has_work = True
 
+    @override
     def snapshot(self) -> OperatorSnapshot:
-        """Return all keyed state, with the timers."""
         # Copied now: a backend may call the function in another thread, when the queues have changed.
         event, processing = self.event_timers.copy(), self.processing_timers.copy()
         taken = [self.backend.table(TIMERS).set_aside(lambda: _by_key(event, processing))]
@@ -201,31 +202,31 @@ class KeyedTimerService(TimerService):
         self._namespace = namespace
         self._register_event_timer = operator.event_timers.register
 
+    @override
     def current_processing_time(self) -> int:
-        """Return the time of the runtime's clock, in ms since the epoch."""
         return self._operator.context.clock.now_ms()
 
+    @override
     def current_watermark(self) -> int:
-        """Return the operator's watermark, in ms."""
         return self._operator.current_watermark
 
+    @override
     def register_event_time_timer(self, timestamp: Instant) -> None:
-        """Set an event-time timer."""
         # The fast path of timer_ms(), inlined: some functions register a timer for every record.
         if type(timestamp) is not int or timestamp > MAX_WATERMARK:
             timestamp = timer_ms(_TIMER, timestamp)
         self._register_event_timer(timestamp, self._operator.store.current_key, self._namespace)
 
+    @override
     def register_processing_time_timer(self, timestamp: Instant) -> None:
-        """Set a processing-time timer."""
         self._operator.processing_timers.register(timer_ms(_TIMER, timestamp), self._key(), self._namespace)
 
+    @override
     def delete_event_time_timer(self, timestamp: Instant) -> None:
-        """Delete an event-time timer."""
         self._operator.event_timers.delete(timer_ms(_TIMER, timestamp), self._key(), self._namespace)
 
+    @override
     def delete_processing_time_timer(self, timestamp: Instant) -> None:
-        """Delete a processing-time timer."""
         self._operator.processing_timers.delete(timer_ms(_TIMER, timestamp), self._key(), self._namespace)
 
     def _key(self) -> Any:

@@ -10,6 +10,7 @@ from sluiceway.elements import Batch
 from sluiceway.functions import KeySelector
 from sluiceway.operators.base import Operator
 from sluiceway.operators.context import OperatorContext
+from sluiceway.util.overriding import override
 
 __all__ = ["TwoInputOperator"]
 
@@ -34,8 +35,8 @@ class TwoInputOperator(Operator):
     def process2(self, batch: Batch[Any]) -> None:
         """Process a batch of the second input and emit its results."""
 
+    @override
     def process(self, batch: Batch[Any]) -> None:
-        """Process a batch of the first input."""
         self.process1(batch)
 
     def receivers(self) -> Sequence[Callable[[Batch[Any]], None]]:

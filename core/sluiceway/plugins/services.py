@@ -15,6 +15,7 @@ from sluiceway.plugins.kinds import METRICS_REPORTER, PARTITIONER, STATE_BACKEND
 from sluiceway.state import StateBackend
 from sluiceway.transport import Transport
 from sluiceway.transport.carrier import Carrier
+from sluiceway.util.overriding import override
 
 __all__ = ["HookListener", "PluginServices"]
 
@@ -62,17 +63,17 @@ class HookListener(LifecycleListener):
         self._manager = manager
         self._impls = {hook: manager.implementations(hook) for hook in _LIFECYCLE}
 
+    @override
     def job_status_changed(self, job_name: str, old: JobStatus, new: JobStatus) -> None:
-        """Tell of a job."""
         self._tell("sluiceway_job_status_changed", {"job_name": job_name, "old": old, "new": new})
 
+    @override
     def task_state_changed(self, job_name: str, vertex: str, subtask: int, old: str, new: str) -> None:
-        """Tell of a subtask."""
         what = {"job_name": job_name, "vertex": vertex, "subtask": subtask, "old": old, "new": new}
         self._tell("sluiceway_task_state_changed", what)
 
+    @override
     def checkpoint_completed(self, job_name: str, checkpoint_id: int, duration_ms: int, size_bytes: int) -> None:
-        """Tell of a checkpoint that is stored."""
         what = {
             "job_name": job_name,
             "checkpoint_id": checkpoint_id,
@@ -81,8 +82,8 @@ class HookListener(LifecycleListener):
         }
         self._tell("sluiceway_checkpoint_completed", what)
 
+    @override
     def checkpoint_failed(self, job_name: str, checkpoint_id: int, cause: BaseException) -> None:
-        """Tell of a checkpoint that was given up."""
         what = {"job_name": job_name, "checkpoint_id": checkpoint_id, "cause": cause}
         self._tell("sluiceway_checkpoint_failed", what)
 
@@ -110,8 +111,8 @@ class PluginServices(Services):
         return _services_of, (self._manager,)
 
     @property
+    @override
     def clock(self) -> Clock:
-        """The clock to run by."""
         return self._clock
 
     @property
@@ -119,12 +120,12 @@ class PluginServices(Services):
         """Forwards to the life-cycle hooks."""
         return self._listener
 
+    @override
     def state_backend(self, name: str) -> StateBackend:
-        """A new state backend."""
         return self._manager.make(STATE_BACKEND, name, StateBackend)  # type: ignore[type-abstract]
 
+    @override
     def transport(self, name: str) -> Transport:
-        """A new transport inside one process."""
         if self._is(name, Carrier):
             raise ConfigurationError(
                 f"transport {name!r} is between worker processes, and this job has none: leave transport at "
@@ -132,8 +133,8 @@ class PluginServices(Services):
             )
         return self._manager.make(TRANSPORT, name, Transport)  # type: ignore[type-abstract]
 
+    @override
     def carrier(self, name: str) -> Carrier:
-        """A new carrier of a transport between workers."""
         if self._is(name, Transport):
             raise ConfigurationError(
                 f"transport {name!r} works inside one process only: with workers, leave transport at 'auto'"
@@ -144,16 +145,16 @@ class PluginServices(Services):
         factory = self._manager.factory(TRANSPORT, name)
         return isinstance(factory, type) and issubclass(factory, contract)
 
+    @override
     def partitioner(self, name: str) -> Partitioner:
-        """A new partitioner."""
         return self._manager.make(PARTITIONER, name, Partitioner)  # type: ignore[type-abstract]
 
+    @override
     def checkpoint_storage(self, location: str) -> CheckpointStorage:
-        """A new checkpoint storage at a path or URL."""
         return self._manager.checkpoint_storage(location)
 
+    @override
     def metrics_reporters(self, names: Sequence[str]) -> list[MetricsReporter]:
-        """New metrics reporters, in the order of the names."""
         return [self._manager.make(METRICS_REPORTER, n, MetricsReporter) for n in names]  # type: ignore[type-abstract]
 
 

@@ -30,6 +30,7 @@ from sluiceway.savepoint.arrow_schema import (
 from sluiceway.serializers import Block, Row, decode_blocks, decode_rows
 from sluiceway.serializers.evolution import PlainReader
 from sluiceway.state import KeyedSnapshot, StateMeta, TableKind
+from sluiceway.util.overriding import override
 
 __all__ = ["BroadcastSource", "KeyedSource", "ListSource", "Part", "Place", "Source", "TimerSource"]
 
@@ -174,8 +175,8 @@ class KeyedSource(Source):
             return {"list": of_value}
         return {"dict": [of_name, of_value]} if self._nested and self._is_map else of_value
 
+    @override
     def parts(self, rows: int, *, only: frozenset[str] | None = None) -> Iterator[Part]:
-        """Yield the entries, key group by key group."""
         assert self._open is not None
         reader = None if self._schema is None else PlainReader(self._schema, plain_classes())
         with_values = only is None or not only.isdisjoint(("value", "map_key"))
@@ -432,8 +433,8 @@ class BroadcastSource(Source):
         """Return the shapes of map key and value."""
         return {"map_key": Found(), "value": Found(records=True)}
 
+    @override
     def parts(self, rows: int, *, only: frozenset[str] | None = None) -> Iterator[Part]:
-        """Yield the entries."""
         assert self._operator.broadcast is not None
         cut, decode = _Cut(rows), self._place.decode
         for name, entries in self._place.reader.decoded(self._operator.broadcast, _BROADCAST):

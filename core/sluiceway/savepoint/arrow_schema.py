@@ -13,6 +13,7 @@ from sluiceway.checkpoint.offline_reader import Opaque
 from sluiceway.savepoint.json_text import as_text
 from sluiceway.serializers.schemas import Schema
 from sluiceway.util.install_hints import install_command
+from sluiceway.util.overriding import override
 
 __all__ = ["Fixed", "Found", "MisfitError", "Moments", "NamespaceFound", "Shape", "Typed", "arrow", "can_be_typed"]
 
@@ -70,12 +71,12 @@ class Fixed(Shape):
         self.kind = kind
         self._convert = convert
 
+    @override
     def columns(self, name: str) -> list[tuple[str, Any]]:
-        """Return the one column."""
         return [(name, self.kind)]
 
+    @override
     def arrays(self, name: str, values: Sequence[Any]) -> list[Any]:
-        """Return the one array."""
         convert = self._convert
         return [_array(name, self.kind, values if convert is None else [_or_none(convert, v) for v in values])]
 
@@ -100,16 +101,16 @@ class Typed(Shape):
         else:
             self._whole = Fixed(*_of(inner))
 
+    @override
     def columns(self, name: str) -> list[tuple[str, Any]]:
-        """By the schema."""
         if self._parts is None:
             assert self._whole is not None
             return self._whole.columns(name)
         names = self._names or [f"{name}_{place}" for place in range(len(self._parts))]
         return [(column, part.kind) for column, part in zip(names, self._parts, strict=True)]
 
+    @override
     def arrays(self, name: str, values: Sequence[Any]) -> list[Any]:
-        """By the schema."""
         if self._parts is None:
             assert self._whole is not None
             return self._whole.arrays(name, values)
@@ -206,8 +207,8 @@ class Found(Shape):
             return [(f"_{place}", part) for place, part in enumerate(self._parts)]
         return None if not self._fields else [(name, part) for name, part in self._fields.items()]
 
+    @override
     def columns(self, name: str) -> list[tuple[str, Any]]:
-        """By what was seen."""
         pa = arrow()
         if self._opaque:
             return [(name, pa.binary()), (f"{name}_type", pa.string())]
@@ -218,8 +219,8 @@ class Found(Shape):
         whole = name if self._parts is not None else ""
         return [column for suffix, part in parts for column in part.columns(whole + suffix)]
 
+    @override
     def arrays(self, name: str, values: Sequence[Any]) -> list[Any]:
-        """By what was seen."""
         if self._opaque:
             return _opaque_arrays(name, values)
         parts = self._kinds()
@@ -250,13 +251,13 @@ class Moments(Shape):
         known = [value for value in values if value is not None]
         self._as_times = self._as_times and (not known or _FIRST_MS <= min(known) <= max(known) <= _LAST_MS)
 
+    @override
     def columns(self, name: str) -> list[tuple[str, Any]]:
-        """One."""
         pa = arrow()
         return [(name, pa.timestamp("ms", "UTC") if self._as_times else pa.int64())]
 
+    @override
     def arrays(self, name: str, values: Sequence[Any]) -> list[Any]:
-        """One."""
         [(_, kind)] = self.columns(name)
         return [_array(name, kind, values)]
 
@@ -281,8 +282,8 @@ class NamespaceFound(Shape):
             self._as_times = self._as_times and pair and _FIRST_MS <= value[0] <= value[1] <= _LAST_MS
             self._other.see([_shown_window(value)])
 
+    @override
     def columns(self, name: str) -> list[tuple[str, Any]]:
-        """By what was seen."""
         if not self._any:
             return []
         if not self._windows:
@@ -291,8 +292,8 @@ class NamespaceFound(Shape):
         kind = pa.timestamp("ms", "UTC") if self._as_times else pa.int64()
         return [("window_start", kind), ("window_end", kind)]
 
+    @override
     def arrays(self, name: str, values: Sequence[Any]) -> list[Any]:
-        """By what was seen."""
         if not self._any:
             return []
         given = [None if value == () else value for value in values]

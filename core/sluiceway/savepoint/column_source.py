@@ -10,6 +10,7 @@ from sluiceway.checkpoint.offline_reader import blocks_in_columns, progress_in_c
 from sluiceway.errors import CheckpointError
 from sluiceway.savepoint.arrow_reader import KeyedSource, Part, Place
 from sluiceway.savepoint.arrow_schema import Fixed, Shape, arrow
+from sluiceway.util.overriding import override
 
 __all__ = ["ColumnSource", "ProgressSource"]
 
@@ -20,12 +21,12 @@ class _AsItIs(Shape):
     def __init__(self, kind: Any) -> None:
         self._kind = kind
 
+    @override
     def columns(self, name: str) -> list[tuple[str, Any]]:
-        """Return the one column."""
         return [(name, self._kind)]
 
+    @override
     def arrays(self, name: str, values: Sequence[Any]) -> list[Any]:
-        """Return the one array."""
         return [values]
 
 

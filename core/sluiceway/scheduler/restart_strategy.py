@@ -9,6 +9,7 @@ from typing import Final
 
 from sluiceway.config.settings import duration_ms
 from sluiceway.errors import ConfigurationError, choose
+from sluiceway.util.overriding import override
 
 __all__ = [
     "ExponentialDelay",
@@ -41,8 +42,8 @@ class RestartStrategy(ABC):
 class NoRestart(RestartStrategy):
     """Strategy without restarts."""
 
+    @override
     def delay_ms(self, now_ms: int) -> int | None:
-        """Return None."""
         return None
 
     @property

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from sluiceway.errors import SerializationError
 from sluiceway.types import type_name
+from sluiceway.util.overriding import override
 
 __all__ = ["PICKLE", "PickleSerializer", "Serializer"]
 
@@ -75,8 +76,8 @@ class PickleSerializer(Serializer):
                 "__getstate__() and define it at the top of a module that can be imported"
             ) from error
 
+    @override
     def loads(self, data: bytes) -> Any:
-        """Unpickle a value."""
         try:
             return pickle.loads(data)
         except Exception as error:

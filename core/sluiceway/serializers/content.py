@@ -18,6 +18,7 @@ from typing import Any, Final
 from sluiceway.errors import SerializationError
 from sluiceway.serializers.base import PICKLE, Serializer
 from sluiceway.serializers.columns import Knotted, Shape, classes_in, is_plain, rebuild, shrink
+from sluiceway.util.overriding import override
 
 __all__ = ["REGISTERED", "ContentSerializer"]
 
@@ -65,8 +66,8 @@ class ContentSerializer(Serializer):
                 pass
         return PICKLE.dumps(value)
 
+    @override
     def loads(self, data: Any) -> Any:
-        """Decode."""
         if not len(data):
             raise SerializationError("an empty body")
         if data[0] == _PICKLED:

@@ -18,6 +18,7 @@ from sluiceway.serializers.content import REGISTERED, ContentSerializer
 from sluiceway.serializers.layouts import why_not
 from sluiceway.serializers.registry import registered_serializer_for, registered_serializers
 from sluiceway.types import is_known, members, type_name
+from sluiceway.util.overriding import override
 
 __all__ = ["EdgeFormat", "OnceSerializer", "edge_format", "edge_serializer"]
 
@@ -104,8 +105,8 @@ class OnceSerializer(Serializer):
             self._value = value
         return self._encoded
 
+    @override
     def loads(self, data: Any) -> Any:
-        """Decode."""
         return self._inner.loads(data)
 
     def forget(self) -> None:

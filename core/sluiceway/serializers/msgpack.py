@@ -12,6 +12,7 @@ from sluiceway.serializers.base import PICKLE, Serializer
 from sluiceway.serializers.exactness import Every, every_exact, is_plain_key
 from sluiceway.serializers.models import has_models, model_fields, model_of
 from sluiceway.types import type_name
+from sluiceway.util.overriding import override
 
 __all__ = ["KEY_SERIALIZER", "KeySerializer", "MsgspecSerializer"]
 
@@ -52,8 +53,8 @@ class MsgspecSerializer(Serializer):
         """Return the constructor of values of a type that msgspec does not know, if needed."""
         return model_of if has_models(type_hint) else None
 
+    @override
     def dumps(self, value: Any) -> bytes:
-        """Encode ``value``."""
         try:
             if self._every_exact((value,)):
                 return self._encode(value)
@@ -61,8 +62,8 @@ class MsgspecSerializer(Serializer):
             pass
         return _PICKLED + PICKLE.dumps(value)
 
+    @override
     def dumps_all(self, values: Sequence[Any]) -> list[bytes]:
-        """Encode each of them."""
         try:
             if self._every_exact(values):
                 return list(map(self._encode, values))
@@ -124,8 +125,8 @@ class KeySerializer(Serializer):
 
     name = "key"
 
+    @override
     def dumps(self, value: Any) -> bytes:
-        """Encode a key."""
         try:
             if is_plain_key(value):
                 return _encode_msgpack(value)
@@ -133,8 +134,8 @@ class KeySerializer(Serializer):
             pass
         return _PICKLED + PICKLE.dumps(value)
 
+    @override
     def loads(self, data: bytes) -> Any:
-        """Decode a key."""
         if data[:1] == _PICKLED:
             return PICKLE.loads(data[1:])
         try:

@@ -12,6 +12,7 @@ from sluiceway.elements import Batch
 from sluiceway.functions import BatchProcessFunction, KeyedBatchProcessFunction, KeySelector
 from sluiceway.steps.base import Step
 from sluiceway.types import element_type, members, parameter_type, union_of
+from sluiceway.util.overriding import override
 
 __all__ = ["BatchProcessStep", "KeyedBatchProcessStep"]
 
@@ -25,12 +26,12 @@ class BatchProcessStep(Step):
     side_outputs: ClassVar[bool] = True
     method: ClassVar[str | None] = "process_batch"
 
+    @override
     def wanted_types(self, port: int = 0) -> list[Any]:
-        """Return the record type that the function takes."""
         return _wanted(self)
 
+    @override
     def output_type(self, *entering: Any) -> Any:
-        """Return the record type that the function returns."""
         return _made(self.returned_type())
 
 
@@ -46,12 +47,12 @@ class KeyedBatchProcessStep(Step):
     method: ClassVar[str | None] = "process_batch"
     stateful: ClassVar[bool] = True
 
+    @override
     def wanted_types(self, port: int = 0) -> list[Any]:
-        """Return the record type that the function takes."""
         return _wanted(self)
 
+    @override
     def output_type(self, *entering: Any) -> Any:
-        """Return the record type that the function returns."""
         return _made(self.returned_type())
 
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from sluiceway.functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction, KeySelector
 from sluiceway.state import MapStateDescriptor
 from sluiceway.steps.co import ConnectedStep, elements
+from sluiceway.util.overriding import override
 
 __all__ = ["BroadcastProcessStep"]
 
@@ -50,6 +51,6 @@ class BroadcastProcessStep(ConnectedStep):
         """Return the method of an input."""
         return self.fn, ("process_element", "process_broadcast_element")[port]
 
+    @override
     def output_type(self, *entering: Any) -> Any:
-        """Return the record type that the methods return."""
         return elements(self.returned_types())

@@ -16,6 +16,7 @@ from sluiceway.functions import (
 )
 from sluiceway.steps.base import Step
 from sluiceway.types import element_type, parameter_type, return_type, union_of
+from sluiceway.util.overriding import override
 
 __all__ = ["CoFlatMapStep", "CoMapStep", "CoProcessStep", "ConnectedStep", "PerInput", "elements"]
 
@@ -102,8 +103,8 @@ class CoFlatMapStep(ConnectedStep):
     kind: ClassVar[str] = "co_flat_map"
     method: ClassVar[str | None] = "flat_map"
 
+    @override
     def output_type(self, *entering: Any) -> Any:
-        """Return the record type that the methods return."""
         return elements(self.returned_types())
 
 
@@ -116,8 +117,8 @@ class CoProcessStep(ConnectedStep):
     side_outputs: ClassVar[bool] = True
     method: ClassVar[str | None] = "process_element"
 
+    @override
     def output_type(self, *entering: Any) -> Any:
-        """Return the record type that the methods return."""
         return elements(self.returned_types())
 
     @property

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from sluiceway.connector import Sink, Source
 from sluiceway.eventtime import WatermarkStrategy
 from sluiceway.steps.base import Step
+from sluiceway.util.overriding import override
 
 __all__ = ["IterationHeadStep", "SinkStep", "SourceStep"]
 
@@ -45,8 +46,8 @@ class IterationHeadStep(Step):
 
     kind: ClassVar[str] = "iterate"
 
+    @override
     def output_type(self, *entering: Any) -> Any:
-        """Return the type of its input."""
         return entering[0]
 
 

@@ -17,6 +17,7 @@ from sluiceway.functions import (
 from sluiceway.steps.base import Step
 from sluiceway.steps.stateless import MapStep
 from sluiceway.types import element_type, parameter_type
+from sluiceway.util.overriding import override
 
 __all__ = ["AsOfJoinStep", "IntervalJoinStep", "TagStep"]
 
@@ -46,8 +47,8 @@ class _KeyedJoinStep(Step):
         return self.key, self.right_key
 
     @property
+    @override
     def event_time(self) -> bool:
-        """True: watermarks expire its state."""
         return True
 
     @property
@@ -59,8 +60,8 @@ class _KeyedJoinStep(Step):
         """Return the type of the first parameter for the left input, of the second for the right one."""
         return [parameter_type(self.fn, port, self.method_of(self.fn))]
 
+    @override
     def output_type(self, *entering: Any) -> Any:
-        """Return the type of one result."""
         returned = self.returned_type()
         return element_type(returned) if self.gives_many else returned
 
@@ -104,8 +105,8 @@ class IntervalJoinStep(_KeyedJoinStep):
         return frozenset(tag.name for tag in (self.left_late, self.right_late) if tag is not None)
 
     @property
+    @override
     def gives_many(self) -> bool:
-        """True if the function returns an iterable of results."""
         return self.with_context or super().gives_many
 
 

@@ -10,6 +10,7 @@ from sluiceway.functions import AggregateFunction, KeyedProcessFunction, KeySele
 from sluiceway.steps.base import Step
 from sluiceway.steps.stateless import FilterStep, FlatMapStep, MapStep
 from sluiceway.types import element_type, is_known, parameter_type, return_type
+from sluiceway.util.overriding import override
 
 __all__ = [
     "KeyedAggregateStep",
@@ -94,8 +95,8 @@ class KeyedAggregateStep(Step):
     method: ClassVar[str | None] = "add"
     stateful: ClassVar[bool] = True
 
+    @override
     def returned_type(self) -> Any:
-        """Return the result type of the aggregate."""
         return return_type(self.fn, "get_result")
 
     def output_type(self, *entering: Any) -> Any:
@@ -124,8 +125,8 @@ class KeyedProcessStep(Step):
     method: ClassVar[str | None] = "process_element"
     stateful: ClassVar[bool] = True
 
+    @override
     def output_type(self, *entering: Any) -> Any:
-        """Return the record type that the function returns."""
         return element_type(self.returned_type())
 
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from sluiceway.functions import FilterFunction, FlatMapFunction, MapFunction, ProcessFunction
 from sluiceway.steps.base import Step
 from sluiceway.types import element_type, members
+from sluiceway.util.overriding import override
 
 __all__ = ["FilterStep", "FlatMapStep", "MapStep", "ProcessStep"]
 
@@ -35,8 +36,8 @@ class FlatMapStep(Step):
     record_wise: ClassVar[bool] = True
     skips: ClassVar[bool] = True
 
+    @override
     def output_type(self, *entering: Any) -> Any:
-        """Return the record type that the function returns."""
         return element_type(self.returned_type())
 
 
@@ -74,6 +75,6 @@ class ProcessStep(Step):
     skips: ClassVar[bool] = True
     method: ClassVar[str | None] = "process_element"
 
+    @override
     def output_type(self, *entering: Any) -> Any:
-        """Return the record type that the function returns."""
         return element_type(self.returned_type())

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from sluiceway.eventtime import TimestampAssigner, WatermarkStrategy
 from sluiceway.steps.base import Step
 from sluiceway.types import parameter_type
+from sluiceway.util.overriding import override
 
 __all__ = ["TimestampsStep"]
 
@@ -33,6 +34,6 @@ class TimestampsStep(Step):
         method = "extract_timestamp" if isinstance(assigner, TimestampAssigner) else None
         return [parameter_type(assigner, 0, method)]
 
+    @override
     def output_type(self, *entering: Any) -> Any:
-        """Return the type of its input."""
         return entering[0]

@@ -21,6 +21,7 @@ from sluiceway.functions import (
 from sluiceway.steps.base import Step
 from sluiceway.steps.keyed import key_type
 from sluiceway.types import element_type, is_known, parameter_type, return_type
+from sluiceway.util.overriding import override
 from sluiceway.windows.base import Evictor, Trigger, WindowAssigner
 
 __all__ = ["WindowContents", "WindowStep", "without_timestamps"]
@@ -111,8 +112,8 @@ class WindowStep(Step):
         changed: Step = replace(step, window_fn=own(self.window_fn))
         return changed
 
+    @override
     def method_of(self, function: object) -> str | None:
-        """Return the method of a function object."""
         if isinstance(function, ReduceFunction):
             return "reduce"
         if isinstance(function, AggregateFunction):
@@ -137,8 +138,8 @@ class WindowStep(Step):
         index = 1 if self.all_windows else 2
         return [element_type(parameter_type(self.window_fn, index, _method(self.window_fn)))]
 
+    @override
     def output_type(self, *entering: Any) -> Any:
-        """Return the type of one result."""
         returned = self.returned_type()
         if self.window_fn is not None:
             return element_type(returned)

@@ -10,6 +10,7 @@ from typing import Any
 from sluiceway.connector import Sink, SinkWriter, Wait, WriterContext
 from sluiceway.connector.lib.process_local import ProcessLocal
 from sluiceway.isolation import copied
+from sluiceway.util.overriding import override
 
 __all__ = ["CollectingSink", "Written"]
 
@@ -104,8 +105,8 @@ class CollectingSink(ProcessLocal, Sink[Any]):
         for context in contexts:
             context.wake()
 
+    @override
     def create_writer(self, context: WriterContext) -> SinkWriter[Any]:
-        """Return a writer."""
         return _CollectingWriter(self, context)
 
 

@@ -25,6 +25,7 @@ from sluiceway.functions import (
     RuntimeContext,
 )
 from sluiceway.state import ValueState, ValueStateDescriptor
+from sluiceway.util.overriding import override
 
 __all__ = ["FailOnce", "InjectedError", "KeySequence", "NumberFiles"]
 
@@ -50,8 +51,8 @@ class KeySequence(MapFunction[Any, Any]):
         self._number = number
         self._last: ValueState[int]
 
+    @override
     def open(self, context: RuntimeContext) -> None:
-        """Get the state."""
         self._last = context.get_state(ValueStateDescriptor("last number", int))
 
     def map(self, value: Any) -> Any:
@@ -114,24 +115,24 @@ class FailOnce(MapFunction[Any, Any], CheckpointedFunction, CheckpointListener):
             os.kill(os.getpid(), signal.SIGKILL)
         return value
 
+    @override
     def initialize_state(self, context: FunctionInitializationContext) -> None:
-        """Fail, or do nothing."""
         if self._in_restore and context.is_restored:
             self._fail("while it was restored")
 
+    @override
     def snapshot_state(self, context: FunctionSnapshotContext) -> None:
-        """Fail, or do nothing."""
         self._snapshots += 1
         if self._snapshots in self._in_snapshots:
             self._fail(f"in snapshot {self._snapshots}")
 
+    @override
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Fail, or do nothing."""
         if self._in_notify:
             self._fail("when a checkpoint was complete")
 
+    @override
     def close(self) -> None:
-        """Fail, or do nothing."""
         if self._at_close:
             self._fail("when it was closed")
 
@@ -178,13 +179,13 @@ class NumberFiles(TwoPhaseCommitSink[int, str]):
         self._next += 1
         return name
 
+    @override
     def write(self, transaction: str, values: Sequence[int], timestamps: Sequence[int] | None) -> None:
-        """Append to the file."""
         with open(self._path(transaction, _OPEN), "a", encoding="ascii") as file:
             file.write("".join(f"{value}\n" for value in values))
 
+    @override
     def pre_commit(self, transaction: str) -> None:
-        """It is whole."""
         if os.path.exists(self._path(transaction, _OPEN)):
             os.rename(self._path(transaction, _OPEN), self._path(transaction, _READY))
 
@@ -193,8 +194,8 @@ class NumberFiles(TwoPhaseCommitSink[int, str]):
         if os.path.exists(self._path(transaction, _READY)):
             os.rename(self._path(transaction, _READY), self._path(transaction, _DONE))
 
+    @override
     def abort(self, transaction: str) -> None:
-        """Remove it."""
         for kind in (_OPEN, _READY):
             if os.path.exists(self._path(transaction, kind)):
                 os.remove(self._path(transaction, kind))

@@ -11,6 +11,7 @@ from typing import Any, Final
 from sluiceway.connector import CommittingSinkWriter, DeliveryGuarantee, Sink, SinkWriter, Wait, WriterContext
 from sluiceway.errors import choose
 from sluiceway.testing.exactly_once import InjectedError
+from sluiceway.util.overriding import override
 
 __all__ = ["BreakingSink"]
 
@@ -69,23 +70,23 @@ class BreakingSink(Sink[Any]):
         self._after = after
 
     @property
+    @override
     def name(self) -> str:
-        """Name of the wrapped sink."""
         return self.sink.name
 
     @property
+    @override
     def guarantee(self) -> DeliveryGuarantee:
-        """Delivery guarantee of the wrapped sink."""
         return self.sink.guarantee
 
     @property
+    @override
     def input_type(self) -> Any:
-        """Input type of the wrapped sink."""
         return self.sink.input_type
 
     @property
+    @override
     def max_writers(self) -> int | None:
-        """Maximum number of writers of the wrapped sink."""
         return self.sink.max_writers
 
     def for_columns(self, schema: Any) -> Sink[Any]:

@@ -24,6 +24,7 @@ from sluiceway.connector import (
 from sluiceway.connector.lib.process_local import ProcessLocal
 from sluiceway.elements import Batch
 from sluiceway.persisted import persisted
+from sluiceway.util.overriding import override
 
 __all__ = ["ABORT", "EOF", "PAUSE", "TestSource"]
 
@@ -153,8 +154,8 @@ class TestSource(ProcessLocal, Source[Any]):
         lanes = [_Lane(i) for i in range(len(self._scripts))]
         return SimpleEnumerator(context, lanes if restored is None else restored)
 
+    @override
     def create_reader(self, context: ReaderContext) -> Reader[Any]:
-        """Return a reader."""
         return _ScriptReader(context, self)
 
 

@@ -13,6 +13,7 @@ from sluiceway.clock import VirtualClock
 from sluiceway.operators import Calls
 from sluiceway.runtime.loop.async_calls import EventLoop
 from sluiceway.runtime.loop.asyncio_thread import LoopCalls, tidy
+from sluiceway.util.overriding import override
 
 __all__ = ["VirtualEventLoop"]
 
@@ -67,8 +68,8 @@ class VirtualEventLoop(EventLoop):
         """Wait, in real time, for an outside event of a coroutine; return False if none occurs."""
         return self._loop is not None and self._loop.run_once(self._patience_s)
 
+    @override
     def close(self) -> None:
-        """Close the loop."""
         if self._loop is not None:
             self._complete(tidy(self._loop))
             loop, self._loop = self._loop, None

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from typing import Any
 
 from sluiceway.state import ReducingStateDescriptor
+from sluiceway.util.overriding import override
 from sluiceway.windows.base import Trigger, TriggerContext, TriggerResult, Window
 from sluiceway.windows.durations import Duration, positive_milliseconds, shown
 
@@ -24,8 +25,8 @@ class _Continuous(Trigger):
         self.interval_ms = positive_milliseconds(f"{name}(interval={interval!r})", interval)
 
     @property
+    @override
     def can_merge(self) -> bool:
-        """Return True."""
         return True
 
     def on_merge(self, window: Window, context: TriggerContext) -> None:
@@ -96,8 +97,8 @@ class ContinuousEventTimeTrigger(_Continuous):
         self._go_on(timestamp, window, context)
         return FIRE
 
+    @override
     def on_processing_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """Do nothing."""
         return CONTINUE
 
     def clear(self, window: Window, context: TriggerContext) -> None:
@@ -130,8 +131,8 @@ class ContinuousProcessingTimeTrigger(_Continuous):
         self._start(context.current_processing_time(), window, context)
         return CONTINUE
 
+    @override
     def on_event_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """Do nothing."""
         return CONTINUE
 
     def on_processing_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:

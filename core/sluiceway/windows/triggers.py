@@ -7,6 +7,7 @@ from typing import Any
 
 from sluiceway.errors import ConfigurationError
 from sluiceway.state import ReducingStateDescriptor, ValueStateDescriptor
+from sluiceway.util.overriding import override
 from sluiceway.windows.base import Trigger, TriggerContext, TriggerResult, Window
 from sluiceway.windows.durations import Duration, positive_milliseconds, shown
 
@@ -53,13 +54,13 @@ class EventTimeTrigger(_Shown):
         """Fire at the end of the window."""
         return FIRE if timestamp == window.max_timestamp else CONTINUE
 
+    @override
     def on_processing_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """Do nothing."""
         return CONTINUE
 
     @property
+    @override
     def can_merge(self) -> bool:
-        """Return True."""
         return True
 
     def on_merge(self, window: Window, context: TriggerContext) -> None:
@@ -85,8 +86,8 @@ class ProcessingTimeTrigger(_Shown):
         context.register_processing_time_timer(window.max_timestamp)
         return CONTINUE
 
+    @override
     def on_event_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """Do nothing."""
         return CONTINUE
 
     def on_processing_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
@@ -94,8 +95,8 @@ class ProcessingTimeTrigger(_Shown):
         return FIRE
 
     @property
+    @override
     def can_merge(self) -> bool:
-        """Return True."""
         return True
 
     def on_merge(self, window: Window, context: TriggerContext) -> None:
@@ -111,28 +112,30 @@ class ProcessingTimeTrigger(_Shown):
 class NeverTrigger(_Shown):
     """Trigger that never fires."""
 
+    @override
     def on_element(self, value: Any, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """Do nothing."""
         return CONTINUE
 
+    @override
     def on_event_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """Do nothing."""
         return CONTINUE
 
+    @override
     def on_processing_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """Do nothing."""
         return CONTINUE
 
     @property
+    @override
     def can_merge(self) -> bool:
-        """Return True."""
         return True
 
+    @override
     def on_merge(self, window: Window, context: TriggerContext) -> None:
-        """Do nothing."""
+        pass
 
+    @override
     def clear(self, window: Window, context: TriggerContext) -> None:
-        """Do nothing."""
+        pass
 
 
 class CountTrigger(Trigger):
@@ -163,17 +166,17 @@ class CountTrigger(Trigger):
             return FIRE
         return CONTINUE
 
+    @override
     def on_event_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """Do nothing."""
         return CONTINUE
 
+    @override
     def on_processing_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """Do nothing."""
         return CONTINUE
 
     @property
+    @override
     def can_merge(self) -> bool:
-        """Return True."""
         return True
 
     def on_merge(self, window: Window, context: TriggerContext) -> None:
@@ -224,12 +227,12 @@ class DeltaTrigger(Trigger):
             return FIRE
         return CONTINUE
 
+    @override
     def on_event_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """Do nothing."""
         return CONTINUE
 
+    @override
     def on_processing_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """Do nothing."""
         return CONTINUE
 
     def clear(self, window: Window, context: TriggerContext) -> None:

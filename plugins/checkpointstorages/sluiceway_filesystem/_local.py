@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 from sluiceway.checkpoint_storage import CheckpointStorage, StoredFile, check_name
 from sluiceway.errors import CheckpointError
+from sluiceway.util.overriding import override
 from sluiceway.util.private_files import other_writers, private_opener
 
 __all__ = ["LocalStorage"]
@@ -131,14 +132,14 @@ class LocalStorage(CheckpointStorage):
                 raise
             super().fetch_file(name, path)
 
+    @override
     def read(self, name: str, offset: int = 0, size: int | None = None) -> bytes:
-        """Read."""
         with self._failing("read", name), open(self._path(name), "rb") as file:
             file.seek(offset)
             return file.read(-1 if size is None else size)
 
+    @override
     def files(self, directory: str = "") -> Iterator[StoredFile]:
-        """Yield all files below a directory."""
         top = self._path(directory) if directory else self.location
         try:
             for folder, _, names in os.walk(top, onerror=_unless_missing):

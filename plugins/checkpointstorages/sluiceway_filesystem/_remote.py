@@ -13,6 +13,7 @@ import fsspec
 from sluiceway.checkpoint_storage import CheckpointStorage, StoredFile, check_name
 from sluiceway.errors import CheckpointError, ConfigurationError, MissingExtraError
 from sluiceway.util.install_hints import install_command
+from sluiceway.util.overriding import override
 
 __all__ = ["RemoteStorage"]
 
@@ -103,8 +104,8 @@ class RemoteStorage(CheckpointStorage):
                 return False
         return True
 
+    @override
     def read(self, name: str, offset: int = 0, size: int | None = None) -> bytes:
-        """Read."""
         with self._failing("read", name):
             end = None if size is None else offset + size
             path = self._path(name)
@@ -122,8 +123,8 @@ class RemoteStorage(CheckpointStorage):
                 raise
             return found
 
+    @override
     def files(self, directory: str = "") -> Iterator[StoredFile]:
-        """Yield all files below a directory."""
         top = self._path(directory) if directory else self._root
         with self._failing("list", directory):
             self._fs.invalidate_cache()
@@ -136,8 +137,8 @@ class RemoteStorage(CheckpointStorage):
             name = name.removeprefix("/" + self._root.lstrip("/")).lstrip("/")
             yield StoredFile(name, info.get("size") or 0, _modified_ms(info))
 
+    @override
     def delete(self, names: Iterable[str]) -> None:
-        """Delete."""
         for name in names:
             with self._failing("delete", name), suppress(FileNotFoundError):
                 self._fs.rm_file(self._path(name))

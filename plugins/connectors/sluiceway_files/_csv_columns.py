@@ -9,6 +9,7 @@ from typing import Any
 from sluiceway.connector import END_OF_INPUT, Wait
 from sluiceway.elements import ROWS_PER_RECORD, Batch, Columns
 from sluiceway.errors import ConnectorError
+from sluiceway.util.overriding import override
 from sluiceway_files._blocks import COLUMNS_CHUNK, LF
 from sluiceway_files._csv import Csv, CsvReader, is_by_position
 from sluiceway_files._rows import RowsEncoder
@@ -25,8 +26,8 @@ class CsvColumns(Csv):
     """Format with a row per record, whose fields are columns."""
 
     @property
+    @override
     def output_type(self) -> Any:
-        """Columns."""
         return Columns
 
     def read(self, file: OpenFile, split: FileSplit) -> SplitReader:

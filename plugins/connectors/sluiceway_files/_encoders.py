@@ -14,6 +14,7 @@ import msgspec
 
 from sluiceway.elements import Columns
 from sluiceway.errors import ConnectorError, unknown_column
+from sluiceway.util.overriding import override
 from sluiceway_files._places import failing_with
 
 __all__ = ["CsvFormat", "FileEncoder", "JsonLinesFormat", "ParquetFormat", "SinkFormat", "TextFormat"]
@@ -74,8 +75,8 @@ class TextFormat(SinkFormat):
     to_text: Callable[[Any], str]
     suffix = ".txt"
 
+    @override
     def encoder(self, file: Any, where: str) -> FileEncoder:
-        """Create the encoder of a file."""
         return _TextEncoder(self, where)
 
 
@@ -118,8 +119,8 @@ class JsonLinesFormat(SinkFormat):
 
     suffix = ".jsonl"
 
+    @override
     def encoder(self, file: Any, where: str) -> FileEncoder:
-        """Create the encoder of a file."""
         return _JsonEncoder(where)
 
 
@@ -185,8 +186,8 @@ class CsvFormat(SinkFormat):
         found = [f"columns=: {unknown_column(name, schema.names)}" for name in missing]
         return found + [f"columns= has no {name!r}, which the rows have: drop() it or name it" for name in more]
 
+    @override
     def encoder(self, file: Any, where: str) -> FileEncoder:
-        """Create the encoder of a file."""
         return _CsvEncoder(self, where)
 
 
@@ -271,8 +272,8 @@ class ParquetFormat(SinkFormat):
                 )
         return found
 
+    @override
     def encoder(self, file: Any, where: str) -> FileEncoder:
-        """Create the encoder of a file."""
         return _ParquetEncoder(self, file, where)
 
 

@@ -11,6 +11,7 @@ import msgspec
 from sluiceway.connector import END_OF_INPUT, Wait
 from sluiceway.connector.line_splitter import DecodeErrors, LineDecoder
 from sluiceway.errors import ConnectorError
+from sluiceway.util.overriding import override
 from sluiceway_files._blocks import LF, Blocks, cut
 from sluiceway_files._compression import Compression
 from sluiceway_files._places import Found
@@ -93,8 +94,8 @@ class JsonLines(_Lined):
     suffix = ".jsonl"
 
     @property
+    @override
     def output_type(self) -> Any:
-        """Return the declared type."""
         return self.type
 
     def decoder(self, name: str) -> Decoder:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from sluiceway.elements import ROWS_PER_RECORD, Batch, Columns
+from sluiceway.util.overriding import override
 from sluiceway_files._blocks import COLUMNS_CHUNK, LF, Blocks
 from sluiceway_files._lined import UNDECODABLE, Decoder, JsonLines, LineReader, OnError
 from sluiceway_files._rows import RowsEncoder
@@ -22,8 +23,8 @@ class JsonColumns(JsonLines):
     """Format with a JSON object per line, whose fields are columns."""
 
     @property
+    @override
     def output_type(self) -> Any:
-        """Columns."""
         return Columns
 
     def read(self, file: OpenFile, split: FileSplit) -> SplitReader:

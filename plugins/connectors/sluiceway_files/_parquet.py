@@ -14,6 +14,7 @@ from sluiceway.connector import END_OF_INPUT, EndOfInput, Wait
 from sluiceway.elements import ROWS_PER_RECORD, Batch, Columns
 from sluiceway.errors import ConnectorError, MissingExtraError
 from sluiceway.util.install_hints import install_command
+from sluiceway.util.overriding import override
 from sluiceway_files._compression import Compression
 from sluiceway_files._directories import values_of
 from sluiceway_files._lined import OnError
@@ -125,18 +126,18 @@ class ParquetColumns(Parquet):
     skipped: Alternatives | None = None
 
     @property
+    @override
     def output_type(self) -> Any:
-        """Columns."""
         return Columns
 
+    @override
     def filters_by(self, directories: Any, name: str) -> list[RowFilter]:
-        """Return filters that exclude files by the columns of their directories. Raises ConnectorError."""
         known = None if self.skipped is None else _said_of(self.skipped, directories.names)
         certain = None if known is None else RowFilter.certain(known, directories, self.schema)
         return [*super().filters_by(directories, name), *([] if certain is None else [certain])]
 
+    @override
     def filters_of(self, schema: Any, name: str) -> list[RowFilter]:
-        """Return filters that exclude row groups of a file with this schema. Raises ConnectorError."""
         found = super().filters_of(schema, name)
         if self.skipped is not None:
             certain = RowFilter.certain(self.skipped, self.whole(schema), self.schema)

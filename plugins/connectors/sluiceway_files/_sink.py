@@ -10,6 +10,7 @@ from sluiceway.config.options import duration_ms
 from sluiceway.connector import DeliveryGuarantee, Sink, SinkWriter, WriterContext
 from sluiceway.connector.line_splitter import check_encoding
 from sluiceway.errors import ConfigurationError, choose
+from sluiceway.util.overriding import override
 from sluiceway.util.redaction import redact
 from sluiceway_files import _compression
 from sluiceway_files._compression import Compression
@@ -284,8 +285,8 @@ class FilesSink(Sink[Any]):
         return f"FilesSink({redact(self._output.directory)!r})"
 
     @property
+    @override
     def guarantee(self) -> DeliveryGuarantee:
-        """Return exactly-once."""
         return DeliveryGuarantee.EXACTLY_ONCE
 
     def problems_of_columns(self, schema: Any) -> Sequence[str]:
@@ -296,8 +297,8 @@ class FilesSink(Sink[Any]):
         rest = pyarrow.schema([field for field in schema if field.name not in names])
         return [*problems_of_partitions(names, schema), *self._output.format.problems_of_columns(rest)]
 
+    @override
     def create_writer(self, context: WriterContext) -> SinkWriter[Any]:
-        """Create the writer of one subtask."""
         # A restored writer may have output to commit.
         kind = CommittingFilesWriter if context.has_checkpoints or context.is_restored else FilesWriter
         writer = kind(self._output, context)

@@ -29,6 +29,7 @@ from sluiceway.connector import (
 from sluiceway.connector.line_splitter import DEFAULT_MAX_LINE_LENGTH, DecodeErrors, LineDecoder, check_encoding
 from sluiceway.errors import ConfigurationError, ConnectorError, choose
 from sluiceway.metrics import MetricGroup
+from sluiceway.util.overriding import override
 from sluiceway.util.redaction import redact
 from sluiceway_files import _compression
 from sluiceway_files._compression import Compression
@@ -518,8 +519,8 @@ class FilesSource(Source[T]):
             return look(raw, name)
 
     @property
+    @override
     def gives_timestamps(self) -> bool:
-        """Return False."""
         return False
 
     def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:

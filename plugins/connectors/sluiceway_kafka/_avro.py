@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from sluiceway.errors import ConfigurationError, SerializationError
+from sluiceway.util.overriding import override
 from sluiceway_kafka._derived_schemas import avro_schema_of
 from sluiceway_kafka._formats import (
     FormatReader,
@@ -94,8 +95,8 @@ class AvroFormat(RegistryFormat):
         except (SchemaParseException, KeyError, TypeError, ValueError) as error:
             raise ConfigurationError(f"schema={text!r:.60} is no Avro schema: {error!r}") from error
 
+    @override
     def reader(self, wake: Callable[[], None] | None) -> FormatReader:
-        """Make what decodes."""
         return _AvroReader(self, wake)
 
     def check_writing(self) -> None:
@@ -118,8 +119,8 @@ class AvroFormat(RegistryFormat):
             self._derived = json.dumps(avro_schema_of(self.type))
         return self._derived
 
+    @override
     def serializer(self, topic: str, field: str) -> Callable[[Any], bytes | None]:
-        """Make what encodes for one topic."""
         from confluent_kafka.schema_registry import Schema
         from fastavro import parse_schema, schemaless_writer
 

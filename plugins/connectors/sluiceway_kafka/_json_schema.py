@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sluiceway.errors import ConfigurationError, SerializationError
+from sluiceway.util.overriding import override
 from sluiceway_kafka._derived_schemas import json_schema_of
 from sluiceway_kafka._formats import (
     FormatReader,
@@ -82,8 +83,8 @@ class JsonSchemaFormat(RegistryFormat):
         if self.schema is not None:
             parsed_json(self.schema)
 
+    @override
     def reader(self, wake: Callable[[], None] | None) -> FormatReader:
-        """Make what decodes."""
         return _JsonReader(self, wake)
 
     def check_writing(self) -> None:
@@ -106,8 +107,8 @@ class JsonSchemaFormat(RegistryFormat):
             self._derived = json.dumps(json_schema_of(self.type))
         return self._derived
 
+    @override
     def serializer(self, topic: str, field: str) -> Callable[[Any], bytes | None]:
-        """Make what encodes for one topic."""
         from confluent_kafka.schema_registry import Schema
 
         text = self._written()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sluiceway.errors import ConfigurationError, ConnectorError, SerializationError
+from sluiceway.util.overriding import override
 from sluiceway_kafka._formats import FormatReader, RegistryFormat, Strategy, fetched, refused
 from sluiceway_kafka._registry import PREFIX_LENGTH, SchemaCache, SchemaRegistry, check_libraries, request
 
@@ -55,8 +56,8 @@ class ProtobufFormat(RegistryFormat):
         if not hasattr(type, "DESCRIPTOR") or not hasattr(type, "FromString"):
             raise ConfigurationError(f"type={type!r} must be a class that protoc has generated for a message")
 
+    @override
     def reader(self, wake: Callable[[], None] | None) -> FormatReader:
-        """Make what decodes."""
         return _ProtobufReader(self, wake)
 
     def check_writing(self) -> None:

@@ -16,6 +16,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from sluiceway.connector import END_OF_INPUT, Poll, Reader, ReaderContext, Wait
 from sluiceway.elements import ROWS_PER_RECORD, Batch
 from sluiceway.errors import ConnectorError
+from sluiceway.util.overriding import override
 from sluiceway_kafka._connection import (
     Connection,
     PositionLostError,
@@ -210,8 +211,8 @@ class KafkaReader(Reader[Any]):
 
     # ---- the contract ----------------------------------------------------------------------------------------
 
+    @override
     def start(self) -> None:
-        """Make the consumer."""
         self._decoder.start(self._context.wake)
         settings = {
             **self._settings,

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 from sluiceway.connector import DeliveryGuarantee, Sink, SinkWriter, WriterContext
 from sluiceway.errors import ConfigurationError
+from sluiceway.util.overriding import override
 from sluiceway_kafka._connection import check_duration, connection_of
 from sluiceway_kafka._encoders import Headers, Serializer, encoder_of
 from sluiceway_kafka._security import check_properties
@@ -121,8 +122,8 @@ class KafkaSink(Sink[Any]):
         return f"KafkaSink({topic if isinstance(topic, str) else '...'!r} at {self._connection.servers!r})"
 
     @property
+    @override
     def guarantee(self) -> DeliveryGuarantee:
-        """As asked for."""
         return self._guarantee
 
     def problems(self, *, checkpoint_interval_ms: int) -> Sequence[str]:
@@ -139,8 +140,8 @@ class KafkaSink(Sink[Any]):
         """Return why rows have no value or no key."""
         return self._encoder.problems_of_columns(schema)
 
+    @override
     def create_writer(self, context: WriterContext) -> SinkWriter[Any]:
-        """Make the writer of one subtask."""
         settings: dict[str, Any] = {}
         if "partitioner" not in self._connection.properties:
             settings["partitioner"] = "murmur2_random"

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from sluiceway.connector import Boundedness, Enumerator, EnumeratorContext, Reader, ReaderContext, Source
 from sluiceway.errors import ConfigurationError, ConnectorError
+from sluiceway.util.overriding import override
 from sluiceway_kafka._arrow import need_pyarrow
 from sluiceway_kafka._connection import Connection, check_duration, connection_of, failing_with
 from sluiceway_kafka._decoders import Deserializer, KeyDeserializer, columns_decoder_of, decoder_of
@@ -182,8 +183,8 @@ class KafkaSource(Source[Any]):
             context, look, look.close, interval_ms, restored, discovers=self._interval_ms is not None
         )
 
+    @override
     def create_reader(self, context: ReaderContext) -> Reader[Any]:
-        """Make the reader of one subtask."""
         settings = {"group.id": self._group_id or _NO_GROUP, "isolation.level": self._isolation_level}
         return KafkaReader(
             context,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sluiceway.connector import SinkWriter, Wait, WriterContext
+from sluiceway.util.overriding import override
 from sluiceway_kafka._connection import Connection
 from sluiceway_kafka._encoders import Encoder
 from sluiceway_kafka._producer import Flusher, Outbox
@@ -41,8 +42,8 @@ class KafkaWriter(SinkWriter[Any]):
         self._outbox: Outbox | None = None
         self._flusher = Flusher(context.wake, context.clock)
 
+    @override
     def open(self) -> None:
-        """Make the producer, if brokers accept the client."""
         self._connection.admin()
         self._outbox = Outbox(self._connection, self._settings, self._context.wake)
 

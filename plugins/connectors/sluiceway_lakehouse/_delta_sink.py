@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from sluiceway.connector import DeliveryGuarantee, Sink, SinkWriter, WriterContext
 from sluiceway.errors import ConfigurationError, SerializationError
+from sluiceway.util.overriding import override
 from sluiceway_lakehouse._delta_table import DeltaPlace, DeltaTarget, need_deltalake
 
 __all__ = ["DeltaSink"]
@@ -111,8 +112,8 @@ class DeltaSink(Sink[Any]):
         return str(self._target.place)
 
     @property
+    @override
     def guarantee(self) -> DeliveryGuarantee:
-        """Exactly-once."""
         return DeliveryGuarantee.EXACTLY_ONCE
 
     def for_columns(self, schema: Any) -> DeltaSink:
@@ -125,8 +126,8 @@ class DeltaSink(Sink[Any]):
         Agreement(sink._target).check(sink._target.place.find())
         return sink
 
+    @override
     def create_writer(self, context: WriterContext) -> SinkWriter[Any]:
-        """Create the writer of one subtask."""
         from sluiceway_lakehouse._delta_writer import DeltaWriter
 
         return DeltaWriter(self._target, context)

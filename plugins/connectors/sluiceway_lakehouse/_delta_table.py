@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from sluiceway.errors import ConfigurationError, ConnectorError, MissingExtraError, SuppressRestartsError
 from sluiceway.util.install_hints import install_command
+from sluiceway.util.overriding import override
 from sluiceway.util.redaction import redact
 from sluiceway_lakehouse._parquet_files import FileStore
 
@@ -176,8 +177,8 @@ class DeltaFiles(FileStore):
             self._filesystem = pyarrow.fs.PyFileSystem(self._handler)
         self._root = place.uri.removeprefix("file://")
 
+    @override
     def create(self, path: str) -> Any:
-        """Return a new file, open for writing."""
         if not self._is_local:
             return self._filesystem.open_output_stream(path)
         whole = os.path.join(self._root, path)
@@ -191,8 +192,8 @@ class DeltaFiles(FileStore):
             os.fsync(file.fileno())
         file.close()
 
+    @override
     def remove(self, path: str) -> None:
-        """Remove a file, if it exists."""
         with suppress(FileNotFoundError):
             self._filesystem.delete_file(path)
 

@@ -22,6 +22,7 @@ from sluiceway.connector import (
 )
 from sluiceway.connector.line_splitter import DEFAULT_MAX_LINE_LENGTH, DecodeErrors, LineBuffer, LineDecoder
 from sluiceway.errors import ConfigurationError, ConnectorError
+from sluiceway.util.overriding import override
 from sluiceway_socket._endpoint import Endpoint
 from sluiceway_socket._link import GaveUpError, Link, cannot_connect
 
@@ -103,31 +104,31 @@ class SocketSource(Source[str]):
         return Boundedness.UNBOUNDED
 
     @property
+    @override
     def output_type(self) -> Any:
-        """Strings."""
         return str
 
     @property
+    @override
     def max_readers(self) -> int | None:
-        """One."""
         return 1
 
     @property
+    @override
     def seekable(self) -> bool:
-        """No."""
         return False
 
     @property
+    @override
     def gives_timestamps(self) -> bool:
-        """No."""
         return False
 
     def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
         """One split: the stream."""
         return SimpleEnumerator(context, [_Stream(str(self._endpoint))] if restored is None else restored)
 
+    @override
     def create_reader(self, context: ReaderContext) -> Reader[str]:
-        """Make the reader."""
         decoder = self._make_decoder()
         buffer = LineBuffer(decoder.delimiter, self._max_line_length, str(self._endpoint))
         return _SocketReader(context, self._endpoint, buffer, decoder)

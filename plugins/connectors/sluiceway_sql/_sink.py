@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from sluiceway.connector import DeliveryGuarantee, Sink, SinkWriter, WriterContext
 from sluiceway.errors import ConfigurationError, unknown_column
+from sluiceway.util.overriding import override
 from sluiceway_sql._databases import DatabaseLike, database_of
 from sluiceway_sql._table import Target
 from sluiceway_sql._writers import CommittingSqlWriter, SqlWriter
@@ -119,8 +120,8 @@ class SqlSink(Sink[Any]):
         missing = [name for name in self._target.columns if name not in schema.names]
         return [f"columns=: {unknown_column(name, schema.names)}" for name in missing]
 
+    @override
     def create_writer(self, context: WriterContext) -> SinkWriter[Any]:
-        """Make the writer of one subtask."""
         # What goes on from a checkpoint may have something to commit.
         may_commit = context.has_checkpoints or context.is_restored
         if self._guarantee is DeliveryGuarantee.EXACTLY_ONCE and may_commit:

@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from sluiceway.metrics import JobMetrics, MetricsReporter
 from sluiceway.monitoring.job_events import CheckpointInfo, RestartInfo
+from sluiceway.util.overriding import override
 from sluiceway_otel._attributes import Attributes, of_job
 from sluiceway_otel._exporting import Exporting, SpanQueue
 from sluiceway_otel._instruments import Instruments
@@ -67,16 +68,16 @@ class OtelReporter(MetricsReporter):
         while self._held:
             self._held.popleft()()
 
+    @override
     def checkpoint_ended(self, checkpoint: CheckpointInfo) -> None:
-        """Export a trace of a checkpoint."""
         self._when_named(lambda: self._checkpoint_ended(checkpoint))
 
     def _checkpoint_ended(self, checkpoint: CheckpointInfo) -> None:
         self._instruments.checkpoint_ended(checkpoint, self._job)
         self._traces.checkpoint_ended(checkpoint, self._job)
 
+    @override
     def restart_ended(self, restart: RestartInfo) -> None:
-        """Export a trace of a restart."""
         self._when_named(lambda: self._restart_ended(restart))
 
     def _restart_ended(self, restart: RestartInfo) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from sluiceway.state import BackendContext, KeyedStateBackend, StateBackend
 from sluiceway.state.heap import Blocks, HeapKeyedBackend, HeapSnapshot, Rows
+from sluiceway.util.overriding import override
 from sluiceway_filestate._spool import Spool
 
 __all__ = ["FilesystemStateBackend"]
@@ -27,8 +28,8 @@ class FilesystemStateBackend(StateBackend):
         found = directory or os.environ.get("SLUICEWAY_FILESYSTEM_DIRECTORY") or tempfile.gettempdir()
         self._directory = os.path.abspath(found)
 
+    @override
     def create_keyed(self, context: BackendContext) -> KeyedStateBackend:
-        """Return the keyed backend of one subtask."""
         return HeapKeyedBackend(context, partial(_FileSnapshot, self._directory))
 
 

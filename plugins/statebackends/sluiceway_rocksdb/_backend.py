@@ -16,6 +16,7 @@ from sluiceway.state import (
     StateTable,
     TableSchema,
 )
+from sluiceway.util.overriding import override
 from sluiceway_rocksdb._change_files import ChangeFiles
 from sluiceway_rocksdb._namespace_cache import MISSING, CachedEntries, Layer, NamespaceRows
 from sluiceway_rocksdb._options import RocksDBOptions
@@ -52,8 +53,8 @@ class RocksDBStateBackend(StateBackend):
     def __init__(self, options: RocksDBOptions | None = None) -> None:
         self._options = options or RocksDBOptions.from_environment()
 
+    @override
     def create_keyed(self, context: BackendContext) -> KeyedStateBackend:
-        """Return the keyed backend of one subtask."""
         return RocksDBKeyedBackend(context, self._options)
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from sluiceway.transport.accept_loop import AcceptLoop
 from sluiceway.transport.carrier import Carrier, CarrierContext, Link
+from sluiceway.util.overriding import override
 from sluiceway_shm._link import CHUNK_BYTES, ShmLink, greeting
 from sluiceway_shm._memory import Memory
 
@@ -72,8 +73,8 @@ class ShmCarrier(Carrier):
         self._memory = Memory(self._memfd, count, size, writable=True)
         return [self._memory.segment(i, size) for i in range(count)]
 
+    @override
     def connect(self, peer: str, address: str) -> Link:
-        """Connect to the peer's socket."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.setblocking(False)
         link = ShmLink(sock, self._started(), self._hello(), self._chunk, self._links.discard)

@@ -11,6 +11,7 @@ import zmq
 
 from sluiceway.errors import ConfigurationError
 from sluiceway.transport.carrier import Carrier, CarrierContext, Link
+from sluiceway.util.overriding import override
 from sluiceway_zmq._address import BIND_VARIABLE, Address, Gatekeeper, check_bind, client_keys
 from sluiceway_zmq._greeting import Greeting, read_hello
 from sluiceway_zmq._links import CHALLENGE, HELLO, PROOF, AcceptedLink, DialedLink
@@ -103,8 +104,8 @@ class ZmqCarrier(Carrier):
         whole = memoryview(bytearray(count * size))
         return [whole[i * size : (i + 1) * size] for i in range(count)]
 
+    @override
     def connect(self, peer: str, address: str) -> Link:
-        """Connect to the peer's socket."""
         context = self._started()
         assert self._zmq is not None
         socket = self._zmq.socket(zmq.DEALER)

@@ -15,6 +15,7 @@ from sluiceway.errors import ConfigurationError
 from sluiceway.monitoring.monitor import Monitor
 from sluiceway.monitoring.web_server import WebOptions, WebServer
 from sluiceway.util.install_hints import install_command
+from sluiceway.util.overriding import override
 from sluiceway_web._app import make_app
 from sluiceway_web._security import Guard, is_loopback
 
@@ -36,8 +37,8 @@ class UvicornServer(WebServer):
         self._idle_s = 0.0
         self._stopped = threading.Event()
 
+    @override
     def open(self, monitor: Monitor, options: WebOptions) -> str:
-        """Bind to the address, and return the URL."""
         _check(options)
         self._socket = sock = _bound(options)
         port = sock.getsockname()[1]
@@ -71,8 +72,8 @@ class UvicornServer(WebServer):
         host = f"[{options.host}]" if ":" in options.host else options.host
         return f"{scheme}://{host}:{port}{options.root_path.rstrip('/')}/"
 
+    @override
     def serve(self) -> None:
-        """Answer requests until :meth:`stop` is called."""
         assert self._server is not None
         assert self._socket is not None
         self._server.should_exit = self._stopped.is_set()

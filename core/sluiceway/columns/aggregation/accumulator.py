@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from sluiceway.columns.aggregation.runs import Runs
 from sluiceway.columns.aggregation.values import Values
+from sluiceway.util.overriding import override
 
 __all__ = ["Accumulator", "Arrays", "PlainAccumulator", "after", "arrays_of", "some_so_far", "struct_of"]
 
@@ -130,26 +131,26 @@ class PlainAccumulator(Accumulator):
 
     arrays: Arrays
 
+    @override
     def resize(self, size: int) -> None:
-        """Have at least ``size`` positions."""
         self.arrays.resize(size)
 
+    @override
     def state(self, count: int) -> Any:
-        """Return the accumulators."""
         return self.part(slice(count))
 
+    @override
     def part(self, at: Any) -> Any:
-        """Return some accumulators."""
         return struct_of({name: array[at] for name, array in self.arrays.all.items()})
 
+    @override
     def restore(self, at: Any, state: Any) -> None:
-        """Set empty accumulators."""
         for name, values in arrays_of(state).items():
             self.arrays[name][at] = values
 
     @property
+    @override
     def nbytes(self) -> int:
-        """Memory of the arrays, in bytes."""
         return sum(array.nbytes for array in self.arrays.all.values())
 
 

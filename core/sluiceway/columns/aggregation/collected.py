@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from sluiceway.columns.aggregation.accumulator import Accumulator, struct_of
 from sluiceway.columns.aggregation.values import Values
+from sluiceway.util.overriding import override
 
 __all__ = ["Collected", "flat", "lists_of"]
 
@@ -44,11 +45,12 @@ class Collected(Accumulator):
         self._kind = kind
         self._chunks: list[tuple[Any, Any, Any]] = []
 
+    @override
     def resize(self, size: int) -> None:
-        """Have at least ``size`` positions."""
+        pass
 
+    @override
     def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
-        """Add rows."""
         values = columns[0]
         array = values.array
         if values.valid is not None:
@@ -68,8 +70,8 @@ class Collected(Accumulator):
         (a, b, c), (d, e, f) = chunks[-2:]
         chunks[-2:] = [(np.concatenate([a, d]), np.concatenate([b, e]), pa.concat_arrays([c, f]))]
 
+    @override
     def merge(self, at: Any, other: Collected) -> None:
-        """Add other accumulators."""
         for positions, arrivals, array in other._chunks:
             self._append(at[positions], arrivals, array)
 
@@ -85,23 +87,23 @@ class Collected(Accumulator):
         self._chunks = [(at[order], arrivals[order], array.take(pa.array(order)))]
         return self._chunks[0]
 
+    @override
     def result(self, count: int) -> Any:
-        """Return the results."""
         at, _, array = self._sorted()
         return lists_of(at, array, count)
 
+    @override
     def state(self, count: int) -> Any:
-        """Return the accumulators."""
         at, arrivals, array = self._sorted()
         return lists_of(at, struct_of({"value": array, "arrival": arrivals}), count)
 
+    @override
     def restore(self, at: Any, state: Any) -> None:
-        """Set empty accumulators."""
         where, values = flat(state)
         if len(where):
             self._append(at[where], values.field("arrival").to_numpy(), values.field("value"))
 
     @property
+    @override
     def nbytes(self) -> int:
-        """Memory of the arrays, in bytes."""
         return sum(at.nbytes + arrivals.nbytes + array.nbytes for at, arrivals, array in self._chunks)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from sluiceway.columns.aggregation.accumulator import Arrays, PlainAccumulator
 from sluiceway.columns.aggregation.values import Values
 from sluiceway.errors import FunctionContractError
+from sluiceway.util.overriding import override
 
 __all__ = ["Custom"]
 
@@ -28,8 +29,8 @@ class Custom(PlainAccumulator):
         self._function, self._name, self._type = function, name, result_type
         self.arrays = Arrays(**function.accumulators())
 
+    @override
     def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
-        """Add rows."""
         whole = [values.numbers if values.numbers is not None else values.objects for values in columns]
         valid = np.ones(len(at), bool)
         for values in columns:
@@ -39,12 +40,12 @@ class Custom(PlainAccumulator):
             at, whole = at[valid], [column[valid] for column in whole]
         self._function.update(self.arrays.all, at, *whole)
 
+    @override
     def merge(self, at: Any, other: Custom) -> None:
-        """Add other accumulators."""
         self._function.merge(self.arrays.all, at, {n: array[: len(at)] for n, array in other.arrays.all.items()})
 
+    @override
     def result(self, count: int) -> Any:
-        """Return the results."""
         found = self._function.result({name: array[:count] for name, array in self.arrays.all.items()})
         if not isinstance(found, pa.Array):
             found = pa.array(found)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from sluiceway.columns.aggregation.accumulator import Accumulator, Arrays, PlainAccumulator, after
 from sluiceway.columns.aggregation.runs import Runs
 from sluiceway.columns.aggregation.values import Values, as_floats, where_valid, without_nulls
+from sluiceway.util.overriding import override
 
 __all__ = ["Moments"]
 
@@ -27,8 +28,8 @@ class Moments(PlainAccumulator):
         self._ddof, self._root = ddof, root
         self.arrays = Arrays(count=np.int64(0), shift=0.0, sum=0.0, squares=0.0)
 
+    @override
     def running(self, runs: Runs, columns: Sequence[Values], arrivals: Any) -> Accumulator:
-        """Add rows, and return accumulators of all rows."""
         values = as_floats(columns[0])
         valid, numbers = where_valid(values), values.numbers.astype(np.float64, copy=False)
         self._shift(runs.at[valid], numbers[valid])
@@ -49,8 +50,8 @@ class Moments(PlainAccumulator):
         new = np.flatnonzero(self.arrays["count"][at] == 0)[::-1]  # the first one is written last, and stays
         self.arrays["shift"][at[new]] = numbers[new]
 
+    @override
     def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
-        """Add rows."""
         at, numbers = without_nulls(at, as_floats(columns[0]))
         numbers = numbers.astype(np.float64, copy=False)
         self._shift(at, numbers)
@@ -61,8 +62,8 @@ class Moments(PlainAccumulator):
             np.add.at(self.arrays["squares"], at, apart * apart)
         np.add.at(count, at, 1)
 
+    @override
     def merge(self, at: Any, other: Moments) -> None:
-        """Add other accumulators."""
         mine, theirs = self.arrays, {name: array[: len(at)] for name, array in other.arrays.all.items()}
         n, before = theirs["count"], mine["count"][at]
         with np.errstate(all="ignore"):
@@ -76,8 +77,8 @@ class Moments(PlainAccumulator):
         mine["shift"][at] = np.where(before > 0, mine["shift"][at], theirs["shift"])
         mine["count"][at] = before + n
 
+    @override
     def result(self, count: int) -> Any:
-        """Return the results."""
         n, total, squares = (self.arrays[name][:count] for name in ("count", "sum", "squares"))
         with np.errstate(all="ignore"):
             variance = (squares - total * total / n) / (n - self._ddof)

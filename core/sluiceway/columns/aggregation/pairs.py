@@ -16,6 +16,7 @@ from sluiceway.columns.aggregation.runs import Runs
 from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.columns.keys.word_table import WordTable
+from sluiceway.util.overriding import override
 
 __all__ = ["Distinct", "Greatest", "Sketch"]
 
@@ -50,12 +51,12 @@ class Distinct(Accumulator):
         self._pairs = WordTable()
         self._counts = Arrays(count=np.int64(0))
 
+    @override
     def resize(self, size: int) -> None:
-        """Have at least ``size`` positions."""
         self._counts.resize(size)
 
+    @override
     def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
-        """Add rows."""
         self._add(*_valid_rows(at, columns[0]))
 
     def _add(self, at: Any, array: Any) -> Any:
@@ -66,8 +67,8 @@ class Distinct(Accumulator):
         np.add.at(self._counts["count"], at[new], 1)
         return new
 
+    @override
     def running(self, runs: Runs, columns: Sequence[Values], arrivals: Any) -> Accumulator:
-        """Add rows, and return accumulators of all rows."""
         begun, values = self._counts["count"][runs.positions], columns[0]
         new = self._add(*_valid_rows(runs.at, values))
         rows = new if values.valid is None else np.flatnonzero(values.valid)[new]
@@ -77,30 +78,30 @@ class Distinct(Accumulator):
         made._counts = self._counts.of_rows(count=runs.sums(begun, is_new))
         return made
 
+    @override
     def merge(self, at: Any, other: Distinct) -> None:
-        """Add other accumulators."""
         positions, numbers = _apart(other._pairs.words()[0])
         if len(positions):
             self._add(at[positions], other._ids.columns(numbers)[0])
 
+    @override
     def result(self, count: int) -> Any:
-        """Return the results."""
         return pa.array(self._counts["count"][:count])
 
+    @override
     def state(self, count: int) -> Any:
-        """Return the accumulators."""
         positions, numbers = _apart(self._pairs.words()[0])
         order = positions.argsort(kind="stable")
         return lists_of(positions[order], self._ids.columns(numbers[order])[0], count)
 
+    @override
     def restore(self, at: Any, state: Any) -> None:
-        """Set empty accumulators."""
         where, values = flat(state)
         self._add(at[where], values)
 
     @property
+    @override
     def nbytes(self) -> int:
-        """Memory of the arrays, in bytes."""
         kept = sum(column.nbytes for column in self._ids.columns())
         return int(self._pairs.nbytes + kept) + int(self._counts["count"].nbytes)
 
@@ -120,11 +121,12 @@ class Greatest(Accumulator):
         self._numbers: list[Any] = [empty]
         self._kept = self._waiting = 0
 
+    @override
     def resize(self, size: int) -> None:
-        """Have at least ``size`` positions."""
+        pass
 
+    @override
     def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
-        """Add rows."""
         values = columns[0]
         if values.valid is None:
             self._add(at, values.numbers)
@@ -151,29 +153,29 @@ class Greatest(Accumulator):
         self._kept, self._waiting = len(at), 0
         return at, numbers
 
+    @override
     def merge(self, at: Any, other: Greatest) -> None:
-        """Add other accumulators."""
         positions, numbers = other._compact()
         self._add(at[positions], numbers)
 
+    @override
     def result(self, count: int) -> Any:
-        """Return the results."""
         at, numbers = self._compact()
         reverse = np.lexsort((-np.arange(len(at)), at))
         return lists_of(at, result_array(numbers[reverse], self._kind, None), count)
 
+    @override
     def state(self, count: int) -> Any:
-        """Return the accumulators."""
         return self.result(count)
 
+    @override
     def restore(self, at: Any, state: Any) -> None:
-        """Set empty accumulators."""
         where, values = flat(state)
         self._add(at[where], Values(values).numbers)
 
     @property
+    @override
     def nbytes(self) -> int:
-        """Memory of the arrays, in bytes."""
         return sum(array.nbytes for array in (*self._at, *self._numbers))
 
 
@@ -200,11 +202,12 @@ class Sketch(Accumulator):
         self._pairs = WordTable()
         self._counts = Arrays(count=np.int64(0))
 
+    @override
     def resize(self, size: int) -> None:
-        """Have at least ``size`` positions."""
+        pass
 
+    @override
     def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
-        """Add rows."""
         at, array = _valid_rows(at, columns[0])
         numbers = Values(array if pa.types.is_floating(array.type) else array.cast(pa.float64())).numbers
         self._add(at, self._buckets(numbers.astype(np.float64)), 1)
@@ -224,8 +227,8 @@ class Sketch(Accumulator):
         self._counts.resize(len(self._pairs))
         np.add.at(self._counts["count"], numbers, counts)
 
+    @override
     def merge(self, at: Any, other: Sketch) -> None:
-        """Add other accumulators."""
         positions, buckets = _apart(other._pairs.words()[0])
         self._add(at[positions], buckets, other._counts["count"][: len(positions)])
 
@@ -234,8 +237,8 @@ class Sketch(Accumulator):
         order = np.lexsort((buckets, positions))
         return positions[order], buckets[order], self._counts["count"][: len(positions)][order]
 
+    @override
     def result(self, count: int) -> Any:
-        """Return the results."""
         at, buckets, counts = self._sorted()
         if not len(at):
             return pa.nulls(count, pa.float64())
@@ -255,17 +258,17 @@ class Sketch(Accumulator):
         middle = np.where(sizes == 0, 0.0, np.where(sizes == _INFINITE, np.inf, middle))
         return np.where(sizes == _NAN, np.nan, np.sign(signed) * middle)
 
+    @override
     def state(self, count: int) -> Any:
-        """Return the accumulators."""
         at, buckets, counts = self._sorted()
         return lists_of(at, struct_of({"bucket": buckets, "count": counts}), count)
 
+    @override
     def restore(self, at: Any, state: Any) -> None:
-        """Set empty accumulators."""
         where, values = flat(state)
         self._add(at[where], values.field("bucket").to_numpy(), values.field("count").to_numpy())
 
     @property
+    @override
     def nbytes(self) -> int:
-        """Memory of the arrays, in bytes."""
         return self._pairs.nbytes + int(self._counts["count"].nbytes)

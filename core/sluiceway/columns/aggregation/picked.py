@@ -13,6 +13,7 @@ from sluiceway.columns.aggregation.accumulator import Accumulator, Arrays, after
 from sluiceway.columns.aggregation.runs import Runs
 from sluiceway.columns.aggregation.values import Values, where_valid, without_nulls
 from sluiceway.columns.keys.key_columns import numbers_of
+from sluiceway.util.overriding import override
 
 __all__ = ["Extreme", "Picked", "numpy_type", "result_array"]
 
@@ -44,8 +45,8 @@ class _Typed(Accumulator):
         """True if the values are Python objects."""
         return bool(self._dtype.kind == "O")
 
+    @override
     def resize(self, size: int) -> None:
-        """Have at least ``size`` positions."""
         self.arrays.resize(size)
 
     def _values(self, at: Any) -> Any:
@@ -58,21 +59,21 @@ class _Typed(Accumulator):
     def _empty(self, at: Any) -> Any:
         """Return for positions, or a slice of them, where there is no value."""
 
+    @override
     def result(self, count: int) -> Any:
-        """Return the results."""
         return self._values(slice(count))
 
+    @override
     def state(self, count: int) -> Any:
-        """Return the accumulators."""
         return self.part(slice(count))
 
+    @override
     def part(self, at: Any) -> Any:
-        """Return some accumulators."""
         more = {name: array[at] for name, array in self.arrays.all.items() if name != "value"}
         return struct_of({"value": self._values(at), **more})
 
+    @override
     def restore(self, at: Any, state: Any) -> None:
-        """Set empty accumulators."""
         for field, values in zip(state.type, state.flatten(), strict=True):
             if field.name != "value":
                 self.arrays[field.name][at] = values.to_numpy(zero_copy_only=False)
@@ -82,8 +83,8 @@ class _Typed(Accumulator):
             self.arrays["value"][at[valid]] = (kept.objects if self.is_object else kept.numbers)[valid]
 
     @property
+    @override
     def nbytes(self) -> int:
-        """Memory of the arrays, in bytes."""
         each = 64 if self.is_object else 0
         return int(sum(array.nbytes for array in self.arrays.all.values())) + each * self.arrays.size
 
@@ -112,8 +113,8 @@ class Extreme(_Typed):
         self._nothing = np.array(initial, self._dtype)
         self.arrays = Arrays(value=self._nothing, some=False)
 
+    @override
     def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
-        """Add rows."""
         values = columns[0]
         if self.is_object:
             valid = values.valid
@@ -132,8 +133,8 @@ class Extreme(_Typed):
             if before is None or (value > before if greatest else value < before):
                 kept[position] = value
 
+    @override
     def running(self, runs: Runs, columns: Sequence[Values], arrivals: Any) -> Accumulator:
-        """Add rows, and return accumulators of all rows."""
         values, kept = columns[0], self.arrays["value"]
         valid = where_valid(values)
         if self.is_object:
@@ -151,8 +152,8 @@ class Extreme(_Typed):
         made: Accumulator = after(self, runs, value=reached, some=some_so_far(runs, self.arrays["some"], valid))
         return made
 
+    @override
     def merge(self, at: Any, other: Extreme) -> None:
-        """Add other accumulators."""
         some = other.arrays["some"][: len(at)]
         theirs = other.arrays["value"][: len(at)]
         mine = self.arrays["value"]
@@ -179,8 +180,8 @@ class Picked(_Typed):
         super().__init__(kind, arrival=np.int64(-1))
         self._last = last
 
+    @override
     def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
-        """Add rows."""
         values = columns[0]
         rows = np.arange(len(at)) if values.valid is None else np.flatnonzero(values.valid)
         if not self._last:
@@ -195,8 +196,8 @@ class Picked(_Typed):
         else:
             self.arrays["value"][at] = values.numbers[rows]
 
+    @override
     def running(self, runs: Runs, columns: Sequence[Values], arrivals: Any) -> Accumulator:
-        """Add rows, and return accumulators of all rows."""
         values, valid = columns[0], where_valid(columns[0])
         kept = {name: array[runs.at] for name, array in self.arrays.all.items()}
         if self._last:
@@ -210,8 +211,8 @@ class Picked(_Typed):
         made: Accumulator = after(self, runs, **kept)
         return made
 
+    @override
     def merge(self, at: Any, other: Picked) -> None:
-        """Add other accumulators."""
         theirs, mine = other.arrays["arrival"][: len(at)], self.arrays["arrival"][at]
         better = theirs > mine if self._last else (theirs >= 0) & ((mine < 0) | (theirs < mine))
         at = at[better]

@@ -22,6 +22,7 @@ from sluiceway.columns.aggregation.runs import Runs
 from sluiceway.columns.aggregation.values import Values, where_valid, without_nulls
 from sluiceway.columns.keys.key_columns import decimal_halves
 from sluiceway.errors import SluicewayError
+from sluiceway.util.overriding import override
 
 __all__ = ["AggregateOverflowError", "Averaged", "Counted", "Summed", "decimals", "limbs_of"]
 
@@ -38,24 +39,24 @@ class Counted(PlainAccumulator):
     def __init__(self) -> None:
         self.arrays = Arrays(count=np.int64(0))
 
+    @override
     def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
-        """Add rows."""
         if columns and columns[0].valid is not None:
             at = at[columns[0].valid]
         np.add.at(self.arrays["count"], at, 1)
 
+    @override
     def running(self, runs: Runs, columns: Sequence[Values], arrivals: Any) -> Accumulator:
-        """Add rows, and return accumulators of all rows."""
         counted = where_valid(columns[0]) if columns else np.ones(len(runs), bool)
         made: Accumulator = after(self, runs, count=runs.sums(self.arrays["count"][runs.positions], counted))
         return made
 
+    @override
     def merge(self, at: Any, other: Counted) -> None:
-        """Add other accumulators."""
         self.arrays["count"][at] += other.arrays["count"][: len(at)]
 
+    @override
     def result(self, count: int) -> Any:
-        """Return the results."""
         return pa.array(self.arrays["count"][:count])
 
 
@@ -105,8 +106,8 @@ class Summed(PlainAccumulator):
     def _limb_arrays(self) -> Arrays:
         return Arrays(some=False, **{f"limb{number}": np.int64(0) for number in range(self._limbs)})
 
+    @override
     def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
-        """Add rows."""
         values = columns[0]
         valid = values.valid
         if self._is_float:
@@ -123,8 +124,8 @@ class Summed(PlainAccumulator):
                 np.add.at(self.arrays["total"], at, numbers.astype(np.int64, copy=False))
         self.arrays["some"][at] = True
 
+    @override
     def running(self, runs: Runs, columns: Sequence[Values], arrivals: Any) -> Accumulator:
-        """Add rows, and return accumulators of all rows."""
         values = columns[0]
         valid = where_valid(values)
         rows: dict[str, Any] = {}
@@ -193,8 +194,8 @@ class Summed(PlainAccumulator):
             higher += limb >> np.int64(32)
             limb &= _LIMB
 
+    @override
     def merge(self, at: Any, other: Summed) -> None:
-        """Add other accumulators."""
         if not self._is_float and self._limbs != other._limbs:
             (other if self._limbs else self)._widen()
         if not self._is_float and not self._limbs:
@@ -226,8 +227,8 @@ class Summed(PlainAccumulator):
         parts = [self.arrays[f"limb{number}"][:count].tolist() for number in range(self._limbs)]
         return [sum(part << 32 * number for number, part in enumerate(row)) for row in zip(*parts, strict=True)]
 
+    @override
     def result(self, count: int) -> Any:
-        """Return the results."""
         empty = ~self.arrays["some"][:count]
         if self._is_float:
             return pa.array(self.arrays["total"][:count], mask=empty)
@@ -269,14 +270,14 @@ class Summed(PlainAccumulator):
         buffers: Any = [pa.py_buffer(packed.tobytes()), pa.py_buffer(halves.tobytes())]
         return pa.Array.from_buffers(self._type, count, buffers)
 
+    @override
     def part(self, at: Any) -> Any:
-        """Return some accumulators."""
         if self._limbs:
             self._carry()
         return super().part(at)
 
+    @override
     def restore(self, at: Any, state: Any) -> None:
-        """Set empty accumulators."""
         if not self._is_decimal and not self._is_float:
             wide = state.type.get_field_index("limb0") >= 0
             if wide and not self._limbs:
@@ -313,30 +314,30 @@ class Averaged(Accumulator):
         self._sum = Summed(kind, result_type, name)
         self._count = Counted()
 
+    @override
     def resize(self, size: int) -> None:
-        """Have at least ``size`` positions."""
         self._sum.resize(size)
         self._count.resize(size)
 
+    @override
     def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
-        """Add rows."""
         self._sum.update(at, columns, arrivals)
         self._count.update(at, columns, arrivals)
 
+    @override
     def running(self, runs: Runs, columns: Sequence[Values], arrivals: Any) -> Accumulator:
-        """Add rows, and return accumulators of all rows."""
         made: Any = copy.copy(self)
         made._sum = self._sum.running(runs, columns, arrivals)
         made._count = self._count.running(runs, columns, arrivals)
         return made  # type: ignore[no-any-return]
 
+    @override
     def merge(self, at: Any, other: Averaged) -> None:
-        """Add other accumulators."""
         self._sum.merge(at, other._sum)
         self._count.merge(at, other._count)
 
+    @override
     def result(self, count: int) -> Any:
-        """Return the results."""
         counts = self._count.arrays["count"][:count]
         if not pa.types.is_decimal(self._type):
             with np.errstate(all="ignore"):
@@ -347,22 +348,22 @@ class Averaged(Accumulator):
             for total, n in zip(self._sum.exact(count), counts.tolist(), strict=True)
         )(self._type, self._name)
 
+    @override
     def state(self, count: int) -> Any:
-        """Return the accumulators."""
         return self.part(slice(count))
 
+    @override
     def part(self, at: Any) -> Any:
-        """Return some accumulators."""
         return struct_of({"sum": self._sum.part(at), "count": self._count.part(at)})
 
+    @override
     def restore(self, at: Any, state: Any) -> None:
-        """Set empty accumulators."""
         self._sum.restore(at, state.field("sum"))
         self._count.restore(at, state.field("count"))
 
     @property
+    @override
     def nbytes(self) -> int:
-        """Memory of the arrays, in bytes."""
         return self._sum.nbytes + self._count.nbytes
 
 

@@ -24,6 +24,7 @@ from sluiceway.errors import ConfigurationError
 from sluiceway.isolation import ATOMS, all_unchangeable, copied
 from sluiceway.persisted import persisted
 from sluiceway.util.instants import Instant
+from sluiceway.util.overriding import override
 
 __all__ = ["CollectionSource"]
 
@@ -86,8 +87,8 @@ class CollectionSource(Source[T]):
         return f"CollectionSource({len(self._values)} elements)"
 
     @property
+    @override
     def boundedness(self) -> Boundedness:
-        """Bounded."""
         return Boundedness.BOUNDED
 
     @property
@@ -125,8 +126,8 @@ class CollectionSource(Source[T]):
             restored = [_Slice(i, bounds[i], bounds[i + 1]) for i in range(parts) if bounds[i] < bounds[i + 1]]
         return StaticSplitEnumerator(context, restored)
 
+    @override
     def create_reader(self, context: ReaderContext) -> Reader[T]:
-        """Make a reader of parts."""
         return _CollectionReader(context, self._values, self._timestamp, copies=self._changeable())
 
 

@@ -14,6 +14,7 @@ from sluiceway.connector import Sink, SinkWriter, WriterContext
 from sluiceway.connector.two_phase_commit import TwoPhaseCommitSink
 from sluiceway.errors import ConnectorError
 from sluiceway.functions import DeadLetter
+from sluiceway.util.overriding import override
 
 __all__ = ["DeadLetterSink", "dead_letter_files", "delete_dead_letters", "read_dead_letters"]
 
@@ -38,13 +39,13 @@ class DeadLetterSink(Sink[DeadLetter]):
         self._run = uuid.uuid4().hex[:12]  # the same in all attempts of a run, and in no other run
 
     @property
+    @override
     def name(self) -> str:
-        """For plans."""
         return "dead letters"
 
     @property
+    @override
     def input_type(self) -> Any:
-        """Dead letters."""
         return DeadLetter
 
     @property
@@ -52,8 +53,8 @@ class DeadLetterSink(Sink[DeadLetter]):
         """One: it cleans up what earlier attempts have left."""
         return 1
 
+    @override
     def create_writer(self, context: WriterContext) -> SinkWriter[DeadLetter]:
-        """Make the writer."""
         if context.has_checkpoints:
             return _Transactions(self.directory, self._run).create_writer(context)
         return _Writer(_Files(self.directory, self._run, context))

@@ -25,6 +25,7 @@ from sluiceway.errors import ConfigurationError, ConnectorError, FunctionContrac
 from sluiceway.isolation import ATOMS, isolated
 from sluiceway.persisted import persisted
 from sluiceway.util.instants import Instant
+from sluiceway.util.overriding import override
 
 __all__ = ["FunctionSource"]
 
@@ -98,18 +99,18 @@ class FunctionSource(Source[T]):
         return f"FunctionSource({_name(self._function)})"
 
     @property
+    @override
     def boundedness(self) -> Boundedness:
-        """Boundedness as given."""
         return Boundedness.BOUNDED if self._bounded else Boundedness.UNBOUNDED
 
     @property
+    @override
     def output_type(self) -> Any:
-        """Type as given."""
         return self._type
 
     @property
+    @override
     def max_readers(self) -> int | None:
-        """One."""
         return 1
 
     @property
@@ -126,8 +127,8 @@ class FunctionSource(Source[T]):
         """Return an enumerator of one split."""
         return SimpleEnumerator(context, [_Taken(0)] if restored is None else restored)
 
+    @override
     def create_reader(self, context: ReaderContext) -> Reader[T]:
-        """Make the reader."""
         return _FunctionReader(context, self._function, self._timestamp)
 
 

@@ -24,6 +24,7 @@ from sluiceway.errors import ConfigurationError, FunctionContractError
 from sluiceway.isolation import all_unchangeable, extend_isolated
 from sluiceway.persisted import persisted
 from sluiceway.util.instants import Instant
+from sluiceway.util.overriding import override
 
 __all__ = ["GeneratorSource"]
 
@@ -139,8 +140,8 @@ class GeneratorSource(Source[T]):
             ]
         return StaticSplitEnumerator(context, restored)
 
+    @override
     def create_reader(self, context: ReaderContext) -> Reader[T]:
-        """Make a reader of lanes."""
         return _GeneratorReader(context, self._function, self._rate, self._timestamp)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from sluiceway.connector import Enumerator, EnumeratorContext
+from sluiceway.util.overriding import override
 
 __all__ = ["Share", "StaticSplitEnumerator"]
 
@@ -43,6 +44,6 @@ class StaticSplitEnumerator(Enumerator):
         """Keep the splits for the same reader's next attempt."""
         self._pending.setdefault(reader, [])[:0] = splits
 
+    @override
     def snapshot(self) -> Any:
-        """Return the splits that are not assigned."""
         return [split for splits in self._pending.values() for split in splits]

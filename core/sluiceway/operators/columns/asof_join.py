@@ -19,6 +19,7 @@ from sluiceway.operators.columns.kept_rows import KeptRowsOperator
 from sluiceway.operators.context import OperatorContext
 from sluiceway.state import ValueStateDescriptor
 from sluiceway.steps.column_joins import ColumnAsOfJoinStep
+from sluiceway.util.overriding import override
 
 __all__ = ["ColumnAsOfJoinOperator"]
 
@@ -73,8 +74,8 @@ class ColumnAsOfJoinOperator(KeptRowsOperator):
 
     # ---- rows -------------------------------------------------------------------------------------------------
 
+    @override
     def receivers(self) -> Sequence[Callable[[Batch[Any]], None]]:
-        """Return the functions for the left and the right input."""
         return self.process, self._process_right
 
     def process(self, batch: Batch[Any]) -> None:

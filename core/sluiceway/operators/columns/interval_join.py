@@ -18,6 +18,7 @@ from sluiceway.operators.columns.kept_rows import KeptRowsOperator, Rows
 from sluiceway.operators.context import OperatorContext
 from sluiceway.state import ValueStateDescriptor
 from sluiceway.steps.column_joins import ColumnIntervalJoinStep
+from sluiceway.util.overriding import override
 
 __all__ = ["ColumnIntervalJoinOperator"]
 
@@ -92,12 +93,12 @@ class ColumnIntervalJoinOperator(KeptRowsOperator):
 
     # ---- rows -------------------------------------------------------------------------------------------------
 
+    @override
     def receivers(self) -> Sequence[Callable[[Batch[Any]], None]]:
-        """Return the functions for the left and the right input."""
         return self.process, self._process_right
 
+    @override
     def process(self, batch: Batch[Any]) -> None:
-        """Join rows of the left input."""
         self._take(batch, 0)
 
     def _process_right(self, batch: Batch[Any]) -> None:

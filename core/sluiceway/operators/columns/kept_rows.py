@@ -22,6 +22,7 @@ from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.operators.snapshot import OperatorSnapshot
 from sluiceway.state import StateTable, ValueStateDescriptor
 from sluiceway.steps import without_timestamps
+from sluiceway.util.overriding import override
 
 __all__ = ["KeptRowsOperator", "Rows"]
 
@@ -223,8 +224,8 @@ class KeptRowsOperator(KeyedOperator, TimedOperator):
         while self.has_work:
             self.work()
 
+    @override
     def work(self) -> None:
-        """Emit the next part of the results."""
         for _ in self._parts:
             return
         self.has_work = False

@@ -7,6 +7,7 @@ from typing import Any
 
 from sluiceway.operators.windows.slice_types import END_OF_TIME
 from sluiceway.operators.windows.slices import Slices
+from sluiceway.util.overriding import override
 from sluiceway.windows import CumulativeEventTimeWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
 from sluiceway.windows.base import WindowAssigner
 
@@ -40,20 +41,20 @@ class CumulativeSlices(WindowSlices):
     def __init__(self, step: int, size: int, offset: int) -> None:
         super().__init__(size, step, offset)
 
+    @override
     def next_end(self, timestamp: int) -> int:
-        """Return the end of the first window that ends after ``timestamp``."""
         return timestamp + 1 + (self.offset - timestamp - 1) % self.width
 
+    @override
     def first_end(self, start: int) -> int:
-        """Return the end of the first window that includes the slice."""
         return start + self.width
 
+    @override
     def last_end(self, start: int) -> int:
-        """Return the end of the last window that includes the slice."""
         return start - (start - self.offset) % self.size + self.size
 
+    @override
     def window_start(self, end: int) -> int:
-        """Return the start of the window with that end."""
         return end - 1 - (end - 1 - self.offset) % self.size
 
 
@@ -63,8 +64,8 @@ class OneSlice(WindowSlices):
     def __init__(self) -> None:
         super().__init__(1, 1)
 
+    @override
     def start_of(self, timestamp: int) -> int:
-        """Return 0."""
         return 0
 
     def next_end(self, timestamp: int) -> int:
@@ -75,8 +76,8 @@ class OneSlice(WindowSlices):
         """Return the end of time."""
         return END_OF_TIME
 
+    @override
     def window_start(self, end: int) -> int:
-        """Return 0."""
         return 0
 
 

@@ -25,6 +25,7 @@ from sluiceway.operators.windows.slice_types import END_OF_TIME
 from sluiceway.state import ValueStateDescriptor
 from sluiceway.steps import without_timestamps
 from sluiceway.steps.columns import ColumnWindowStep
+from sluiceway.util.overriding import override
 
 __all__ = ["ColumnTimeOperator"]
 
@@ -74,8 +75,8 @@ class ColumnTimeOperator(KeyedOperator, TimedOperator):
 
     # ---- state ------------------------------------------------------------------------------------------------
 
+    @override
     def open(self) -> None:
-        """Read the state."""
         super().open()
         self._blocks = self.backend.table(_BLOCKS)
         self._progress = self.backend.table(_PROGRESS).entries()
@@ -118,8 +119,8 @@ class ColumnTimeOperator(KeyedOperator, TimedOperator):
 
     # ---- rows -------------------------------------------------------------------------------------------------
 
+    @override
     def process(self, batch: Batch[Any]) -> None:
-        """Add the rows."""
         data: Any = batch.columns
         assert data is not None
         count = data.num_rows
@@ -174,8 +175,8 @@ class ColumnTimeOperator(KeyedOperator, TimedOperator):
     def _fire(self, until: int) -> Iterator[None]:
         """Emit the results of the windows that are over when event time has reached ``until``, part by part."""
 
+    @override
     def work(self) -> None:
-        """Emit the next part of the results."""
         for _ in self._firing:
             return
         self.has_work = False

@@ -20,6 +20,7 @@ from sluiceway.operators.timers import Timer
 from sluiceway.record_errors import record_loop
 from sluiceway.state import VOID_NAMESPACE, ValueStateDescriptor
 from sluiceway.steps import AsOfJoinStep
+from sluiceway.util.overriding import override
 
 __all__ = ["AsOfJoinOperator"]
 
@@ -54,8 +55,8 @@ class AsOfJoinOperator(TimedKeyedOperator):
         self._waiting = self.backend.table(ValueStateDescriptor("as-of join left")).entries()
         self._versions = self.backend.table(ValueStateDescriptor("as-of join right")).entries()
 
+    @override
     def receivers(self) -> Sequence[Callable[[Batch[Any]], None]]:
-        """Return the functions for the left and the right input."""
         return self.process, self._take_right
 
     # ---- what comes in ---------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.record_errors import record_loop
 from sluiceway.state import StateTable, ValueStateDescriptor
 from sluiceway.steps import IntervalJoinStep
+from sluiceway.util.overriding import override
 
 __all__ = ["IntervalJoinOperator"]
 
@@ -122,12 +123,12 @@ class IntervalJoinOperator(KeyedOperator):
         left, right = (self.backend.table(ValueStateDescriptor(f"interval join {s}")) for s in ("left", "right"))
         self._sides = _Side(left, self._width, lower, upper), _Side(right, self._width, -upper, -lower)
 
+    @override
     def receivers(self) -> Sequence[Callable[[Batch[Any]], None]]:
-        """Return the functions for the left and the right input."""
         return self.process, self._process_second
 
+    @override
     def process(self, batch: Batch[Any]) -> None:
-        """Process records of the left input."""
         self._take(batch, 0)
 
     def _process_second(self, batch: Batch[Any]) -> None:

@@ -27,6 +27,7 @@ from sluiceway.state import (
     ValueStateDescriptor,
 )
 from sluiceway.util.instants import Instant, instant_ms
+from sluiceway.util.overriding import override
 from sluiceway.windows.base import (
     GLOBAL_WINDOW,
     AssignerContext,
@@ -68,32 +69,32 @@ class Times(AssignerContext, EvictorContext):
         store = self._operator.store
         return BoundState(store, WindowTables(store, "assigner"))
 
+    @override
     def get_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        """Return value state of the key."""
         return self._state.get_state(descriptor)
 
+    @override
     def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
-        """Return list state of the key."""
         return self._state.get_list_state(descriptor)
 
+    @override
     def get_map_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
-        """Return map state of the key."""
         return self._state.get_map_state(descriptor)
 
+    @override
     def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
-        """Return reducing state of the key."""
         return self._state.get_reducing_state(descriptor)
 
+    @override
     def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
-        """Return aggregating state of the key."""
         return self._state.get_aggregating_state(descriptor)
 
+    @override
     def current_watermark(self) -> int:
-        """Return the operator's watermark."""
         return self._operator.current_watermark
 
+    @override
     def current_processing_time(self) -> int:
-        """Return the runtime's clock."""
         return self._operator.context.clock.now_ms()
 
 
@@ -122,25 +123,25 @@ class TriggerAccess(TriggerContext):
         self.merged: Sequence[Window] | None = None
 
     @property
+    @override
     def key(self) -> Hashable:
-        """Current key."""
         key: Hashable = self.current_key
         return key
 
+    @override
     def current_watermark(self) -> int:
-        """Return the operator's watermark."""
         return self._operator.current_watermark
 
+    @override
     def current_processing_time(self) -> int:
-        """Return the runtime's clock."""
         return self._operator.context.clock.now_ms()
 
+    @override
     def register_event_time_timer(self, timestamp: Instant) -> None:
-        """Set an event-time timer of the window."""
         self._operator.event_timers.register(_ms(timestamp), self.current_key, self.window)
 
+    @override
     def register_processing_time_timer(self, timestamp: Instant) -> None:
-        """Set a processing-time timer of the window."""
         self._operator.processing_timers.register(_ms(timestamp), self.current_key, self.window)
 
     def delete_event_time_timer(self, timestamp: Instant) -> None:
@@ -155,24 +156,24 @@ class TriggerAccess(TriggerContext):
         if timestamp != self._ends_at(self.window, event_time=False):
             self._operator.processing_timers.delete(timestamp, self.current_key, self.window)
 
+    @override
     def get_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        """Return value state of the key and the window."""
         return self._tables.value_state(descriptor, namespace_of(self.window))
 
+    @override
     def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
-        """Return reducing state of the key and the window."""
         return self._tables.reducing_state(descriptor, namespace_of(self.window))
 
+    @override
     def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
-        """Return list state of the key and the window."""
         return self._tables.list_state(descriptor, namespace_of(self.window))
 
+    @override
     def get_map_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
-        """Return map state of the key and the window."""
         return self._tables.map_state(descriptor, namespace_of(self.window))
 
+    @override
     def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
-        """Return aggregating state of the key and the window."""
         return self._tables.aggregating_state(descriptor, namespace_of(self.window))
 
     def merge_state(self, descriptor: StateDescriptor) -> None:
@@ -197,26 +198,26 @@ class FunctionContext(WindowContext):
         self.current_window: Window = GLOBAL_WINDOW
         self.sides: dict[str, tuple[list[Any], list[int]]] = {}
 
+    @override
     def window(self) -> Window:
-        """Return the window."""
         return self.current_window
 
+    @override
     def current_processing_time(self) -> int:
-        """Return the runtime's clock."""
         return self._operator.context.clock.now_ms()
 
+    @override
     def current_watermark(self) -> int:
-        """Return the operator's watermark."""
         return self._operator.current_watermark
 
+    @override
     def window_state(self) -> WindowState:
-        """Return the state of the key and the window."""
         if self._tables is None:
             raise refuse_state_of_merging_windows(self._operator.step_name)
         return BoundState(self._operator.store, self._tables, namespace_of(self.current_window))
 
+    @override
     def global_state(self) -> WindowState:
-        """Return the state of the key."""
         return self._global_state
 
     def output(self, tag: OutputTag[Any], value: Any) -> None:

@@ -12,6 +12,7 @@ from sluiceway.operators.windows.contents import Entries
 from sluiceway.operators.windows.state_layout import MERGING, Held
 from sluiceway.operators.windows.window_operator import WindowOperator, timers_of
 from sluiceway.record_errors import MISSING, record_loop
+from sluiceway.util.overriding import override
 from sluiceway.windows.base import MergingWindowAssigner, TimeWindow, Window
 
 __all__ = ["MergingWindowOperator"]
@@ -35,8 +36,8 @@ class MergingWindowOperator(WindowOperator):
         # The built-in way to merge concerns only windows that the new window overlaps or touches.
         self._usual = type(assigner).merge is MergingWindowAssigner.merge
 
+    @override
     def open(self) -> None:
-        """Bind the table of windows."""
         self._sets = self.backend.table(MERGING).entries()
         super().open()
 

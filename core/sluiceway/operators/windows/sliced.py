@@ -33,6 +33,7 @@ from sluiceway.operators.windows.tables import WindowTables
 from sluiceway.record_errors import MISSING, record_loop
 from sluiceway.state import StateTable
 from sluiceway.steps import WindowContents, WindowStep, without_timestamps
+from sluiceway.util.overriding import override
 from sluiceway.windows.base import TimeWindow
 
 __all__ = ["BURST", "SlicedWindowOperator"]
@@ -96,8 +97,8 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
 
     # ---- state ------------------------------------------------------------------------------------------------
 
+    @override
     def initialize_state(self, restored: Sequence[OperatorSnapshot]) -> None:
-        """Load the subtask's key groups."""
         super().initialize_state(restored)
         self._found = Kept(self._step, self.step_name, restored, self.backend)
 
@@ -237,8 +238,8 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         else:
             self.output.control(watermark)
 
+    @override
     def work(self) -> None:
-        """Do the next part."""
         # One step of the generator per call; between them mails are processed and barriers may come.
         for _ in self._firing:
             return

@@ -26,6 +26,7 @@ from sluiceway.state import (
     ValueState,
     ValueStateDescriptor,
 )
+from sluiceway.util.overriding import override
 
 __all__ = ["BoundState", "WindowTables"]
 
@@ -172,32 +173,32 @@ class BoundState(WindowState):
         self._tables = tables
         self._namespace = namespace
 
+    @override
     def get_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        """Return value state."""
         if self._tables is None:
             return self._store.value_state(descriptor)
         return self._tables.value_state(descriptor, self._namespace)
 
+    @override
     def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
-        """Return list state."""
         if self._tables is None:
             return self._store.list_state(descriptor)
         return self._tables.list_state(descriptor, self._namespace)
 
+    @override
     def get_map_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
-        """Return map state."""
         if self._tables is None:
             return self._store.map_state(descriptor)
         return self._tables.map_state(descriptor, self._namespace)
 
+    @override
     def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
-        """Return reducing state."""
         if self._tables is None:
             return self._store.reducing_state(descriptor)
         return self._tables.reducing_state(descriptor, self._namespace)
 
+    @override
     def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
-        """Return aggregating state."""
         if self._tables is None:
             return self._store.aggregating_state(descriptor)
         return self._tables.aggregating_state(descriptor, self._namespace)

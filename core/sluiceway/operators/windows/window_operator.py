@@ -22,6 +22,7 @@ from sluiceway.operators.windows.state_layout import Kept, windows
 from sluiceway.operators.windows.tables import WindowTables
 from sluiceway.record_errors import MISSING, record_loop
 from sluiceway.steps import WindowContents, WindowStep, without_timestamps
+from sluiceway.util.overriding import override
 from sluiceway.windows import EventTimeTrigger
 from sluiceway.windows.base import GLOBAL_WINDOW, MergingWindowAssigner, TimeWindow, TriggerResult, Window
 
@@ -61,8 +62,8 @@ class WindowOperator(TimedKeyedOperator):
         self._values: list[Any] = []
         self._stamps: list[int] = []
 
+    @override
     def initialize_state(self, restored: Sequence[OperatorSnapshot]) -> None:
-        """Load the subtask's key groups."""
         super().initialize_state(restored)
         self._found = Kept(self._step, self.step_name, restored, self.backend)
 
@@ -294,8 +295,8 @@ class WindowOperator(TimedKeyedOperator):
         first = super().next_processing_time()
         return None if first is None else first + 1
 
+    @override
     def on_processing_time(self, now_ms: int) -> None:
-        """Fire a part of the due timers."""
         super().on_processing_time(now_ms - 1)
 
     def fire(self, domain: TimeDomain, timers: Iterator[Timer]) -> None:

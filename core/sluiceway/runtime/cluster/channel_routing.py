@@ -7,6 +7,7 @@ from weakref import WeakSet
 
 from sluiceway.serializers import Serializer
 from sluiceway.transport import ChannelId, CreditSource, Receiver, Sender, Transport
+from sluiceway.util.overriding import override
 
 __all__ = ["RoutingTransport"]
 
@@ -26,15 +27,15 @@ class RoutingTransport(Transport):
         self._network = network
         self._senders: WeakSet[Sender] = WeakSet()
 
+    @override
     def receiver(
         self, channel: ChannelId, credit: CreditSource, wake: Callable[[], None], serializer: Serializer
     ) -> Receiver:
-        """Open the consumer's end."""
         way = self._local if channel.producer_at == self._worker else self._network
         return way.receiver(channel, credit, wake, serializer)
 
+    @override
     def sender(self, channel: ChannelId, wake: Callable[[], None], serializer: Serializer) -> Sender:
-        """Open the producer's end."""
         if channel.consumer_at == self._worker:
             return self._local.sender(channel, wake, serializer)
         sender = self._network.sender(channel, wake, serializer)

@@ -18,6 +18,7 @@ from sluiceway.runtime.cluster.client import ClusterClient
 from sluiceway.runtime.cluster.client_keys import client_keys
 from sluiceway.runtime.cluster.client_processes import ClientProcesses
 from sluiceway.runtime.cluster.home import Known
+from sluiceway.util.overriding import override
 
 __all__ = ["ClientMonitor"]
 
@@ -41,8 +42,8 @@ class ClientMonitor(Monitor):
         self._client: ClusterClient | None = None
         self._lock = Lock()
 
+    @override
     def cluster(self, *, figures: bool = False) -> ClusterInfo:
-        """Return the state of the cluster."""
         told = self._ask(lambda client: client.status(figures=figures))
         return ClusterInfo(
             pid=told.pid,
@@ -60,12 +61,12 @@ class ClientMonitor(Monitor):
             standbys=told.standbys,
         )
 
+    @override
     def describe(self, job: str) -> JobDescription:
-        """Return the graph, the attempts and the options of a job."""
         return self._ask(lambda client: client.describe(job))
 
+    @override
     def checkpoints(self, job: str) -> list[CheckpointInfo]:
-        """Return the last checkpoints and savepoints of a job."""
         return self._ask(lambda client: client.checkpoints(job))
 
     def sample_stacks(self, job: str, seconds: float, rate: float) -> list[StackSamples]:
@@ -78,28 +79,28 @@ class ClientMonitor(Monitor):
         with ClusterClient(self._known) as client:
             return client_keys(client, job, vertices, seconds)
 
+    @override
     def cancel(self, job: str) -> None:
-        """Cancel a job."""
         self._ask(lambda client: client.cancel(job))
 
+    @override
     def stop(self, job: str) -> None:
-        """End the sources of a job."""
         self._ask(lambda client: client.stop(job))
 
+    @override
     def checkpoint(self, job: str) -> int:
-        """Take a checkpoint now, and return its id once it is complete."""
         with ClusterClient(self._known) as client:
             return client.checkpoint(job)
 
+    @override
     def savepoint(self, job: str, place: str = "", *, stop: bool = False) -> str:
-        """Take a savepoint, and return once it is complete."""
         with ClusterClient(self._known) as client:
             return client.savepoint(job, place, stop=stop)
 
+    @override
     def rescale(
         self, job: str, parallelism: int | None, steps: Mapping[str, int], *, wait: bool = True
     ) -> RescaleInfo:
-        """Change the parallelism of a job that runs."""
         with ClusterClient(self._known) as client:
             return client.rescale(job, parallelism, steps, wait=wait)
 
@@ -113,8 +114,8 @@ class ClientMonitor(Monitor):
         """Access to state and dead letters."""
         return self._state
 
+    @override
     def close(self) -> None:
-        """Close the connection."""
         with self._lock:
             self._drop()
 

@@ -18,6 +18,7 @@ from sluiceway.runtime.messages.processes import (
     Processes,
     ReadLog,
 )
+from sluiceway.util.overriding import override
 
 __all__ = ["ClientProcesses", "dump_of", "dumps_of", "figures_of"]
 
@@ -55,36 +56,36 @@ class ClientProcesses(ProcessMonitor):
     def __init__(self, known: Known | None = None) -> None:
         self._known = known
 
+    @override
     def figures(self) -> ProcessReadings:
-        """Return the figures of all processes."""
         with ClusterClient(self._known) as client:
             return figures_of(client)
 
+    @override
     def thread_dump(self, process: str) -> ThreadDump:
-        """Return the stacks of the threads of a process."""
         with ClusterClient(self._known) as client:
             return dump_of(client, process)
 
+    @override
     def logs(self) -> list[LogFile]:
-        """Return the log files."""
         with ClusterClient(self._known) as client:
             answer = client.request(AskLogs)
         assert isinstance(answer, Logs)
         return answer.files
 
+    @override
     def read_log(self, name: str, offset: int | None, size: int) -> LogPart:
-        """Return a part of a log file."""
         with ClusterClient(self._known) as client:
             answer = client.request(lambda number: ReadLog(number, name, offset, size))
         assert isinstance(answer, LogRead)
         return answer.part
 
+    @override
     def configuration(self) -> list[ConfiguredOption]:
-        """Return the options that the cluster or the job was started with."""
         return self._configuration().options
 
+    @override
     def environment(self) -> ProcessEnvironment:
-        """Return the interpreter and the environment of the job manager."""
         return self._configuration().environment
 
     def _configuration(self) -> Configuration:
@@ -93,7 +94,7 @@ class ClientProcesses(ProcessMonitor):
         assert isinstance(answer, Configuration)
         return answer
 
+    @override
     def shut_down(self) -> None:
-        """Cancel all jobs and stop the cluster."""
         with ClusterClient(self._known) as client:
             client.request(ShutDown)

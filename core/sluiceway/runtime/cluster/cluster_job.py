@@ -38,6 +38,7 @@ from sluiceway.runtime.jobmanager.restore import check_place, restore_from
 from sluiceway.runtime.logging.engine_log import job_logging
 from sluiceway.runtime.messages.pickling import check_shippable
 from sluiceway.runtime.taskmanager.stack_sampler import check_sampling
+from sluiceway.util.overriding import override
 
 __all__ = ["ClusterJob"]
 
@@ -163,19 +164,20 @@ class ClusterJob(Job):
         if manager is not None and run is not None:
             manager.loop.mail(lambda: run.cancel(STOP_S))
 
+    @override
     def stop(self) -> None:
-        """Request the end of the sources. From any thread."""
         manager, run = self._manager, self._run
         if manager is not None and run is not None:
             manager.loop.mail(run.stop)
 
+    @override
     def savepoint(
         self, place: str | None, done: Callable[[str, BaseException | None], None], *, stop: bool = False
     ) -> None:
-        """Request a savepoint. From any thread."""
         where = savepoint_place(place, self._settings.checkpoints)
         self._requests.ask(lambda master, answer: master.savepoint(where, stop, answer), done, "")
 
+    @override
     def rescale(
         self,
         parallelism: int | None,
@@ -183,14 +185,13 @@ class ClusterJob(Job):
         done: Callable[[RescaleInfo | None, BaseException | None], None],
         accepted: Callable[[RescaleInfo], None] | None = None,
     ) -> None:
-        """Request another parallelism. From any thread."""
         nothing: RescaleInfo | None = None
         self._requests.ask(
             lambda master, answer: master.rescale(parallelism, steps, answer, accepted), done, nothing
         )
 
+    @override
     def checkpoint(self, done: Callable[[int, BaseException | None], None]) -> None:
-        """Request a checkpoint. From any thread."""
         self._requests.ask(JobMaster.checkpoint, done, 0)
 
     def sample_stacks(
@@ -228,16 +229,16 @@ class ClusterJob(Job):
             manager.loop.mail(lambda: manager.processes.ask(worker, threads, done))
 
     @property
+    @override
     def status(self) -> JobStatus:
-        """Status of the job."""
         return JobStatus.CREATED if self._run is None else self._run.status
 
+    @override
     def failures(self) -> tuple[JobFailure, ...]:
-        """Return the failures so far."""
         return () if self._run is None else self._run.master.failures
 
+    @override
     def describe(self) -> JobDescription:
-        """Return the job's graph, attempts and options. From any thread."""
         if self._run is None:
             return describe_job(self._graph, self._settings, None)
         found = self._run.describe()
@@ -245,12 +246,12 @@ class ClusterJob(Job):
             return found
         return msgspec.structs.replace(found, engine_url=self._host.pages)
 
+    @override
     def checkpoints(self) -> list[CheckpointInfo]:
-        """Return the last checkpoints, oldest first. From any thread."""
         return [] if self._run is None else self._run.checkpoints()
 
+    @override
     def checkpoint_directory(self) -> str:
-        """Return the path or URL of the directory of its checkpoints. From any thread."""
         return "" if self._run is None else directory_of(self._settings.checkpoints, self._run.checkpoint_path)
 
     def metrics(self) -> JobMetrics:

@@ -22,6 +22,7 @@ from sluiceway.runtime.messages.protocol import (
     decode,
     encode,
 )
+from sluiceway.util.overriding import override
 
 __all__ = ["BrokenProtocolError", "Connection", "ConnectionLostError"]
 
@@ -150,8 +151,8 @@ class Connection(Tasklet):
             self._end(BrokenProtocolError(f"{self._peer_name()} was turned away: {why}"))
         self._loop.wake(self)
 
+    @override
     def step(self) -> Progress:
-        """Read and write without blocking."""
         if self._closed:
             return Progress.DONE
         try:

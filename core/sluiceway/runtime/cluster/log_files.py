@@ -19,6 +19,7 @@ import msgspec
 
 from sluiceway.connector import Wait
 from sluiceway.runtime.logging.task_logs import LogLine, as_json, line_of, make_line, task_fields
+from sluiceway.util.overriding import override
 from sluiceway.util.private_files import make_private_directory
 
 __all__ = ["LogFile", "LogFollower", "PrintedLines", "WorkerLog", "lines_of", "log_to_file", "read_logs"]
@@ -113,8 +114,8 @@ class LogFile(WorkerLog):
         self._descriptor = os.open(self._path, flags, 0o600)
         self._size = os.fstat(self._descriptor).st_size
 
+    @override
     def write(self, lines: Iterable[LogLine]) -> None:
-        """Write lines, atomically. From any thread."""
         data = "".join(f"{as_json(line)}\n" for line in lines).encode()
         self.acquire()
         try:

@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Final
 
 from sluiceway.runtime.cluster.interpreter_pool import launch
+from sluiceway.util.overriding import override
 
 __all__ = ["BEAT", "CALL", "UP", "WorkerConfig", "WorkerHandle", "adopt_worker", "is_at_work", "start_worker"]
 
@@ -157,12 +158,12 @@ class _ChildProcess(WorkerHandle):
         self._used: str | None = None
 
     @property
+    @override
     def pid(self) -> int:
-        """Process id."""
         return self._process.pid
 
+    @override
     def ended(self, within_s: float = 0.0) -> bool:
-        """Return whether the process has ended, after waiting at most ``within_s``."""
         try:
             self._process.wait(within_s)
         except subprocess.TimeoutExpired:
@@ -171,13 +172,13 @@ class _ChildProcess(WorkerHandle):
         self._line.close()
         return True
 
+    @override
     def kill(self) -> None:
-        """Kill the process, and wait for its end."""
         self._process.kill()
         self.ended(_KILL_S)
 
+    @override
     def heard(self) -> bool:
-        """Return whether the process has sent a heartbeat since the last call."""
         came = False
         with suppress(OSError):  # nothing more for now, or the line is closed
             while data := self._line.recv(65_536):
@@ -191,8 +192,8 @@ class _ChildProcess(WorkerHandle):
                         self._pass_on()
         return came
 
+    @override
     def is_at_work(self) -> bool:
-        """Return whether the process has used processor time since the last call."""
         at_work, self._used = is_at_work(self.pid, self._used)
         return at_work
 
@@ -200,12 +201,12 @@ class _ChildProcess(WorkerHandle):
         """Request a connection of its inspector."""
         return _call(self._line)
 
+    @override
     def was_killed(self) -> bool:
-        """Return whether a signal has ended the process."""
         return (self._process.poll() or 0) < 0
 
+    @override
     def how_it_ended(self) -> str:
-        """Return the signal or exit code that it ended with, for messages."""
         code = self._process.poll()
         if code is None:
             return "is still running"
@@ -217,8 +218,8 @@ class _ChildProcess(WorkerHandle):
             return f"was killed by {name}"
         return f"ended with exit code {code}"
 
+    @override
     def what_it_said(self) -> str:
-        """Return the output to standard error before the worker was up."""
         self.heard()
         return "" if self._up else self._said.decode(errors="replace").strip()
 
@@ -255,34 +256,34 @@ class _AdoptedProcess(WorkerHandle):
         self._used: str | None = None
 
     @property
+    @override
     def pid(self) -> int:
-        """Process id."""
         return self._pid
 
+    @override
     def ended(self, within_s: float = 0.0) -> bool:
-        """Return whether the process has ended, after waiting at most ``within_s``."""
         if not self._ended and select.select([self._process], [], [], within_s)[0]:
             self._ended = True
             self._close()
         return self._ended
 
+    @override
     def kill(self) -> None:
-        """Kill the process, and wait for its end."""
         if not self._ended:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._process, signal.SIGKILL)
             self.ended(_KILL_S)
 
+    @override
     def heard(self) -> bool:
-        """Return whether the process has sent a heartbeat since the last call."""
         came = False
         with suppress(OSError):
             while self._line.recv(65_536):
                 came = True
         return came
 
+    @override
     def is_at_work(self) -> bool:
-        """Return whether the process has used processor time since the last call."""
         at_work, self._used = is_at_work(self._pid, self._used)
         return at_work
 

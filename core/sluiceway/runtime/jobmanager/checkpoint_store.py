@@ -45,6 +45,7 @@ from sluiceway.runtime.logging.engine_log import WARNING, log
 from sluiceway.runtime.loop.blocking_io import Background
 from sluiceway.runtime.task.snapshot import JobSnapshot, TaskSnapshot, with_objects
 from sluiceway.state import KeyedSnapshot, StateBackend
+from sluiceway.util.overriding import override
 
 __all__ = [
     "SavepointCheckpointStore",
@@ -221,8 +222,8 @@ class TemporaryCheckpointStore(StorageCheckpointStore):
     stay with the checkpoint in memory.
     """
 
+    @override
     def load(self, checkpoint: CompletedCheckpoint) -> JobSnapshot:
-        """Return the snapshot of a checkpoint; keyed state is read later, by the subtasks that need it."""
         snapshot = super().load(checkpoint)
         objects = {(o.uid, o.subtask): o for task in checkpoint.tasks.values() for o in task.operators}
         if not objects:

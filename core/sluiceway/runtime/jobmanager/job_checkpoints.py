@@ -35,6 +35,7 @@ from sluiceway.runtime.messages.base import TaskMessage, TasksMessage
 from sluiceway.runtime.messages.tasks import CheckpointAborted, CheckpointCompleted, TriggerCheckpoint
 from sluiceway.runtime.task.snapshot import JobSnapshot, TaskSnapshot
 from sluiceway.steps import SourceStep, Step
+from sluiceway.util.overriding import override
 
 __all__ = ["CompletedCheckpointStore", "JobCheckpoints", "MemoryCheckpointStore"]
 
@@ -81,31 +82,37 @@ class MemoryCheckpointStore(CompletedCheckpointStore):
 
     path = ""
 
+    @override
     def use(self, graph: JobGraph) -> None:
-        """Nothing here depends on it."""
+        pass
 
+    @override
     def keep(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
-        """It is there."""
         stored(None)
 
+    @override
     def load(self, checkpoint: CompletedCheckpoint) -> JobSnapshot:
-        """All of it."""
         return checkpoint.snapshot
 
+    @override
     def discard(self, checkpoint: CompletedCheckpoint) -> None:
-        """Nobody holds it any more."""
+        pass
 
+    @override
     def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
-        """Nobody holds it any more."""
+        pass
 
+    @override
     def left_behind(self, savepoints: Sequence[str]) -> None:
-        """It keeps none."""
+        pass
 
+    @override
     def stopped_with(self, savepoint: str) -> None:
-        """It keeps none."""
+        pass
 
+    @override
     def ended(self) -> None:
-        """It goes with the process."""
+        pass
 
 
 class JobCheckpoints:

@@ -69,6 +69,7 @@ from sluiceway.runtime.taskmanager.temporary_storage import TemporaryStorage
 from sluiceway.scheduler import SCHEDULERS, SlotPool, restart_strategy
 from sluiceway.streamgraph import StreamGraph, StreamNode
 from sluiceway.util.garbage_collector import seldom
+from sluiceway.util.overriding import override
 
 __all__ = ["LocalEngine", "LocalJob", "job_graph_of"]
 
@@ -190,8 +191,8 @@ class LocalJob(Job):
 
     # ---- the job's face -------------------------------------------------------------------------------------
 
+    @override
     def run(self) -> JobResult:
-        """Run the job to its end, in this thread."""
         self._check_new()
         with job_logging(self._settings), seldom():
             try:
@@ -202,26 +203,27 @@ class LocalJob(Job):
                 raise
             return self.end()
 
+    @override
     def cancel(self) -> None:
-        """Request cancellation. From any thread."""
         self._cancelled = True
         master, worker = self._master, self._worker
         if master is not None and worker is not None:
             worker.mail(master.cancel)
 
+    @override
     def stop(self) -> None:
-        """Request the end of the sources. From any thread."""
         master, worker = self._master, self._worker
         if master is not None and worker is not None:
             worker.mail(master.stop)
 
+    @override
     def savepoint(
         self, place: str | None, done: Callable[[str, BaseException | None], None], *, stop: bool = False
     ) -> None:
-        """Request a savepoint. From any thread."""
         where = savepoint_place(place, self._settings.checkpoints)
         self._requests.ask(lambda master, answer: master.savepoint(where, stop, answer), done, "")
 
+    @override
     def rescale(
         self,
         parallelism: int | None,
@@ -229,7 +231,6 @@ class LocalJob(Job):
         done: Callable[[RescaleInfo | None, BaseException | None], None],
         accepted: Callable[[RescaleInfo], None] | None = None,
     ) -> None:
-        """Request another parallelism. From any thread."""
         if self._settings.restart == "none":
             raise RescaleError(
                 "in one process a job can be rescaled only if it can be restarted, for which its functions are "
@@ -241,17 +242,17 @@ class LocalJob(Job):
             lambda master, answer: master.rescale(parallelism, steps, answer, accepted), done, nothing
         )
 
+    @override
     def checkpoint(self, done: Callable[[int, BaseException | None], None]) -> None:
-        """Request a checkpoint. From any thread."""
         self._requests.ask(JobMaster.checkpoint, done, 0)
 
     @property
+    @override
     def status(self) -> JobStatus:
-        """Status of the job."""
         return JobStatus.CREATED if self._master is None else self._master.status
 
+    @override
     def failures(self) -> tuple[JobFailure, ...]:
-        """Return the failures so far."""
         return () if self._master is None else self._master.failures
 
     @property
@@ -271,21 +272,21 @@ class LocalJob(Job):
             raise RuntimeError("the job has not begun: call run()")
         return self._worker
 
+    @override
     def describe(self) -> JobDescription:
-        """Return the job's graph, attempts and options. From any thread."""
         master = self._master
         if master is None:
             return describe_job(self._graph, self._settings, None)
         return describe_job(self._graph, self._settings, master.executions, master.rescales)
 
+    @override
     def checkpoints(self) -> list[CheckpointInfo]:
-        """Return the last checkpoints, oldest first. From any thread."""
         if self._master is None:
             return []
         return checkpoint_infos(self._graph, self._master.checkpoints.coordinator.history.copy())
 
+    @override
     def checkpoint_directory(self) -> str:
-        """Return the path or URL of the directory of its checkpoints. From any thread."""
         return directory_of(self._settings.checkpoints, self._checkpoint_path)
 
     def sample_stacks(
@@ -320,8 +321,8 @@ class LocalJob(Job):
         else:
             worker.mail(lambda: sample_keys(worker, tasks.tasks, vertices, seconds, "", clock, taken))
 
+    @override
     def metrics(self) -> JobMetrics:
-        """Return the current metrics. From any thread."""
         clock = self.services.clock
         ended_at = self._ended_at
         elapsed = 0.0 if self._master is None else (ended_at or clock.monotonic()) - self._started_at

@@ -17,6 +17,7 @@ import msgspec
 
 from sluiceway.record_errors import step_around
 from sluiceway.runtime.logging.context import LogOrigin, TaskFields, stepping
+from sluiceway.util.overriding import override
 
 __all__ = [
     "JsonFormatter",
@@ -207,8 +208,8 @@ class TextFormatter(logging.Formatter):
 class JsonFormatter(TextFormatter):
     """Formatter of records as JSON objects."""
 
+    @override
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line of a record."""
         return as_json(line_of(record, self._process))
 
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from sluiceway.operators import Call, CallCancelledError, Calls, Ended
 from sluiceway.runtime.loop.async_calls import EventLoop
+from sluiceway.util.overriding import override
 
 __all__ = ["LoopCalls", "ThreadedEventLoop", "tidy"]
 
@@ -64,8 +65,8 @@ class LoopCalls(Calls):
         self._into_loop(self._begin)
 
     @property
+    @override
     def ready(self) -> bool:
-        """Return whether calls have ended."""
         return bool(self._over)
 
     def take(self) -> list[Ended]:
@@ -160,8 +161,8 @@ class ThreadedEventLoop(EventLoop):
         self._thread = threading.Thread(target=self._serve, name="sluiceway-event-loop", daemon=True)
         self._thread.start()
 
+    @override
     def calls(self, wake: Callable[[], None]) -> Calls:
-        """Return calls in the loop."""
         return LoopCalls(self._loop, self._loop.call_soon_threadsafe, self._run, wake)
 
     def close(self) -> None:

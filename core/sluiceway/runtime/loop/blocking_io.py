@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 from sluiceway.runtime.failures.explanation import contained
 from sluiceway.runtime.loop.short_turns import short_turns
+from sluiceway.util.overriding import override
 
 __all__ = ["Background", "HelperThread", "Inline"]
 
@@ -51,8 +52,8 @@ class HelperThread(Background):
         self._work: SimpleQueue[tuple[Callable[[], Any], _Done] | None] = SimpleQueue()
         self._thread: Thread | None = None
 
+    @override
     def run(self, work: Callable[[], T], done: Callable[[T, BaseException | None], None]) -> None:
-        """Queue a call."""
         if self._thread is None:
             self._thread = Thread(target=self._serve, name=self._name, daemon=True)
             self._thread.start()

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from sluiceway.connector import Wait
+from sluiceway.util.overriding import override
 
 __all__ = ["Poller", "SelectorPoller"]
 
@@ -122,8 +123,8 @@ class SelectorPoller(Poller):
             known[_event(write)] = ready
             self._selector.modify(fileno, sum(known))
 
+    @override
     def drop(self, fileno: int, write: bool) -> None:
-        """Unregister it."""
         known = self._kept.get(fileno)
         if known is None or known.pop(_event(write), None) is None or self._closed:
             return
@@ -133,8 +134,8 @@ class SelectorPoller(Poller):
             del self._kept[fileno]
             self._selector.unregister(fileno)
 
+    @override
     def watching(self) -> bool:
-        """Return whether any file is watched."""
         return bool(self._watches or self._kept)
 
     def poll(self, timeout_s: float | None) -> None:
@@ -163,8 +164,8 @@ class SelectorPoller(Poller):
             except OSError:
                 return
 
+    @override
     def close(self) -> None:
-        """Close the selector and the pipe."""
         if not self._closed:
             self._closed = True
             self._selector.close()

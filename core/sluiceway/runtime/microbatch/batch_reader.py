@@ -14,6 +14,7 @@ from sluiceway.errors import CheckpointError, ConnectorError
 from sluiceway.metrics import MetricGroup
 from sluiceway.runtime.microbatch.batch_log import BatchLog, BatchRead, PollRead
 from sluiceway.runtime.microbatch.waiter import Waiter
+from sluiceway.util.overriding import override
 
 __all__ = ["BatchReader", "BatchWork", "LiveReader", "ReaderCache"]
 
@@ -286,8 +287,8 @@ class BatchReader(Reader[Any]):
         assert self._live is not None, "call start() first"
         return self._poll_live(self._live, limit)
 
+    @override
     def finished_splits(self) -> Sequence[str]:
-        """Return the ids of splits finished since the last call."""
         finished, self._finished = self._finished, []
         return finished
 

@@ -28,6 +28,7 @@ from sluiceway.runtime.microbatch.batch_limits import BatchLimits
 from sluiceway.runtime.microbatch.batch_log import BatchLog
 from sluiceway.runtime.microbatch.batch_reader import LiveReader, raise_rejected
 from sluiceway.runtime.microbatch.split_assignment import DrivenEnumerator
+from sluiceway.util.overriding import override
 
 __all__ = ["SpooledSource", "SpooledSplit", "readable"]
 
@@ -90,23 +91,23 @@ class SpooledSource(Source[Any]):
         self._limits = limits
 
     @property
+    @override
     def name(self) -> str:
-        """The source's."""
         return self._source.name
 
     @property
+    @override
     def boundedness(self) -> Boundedness:
-        """The source's."""
         return self._source.boundedness
 
     @property
+    @override
     def output_type(self) -> Any:
-        """The source's."""
         return self._source.output_type
 
     @property
+    @override
     def max_readers(self) -> int | None:
-        """The source's."""
         return self._source.max_readers
 
     def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
@@ -114,8 +115,8 @@ class SpooledSource(Source[Any]):
         assert self._limits is not None
         return _StoringEnumerator(context, self._source, self._files, self._limits, restored)
 
+    @override
     def create_reader(self, context: ReaderContext) -> Reader[Any]:
-        """Return a reader of the files."""
         return _StoredReader(context, self._files)
 
 

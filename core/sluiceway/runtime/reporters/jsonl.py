@@ -12,6 +12,7 @@ from typing import IO, Any, Final
 from sluiceway.clock import Clock, SystemClock
 from sluiceway.errors import ConfigurationError
 from sluiceway.metrics import JobMetrics, MetricsReporter
+from sluiceway.util.overriding import override
 
 __all__ = ["PATH_VARIABLE", "JsonLinesReporter"]
 
@@ -41,8 +42,8 @@ class JsonLinesReporter(MetricsReporter):
         self._clock = clock or SystemClock()
         self._file: IO[str] | None = None
 
+    @override
     def open(self, job_name: str) -> None:
-        """Open the file. Raises ConfigurationError if it cannot be written."""
         try:
             self._file = self._path.open("a", encoding="utf-8")
         except OSError as error:
@@ -72,8 +73,8 @@ class JsonLinesReporter(MetricsReporter):
         self._file.write(json.dumps(_plain(line), allow_nan=False, separators=(",", ":")) + "\n")
         self._file.flush()
 
+    @override
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None

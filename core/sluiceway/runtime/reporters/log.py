@@ -7,6 +7,7 @@ from typing import Final
 
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.metrics import JobMetrics, MetricsReporter
+from sluiceway.util.overriding import override
 
 __all__ = ["LogReporter"]
 
@@ -19,8 +20,8 @@ class LogReporter(MetricsReporter):
     The lines have level INFO and go to the logger ``sluiceway.metrics``.
     """
 
+    @override
     def report(self, metrics: JobMetrics) -> None:
-        """Log the job's metrics."""
         if not _LOGGER.isEnabledFor(logging.INFO):
             return
         _LOGGER.info(

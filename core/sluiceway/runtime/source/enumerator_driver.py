@@ -9,6 +9,7 @@ from typing import Any
 from sluiceway.clock import Clock
 from sluiceway.connector import Enumerator, EnumeratorContext, Source
 from sluiceway.errors import ConnectorError
+from sluiceway.util.overriding import override
 
 __all__ = ["EnumeratorDriver"]
 
@@ -50,13 +51,13 @@ class EnumeratorDriver(EnumeratorContext):
     # ---- for the enumerator ----------------------------------------------------------------------------------
 
     @property
+    @override
     def parallelism(self) -> int:
-        """Number of readers."""
         return self._parallelism
 
     @property
+    @override
     def clock(self) -> Clock:
-        """Clock of the runtime."""
         return self._clock
 
     def assign(self, reader: int, splits: Sequence[Any]) -> None:

@@ -11,6 +11,7 @@ from sluiceway.errors import NotBuiltYetError
 from sluiceway.runtime.stepped.plan import Route, SteppedPlan
 from sluiceway.serializers import Serializer
 from sluiceway.transport import ChannelId, CreditSource, Receiver, Sender, Transport
+from sluiceway.util.overriding import override
 
 __all__ = ["Inbox", "Outbox", "QueueTransport"]
 
@@ -32,20 +33,20 @@ class Inbox(Receiver):
         if self._queue:
             self._wake()
 
+    @override
     def receive(self) -> Element | None:
-        """Return the next element."""
         return self._queue.popleft() if self._queue else None
 
     def receive_urgent(self) -> Element | None:
         """Return None: no element overtakes."""
         return None
 
+    @override
     def waiting(self) -> list[Element | bytes]:
-        """Return the queued elements."""
         return list(self._queue)
 
+    @override
     def queued(self) -> int:
-        """Return the number of queued elements."""
         return len(self._queue)
 
     def close(self) -> None:
@@ -97,8 +98,8 @@ class Outbox(Sender):
         """Return False: no barriers pass here."""
         return False
 
+    @override
     def available(self) -> bool:
-        """Return True."""
         return True
 
     def fail(self, cause: BaseException) -> None:
@@ -131,15 +132,15 @@ class QueueTransport(Transport):
         self._plan = plan
         self._routes = {(r.sender, r.target): r for r in plan.routes_from(vertex, subtask)}
 
+    @override
     def receiver(
         self, channel: ChannelId, credit: CreditSource, wake: Callable[[], None], serializer: Serializer
     ) -> Receiver:
-        """Open an inbox."""
         inbox = self.inboxes[self._plan.sender(channel.edge, channel.producer)] = Inbox(wake)
         return inbox
 
+    @override
     def sender(self, channel: ChannelId, wake: Callable[[], None], serializer: Serializer) -> Sender:
-        """Open an outbox."""
         edge = next(e for e in self._plan.graph.edges if e.id == channel.edge)
         number = (
             self._plan.sender(channel.edge, channel.producer),

@@ -31,6 +31,7 @@ from sluiceway.network.channel_state import Recording
 from sluiceway.network.input_gate import InputGate
 from sluiceway.runtime.task.source_watermarks import SourceTime
 from sluiceway.runtime.task.watermark_alignment import AlignedReader
+from sluiceway.util.overriding import override
 
 __all__ = ["GateInput", "SourceInput", "TaskInput"]
 
@@ -170,13 +171,13 @@ class GateInput(TaskInput):
             self._gate.add_recovered(source, port, batch)
         self._gate.start()
 
+    @override
     def watch_checkpoints(
         self,
         announced: Callable[[BarrierAnnouncement], None],
         begins: Callable[[CheckpointBarrier], None],
         alignment: Callable[[], None],
     ) -> None:
-        """Register the callbacks with the gate."""
         self._gate.on_announced, self._gate.on_overtaking = announced, begins
         self._gate.on_alignment = alignment
 
@@ -184,8 +185,8 @@ class GateInput(TaskInput):
         """Begin the checkpoint without further alignment."""
         self._gate.overtake(barrier)
 
+    @override
     def record(self, checkpoint_id: int, remainder: Batch[Any] | None) -> Recording:
-        """Return the gate's recording."""
         return self._gate.record(checkpoint_id, remainder)
 
     @property
@@ -193,14 +194,14 @@ class GateInput(TaskInput):
         """True if the unprocessed part of the last batch may be recorded as in-flight data."""
         return self._gate.last.overtakes
 
+    @override
     def poll(self) -> Element | Wait:
-        """Return the next element of the gate, or a wait."""
         element = self._gate.poll()
         return _NOTHING if element is None else element
 
     @property
+    @override
     def watermark(self) -> int:
-        """Watermark of the gate."""
         return self._gate.watermark
 
     def start_checkpoint(self, barrier: CheckpointBarrier) -> None:
@@ -221,21 +222,21 @@ class GateInput(TaskInput):
         return self._gate.port
 
     @property
+    @override
     def bytes_in(self) -> int:
-        """Bytes received by all channels."""
         return self._gate.bytes_in
 
     @property
+    @override
     def ready(self) -> bool:
-        """True if the gate may have an element."""
         return self._gate.ready
 
+    @override
     def queued(self) -> int:
-        """Return the number of elements in the gate."""
         return self._gate.queued()
 
+    @override
     def close(self) -> None:
-        """Close the gate."""
         self._gate.close()
 
 
@@ -573,8 +574,8 @@ class SourceInput(TaskInput):
         """Highest watermark emitted, in ms."""
         return self._watermark if self._time is None else self._time.watermark
 
+    @override
     def close(self) -> None:
-        """Close the reader."""
         reader, self._reader = self._reader, None
         self._restored = ()
         if reader is not None:

@@ -14,6 +14,7 @@ from typing import BinaryIO, Final
 
 from sluiceway.checkpoint_storage import CheckpointStorage, StoredFile
 from sluiceway.config.settings import Settings
+from sluiceway.util.overriding import override
 from sluiceway.util.private_files import private_opener
 
 __all__ = ["LocalCopies", "keep_copies", "with_local_copies"]
@@ -50,12 +51,12 @@ class LocalCopies(CheckpointStorage):
         copies.add(name, copy)
         return size
 
+    @override
     def check(self) -> None:
-        """Check the storage."""
         self._storage.check()
 
+    @override
     def other_writers(self, name: str) -> str | None:
-        """Return the answer of the storage."""
         return self._storage.other_writers(name)
 
     def create(self, name: str, parts: Iterable[bytes]) -> bool:
@@ -72,8 +73,8 @@ class LocalCopies(CheckpointStorage):
                 return file.read(-1 if size is None else size)
         return self._storage.read(name, offset, size)
 
+    @override
     def files(self, directory: str = "") -> Iterator[StoredFile]:
-        """Return the files of the storage."""
         return self._storage.files(directory)
 
     def delete(self, names: Iterable[str]) -> None:

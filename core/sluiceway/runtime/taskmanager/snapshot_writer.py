@@ -13,6 +13,7 @@ from sluiceway.operators import OperatorSnapshot
 from sluiceway.runtime.task.deployment import TaskDeployment
 from sluiceway.runtime.task.snapshot import TaskSnapshot, has_objects, without_objects
 from sluiceway.state import KeyedSnapshot
+from sluiceway.util.overriding import override
 
 __all__ = ["MemoryWriter", "SavepointWriter", "SnapshotWriter", "StorageWriter", "TemporaryWriter"]
 
@@ -68,8 +69,8 @@ class StorageWriter(SnapshotWriter):
         self._written: dict[tuple[str, int], SubtaskEntry] = {}
         self._known: dict[str, dict[str, NativeFileEntry]] = {}
 
+    @override
     def write(self, deployment: TaskDeployment, checkpoint_id: int, snapshot: TaskSnapshot) -> TaskSnapshot:
-        """Write a file of the task."""
         d = deployment
         entry = write_subtask(
             self._storage,
@@ -121,8 +122,8 @@ class SavepointWriter(SnapshotWriter):
     def __init__(self, open_storage: Callable[[str], CheckpointStorage]) -> None:
         self._open_storage = open_storage
 
+    @override
     def write(self, deployment: TaskDeployment, checkpoint_id: int, snapshot: TaskSnapshot) -> TaskSnapshot:
-        """Write a file of the task."""
         d = deployment
         place, directory = split_location(snapshot.savepoint)
         entry = write_subtask(

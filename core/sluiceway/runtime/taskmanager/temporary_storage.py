@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 from sluiceway.checkpoint_storage import CheckpointStorage, StoredFile, check_name
 from sluiceway.errors import CheckpointError
+from sluiceway.util.overriding import override
 from sluiceway.util.private_files import private_opener
 
 __all__ = ["TemporaryStorage"]
@@ -34,20 +35,20 @@ class TemporaryStorage(CheckpointStorage):
     def __init__(self, directory: str) -> None:
         self.location = directory
 
+    @override
     def write(self, name: str, parts: Iterable[bytes]) -> int:
-        """Write a file."""
         path = self._path(name)
         with self._failing("write", name):
             return self._placed(path, lambda partial: _write(partial, parts))
 
+    @override
     def read(self, name: str, offset: int = 0, size: int | None = None) -> bytes:
-        """Read a file."""
         with self._failing("read", name), open(self._path(name), "rb") as file:
             file.seek(offset)
             return file.read(-1 if size is None else size)
 
+    @override
     def files(self, directory: str = "") -> Iterator[StoredFile]:
-        """Yield the files below a directory."""
         top = self._path(directory) if directory else self.location
         for folder, _, names in os.walk(top):
             prefix = os.path.relpath(folder, self.location).replace(os.sep, "/")

@@ -28,6 +28,7 @@ from sluiceway.state.changelog.record import ANY_GROUP, ChangeRecord, Dropped, R
 from sluiceway.state.heap.backend import HeapKeyedBackend, HeapTable
 from sluiceway.state.heap.entries import HeapEntries
 from sluiceway.state.heap.snapshots import Layer
+from sluiceway.util.overriding import override
 
 __all__ = ["ChangelogKeyedBackend", "ChangelogStateBackend"]
 
@@ -54,8 +55,8 @@ class ChangelogStateBackend(StateBackend):
         self.keep = keep
         self.whole = False
 
+    @override
     def create_keyed(self, context: BackendContext) -> KeyedStateBackend:
-        """Return the keyed backend of one subtask."""
         return ChangelogKeyedBackend(context, self)
 
 

@@ -41,6 +41,7 @@ from sluiceway.testing.conformance.channels import SERIALIZER, ChannelConformanc
 from sluiceway.transport import ChannelId
 from sluiceway.transport.buffers import NetworkBufferPool
 from sluiceway.transport.carrier import Carrier, CarrierContext, Link
+from sluiceway.util.overriding import override
 
 __all__ = ["CarrierConformance", "Party"]
 
@@ -164,8 +165,8 @@ class CarrierConformance(ChannelConformance):
             party.poller.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 
+    @override
     def worker(self, name: str) -> Party:
-        """One more worker."""
         made = Party(
             name, self.make_carrier(), self._addresses, self._directory, self.segments, self.segment_bytes
         )

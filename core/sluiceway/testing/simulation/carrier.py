@@ -11,6 +11,7 @@ from sluiceway.testing.simulation.loop import Node
 from sluiceway.testing.simulation.streams import Pipe
 from sluiceway.transport.buffers import Buffer
 from sluiceway.transport.carrier import Carrier, CarrierContext, Link, LinkLostError, Payload
+from sluiceway.util.overriding import override
 
 __all__ = ["SimulatedCarrier"]
 
@@ -37,8 +38,8 @@ class SimulatedCarrier(Carrier):
         self._carriers = carriers
         self.accepted: Callable[[Link], None] = lambda link: None
 
+    @override
     def start(self, context: CarrierContext) -> str:
-        """Accept links."""
         self.accepted = context.accepted
         self._carriers[context.worker] = self
         self.node.on_end.append(self._process_ended)
@@ -60,8 +61,8 @@ class SimulatedCarrier(Carrier):
         link.out.put(_Open())
         return link
 
+    @override
     def close(self) -> None:
-        """Close all links."""
         for link in self.links:
             link.close()
         self._carriers.pop(self.node.name, None)
@@ -113,8 +114,8 @@ class SimulatedLink(Link):
         self.on_lost = lambda error: None
         carrier.links.append(self)
 
+    @override
     def send(self, header: bytes, payload: Buffer | None = None) -> None:
-        """Send a frame."""
         if self._closed or self.other is None:
             if payload is not None:
                 payload.release()

@@ -34,6 +34,7 @@ from sluiceway.testing.simulation.messages import UnreliableMessages
 from sluiceway.testing.simulation.streams import SimulatedListener, connect
 from sluiceway.testing.simulation.world import World
 from sluiceway.transport.carrier import Carrier
+from sluiceway.util.overriding import override
 
 __all__ = ["MANAGER", "SimulatedCluster"]
 
@@ -249,8 +250,8 @@ class SimulatedProcess(WorkerHandle):
         cluster.world.after(1 + int(_STARTS_WITHIN_US * cluster.world.chance.random()), self._up)
 
     @property
+    @override
     def pid(self) -> int:
-        """Return a number."""
         return self._pid
 
     def ended(self, within_s: float = 0.0) -> bool:
@@ -265,8 +266,8 @@ class SimulatedProcess(WorkerHandle):
                 waiting.go_on()
         return not self.node.alive
 
+    @override
     def kill(self) -> None:
-        """Kill the worker."""
         if self.node.alive:
             self._cluster.world.note(self.node.name, "is killed by the job manager")
             self.crash("SIGKILL")
@@ -279,16 +280,16 @@ class SimulatedProcess(WorkerHandle):
         """Return whether it uses the processor; a hanging worker does not."""
         return self.heard()
 
+    @override
     def was_killed(self) -> bool:
-        """Return whether a signal has ended it."""
         return self._killed
 
+    @override
     def how_it_ended(self) -> str:
-        """Return how it ended, for messages."""
         return "is still running" if self.node.alive else self._how
 
+    @override
     def what_it_said(self) -> str:
-        """Return its output before it was up."""
         return self._said
 
     def crash(self, signal: str) -> None:

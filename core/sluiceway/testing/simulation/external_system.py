@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 from sluiceway.connector import WriterContext
 from sluiceway.connector.two_phase_commit import TwoPhaseCommitSink
 from sluiceway.testing.exactly_once import InjectedError
+from sluiceway.util.overriding import override
 
 __all__ = ["Outside", "OutsideSink"]
 
@@ -137,24 +138,24 @@ class OutsideSink(TwoPhaseCommitSink[Any, int]):
         """Record the owner of the transactions."""
         self._owner = context.uid, context.subtask
 
+    @override
     def begin_transaction(self) -> int:
-        """Return a new number."""
         return self._outside.begin(self._owner)
 
+    @override
     def write(self, transaction: int, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
-        """Write."""
         self._outside.write(transaction, values)
 
+    @override
     def pre_commit(self, transaction: int) -> None:
-        """Pre-commit."""
         self._outside.pre_commit(transaction)
 
     def commit(self, transaction: int) -> None:
         """Commit; not twice in one attempt."""
         self._outside.commit(transaction, again=False)
 
+    @override
     def abort(self, transaction: int) -> None:
-        """Abort."""
         self._outside.abort(transaction)
 
     def recover_and_commit(self, transaction: int) -> None:

@@ -15,6 +15,7 @@ from sluiceway.runtime.loop.tasklet import Scheduled, Tasklet, TaskletLoop
 from sluiceway.runtime.task.task import Task
 from sluiceway.testing.simulation.errors import SimulationError
 from sluiceway.testing.simulation.world import World
+from sluiceway.util.overriding import override
 
 __all__ = ["NoEventLoop", "Node", "SimulatedLoop", "SimulatedPoller"]
 
@@ -175,8 +176,8 @@ class SimulatedLoop(TaskletLoop):
         """Raise the error: a simulation must not hide contained errors."""
         raise error
 
+    @override
     def wake(self, tasklet: Tasklet) -> None:
-        """As it says."""
         super().wake(tasklet)
         self._node.stir()
 
@@ -226,17 +227,17 @@ class SimulatedPoller(Poller):
         else:
             self._watches.setdefault(wait.fileno, []).append((owner, ready))
 
+    @override
     def forget(self, owner: object) -> None:
-        """Stop watching for ``owner``."""
         for fileno, watches in list(self._watches.items()):
             self._watches[fileno] = [w for w in watches if w[0] is not owner]
 
+    @override
     def keep(self, fileno: int, write: bool, ready: Callable[[], None]) -> None:
-        """Watch until :meth:`drop`."""
         self._kept[fileno] = ready
 
+    @override
     def drop(self, fileno: int, write: bool) -> None:
-        """Stop :meth:`keep`."""
         self._kept.pop(fileno, None)
 
     def watching(self) -> bool:
@@ -260,8 +261,9 @@ class SimulatedPoller(Poller):
         """Schedule a turn for a mail."""
         self._node.stir()
 
+    @override
     def close(self) -> None:
-        """Do nothing."""
+        pass
 
 
 class NoEventLoop(EventLoop):
@@ -273,5 +275,6 @@ class NoEventLoop(EventLoop):
             "steps that call coroutines cannot be simulated: leave them out, or put a map() there"
         )
 
+    @override
     def close(self) -> None:
-        """Do nothing."""
+        pass

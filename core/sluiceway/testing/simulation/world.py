@@ -10,6 +10,7 @@ from random import Random
 from sluiceway.clock import Clock
 from sluiceway.testing.simulation.errors import SimulationError
 from sluiceway.testing.simulation.trace import Event, Trace
+from sluiceway.util.overriding import override
 
 __all__ = ["SimulatedClock", "World"]
 
@@ -25,12 +26,12 @@ class SimulatedClock(Clock):
         self._start_ms = start_ms
         self.us = 0
 
+    @override
     def now_ms(self) -> int:
-        """Return the wall-clock time in ms since the epoch."""
         return self._start_ms + self.us // 1000
 
+    @override
     def monotonic(self) -> float:
-        """Return the seconds since the start."""
         return self.us / 1_000_000
 
 

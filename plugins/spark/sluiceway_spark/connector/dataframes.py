@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sluiceway.errors import ConnectorError
+from sluiceway.util.overriding import override
 from sluiceway_spark.session.configuration import SessionConf, said
 
 __all__ = ["Frame", "GivenFrame", "MadeFrame", "fingerprint_of", "is_repeatable", "package_advice"]
@@ -39,8 +40,8 @@ class GivenFrame(Frame):
         self._id = uuid.uuid4().hex
         _given[self._id] = frame
 
+    @override
     def open(self) -> Any:
-        """The very DataFrame."""
         try:
             return _given[self._id]
         except KeyError:
@@ -58,8 +59,8 @@ class MadeFrame(Frame):
     make: Callable[[Any], Any]
     what: str
 
+    @override
     def open(self) -> Any:
-        """Made anew."""
         session = self.session.session()
         try:
             frame = self.make(session)

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from sluiceway.connector import Enumerator, EnumeratorContext
 from sluiceway.errors import ConfigurationError, ConnectorError
+from sluiceway.util.overriding import override
 from sluiceway_spark.connector.dataframes import Frame, fingerprint_of, is_repeatable
 from sluiceway_spark.connector.staging_files import parts_of, staged_partitions
 from sluiceway_spark.connector.staging_job import StagingJob
@@ -91,8 +92,8 @@ class StagingEnumerator(Enumerator):
         self._waiting.append(reader)
         self._hand_out()
 
+    @override
     def add_splits_back(self, splits: Sequence[Any], reader: int) -> None:
-        """Put them first."""
         self._pending.extendleft(reversed(splits))
         self._hand_out()
 
@@ -112,8 +113,8 @@ class StagingEnumerator(Enumerator):
         if not ended:
             self._context.wake(_LOOK_EVERY_S)
 
+    @override
     def snapshot(self) -> StagingProgress:
-        """Return the progress of the enumerator."""
         known = frozenset(self._known)
         return StagingProgress(self._directory, tuple(self._pending), known, self._complete, self._fingerprint)
 

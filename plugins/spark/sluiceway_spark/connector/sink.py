@@ -10,6 +10,7 @@ from typing import Any, Final
 from sluiceway.connector import DeliveryGuarantee, Sink, SinkWriter, WriterContext
 from sluiceway.errors import ConfigurationError, MissingExtraError, choose
 from sluiceway.util.install_hints import install_command
+from sluiceway.util.overriding import override
 from sluiceway_spark.connector.catalog_tables import Table
 from sluiceway_spark.connector.column_file import CODECS
 from sluiceway_spark.connector.partition_directories import check_partitions
@@ -170,12 +171,12 @@ class SparkSink(Sink[Any]):
         return f"spark table {target.table}" if target.table else f"spark {target.path}"
 
     @property
+    @override
     def guarantee(self) -> DeliveryGuarantee:
-        """Exactly-once."""
         return DeliveryGuarantee.EXACTLY_ONCE
 
+    @override
     def create_writer(self, context: WriterContext) -> SinkWriter[Any]:
-        """Make the writer of one subtask."""
         return SparkSinkWriter(self._resolved(), context)
 
     @property

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from sluiceway.connector import Boundedness, Enumerator, EnumeratorContext, Reader, ReaderContext, Source
 from sluiceway.errors import ConfigurationError
+from sluiceway.util.overriding import override
 from sluiceway_spark.connector.dataframes import Frame, GivenFrame, MadeFrame
 from sluiceway_spark.connector.enumerator import StagingEnumerator
 from sluiceway_spark.connector.reader import PartReader
@@ -153,8 +154,8 @@ class SparkSource(Source[Any]):
         return f"spark {self._frame.what}"
 
     @property
+    @override
     def boundedness(self) -> Boundedness:
-        """It ends."""
         return Boundedness.BOUNDED
 
     @property
@@ -163,16 +164,16 @@ class SparkSource(Source[Any]):
         return self._type
 
     @property
+    @override
     def needs_program(self) -> bool:
-        """There the session is."""
         return True
 
     def create_enumerator(self, context: EnumeratorContext, restored: StagingProgress | None = None) -> Enumerator:
         """Make what runs Spark's job."""
         return StagingEnumerator(context, self._frame, self._staging, restored, as_arrow=self._records == ARROW)
 
+    @override
     def create_reader(self, context: ReaderContext) -> Reader[Any]:
-        """Make the reader of one subtask."""
         return PartReader(context, self._records, self._frame.what)
 
 

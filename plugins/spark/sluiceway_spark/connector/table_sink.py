@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from sluiceway.connector import DeliveryGuarantee, Sink, SinkWriter, WriterContext
 from sluiceway.errors import ConfigurationError, choose
+from sluiceway.util.overriding import override
 from sluiceway_spark.connector.table_commits import TableCommits
 from sluiceway_spark.connector.table_target import APPEND, FORMATS, MODES, TableDescription, TableTarget
 from sluiceway_spark.connector.table_writer import TableWriter
@@ -117,8 +118,8 @@ class SparkTableSink(Sink[Any]):
         return f"spark table {self._description.name}"
 
     @property
+    @override
     def guarantee(self) -> DeliveryGuarantee:
-        """Exactly-once."""
         return DeliveryGuarantee.EXACTLY_ONCE
 
     @property
@@ -131,8 +132,8 @@ class SparkTableSink(Sink[Any]):
         """True for the modes that replace rows."""
         return self._description.mode != APPEND
 
+    @override
     def create_writer(self, context: WriterContext) -> SinkWriter[Any]:
-        """Make the writer of one subtask."""
         target = self._target
         if target is None or not (context.is_restored or target.is_shipped):
             # In one process each run looks anew, as it may be one of several with the same object.

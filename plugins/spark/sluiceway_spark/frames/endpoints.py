@@ -22,6 +22,7 @@ from sluiceway.connector import (
 )
 from sluiceway.elements import ROWS_PER_RECORD, Batch
 from sluiceway.errors import NotBuiltYetError
+from sluiceway.util.overriding import override
 from sluiceway_spark.conversion.arrow_to_records import record_type
 from sluiceway_spark.datasource.rows_to_records import Rows
 
@@ -46,8 +47,8 @@ class FrameSource(Source[Any]):
     schema: Any = None
 
     @property
+    @override
     def name(self) -> str:
-        """Name in plans."""
         return "DataFrame"
 
     @property
@@ -83,8 +84,8 @@ class FrameSink(Sink[Any]):
     """Rows of the DataFrame that ``transform`` returns. Spark takes them: it is no sink for an engine."""
 
     @property
+    @override
     def name(self) -> str:
-        """Name in plans."""
         return "DataFrame"
 
     @property

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from sluiceway.util.overriding import override
+
 # As there: Spark waits 10 s for a process that only asks what state there is, and imports this.
 from sluiceway_spark.structured.stages.stateful_stage import LevelProcessor
 
@@ -28,8 +30,8 @@ class FrameProcessor(LevelProcessor):
         super().__init__("", path, shipped, stage)
         self._shape = shape
 
+    @override
     def init(self, handle: Any) -> None:
-        """Open the state variables."""
         from pyspark import TaskContext
 
         super().init(handle)
@@ -38,13 +40,13 @@ class FrameProcessor(LevelProcessor):
         self._run = (None if context is None else context.getLocalProperty(_QUERY_ID)) or ""
 
     # Spark calls these by name of parameter.
-    def handleInputRows(  # noqa: N802
+    @override
+    def handleInputRows(
         self,
         key: Any,
         rows: Iterator[Any],
-        timerValues: Any,  # noqa: N803
+        timerValues: Any,
     ) -> Iterator[Any]:
-        """Process the rows of one target."""
         from sluiceway_spark.frames.tasks import readable
 
         with readable():

@@ -12,6 +12,7 @@ from typing import Any, Final
 from sluiceway.errors import NoResourceAvailableError
 from sluiceway.runtime.cluster.worker_host import WorkerHost
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, WorkerHandle
+from sluiceway.util.overriding import override
 from sluiceway_spark.hosted.application import Application, loss_reason
 from sluiceway_spark.hosted.shared_storage import SharedPlaces
 from sluiceway_spark.hosted.task_slots import check_session, wait_for_slots
@@ -242,8 +243,8 @@ class _PlacedWorker(WorkerHandle):
         self._over.set()
 
     @property
+    @override
     def pid(self) -> int:
-        """Not known here."""
         return 0
 
     def ended(self, within_s: float = 0.0) -> bool:

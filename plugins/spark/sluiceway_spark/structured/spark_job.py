@@ -22,6 +22,7 @@ from sluiceway.runtime.loop.tasklet import Progress, Tasklet, TaskletLoop
 from sluiceway.runtime.messages.pickling import check_shippable
 from sluiceway.runtime.stepped import SteppedPlan
 from sluiceway.streamgraph import StreamGraph
+from sluiceway.util.overriding import override
 from sluiceway_spark.session.configuration import SessionConf
 from sluiceway_spark.structured.job_group import JobGroup, users_error
 
@@ -83,8 +84,8 @@ class SparkJob(Job):
 
     # ---- the job's face -------------------------------------------------------------------------------------
 
+    @override
     def run(self) -> JobResult:
-        """Run the job and wait for its end."""
         if self._loop is not None:
             raise RuntimeError("a job runs once: prepare another one")
         with job_logging(self.settings):
@@ -132,8 +133,8 @@ class SparkJob(Job):
             loop.mail(self._interrupt)
 
     @property
+    @override
     def status(self) -> JobStatus:
-        """Its status."""
         return self._status
 
     @property

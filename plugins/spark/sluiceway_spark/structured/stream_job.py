@@ -37,6 +37,7 @@ from sluiceway.runtime.microbatch.run_directory import (
 from sluiceway.runtime.stepped import SteppedPlan
 from sluiceway.scheduler import restart_strategy
 from sluiceway.streamgraph import StreamGraph
+from sluiceway.util.overriding import override
 from sluiceway_spark.session.configuration import SessionConf
 from sluiceway_spark.structured.job_group import users_error
 from sluiceway_spark.structured.microbatch.control_files import stop_sources
@@ -127,16 +128,16 @@ class StreamJob(SparkJob):
             return found
         return replace(found, doing="starting Spark" if self._here is None else "the first micro-batch")
 
+    @override
     def describe(self) -> JobDescription:
-        """Return the description of the job, with its last micro-batches."""
         return msgspec.structs.replace(super().describe(), micro_batches=self._progress.infos())
 
     def failures(self) -> tuple[JobFailure, ...]:
         """Return the failures after which the job restarted."""
         return tuple(self._failures)
 
+    @override
     def run(self) -> JobResult:
-        """Run the job and wait for its end."""
         self._savepoints.begin(self, lambda action: action())
         try:
             return super().run()

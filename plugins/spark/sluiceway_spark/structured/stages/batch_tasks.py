@@ -13,6 +13,7 @@ from sluiceway.runtime.microbatch.split_assignment import Dealt, SplitsInTurn
 from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
 from sluiceway.runtime.task.inputs import SourceInput
 from sluiceway.steps import SinkStep
+from sluiceway.util.overriding import override
 from sluiceway_spark.structured.row_format import Row, rows_in, to_batches
 
 if TYPE_CHECKING:
@@ -198,8 +199,8 @@ class _Stages(StageWorker):
         self._here = frozenset(stages[1:])
         self._given = given
 
+    @override
     def chains(self) -> list[SteppedTask]:
-        """Return the open subtasks."""
         return list(self._chains.values())
 
     def read(self, target: int, dealt: Dealt) -> Iterator[Row]:
