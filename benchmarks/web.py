@@ -1,4 +1,4 @@
-"""What the web interface costs a job that runs, and how long its server takes to list many jobs.
+"""Cost of the web interface for a running job, and time of its server to list many jobs.
 
 Throughput is that of one endless job in this process: intervals with a page open, or with samples of the stacks
 taken, and intervals without, in the order without, with, with, without, so that a drift of the machine is in both.

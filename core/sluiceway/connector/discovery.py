@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from sluiceway.config.options import duration_ms
 from sluiceway.connector.base import Enumerator, EnumeratorContext
-from sluiceway.errors import ConnectorError
+from sluiceway.errors import ConfigurationError, ConnectorError
 
-__all__ = ["DiscoveringEnumerator"]
+__all__ = ["DiscoveringEnumerator", "watch_interval_ms"]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -123,3 +125,23 @@ class DiscoveringEnumerator(Enumerator, Generic[T]):
         if self._interval_ms is not None:
             self._next_search = self._context.clock.monotonic() + self._interval_ms / 1000
             self._context.wake(self._interval_ms / 1000)
+
+
+def watch_interval_ms(watch: timedelta | int | str | None) -> int | None:
+    """Return the argument ``watch=`` of a source in ms; None: the source does not search again.
+
+    Args:
+        watch: a timedelta, ms, or a text such as ``10s``.
+
+    Raises:
+        ConfigurationError: it is no duration, or less than a millisecond.
+    """
+    if watch is None:
+        return None
+    try:
+        ms = duration_ms(watch)
+    except ValueError as error:
+        raise ConfigurationError(f"watch={watch!r}: {error}") from None
+    if ms < 1:
+        raise ConfigurationError(f"watch={watch!r} must be at least 1 ms, or None")
+    return ms

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from fsspec.implementations.local import LocalFileSystem
 
 from sluiceway.columns.filters import Condition, Filters, conditions_of
-from sluiceway.config.options import duration_ms
 from sluiceway.connector import (
     Alternatives,
     Boundedness,
@@ -26,6 +25,7 @@ from sluiceway.connector import (
     SimpleReader,
     Source,
 )
+from sluiceway.connector.discovery import watch_interval_ms
 from sluiceway.connector.line_splitter import DEFAULT_MAX_LINE_LENGTH, DecodeErrors, LineDecoder, check_encoding
 from sluiceway.errors import ConfigurationError, ConnectorError, choose
 from sluiceway.metrics import MetricGroup
@@ -124,7 +124,7 @@ class FilesSource(Source[T]):
         if split_size is not None and (not isinstance(split_size, int) or split_size < 1):
             raise ConfigurationError(f"split_size={split_size!r} must be a number of bytes, at least 1, or None")
         self._split_size = split_size
-        self._watch_ms = _watch_ms(watch)
+        self._watch_ms = watch_interval_ms(watch)
         self._options = dict(storage_options or {})
 
     @classmethod
@@ -626,18 +626,6 @@ class _FilesReader(SimpleReader[Any]):
         finally:
             if raw is not None:
                 raw.close()
-
-
-def _watch_ms(value: timedelta | int | str | None) -> int | None:
-    if value is None:
-        return None
-    try:
-        ms = duration_ms(value)
-    except ValueError as error:
-        raise ConfigurationError(f"watch={value!r}: {error}") from None
-    if ms < 1:
-        raise ConfigurationError(f"watch={value!r} must be at least 1 ms, or None")
-    return ms
 
 
 def _names_in(

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, Final
 
 from sluiceway.columns.filters import Condition, Filters, RowFilter, conditions_of
-from sluiceway.config.options import duration_ms
 from sluiceway.connector import (
     Alternatives,
     Boundedness,
@@ -23,7 +22,7 @@ from sluiceway.connector import (
     ReaderContext,
     Source,
 )
-from sluiceway.connector.discovery import DiscoveringEnumerator
+from sluiceway.connector.discovery import DiscoveringEnumerator, watch_interval_ms
 from sluiceway.elements import Columns
 from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway_lakehouse._delta_table import (
@@ -93,7 +92,7 @@ class DeltaSource(Source[Any]):
         if version is not None and (isinstance(version, bool) or not isinstance(version, int) or version < 0):
             raise ConfigurationError(f"version={version!r} must be a whole number, at least 0, or None")
         self._version = version
-        self._watch_ms = _watch_ms(watch)
+        self._watch_ms = watch_interval_ms(watch)
         self._type = type
         self._in_columns = False
         self._wanted_in_columns: Any = None
@@ -314,15 +313,3 @@ class DeltaEnumerator(DiscoveringEnumerator[DeltaProgress | MisfitError]):
                 self._context.assign(reader, [self._pending.pop(0)])
             else:
                 self._context.no_more_splits(reader)
-
-
-def _watch_ms(value: timedelta | int | str | None) -> int | None:
-    if value is None:
-        return None
-    try:
-        ms = duration_ms(value)
-    except ValueError as error:
-        raise ConfigurationError(f"watch={value!r}: {error}") from None
-    if ms < 1:
-        raise ConfigurationError(f"watch={value!r} must be at least 1 ms, or None")
-    return ms

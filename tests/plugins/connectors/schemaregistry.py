@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import socket
 import subprocess
-import tempfile
 import threading
 import urllib.request
 from base64 import b64encode
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from maven import MavenUnavailableError, unpacked
 from patience import until
 
 __all__ = ["ApicurioUnavailableError", "Registry", "apicurio"]
@@ -181,40 +180,18 @@ def apicurio(directory: Path) -> Iterator[str]:
 def _fetched() -> Path:
     if shutil.which("java") is None:
         raise ApicurioUnavailableError("Java is not installed (Debian: apt-get install openjdk-17-jre-headless)")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    place = cache / "sluiceway" / f"apicurio-{APICURIO_VERSION}"
-    jar = place / f"apicurio-registry-app-{APICURIO_VERSION}-runner.jar"
-    if jar.exists():
-        return jar
-    if shutil.which("mvn") is None:
-        raise ApicurioUnavailableError(
-            f"Apicurio is not in {place}, and Maven, which fetches it, is not installed (Debian: apt-get install "
-            "maven)"
+    version = APICURIO_VERSION
+    artifact = f"io.apicurio:apicurio-registry-app:{version}:tar.gz:all"
+    try:
+        place = unpacked(
+            artifact,
+            f"apicurio-{version}",
+            f"Apicurio {version}",
+            lambda archive, into: shutil.unpack_archive(archive, into, filter="data"),
         )
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=place.parent) as temporary:
-        artifact = f"io.apicurio:apicurio-registry-app:{APICURIO_VERSION}:tar.gz:all"
-        done = subprocess.run(
-            ["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={temporary}"],
-            cwd=temporary,
-            timeout=600,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            raise ApicurioUnavailableError(
-                f"Maven cannot fetch Apicurio {APICURIO_VERSION}:\n{done.stdout[-2000:]}"
-            )
-        unpacked = Path(temporary) / "unpacked"
-        shutil.unpack_archive(next(Path(temporary).glob("*.tar.gz")), unpacked, filter="data")
-        try:
-            unpacked.rename(place)
-        except OSError:  # another process was faster
-            assert jar.exists()
-    return jar
+    except MavenUnavailableError as missing:
+        raise ApicurioUnavailableError(str(missing)) from None
+    return place / f"apicurio-registry-app-{version}-runner.jar"
 
 
 def _free_port() -> int:

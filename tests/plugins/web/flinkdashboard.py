@@ -5,10 +5,6 @@ from __future__ import annotations
 import hashlib
 import http.client
 import mimetypes
-import os
-import shutil
-import subprocess
-import tempfile
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -17,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from maven import MavenUnavailableError, unpacked
 from patience import PATIENT_S
 from plugins.web.conftest import Page
 
@@ -28,37 +25,19 @@ _SHA256 = "c5476003a9357e6ce876a19d1daa7e37b573ad9fada6448fe665de8bad7162e8"
 
 def _fetched() -> Path:
     """Return the directory of the dashboard. Skips the test where it cannot be had."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sluiceway"
-    place = cache / f"flink-runtime-web-{_VERSION}"
-    if place.is_dir():
-        return place / "web"
-    if shutil.which("mvn") is None:
-        pytest.skip("Maven, which fetches Flink's dashboard, is not installed (Debian: apt-get install maven)")
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache) as temporary:
-        artifact = f"org.apache.flink:flink-runtime-web:{_VERSION}"
-        done = subprocess.run(
-            ["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={temporary}"],
-            cwd=temporary,
-            timeout=600,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
+    artifact = f"org.apache.flink:flink-runtime-web:{_VERSION}"
+    try:
+        return (
+            unpacked(artifact, f"flink-runtime-web-{_VERSION}", f"Flink's dashboard {_VERSION}", _unpack) / "web"
         )
-        if done.returncode:
-            pytest.skip(f"Maven cannot fetch Flink's dashboard {_VERSION}: {done.stdout[-1000:]}")
-        [jar] = Path(temporary).glob("*.jar")
-        assert hashlib.sha256(jar.read_bytes()).hexdigest() == _SHA256
-        unpacked = Path(temporary) / "unpacked"
-        with zipfile.ZipFile(jar) as archive:
-            archive.extractall(unpacked, [name for name in archive.namelist() if name.startswith("web/")])
-        try:
-            unpacked.rename(place)
-        except OSError:  # another process was faster
-            assert place.is_dir()
-    return place / "web"
+    except MavenUnavailableError as missing:
+        pytest.skip(str(missing))
+
+
+def _unpack(jar: Path, into: Path) -> None:
+    assert hashlib.sha256(jar.read_bytes()).hexdigest() == _SHA256
+    with zipfile.ZipFile(jar) as archive:
+        archive.extractall(into, [name for name in archive.namelist() if name.startswith("web/")])
 
 
 @contextmanager
