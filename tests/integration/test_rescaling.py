@@ -192,7 +192,7 @@ def test_a_job_that_cannot_begin_at_the_new_parallelism_has_the_old_one_again(
 
     async def rescales(handle: JobHandle) -> None:
         await more(handle, 5_000)
-        with pytest.raises(RescaleError, match=r"has the one before again: ValueError: three are too many"):
+        with pytest.raises(RescaleError, match=r"has its earlier one again: ValueError: three are too many"):
             await handle.rescale(3)
         assert {v.parallelism for v in handle._job.describe().vertices} == {1}
         await more(handle, 5_000)

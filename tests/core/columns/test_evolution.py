@@ -137,7 +137,7 @@ REFUSED = [
 @pytest.mark.parametrize(("key", "kind", "named", "message"), REFUSED)
 def test_other_changes_are_refused(key: Any, kind: Any, named: dict[str, Any], message: str) -> None:
     one = slice_of(layout(pa.string(), pa.int64(), NUMBERS), [("a", 1)], pa.int64())
-    with pytest.raises(IncompatibleStateError, match=rf"step 's' cannot go on .*{message}"):
+    with pytest.raises(IncompatibleStateError, match=rf"step 's' cannot restore .*{message}"):
         restored(one, layout(key, kind, named))
 
 
@@ -209,7 +209,7 @@ ROWS_REFUSED: list[Any] = [
 
 @pytest.mark.parametrize(("schema", "options", "message"), ROWS_REFUSED)
 def test_rows_are_refused(schema: Any, options: Any, message: str) -> None:
-    with pytest.raises(IncompatibleStateError, match=rf"step 's' cannot go on with the rows .*{message}"):
+    with pytest.raises(IncompatibleStateError, match=rf"step 's' cannot restore the rows .*{message}"):
         read(schema, **options)
 
 

@@ -1,4 +1,4 @@
-"""Queries that Spark cannot start at once, as its Python processes take too long. Without Spark."""
+"""Queries that Spark cannot start at once, as its Python processes take too long. No session is made."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from sluiceway.errors import JobCancelledError
+
+pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
+
 from sluiceway_spark.structured.streaming_query import StreamQuery
 
 LATE = "[STREAM_FAILED] Query terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST"
