@@ -151,12 +151,19 @@ def test_a_job_without_checkpoints_takes_none_on_demand(tmp_path: Path) -> None:
 
 
 def test_a_failure_goes_back_to_the_last_checkpoint_and_not_to_a_savepoint(tmp_path: Path) -> None:
-    marks = tmp_path / "marks"
-    marks.mkdir()
+    saved = tmp_path / "saved"
     flow = sw.Pipeline("fails")
     sink = NumberFiles(tmp_path / "out")
     counted = flow.source(GeneratorSource(count=COUNT, rate=20_000)).key_by(lambda n: n % 12).map(KeySequence(12))
-    counted.map(FailOnce(marks, at=(8_000,))).sink(sink)
+
+    def fail_once_saved(n: int) -> int:
+        try:
+            saved.unlink()
+        except FileNotFoundError:
+            return n
+        raise InjectedError("there is a savepoint")
+
+    counted.map(fail_once_saved).sink(sink)
     place = tmp_path / "kept"
 
     async def go() -> None:
@@ -165,6 +172,7 @@ def test_a_failure_goes_back_to_the_last_checkpoint_and_not_to_a_savepoint(tmp_p
                 await asyncio.sleep(0.005)
             location = Path(await handle.savepoint(place))
             shutil.rmtree(location)
+            saved.touch()
             while handle.metrics().restarts < 1 or handle.metrics().records_out < 18_000:
                 await asyncio.sleep(0.005)
             await handle.stop()
