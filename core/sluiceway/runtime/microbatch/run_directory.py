@@ -69,7 +69,8 @@ class Run:
         begun_ms: start time, in ms since the epoch.
         partitions: number of partitions of the engine's state; fixed for the run.
         vertices: vertices, in the order of the graph.
-        placed: whether the partitions of subtasks are chosen; in runs of earlier versions a hash decides.
+        spread: whether subtasks are spread evenly over the partitions of state; in runs of earlier versions a hash
+            of their numbers decides.
     """
 
     directory: str
@@ -79,7 +80,7 @@ class Run:
     begun_ms: int
     partitions: int
     vertices: tuple[RunVertex, ...] = field(default=())
-    placed: bool = False
+    spread: bool = False
 
     def write(self, storage: CheckpointStorage) -> None:
         """Write ``run.json``. Raises CheckpointError."""
@@ -92,12 +93,12 @@ class Run:
         storage.write(_join(self.directory, FINISHED), [json.dumps({"at_ms": at_ms}).encode()])
 
 
-def new_run(plan: SteppedPlan, engine: str, now_ms: int, partitions: int, *, placed: bool = False) -> Run:
+def new_run(plan: SteppedPlan, engine: str, now_ms: int, partitions: int, *, spread: bool = False) -> Run:
     """Return a new run, with a directory of its own."""
     job = plan.graph.job_name
     base = re.sub(r"[^\w.-]+", "-", job).strip(".-") or "job"
     id_ = f"{base}-{now_ms}-{secrets.token_hex(2)}"
-    return Run(id_, job, id_, engine, now_ms, partitions, _vertices(plan), placed)
+    return Run(id_, job, id_, engine, now_ms, partitions, _vertices(plan), spread)
 
 
 def find_runs(storage: CheckpointStorage, under: str = "") -> list[Run]:
@@ -201,6 +202,9 @@ def _read(storage: CheckpointStorage, directory: str) -> Run:
             RunVertex(**{**v, "uids": tuple(v["uids"]), "inputs": tuple(map(tuple, v["inputs"]))})
             for v in content.pop("vertices")
         )
+        content.pop(
+            "placed", None
+        )  # some runs have it; their state is keyed like that of earlier ones all the same
         return Run(directory=directory, vertices=vertices, **content)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{storage.shown(name)} does not describe a run: {error}") from error

@@ -231,8 +231,8 @@ class StreamJob(SparkJob):
     def _new(self, storage: CheckpointStorage, slots: int) -> Run:
         self._use(self.plan_with(_KEYED_A_SLOT * slots))
         most = max(len(self.plan.targets_of(stage)) for stage in range(self.plan.last_stage + 1))
-        placed = self.plan.targets <= MOST_TARGETS
-        run = new_run(self.plan, _ENGINE, self.services.clock.now_ms(), min(most, slots), placed=placed)
+        spread = self.plan.targets <= MOST_TARGETS
+        run = new_run(self.plan, _ENGINE, self.services.clock.now_ms(), min(most, slots), spread=spread)
         run.write(storage)
         return run
 

@@ -60,7 +60,7 @@ def test_runs_are_found_in_their_directory_and_in_the_one_above(tmp_path: Path) 
 @pytest.mark.parametrize("keyed_subtasks", [None, 4, 8, 32])
 def test_a_job_goes_on_with_the_keyed_subtasks_that_it_had(keyed_subtasks: int | None, tmp_path: Path) -> None:
     """In runs of earlier versions that was one for each key group."""
-    run = new_run(plan(keyed_subtasks=keyed_subtasks), "spark", 1_000, 3, placed=True)
+    run = new_run(plan(keyed_subtasks=keyed_subtasks), "spark", 1_000, 3, spread=True)
     run.write(storage(tmp_path))
     [found] = find_runs(storage(tmp_path))
     again = plan(keyed_subtasks=keyed_subtasks_of(found))

@@ -20,6 +20,7 @@ from sluiceway.runtime.microbatch.run_directory import Run, new_run
 from sluiceway.windows import TumblingEventTimeWindows
 from sluiceway_files import FilesSink
 from sluiceway_spark.session.pyspark_version import MICRO_BATCHES, too_old
+from sluiceway_spark.structured.query_settings import STATE_PROVIDER
 from sluiceway_spark.structured.state.placement import partition_of
 
 pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
@@ -167,7 +168,7 @@ def test_a_run_of_an_earlier_version_goes_on(tmp_path: Path, monkeypatch: pytest
         run.write(storage)
         [file] = tmp_path.glob("runs/*/run.json")
         described = json.loads(file.read_text())
-        del described["placed"]
+        del described["spread"]
         file.write_text(json.dumps(described))
         return run
 
@@ -191,6 +192,27 @@ def test_subtasks_are_where_they_are_placed(spark: Any) -> None:
         numbers = ", ".join(map(str, keys))
         found = spark.sql(f"SELECT pmod(hash(key), {partitions}) FROM (SELECT explode(array({numbers})) AS key)")
         assert [row[0] for row in found.collect()] == [partition_of(key, partitions) for key in keys]
+
+
+def test_the_state_of_subtasks_is_spread_over_the_partitions(tmp_path: Path, spark: Any) -> None:
+    flow = counts_to(tmp_path / "out", tmp_path / "failed")
+    flow.run(engine="spark", checkpoints=str(tmp_path / "runs"), restart="fixed-delay:2:10ms")
+    [file] = tmp_path.glob("runs/*/run.json")
+    described = json.loads(file.read_text())
+    partitions = described["partitions"]
+    assert described["spread"]
+    session = spark.newSession()
+    session.conf.set("spark.sql.streaming.stateStore.providerClass", STATE_PROVIDER)
+    checkpoint = str(file.parent / "spark")
+    operators = session.read.format("state-metadata").load(checkpoint).select("operatorId").distinct().collect()
+    stages = []
+    for [operator] in operators:
+        reader = session.read.format("statestore").option("operatorId", operator).option("stateVarName", "log")
+        frame = reader.option("flattenCollectionTypes", "false").load(checkpoint)
+        held = Counter(row[0] for row in frame.select("partition_id").collect())
+        assert max(held.values()) <= -(-held.total() // partitions)
+        stages.append(held.total())
+    assert max(stages) > partitions, "so many subtasks that a hash would deal them out unevenly"
 
 
 def test_a_place_without_a_run_is_refused(tmp_path: Path) -> None:

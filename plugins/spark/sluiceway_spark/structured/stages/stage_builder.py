@@ -82,14 +82,19 @@ def stream_rows(
     """
     rows = source_rows(session, shipped, location, limits)
     for stage in range(1, plan.last_stage):
-        processor = LevelProcessor(run.id, list(sys.path), shipped, stage)
-        groups = rows.groupBy(_group(plan, run.partitions) if run.placed else "target")
-        rows = groups.transformWithState(processor, SCHEMA, outputMode="append", timeMode="None")
+        processor = LevelProcessor(run.id, list(sys.path), shipped, stage, spread=run.spread)
+        if run.spread:
+            rows = rows.withColumn("target", _key_of_target(plan, run.partitions))
+        rows = rows.groupBy("target").transformWithState(processor, SCHEMA, outputMode="append", timeMode="None")
     return rows
 
 
-def _group(plan: SteppedPlan, partitions: int) -> Any:
-    """Return the column with the key of the group of a row's target."""
+def _key_of_target(plan: SteppedPlan, partitions: int) -> Any:
+    """Return the column with the key of the group of a row's target.
+
+    It has to replace the column ``target``: PySpark passes the columns of groups by name, so that an expression of
+    ``groupBy()`` with the name of a column is that column again.
+    """
     from pyspark.sql.functions import expr
 
-    return expr(f"array({', '.join(map(str, keys_of(plan, partitions)))})[target]").alias("target")
+    return expr(f"array({', '.join(map(str, keys_of(plan, partitions)))})[target]")

@@ -31,13 +31,16 @@ class LevelProcessor(StatefulProcessor):  # type: ignore[misc]
         path: the driver's ``sys.path``, where executors may find us and the user's modules.
         shipped: the plan.
         stage: the stage.
+        spread: whether ``target`` of the rows that come in is the key of their group, of which
+            ``placement.target_of`` gives the number of the subtask.
     """
 
-    def __init__(self, run: str, path: Sequence[str], shipped: bytes, stage: int) -> None:
+    def __init__(self, run: str, path: Sequence[str], shipped: bytes, stage: int, *, spread: bool = False) -> None:
         self._run = run
         self._path = path
         self._shipped = shipped
         self._stage = stage
+        self._spread = spread
 
     def init(self, handle: Any) -> None:
         """Open the state variables."""
@@ -55,10 +58,13 @@ class LevelProcessor(StatefulProcessor):  # type: ignore[misc]
         """Process the rows of one target."""
         from sluiceway_spark.structured.microbatch.worker import work
         from sluiceway_spark.structured.stages.batch_tasks import sent
+        from sluiceway_spark.structured.state.placement import target_of
 
         mine: list[Row] = []
         later: list[Row] = []
         for row in map(_OutRow._make, rows):
+            if self._spread:
+                row = row._replace(target=target_of(row.target))
             (mine if row.stage == self._stage else later).append(row)
         try:
             yield from later

@@ -42,7 +42,7 @@ def extract(location: str, into: str, services: Services, conf: SessionConf) -> 
     states: dict[int, list[OperatorSnapshot]] = {}
     try:
         for key, records in _logs(session, f"{for_spark(place)}/spark"):
-            target = target_of(key) if run.placed else key
+            target = target_of(key) if run.spread else key
             states[target] = [OperatorSnapshot(uid, keyed=keyed) for uid, keyed in keyed_state(records).items()]
     except Exception as error:
         told = users_error(error)
