@@ -553,7 +553,7 @@ def test_a_failure_at_any_moment(moment: str, workers: int, tmp_path: Path) -> N
     check_numbers(table)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_savepoint_goes_on_at_another_parallelism(workers: int, tmp_path: Path) -> None:
     import asyncio
 

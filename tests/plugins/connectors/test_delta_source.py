@@ -280,7 +280,7 @@ def test_a_file_that_is_vacuumed_before_it_is_read(tmp_path: Path) -> None:
             driver.run()
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_what_is_appended_is_read_once_over_failures_and_savepoints(workers: int, tmp_path: Path) -> None:
     """From table to table; the second is read back by delta-rs."""
     source, target = tmp_path / "source", tmp_path / "target"
