@@ -91,7 +91,7 @@ def _longest(times: list[float], seconds: float) -> list[float]:
 
 
 WORK = 200
-"""What each timer does: the burst has to outlast the checkpoint of all timers that is under way when it begins."""
+"""Work of each timer: the burst has to outlast the checkpoint of all timers that is under way when it begins."""
 
 
 class _Fired(sw.KeyedProcessFunction[int, int, int], sw.CheckpointedFunction):

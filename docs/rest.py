@@ -169,7 +169,7 @@ DIFFERS = {
     "GET /jars/{file}/plan": "needs the bearer token, or a page of this server, since it runs the program",
     "GET /jobmanager/environment": "the interpreter of the job manager in place of a JVM; `SLUICEWAY_*` variables",
 }
-"""What differs from Flink's answer, beyond additional fields."""
+"""Differences from Flink's answer, beyond additional fields."""
 
 
 def page(old: str) -> str:

@@ -402,7 +402,7 @@ def _files_of(operator: OperatorEntry) -> set[str]:
 
 
 _UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
-"""What decoding raises: for invalid UTF-8 and deep nesting that is no error of msgspec's own."""
+"""Errors that decoding raises: for invalid UTF-8 and deep nesting that is no error of msgspec's own."""
 
 
 class _Envelope(msgspec.Struct, frozen=True):

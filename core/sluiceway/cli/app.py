@@ -45,7 +45,7 @@ COMMANDS: Final = {
     "new": "sluiceway.cli.new:new",
     "version": "sluiceway.cli.version:version",
 }
-"""Where each command is; imported when it is asked for."""
+"""Module of each command, imported on demand."""
 
 
 class App(Group):

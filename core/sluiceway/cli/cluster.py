@@ -39,7 +39,7 @@ __all__ = ["cancel", "cluster", "list_jobs", "stop_job", "submit"]
 
 
 _WORKERS: Final = 2
-"""How many workers a cluster has where nobody says."""
+"""Default number of workers of a cluster."""
 
 _STARTED_WITH: Final = "is said when the cluster is started: sluiceway cluster start {}"
 _OF_THE_CLUSTER: Final = {

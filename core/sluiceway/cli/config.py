@@ -46,7 +46,7 @@ _NONE: Final = {
     "log-level": "from the program",
     "seed": "chosen for each run",
 }
-"""What the value None of an option means."""
+"""Meaning of the value None of an option."""
 
 
 def _shown(name: str, value: object) -> str:

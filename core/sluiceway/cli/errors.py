@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["TRACEBACK_FLAG", "show", "wants_engine_frames", "warn"]
 
 TRACEBACK_FLAG: Final = "sluiceway.traceback"
-"""Where a command leaves in ``click.Context.meta`` that ``--traceback`` was given."""
+"""Key in ``click.Context.meta`` that notes whether ``--traceback`` was given."""
 
 _FRAME: Final = re.compile(r'  File "([^"]*)", line ')
 _VARIABLE: Final = "SLUICEWAY_TRACEBACK"

@@ -93,7 +93,7 @@ class EndOfInput(Enum):
 
 
 END_OF_INPUT: Final = EndOfInput.END_OF_INPUT
-"""What a reader's poll returns when no record will come any more."""
+"""Result of a reader's poll when no record follows."""
 
 Comparison: TypeAlias = tuple[str, str, Any]
 """Column, operator (``= != < <= > >= in``) and value, a tuple for ``in``. None of them holds for null."""
@@ -102,7 +102,7 @@ Alternatives: TypeAlias = tuple[tuple[Comparison, ...], ...]
 """Conjunctions of comparisons, of which one holds."""
 
 Poll: TypeAlias = list[T] | Batch[T] | Wait | EndOfInput
-"""What a reader has to say: records (at least one; the list is given away), a wait, or the end."""
+"""Result of a reader's poll: records (at least one; the list is given away), a wait, or the end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from sluiceway.errors import ConfigurationError, ConnectorError
 __all__ = ["DEFAULT_MAX_LINE_LENGTH", "DecodeErrors", "LineBuffer", "LineDecoder", "check_encoding"]
 
 DecodeErrors: TypeAlias = Literal["strict", "replace", "ignore", "skip"]
-"""What becomes of a line with undecodable bytes: the job fails, U+FFFD takes their place, they are left out,
+"""Handling of a line with undecodable bytes: the job fails, U+FFFD takes their place, they are left out,
 or the line is left out."""
 
 DEFAULT_MAX_LINE_LENGTH: Final = 16 * 1024 * 1024

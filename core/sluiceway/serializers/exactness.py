@@ -25,7 +25,7 @@ from sluiceway.serializers.models import is_pydantic, is_simple_model
 __all__ = ["JSON_SCALARS", "Every", "every_exact", "is_plain_key"]
 
 Every = Callable[[Collection[Any]], bool]
-"""Whether all of these values survive. May raise AttributeError for a value that lacks a field."""
+"""Check whether all of these values survive. May raise AttributeError for a value that lacks a field."""
 
 _Check = frozenset[type] | Every
 

@@ -151,7 +151,7 @@ class KeySerializer(Serializer):
 
 
 KEY_SERIALIZER: Final = KeySerializer()
-"""What every backend uses for the keys and namespaces in snapshots."""
+"""Serializer of every backend for the keys and namespaces in snapshots."""
 
 
 def _as_tuples(value: list[Any]) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ Instant: TypeAlias = SupportsIndex | float | datetime
 """ms since the epoch, as an int, an integer of another library or a whole float; or an aware datetime."""
 
 WANTED: Final = "milliseconds since the epoch as an int, or an aware datetime"
-"""What a point in time may be, for messages."""
+"""Accepted forms of a point in time, for messages."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)

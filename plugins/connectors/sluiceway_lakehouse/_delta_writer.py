@@ -26,7 +26,7 @@ __all__ = ["Agreement", "DeltaWriter"]
 _log: Final = logging.getLogger("sluiceway_lakehouse")
 
 _TRIES: Final = 10
-"""How often a commit, or a change of the table's columns, is tried while others change the table."""
+"""Attempts at a commit, or at a change of the table's columns, while others change the table."""
 _INDEXED: Final = 32
 """Columns with statistics, unless the table says otherwise."""
 _KINDS: Final = "text, integers, booleans or dates"

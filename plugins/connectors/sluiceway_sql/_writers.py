@@ -100,7 +100,7 @@ class SqlWriter(_Writer):
 
 
 Committable: TypeAlias = tuple[str, int, Part]
-"""Which writer, its number for the checkpoint, the rows."""
+"""The writer, its number for the checkpoint, the rows."""
 
 
 class CommittingSqlWriter(_Writer, CommittingSinkWriter[Any]):

@@ -30,7 +30,7 @@ _AT_THE_END_S: Final = 5.0
 _BATCH: Final = 512
 _REASON: Final = 500
 _ATTEMPT: Final = re.compile(r"^Transient error | encountered while exporting .*$", re.DOTALL)
-"""What the library's message has besides the reason."""
+"""Part of the library's message besides the reason."""
 
 
 class SpanQueue(SpanProcessor):  # type: ignore[misc] # mypy is not shown the library

@@ -42,7 +42,7 @@ _OTHER: Final = object()
 _SMALL: Final = 2**63
 
 RowKey = tuple[bytes, bytes | None]
-"""What stands behind the prefix; and the key as it is, where that does not say it."""
+"""Bytes behind the prefix; and the key as it is, where that does not say it."""
 
 
 def pack_prefix(group: int, table: int, namespace: bytes) -> bytes:

@@ -31,7 +31,7 @@ _HEAD_AND_PLACE: Final = struct.Struct("<IBII")
 _GREETING: Final = struct.Struct("<IIH")
 
 CHUNK_BYTES: Final = 1 << 16
-"""How much is read at a time: hundreds of frames, whose payloads are elsewhere."""
+"""Bytes that are read at a time: hundreds of frames, whose payloads are elsewhere."""
 
 _LONGEST: Final = 1 << 24
 _LONGEST_BEFORE_PROOF: Final = 1024

@@ -126,7 +126,7 @@ class Walk:
             shown.get_by_text(text).first.wait_for(state="attached")
 
     def problems(self) -> list[str]:
-        """What went wrong, but for the profiler of the JVM: without one, the dashboard says so on its pages.
+        """Return the problems, except the missing profiler of the JVM, of which the dashboard's pages tell.
 
         Nor does it count that the dashboard measures its own graph while that is hidden.
         """

@@ -24,11 +24,11 @@ class ProcessLocal:
     """
 
     what: ClassVar[str] = "this"
-    """What messages call it."""
+    """Name in messages."""
     gathers: ClassVar[bool] = False
-    """Whether records can come to it from worker processes, by :meth:`_extend`."""
+    """True if worker processes can send it records, by :meth:`_extend`."""
     full: bool = False
-    """Whether it has enough records for now."""
+    """True if it has enough records for now."""
 
     def __init__(self) -> None:
         self._number = next(_numbers)

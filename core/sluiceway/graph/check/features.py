@@ -86,7 +86,7 @@ OPTION_FEATURES: Final[Mapping[str, Feature | None]] = {
     "dead-letters": Feature.DEAD_LETTERS,
     "seed": Feature.SEEDS,
 }
-"""What each option asks for when it has another value than its default; None: nothing."""
+"""Feature that each option requires when it has another value than its default; None: nothing."""
 
 _DEFAULTS: Final = Settings()
 
@@ -98,7 +98,7 @@ _SINKS: Final = (
     Feature.TWO_PHASE_SINKS,
     Feature.SINKS,
 )
-"""What a sink may ask for."""
+"""Features that a sink may require."""
 
 _PARTITIONERS: Final[Mapping[str, Feature]] = {
     "forward": Feature.FORWARD,

@@ -18,7 +18,7 @@ T = TypeVar("T")
 _Done = Callable[[Any, BaseException | None], None]
 
 _TURN_S: Final = 0.000_5
-"""How long a busy thread keeps the interpreter from one that works beside it. By default it is 5 ms, and who
+"""Time that a busy thread keeps the interpreter from one that works beside it. By default it is 5 ms, and who
 writes files waits as long after every call: a small checkpoint beside a busy loop then took 0.3 s."""
 
 

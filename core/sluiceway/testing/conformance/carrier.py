@@ -60,7 +60,7 @@ _LIKE_FRAMES = st.builds(
     st.sampled_from((1, 4, 5, 8, 9, 12, 13, 14, 17, 40, 41, 42)),
 )
 _FRAMES = st.binary(max_size=40) | _LIKE_FRAMES
-"""What is no frame, and what is nearly one: about the channel whose number is put in the place of _CHANNEL."""
+"""Bytes that are no frame, or nearly one: about the channel whose number is put in the place of _CHANNEL."""
 
 
 class Party:

@@ -23,7 +23,7 @@ from sluiceway_spark.datasource.read_options import SourceTold
 __all__ = ["SourceStreamReader"]
 
 _MOST_SAID: Final = 64
-"""How many splits an offset shows the positions of; it is written into Spark's log with each batch."""
+"""Number of splits whose positions an offset shows; it is written into Spark's log with each batch."""
 
 # Readers of this Python worker that are open between batches.
 _readers: Final = ReaderCache()

@@ -58,7 +58,7 @@ _KEYED_A_SLOT: Final = 2
 """Keyed subtasks for each task that Spark runs at a time. Each has its price in each micro-batch."""
 
 HOPELESS: Final = (SuppressRestartsError, ConfigurationError, GraphError, PluginError, ImportError)
-"""What no restart helps."""
+"""Errors that no restart helps."""
 
 
 class StreamJob(SparkJob):

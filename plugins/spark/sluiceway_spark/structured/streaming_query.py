@@ -29,16 +29,16 @@ __all__ = ["StreamQuery"]
 _log: Final = logging.getLogger("sluiceway_spark")
 
 LIMITS: Final = BatchLimits(records=500_000)
-"""How much a micro-batch is to be: its own price is most of a second, so that a backlog wants large ones."""
+"""Size of a micro-batch: its own price is most of a second, so that a backlog wants large ones."""
 
 _LOOK_S: Final = 0.1
 _COMMITTED_S: Final = 10.0
 
 _NO_PROCESS: Final = "Python worker failed to connect back"
-"""What Spark says if a Python process does not start within 10 s, which no setting changes."""
+"""Part of Spark's message if a Python process does not start within 10 s, which no setting changes."""
 
 _STARTS: Final = 6
-"""How often a query is started, if that is why it failed: a busy machine takes longer at times."""
+"""Starts of a query that fails for that reason: a busy machine takes longer at times."""
 
 _THRESHOLD: Final = "spark.broadcast.UDFCompressionThreshold"
 _BESIDE: Final = 1 << 16

@@ -15,7 +15,7 @@ __all__ = ["COUNTS", "LATENESS_MS", "VIEWS", "Count", "View", "build", "count_vi
 VIEWS = "my-pipeline-views"
 COUNTS = "my-pipeline-counts"
 LATENESS_MS = 5_000
-"""How much later than others a view may arrive and still be counted."""
+"""Maximum delay of a view behind others at which it is still counted."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["BatchReport", "SinkStage", "commit_ready", "commit_sinks", "deliver"]
 
 _DELIVERED: Final = 2
-"""How far behind the last stage the rows are that sinks give to the driver."""
+"""Distance behind the last stage of the rows that sinks give to the driver."""
 
 
 @dataclass(frozen=True, slots=True)

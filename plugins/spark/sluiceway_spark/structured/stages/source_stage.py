@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["FORMAT", "source_rows"]
 
 FORMAT: Final = "sluiceway-sources"
-"""What Spark calls the data source."""
+"""Name of the data source in Spark."""
 
 
 def source_rows(spark: Any, shipped: bytes, directory: str, limits: BatchLimits | None = None) -> Any:
