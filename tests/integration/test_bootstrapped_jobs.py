@@ -15,9 +15,9 @@ from uuid import UUID
 import pytest
 
 import sluiceway as sw
-from sluiceway import state
 from sluiceway.connector.lib import DiscardSink
 from sluiceway.connector.lib.generator import GeneratorSource
+from sluiceway.savepoint import edit, read, write
 
 pytest.importorskip("pyarrow")
 
@@ -61,7 +61,7 @@ class Deposit(sw.KeyedProcessFunction[Any, tuple[str, float], Account]):
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
 @pytest.mark.parametrize("backend", ["memory", "rocksdb"])
 def test_a_count_goes_on_from_a_table(tmp_path: Path, parallelism: int, backend: str) -> None:
-    with state.write(str(tmp_path / "first")) as savepoint:
+    with write(str(tmp_path / "first")) as savepoint:
         rows = enumerate(WORDS)
         savepoint.put("counted", sw.ValueStateDescriptor("aggregate"), rows, key=1, value=0)
     flow = sw.Pipeline("words")
@@ -71,7 +71,7 @@ def test_a_count_goes_on_from_a_table(tmp_path: Path, parallelism: int, backend:
 
 
 def test_workers_go_on_from_a_table(tmp_path: Path) -> None:
-    with state.write(str(tmp_path / "first"), max_parallelism=30) as savepoint:
+    with write(str(tmp_path / "first"), max_parallelism=30) as savepoint:
         savepoint.put("counted", sw.ValueStateDescriptor("aggregate"), enumerate(WORDS), key=1, value=0)
     flow = sw.Pipeline("words")
     counted = flow.from_collection(WORDS).key_by(lambda word: word).count().uid("counted").collect()
@@ -80,9 +80,9 @@ def test_workers_go_on_from_a_table(tmp_path: Path) -> None:
 
 
 def test_more_key_groups_let_a_job_have_more_subtasks(tmp_path: Path) -> None:
-    with state.write(str(tmp_path / "first"), max_parallelism=2) as savepoint:
+    with write(str(tmp_path / "first"), max_parallelism=2) as savepoint:
         savepoint.put("counted", sw.ValueStateDescriptor("aggregate"), enumerate(WORDS), key=1, value=0)
-    with state.edit(savepoint.location, str(tmp_path / "second"), max_parallelism=40) as savepoint:
+    with edit(savepoint.location, str(tmp_path / "second"), max_parallelism=40) as savepoint:
         pass
     flow = sw.Pipeline("words")
     counted = flow.from_collection(WORDS).key_by(lambda word: word).count().uid("counted").collect()
@@ -92,7 +92,7 @@ def test_more_key_groups_let_a_job_have_more_subtasks(tmp_path: Path) -> None:
 
 def test_a_function_goes_on_from_several_tables(tmp_path: Path) -> None:
     day = dt.date(2026, 1, 1)
-    with state.write(str(tmp_path / "first")) as savepoint:
+    with write(str(tmp_path / "first")) as savepoint:
         accounts = [{"key": word, "owner": word, "balance": 5} for word in WORDS]
         savepoint.put("accounts", sw.ValueStateDescriptor("account", Account), accounts)
         amounts = [(word, amount) for word in WORDS for amount in (2, 3)]
@@ -126,7 +126,7 @@ KEYS: list[Any] = [
 
 @pytest.mark.parametrize("backend", ["memory", "rocksdb"])
 def test_keys_of_all_types_are_found(tmp_path: Path, backend: str) -> None:
-    with state.write(str(tmp_path / "first")) as savepoint:
+    with write(str(tmp_path / "first")) as savepoint:
         rows = [(key, 10) for key in KEYS]
         savepoint.put("counted", sw.ValueStateDescriptor("aggregate"), rows, key=0, value=1)
     flow = sw.Pipeline("keys")
@@ -145,7 +145,7 @@ class Reminder(sw.KeyedProcessFunction[str, str, str]):
 
 @pytest.mark.parametrize("domain", ["event time", "processing time"])
 def test_timers_of_a_table_fire(tmp_path: Path, domain: str) -> None:
-    with state.write(str(tmp_path / "first")) as savepoint:
+    with write(str(tmp_path / "first")) as savepoint:
         savepoint.put_timers("reminded", [("a", 5), ("b", 3)], key=0, at=1, domain=domain)
     flow = sw.Pipeline("reminders")
     got = flow.from_collection(["c"]).key_by(lambda word: word).process(Reminder()).uid("reminded").collect()
@@ -177,8 +177,8 @@ def test_a_savepoint_that_was_edited_goes_on(tmp_path: Path) -> None:
 
     finished = False
     first = asyncio.run(stopped())
-    before = {row["key"]: row["value"] for row in state.read(first)["counted"]["aggregate"].rows()}
-    with state.edit(first, str(tmp_path / "edited")) as savepoint:
+    before = {row["key"]: row["value"] for row in read(first)["counted"]["aggregate"].rows()}
+    with edit(first, str(tmp_path / "edited")) as savepoint:
         savepoint.transform("counted", sw.ValueStateDescriptor("aggregate"), lambda key, count: count + 1_000_000)
     finished = True
     flow().run(
@@ -188,7 +188,7 @@ def test_a_savepoint_that_was_edited_goes_on(tmp_path: Path) -> None:
         checkpoint_interval="1h",
     )
     [last] = (tmp_path / "kept").glob("*/chk-*")
-    after = {row["key"]: row["value"] for row in state.read(str(last))["counted"]["aggregate"].rows()}
+    after = {row["key"]: row["value"] for row in read(str(last))["counted"]["aggregate"].rows()}
     assert len(before) == 10
     assert after == dict.fromkeys(range(10), 1_002_000)
 
@@ -199,7 +199,7 @@ def test_a_million_rows(tmp_path: Path) -> None:
 
     count = 1_000_000
     table = pa.table({"word": [f"w{n}" for n in range(count)], "n": range(count)})
-    with state.write(str(tmp_path / "first")) as savepoint:
+    with write(str(tmp_path / "first")) as savepoint:
         savepoint.put("counted", sw.ValueStateDescriptor("aggregate"), table, key="word", value="n")
     flow = sw.Pipeline("words")
     counted = flow.from_collection(["w5", "w999999"]).key_by(lambda word: word).count().uid("counted").collect()

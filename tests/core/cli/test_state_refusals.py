@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import sluiceway as sw
-from sluiceway import state
 from sluiceway.operators.timer_service import DUE
+from sluiceway.savepoint import write
 from sluiceway.windows.base import TimeWindow
 
 FLOW = """
@@ -118,7 +118,7 @@ def test_a_function_that_takes_the_state_over_is_let(kept: Any, flow: Any, sluic
 
 
 def test_tables_with_nothing_in_them_are_no_loss(place: Path, flow: Any, sluiceway: Any) -> None:
-    with state.write(str(place / "first")) as savepoint:
+    with write(str(place / "first")) as savepoint:
         savepoint.put("total", sw.ValueStateDescriptor("gone", int), [])
         savepoint.put("total", sw.ValueStateDescriptor("aggregate"), [(1, 5)], key=0, value=1)
     done = sluiceway("run", "--quiet", "--from", "first", flow("count()"))
@@ -130,7 +130,7 @@ def test_tables_with_nothing_in_them_are_no_loss(place: Path, flow: Any, sluicew
 def test_a_type_that_does_not_fit(
     place: Path, flow: Any, sluiceway: Any, seen: bool, workers: tuple[str, ...]
 ) -> None:
-    with state.write(str(place / "first")) as savepoint:
+    with write(str(place / "first")) as savepoint:
         savepoint.put("total", sw.ValueStateDescriptor("total", str), [(1, "x")], key=0, value=1)
     made = 'sw.ValueStateDescriptor("total", int)'
     before = FUNCTION.format(outside=f"TOTAL = {made}" if seen else "", descriptor="TOTAL" if seen else made)
@@ -155,7 +155,7 @@ def test_a_type_that_does_not_fit(
 )
 def test_windows(place: Path, flow: Any, sluiceway: Any, step: str, goes: bool) -> None:
     window = TimeWindow(0, 86_400_000)
-    with state.write(str(place / "first")) as savepoint:
+    with write(str(place / "first")) as savepoint:
         reduced = sw.ValueStateDescriptor("windows: reduced")
         savepoint.put("total", reduced, [(1, 5, window)], key=0, value=1, namespace=2)
     before = "class Last(sw.ProcessWindowFunction):\n    def process(self, key, ctx, elements):\n        return ()"
@@ -204,7 +204,7 @@ def test_states_that_are_asked_for_late_are_not_missed_after_a_failure(
     flow: Any, sluiceway: Any, place: Path
 ) -> None:
     """A name that nobody can see, declared with the first record; then the job fails, and is restored."""
-    with state.write(str(place / "first")) as savepoint:
+    with write(str(place / "first")) as savepoint:
         savepoint.put("total", sw.ValueStateDescriptor("total", int), [(1, 1)], key=0, value=1)
     late = """
 class Total(sw.KeyedProcessFunction):
@@ -228,7 +228,7 @@ class Total(sw.KeyedProcessFunction):
 
 
 def test_timers_that_were_firing_are_no_loss(place: Path, flow: Any, sluiceway: Any) -> None:
-    with state.write(str(place / "first")) as savepoint:
+    with write(str(place / "first")) as savepoint:
         savepoint.put("total", DUE, [(1, 5)], key=0, value=1)
         savepoint.put_timers("total", [(1, 5)], key=0, at=1, domain="event time")
     before = FUNCTION.format(outside="", descriptor='sw.ValueStateDescriptor("total", int)')

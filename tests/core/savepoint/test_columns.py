@@ -12,10 +12,10 @@ import pytest
 from tests.core.table.column_harness import ColumnHarness, TwoColumnHarness
 
 import sluiceway as sw
-from sluiceway import state
 from sluiceway.columns.state_names import LATEST, LEFT, PROGRESS, SLICES
 from sluiceway.errors import CheckpointError, StateError
 from sluiceway.operators import OperatorSnapshot
+from sluiceway.savepoint import edit, read
 from sluiceway.savepoint.lookup import find_state
 from sluiceway.savepoint.sizes import state_sizes
 from sluiceway.table import TableStream, agg
@@ -63,7 +63,7 @@ def test_aggregates_are_a_row_for_each_key_and_window(save: Save, parallelism: i
     with windows(TumblingEventTimeWindows(10), parallelism=parallelism) as columns:
         columns.process_batch([row("a", 1, 5), row("b", 2, None), row("a", 1, 7), row(None, 3, 1)], [1, 2, 3, 14])
         place, uid = saved(columns, save)
-    table = state.read(place)[uid][SLICES]
+    table = read(place)[uid][SLICES]
     assert table.kind == "aggregates"
     assert table.schema.names == ["user", "item", "window_start", "window_end", *NAMED]
     assert table.schema.field("item").type == pa.int32()
@@ -75,7 +75,7 @@ def test_aggregates_are_a_row_for_each_key_and_window(save: Save, parallelism: i
     ]
     assert [f["n"] for f in found] == [{"count": 1}, {"count": 2}, {"count": 1}]
     assert [(f["total"]["total"], f["total"]["some"]) for f in found] == [(1, True), (12, True), (0, False)]
-    assert {f["number"] for f in state.read(place)[uid][PROGRESS].rows()} <= {0, 1, 2, 3, 4}
+    assert {f["number"] for f in read(place)[uid][PROGRESS].rows()} <= {0, 1, 2, 3, 4}
     assert table.to_arrow().num_rows == 3
     assert len(list(table.batches(rows=1))) == 3
 
@@ -85,7 +85,7 @@ def test_one_subtask_may_have_sums_in_several_parts(save: Save) -> None:
         columns.process_batch([row("a", 1, 5)], [1])
         columns.process_batch([row("b", 1, 2**62), row("b", 1, 2**62), row("c", 1, -3)], [11, 11, 11])
         place, uid = saved(columns, save)
-    found = {f["user"]: f["total"] for f in state.read(place)[uid][SLICES].rows()}
+    found = {f["user"]: f["total"] for f in read(place)[uid][SLICES].rows()}
     of = {user: (parts["limb1"] << 32) + parts["limb0"] for user, parts in found.items()}
     assert of == {"a": 5, "b": 2**63, "c": -3}
 
@@ -94,7 +94,7 @@ def test_without_windows_there_are_no_columns_of_them(save: Save) -> None:
     with windows(None, {"n": agg.count()}, ["user"]) as columns:
         columns.process_batch([row("a", 1, 5)])
         place, uid = saved(columns, save)
-    assert list(state.read(place)[uid][SLICES].rows()) == [{"user": "a", "n": {"count": 1}}]
+    assert list(read(place)[uid][SLICES].rows()) == [{"user": "a", "n": {"count": 1}}]
     (value,) = find_state(place, uid, SLICES, "a")
     assert (value.namespace, value.value) == ((), {"n": {"count": 1}})
 
@@ -103,7 +103,7 @@ def test_sessions_have_their_bounds(save: Save) -> None:
     with windows(EventTimeSessionWindows(4), {"n": agg.count()}, ["user"]) as columns:
         columns.process_batch([row("a", 1, 5), row("a", 1, 5), row("a", 1, 5)], [1, 3, 20])
         place, uid = saved(columns, save, "columns session")
-    found = sorted(state.read(place)[uid][SLICES].rows(), key=lambda f: f["window_start"])
+    found = sorted(read(place)[uid][SLICES].rows(), key=lambda f: f["window_start"])
     assert found == [
         {"user": "a", "window_start": moment(1), "window_end": moment(7), "n": {"count": 2}},
         {"user": "a", "window_start": moment(20), "window_end": moment(24), "n": {"count": 1}},
@@ -123,12 +123,12 @@ def test_rows_that_a_join_keeps_are_a_table(save: Save) -> None:
     with TwoColumnHarness(program, SCHEMA, other) as columns:
         columns.process_batch1([row("a", 1, 5), row("b", 2, None)], [100, 200])
         place, uid = saved(columns, save, "columns interval_join")
-    found = sorted(state.read(place)[uid][LEFT].rows(), key=lambda f: f["user"])
+    found = sorted(read(place)[uid][LEFT].rows(), key=lambda f: f["user"])
     assert found == [
         {"event_time": moment(100), **row("a", 1, 5)},
         {"event_time": moment(200), **row("b", 2, None)},
     ]
-    assert LATEST not in state.read(place)[uid].states
+    assert LATEST not in read(place)[uid].states
     with pytest.raises(StateError, match="has rows, not values of keys"):
         find_state(place, uid, LEFT, "a")
 
@@ -170,18 +170,18 @@ def test_rows_are_shown(place_and_uid: tuple[str, str]) -> None:
 def test_it_is_not_edited_value_by_value(place_and_uid: tuple[str, str], tmp_path: Path) -> None:
     place, uid = place_and_uid
     blocks = sw.ValueStateDescriptor(SLICES, bytes)
-    changed = state.edit(place, str(tmp_path / "1"))
+    changed = edit(place, str(tmp_path / "1"))
     with pytest.raises(StateError, match="held in columns, many keys to a block"), changed as savepoint:
         savepoint.transform(uid, blocks, lambda key, value: value)
-    replaced = state.edit(place, str(tmp_path / "2"))
+    replaced = edit(place, str(tmp_path / "2"))
     with pytest.raises(StateError, match="held in columns, many keys to a block"), replaced as savepoint:
         savepoint.put(uid, blocks, [(1, b"")], key=0, value=1)
-    divided = state.edit(place, str(tmp_path / "3"), max_parallelism=64)
+    divided = edit(place, str(tmp_path / "3"), max_parallelism=64)
     with pytest.raises(StateError, match=r"cannot be divided into 64 key groups.*Keep the number.*128"), divided:
         pass
-    with state.edit(place, str(tmp_path / "4")) as savepoint:
+    with edit(place, str(tmp_path / "4")) as savepoint:
         savepoint.rename(uid, "other")
-    assert state.read(str(tmp_path / "4"))["other"][SLICES].to_arrow().num_rows == 2
+    assert read(str(tmp_path / "4"))["other"][SLICES].to_arrow().num_rows == 2
 
 
 def test_a_state_of_a_function_may_have_such_a_name(keyed: Any, save: Save) -> None:
@@ -190,7 +190,7 @@ def test_a_state_of_a_function_may_have_such_a_name(keyed: Any, save: Save) -> N
         store.value_state(sw.ValueStateDescriptor(SLICES, bytes)).update(b"mine")
 
     place = save([OperatorSnapshot("op", keyed=keyed(fill))])
-    assert list(state.read(place)["op"][SLICES].rows()) == [{"key": "k", "value": b"mine"}]
+    assert list(read(place)["op"][SLICES].rows()) == [{"key": "k", "value": b"mine"}]
     assert [r.value for r in sw.read_state(place)] == [b"mine"]
 
 
@@ -203,6 +203,6 @@ def test_a_damaged_block_is_named(keyed: Any, save: Save, kind: str) -> None:
         store.value_state(sw.ValueStateDescriptor(name, bytes)).update(b"broken")
 
     place = save([OperatorSnapshot("op", keyed=keyed(fill))], kind=kind)
-    for read in (lambda: state.read(place)["op"][name].to_arrow(), lambda: list(sw.read_state(place))):
+    for attempt in (lambda: read(place)["op"][name].to_arrow(), lambda: list(sw.read_state(place))):
         with pytest.raises(CheckpointError, match=f"state '{name}' of step 'op' cannot be read: no (block|Arrow)"):
-            read()
+            attempt()

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import sluiceway as sw
-from sluiceway import state
 from sluiceway.checkpoint import StateReader, read_operators
 from sluiceway.errors import StateError, UnknownNameError
 from sluiceway.keygroups import key_group, subtask_for_key_group
@@ -19,6 +18,7 @@ from sluiceway.operators import OperatorSnapshot
 from sluiceway.operators.keyed_state import KeyedStateStore
 from sluiceway.operators.operator_state import ListMode, ListSnapshot
 from sluiceway.operators.timer_service import TIMERS
+from sluiceway.savepoint import edit, read, write
 from sluiceway.serializers import KEY_SERIALIZER, decode_rows
 from sluiceway.state import KeyedSnapshot
 from sluiceway_filesystem._local import LocalStorage
@@ -75,22 +75,22 @@ def new(tmp_path: Path) -> Iterator[str]:
 
 
 def contents(location: str) -> dict[tuple[str, str], list[Any]]:
-    return {(table.uid, table.name): sorted(table.rows(), key=repr) for table in state.read(location).tables()}
+    return {(table.uid, table.name): sorted(table.rows(), key=repr) for table in read(location).tables()}
 
 
 def counts(location: str) -> dict[str, int]:
-    return {row["key"]: row["value"] for row in state.read(location)["visits"]["count"].rows()}
+    return {row["key"]: row["value"] for row in read(location)["visits"]["count"].rows()}
 
 
 @both
 def test_what_is_not_named_is_copied_unread(old: str, new: str) -> None:
-    with state.edit(old, new):
+    with edit(old, new):
         pass
     assert contents(new) == contents(old)
-    found = state.read(new)
+    found = read(new)
     assert (found.metadata.kind, found.metadata.job_name) == ("savepoint", "job")
     assert found["visits"].parallelism == 2
-    assert found.in_flight == state.read(old).in_flight == {"visits": 6}
+    assert found.in_flight == read(old).in_flight == {"visits": 6}
     files = found.metadata.files()
     assert all("/" not in file for file in files)
     assert files == {path.name for path in Path(new).iterdir()} - {"metadata.json"}
@@ -98,7 +98,7 @@ def test_what_is_not_named_is_copied_unread(old: str, new: str) -> None:
 
 @both
 def test_a_state_is_transformed(old: str, new: str) -> None:
-    with state.edit(old, new) as savepoint:
+    with edit(old, new) as savepoint:
         left = savepoint.transform("visits", COUNT, lambda key, count: count * 10 if count % 2 else None)
     assert left == 10
     assert counts(new) == {key: number * 10 for number, key in enumerate(KEYS) if number % 2}
@@ -108,10 +108,10 @@ def test_a_state_is_transformed(old: str, new: str) -> None:
 
 
 def test_lists_and_maps_are_transformed(old: str, new: str) -> None:
-    with state.edit(old, new) as savepoint:
+    with edit(old, new) as savepoint:
         savepoint.transform("visits", SEEN, lambda key, seen: [*seen, 8] if key == KEYS[3] else seen)
         savepoint.transform("visits", PAGES, lambda key, pages: {**pages, "/new": 5} if key == KEYS[3] else {})
-    found = state.read(new)["visits"]
+    found = read(new)["visits"]
     mine = [row for row in found["seen"].rows() if row["key"] == KEYS[3]]
     assert [row["value"] for row in mine] == [3, 7, 8]
     assert {row["touched_at"].timestamp() for row in mine} == {5.0}
@@ -120,22 +120,22 @@ def test_lists_and_maps_are_transformed(old: str, new: str) -> None:
 
 def test_a_type_is_changed_on_the_way(old: str, new: str) -> None:
     wider = sw.ValueStateDescriptor("count", float)
-    with state.edit(old, new) as savepoint:
+    with edit(old, new) as savepoint:
         savepoint.transform("visits", wider, lambda key, count: count / 2)
-    assert state.read(new)["visits"]["count"].type == "float"
+    assert read(new)["visits"]["count"].type == "float"
     assert counts(new) == {key: number / 2 for number, key in enumerate(KEYS)}
 
 
 @pytest.mark.parametrize("kind", ["memory", "rocksdb"])
 def test_a_state_is_replaced(old: str, new: str, kind: str) -> None:
-    with state.edit(old, new, backend=kind) as savepoint:
+    with edit(old, new, backend=kind) as savepoint:
         savepoint.transform("visits", SEEN, lambda key, seen: seen[:1])
         savepoint.put("visits", sw.ValueStateDescriptor("count", str), [("x", "one")], key=0, value=1)
         savepoint.put("visits", sw.ValueStateDescriptor("count", str), [("y", "two")], key=0, value=1)
         savepoint.put("visits", sw.ValueStateDescriptor("more", int), [("y", 2)], key=0, value=1)
         savepoint.put("fresh", COUNT, [("z", 3)], key=0, value=1)
     assert counts(new) == {"x": "one", "y": "two"}
-    found = state.read(new)
+    found = read(new)
     assert [row["value"] for row in found["visits"]["more"].rows()] == [2]
     assert [row["value"] for row in found["fresh"]["count"].rows()] == [3]
     assert sorted(row["value"] for row in found["visits"]["seen"].rows()) == list(range(20))
@@ -143,7 +143,7 @@ def test_a_state_is_replaced(old: str, new: str, kind: str) -> None:
 
 
 def test_operators_and_states_are_removed(old: str, new: str) -> None:
-    with state.edit(old, new) as savepoint:
+    with edit(old, new) as savepoint:
         savepoint.remove("visits", "evil")
         savepoint.remove("visits", "timers")
         savepoint.transform("visits", COUNT, lambda key, count: count)
@@ -151,33 +151,33 @@ def test_operators_and_states_are_removed(old: str, new: str) -> None:
         savepoint.remove("rules", "a")
         savepoint.remove("rules", "offsets")
     assert set(contents(new)) == {("visits", "count"), ("visits", "seen"), ("rules", "b"), ("rules", "splits")}
-    with state.edit(new, new + "er") as savepoint:
+    with edit(new, new + "er") as savepoint:
         savepoint.remove("rules")
     assert set(contents(new + "er")) == {("visits", "count"), ("visits", "seen")}
 
 
 def test_an_operator_is_removed_and_made_anew(old: str, new: str) -> None:
-    with state.edit(old, new) as savepoint:
+    with edit(old, new) as savepoint:
         savepoint.remove("visits")
         savepoint.put("visits", COUNT, [("x", 1)], key=0, value=1)
     assert contents(new)["visits", "count"] == [{"key": "x", "value": 1}]
-    assert list(state.read(new)["visits"].states) == ["count"]
+    assert list(read(new)["visits"].states) == ["count"]
 
 
 def test_an_operator_gets_another_uid(old: str, new: str) -> None:
-    with state.edit(old, new) as savepoint:
+    with edit(old, new) as savepoint:
         savepoint.transform("visits", COUNT, lambda key, count: count + 1)
         savepoint.rename("visits", "calls")
         with pytest.raises(StateError, match="'rules' cannot be renamed: another operator has the uid 'calls'"):
             savepoint.rename("rules", "calls")
-    assert set(state.read(new).operators) == {"calls", "rules"}
-    [vertex] = state.read(new).metadata.vertices
+    assert set(read(new).operators) == {"calls", "rules"}
+    [vertex] = read(new).metadata.vertices
     assert [step.uid for step in vertex.steps] == ["calls", "rules"]
     assert vertex.uid == "calls"
 
 
 def test_what_is_not_there_is_named(old: str, new: str) -> None:
-    savepoint = state.edit(old, new)
+    savepoint = edit(old, new)
     cuont = sw.ValueStateDescriptor("cuont")
     for wrong in (savepoint.remove, lambda uid: savepoint.transform(uid, COUNT, print)):
         with pytest.raises(UnknownNameError, match=r"with the uid 'vists'\. Did you mean 'visits'\?"):
@@ -192,12 +192,12 @@ def test_what_is_not_there_is_named(old: str, new: str) -> None:
 @both
 @pytest.mark.parametrize("groups", [7, 512])
 def test_key_groups_are_others(old: str, new: str, groups: int) -> None:
-    with state.edit(old, new, max_parallelism=groups) as savepoint:
+    with edit(old, new, max_parallelism=groups) as savepoint:
         savepoint.transform("visits", SEEN, lambda key, seen: seen)
         savepoint.put("fresh", COUNT, [("z", 3)], key=0, value=1)
     expected = contents(old) | {("fresh", "count"): [{"key": "z", "value": 3}]}
     assert contents(new) == expected
-    found = state.read(new)
+    found = read(new)
     assert {operator.max_parallelism for operator in found} == {groups}
     check_groups(new, groups)
 
@@ -205,41 +205,41 @@ def test_key_groups_are_others(old: str, new: str, groups: int) -> None:
 def check_groups(location: str, count: int) -> None:
     """Every key is in the key group where a job looks for it."""
     reader = StateReader(LocalStorage(str(Path(location).parent)), Path(location).name)
-    metadata = state.read(location).metadata
+    metadata = read(location).metadata
     for operator in (o for v in metadata.vertices for s in v.subtasks for o in s.operators):
         for group, data in reader.keyed(operator.uid, operator.keyed).groups.items() if operator.keyed else ():
             assert {key_group(KEY_SERIALIZER.loads(row.key), count) for row in decode_rows(data)} == {group}
 
 
 def test_blocks_of_many_keys_are_divided_anew(new: str, tmp_path: Path) -> None:
-    with state.write(str(tmp_path / "plain")) as savepoint:
+    with write(str(tmp_path / "plain")) as savepoint:
         savepoint.put("op", COUNT, [(("k", n), n) for n in range(5_000)], key=0, value=1)
-    with state.edit(savepoint.location, new, max_parallelism=300):
+    with edit(savepoint.location, new, max_parallelism=300):
         pass
-    rows = {row["key_1"]: row["value"] for row in state.read(new)["op"]["count"].rows()}
+    rows = {row["key_1"]: row["value"] for row in read(new)["op"]["count"].rows()}
     assert rows == {n: n for n in range(5_000)}
     check_groups(new, 300)
 
 
 def test_keys_of_classes_are_unpickled_only_where_that_is_allowed(new: str, tmp_path: Path) -> None:
-    with state.write(str(tmp_path / "plain")) as savepoint:
+    with write(str(tmp_path / "plain")) as savepoint:
         savepoint.put("op", COUNT, [(Shop("here"), 1)], key=0, value=1)
     with pytest.raises(StateError, match=r"operator 'op' has a key of class Shop, .* allow_pickle=True\)"):
-        state.edit(savepoint.location, new, max_parallelism=3).__exit__(None, None, None)
+        edit(savepoint.location, new, max_parallelism=3).__exit__(None, None, None)
     assert not Path(new).exists()
-    with state.edit(savepoint.location, new, max_parallelism=3, allow_pickle=True):
+    with edit(savepoint.location, new, max_parallelism=3, allow_pickle=True):
         pass
-    assert state.read(new)["op"].max_parallelism == 3
+    assert read(new)["op"].max_parallelism == 3
 
 
 def test_the_old_one_may_be_removed_then(old: str, new: str) -> None:
     import shutil
 
-    with state.edit(old, new) as savepoint:
+    with edit(old, new) as savepoint:
         savepoint.transform("visits", COUNT, lambda key, count: count)
         savepoint.remove("rules")
     shutil.rmtree(old)
-    metadata = state.read(new).metadata
+    metadata = read(new).metadata
     storage = LocalStorage(str(Path(new).parent))
     snapshots = read_operators(storage, "new", metadata)
     assert {snapshot.uid for snapshot in snapshots} == {"visits"}

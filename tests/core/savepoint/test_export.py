@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import sluiceway as sw
-from sluiceway import state
 from sluiceway.errors import ConfigurationError
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.operators.keyed_state import KeyedStateStore
+from sluiceway.savepoint import read
 from sluiceway.state import KeyedSnapshot
 
 pa = pytest.importorskip("pyarrow")
@@ -53,7 +53,7 @@ def read_file(path: Path) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl", "arrow"])
 def test_files(checkpoint: str, tmp_path: Path, ending: str) -> None:
     file = tmp_path / f"tags.{ending}"
-    assert state.read(checkpoint)["the op"]["tags"].write(str(file)) == 2
+    assert read(checkpoint)["the op"]["tags"].write(str(file)) == 2
     rows = sorted(read_file(file), key=lambda row: row["key"])
     assert rows == [{"key": "ann", "value": ["x", "0"]}, {"key": "bob", "value": ["x", "1"]}]
     assert [path.name for path in tmp_path.glob("tags*")] == [file.name]
@@ -62,20 +62,20 @@ def test_files(checkpoint: str, tmp_path: Path, ending: str) -> None:
 def test_a_url(checkpoint: str) -> None:
     import fsspec
 
-    state.read(checkpoint)["the op"]["count"].write("memory://counts.csv")
+    read(checkpoint)["the op"]["count"].write("memory://counts.csv")
     with fsspec.open("memory://counts.csv", "rt") as file:
         assert sorted(file.read().split()) == ['"ann",0', '"bob",1', '"key","value"']
 
 
 def test_an_unknown_ending(checkpoint: str) -> None:
     with pytest.raises(ConfigurationError, match=r"no known file ending: .* \.parquet, \.csv, \.jsonl, \.arrow"):
-        state.read(checkpoint)["the op"]["tags"].write("tags.xls")
+        read(checkpoint)["the op"]["tags"].write("tags.xls")
 
 
 def test_a_write_that_breaks_leaves_nothing(
     checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = state.read(checkpoint)["the op"]["tags"]
+    table = read(checkpoint)["the op"]["tags"]
     assert table.schema is not None
     monkeypatch.setattr(table, "batches", lambda: iter([None]))
     with pytest.raises(AttributeError):

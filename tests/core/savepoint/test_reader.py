@@ -15,12 +15,12 @@ from uuid import UUID
 import pytest
 
 import sluiceway as sw
-from sluiceway import state
 from sluiceway.errors import CheckpointError, StateError, UnknownNameError
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.operators.keyed_state import KeyedStateStore
 from sluiceway.operators.operator_state import ListMode, ListSnapshot
 from sluiceway.operators.timer_service import TIMERS
+from sluiceway.savepoint import read
 from sluiceway.state import KeyedSnapshot
 from sluiceway.windows.base import GLOBAL_WINDOW, TimeWindow
 
@@ -88,7 +88,7 @@ def one_key(descriptor: Any, value: Any, *, key: Any = "ann", namespace: Any = (
 
 def table_of(save: Save, snapshot: KeyedSnapshot, name: str, **options: Any) -> Any:
     path = save([OperatorSnapshot("op", keyed=snapshot)])
-    return state.read(path, **options)["op"][name].to_arrow()
+    return read(path, **options)["op"][name].to_arrow()
 
 
 # -- what becomes of types --------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def test_tuples_are_columns(keyed: Keyed, save: Save) -> None:
 
     path = save([OperatorSnapshot("op", keyed=keyed(fill))])
     for name, first, second in (("typed", pa.string(), pa.int64()), ("untyped", pa.int64(), pa.float64())):
-        found = state.read(path)["op"][name].to_arrow()
+        found = read(path)["op"][name].to_arrow()
         assert [field.name for field in found.schema] == ["key_0", "key_1", "value_0", "value_1"]
         assert [field.type for field in found.schema] == [pa.string(), pa.int64(), first, second]
         assert sorted(found.column("key_1").to_pylist()) == list(range(200))
@@ -221,7 +221,7 @@ def test_lists_and_maps_are_rows_or_nested(keyed: Keyed, save: Save) -> None:
         store.map_state(sw.MapStateDescriptor("pages", int, key_type=str)).put_all({"/": 1, "/about": 2})
 
     path = save([OperatorSnapshot("op", keyed=keyed(fill))])
-    seen, pages = (state.read(path)["op"][name] for name in ("seen", "pages"))
+    seen, pages = (read(path)["op"][name] for name in ("seen", "pages"))
     assert list(seen.rows()) == [
         {"key": "ann", "index": 0, "value": 7},
         {"key": "ann", "index": 1, "value": 8},
@@ -246,7 +246,7 @@ def test_times_to_live(keyed: Keyed, save: Save, kind: str) -> None:
         store.map_state(sw.MapStateDescriptor("map", int, key_type=int, ttl=ttl)).put(9, 3)
 
     path = save([OperatorSnapshot("op", keyed=keyed(fill))])
-    table = state.read(path)["op"][kind]
+    table = read(path)["op"][kind]
     [row] = table.rows()
     touched = dt.datetime.fromtimestamp(5, dt.UTC)
     assert (row["value"], row["touched_at"], row["expires_at"]) == (3, touched, touched + dt.timedelta(hours=1))
@@ -269,7 +269,7 @@ def test_lists_and_maps_of_many_keys(keyed: Keyed, save: Save, type_: Any, ttl: 
             store.list_state(sw.ListStateDescriptor("seen", type_, ttl=ttl)).add_all([number, 8])
             store.map_state(pages).put_all({"/": number, "/about": 2})
 
-    found = state.read(save([OperatorSnapshot("op", keyed=keyed(fill))]))["op"]
+    found = read(save([OperatorSnapshot("op", keyed=keyed(fill))]))["op"]
     seen = sorted((row["key"], row["index"], row["value"]) for row in found["seen"].rows())
     assert seen == [row for n in range(300) for row in ((n, 0, n), (n, 1, 8))]
     visited = sorted((row["key"], row["map_key"], row["value"]) for row in found["pages"].rows())
@@ -309,7 +309,7 @@ def test_timers_are_a_table(keyed: Keyed, save: Save) -> None:
         store.value_state(TIMERS).update([(True, 9, window), (False, end_of_time, window)])
 
     path = save([OperatorSnapshot("op", keyed=keyed(fill))])
-    timers = state.read(path)["op"].timers
+    timers = read(path)["op"].timers
     assert timers is not None
     assert timers.kind == "timers"
     rows = [(r["key"], r["domain"], r["fires_at"]) for r in timers.rows()]
@@ -325,7 +325,7 @@ def test_timers_without_a_namespace_are_a_table(keyed: Keyed, save: Save) -> Non
             store.value_state(TIMERS).update((True, number, False, 7))
 
     path = save([OperatorSnapshot("op", keyed=keyed(fill))])
-    timers = state.read(path)["op"].timers
+    timers = read(path)["op"].timers
     assert timers is not None
     rows = sorted((r["key"], r["domain"], round(r["fires_at"].timestamp() * 1000)) for r in timers.rows())
     assert rows == [row for n in range(100) for row in ((n, "event time", n), (n, "processing time", 7))]
@@ -349,7 +349,7 @@ def test_state_that_is_not_keyed(save: Save) -> None:
                 )
             ]
         )
-    found = state.read(save(*parts, attachments={"records": b"1234"}))
+    found = read(save(*parts, attachments={"records": b"1234"}))
     assert found.in_flight == {"rules": 8}
     rules = found["rules"]
     assert (rules.parallelism, rules.max_parallelism, rules.kind, rules.name) == (2, 128, "process", "step rules")
@@ -381,7 +381,7 @@ def test_objects_are_bytes_with_a_name(keyed: Keyed, save: Save) -> None:
             store.value_state(sw.ValueStateDescriptor("v")).update(value)
 
     path = save([OperatorSnapshot("op", keyed=keyed(fill))])
-    rows = {row["key"]: row for row in state.read(path)["op"]["v"].rows()}
+    rows = {row["key"]: row for row in read(path)["op"]["v"].rows()}
     assert (rows["a"]["value_type"], rows["b"]["value_type"]) == ("Job", "int")
     assert b"Job" in rows["a"]["value"]
     assert rows["b"]["value"] == b"5"
@@ -406,11 +406,11 @@ def test_nothing_runs(keyed: Keyed, save: Save, tmp_path: Path) -> None:
         store.value_state(typed).bulk()["a"] = Evil()  # type: ignore[attr-defined]
 
     path = save([OperatorSnapshot("op", keyed=keyed(fill), splits=(Evil(),))])
-    for table in state.read(path).tables():
+    for table in read(path).tables():
         [row] = table.rows()
         assert row["value_type"] == "makedirs"
     assert not (tmp_path / "hacked").exists()
-    state.read(path, allow_pickle=True)["op"]["v"].to_arrow()
+    read(path, allow_pickle=True)["op"]["v"].to_arrow()
     assert (tmp_path / "hacked").exists(), "it would have"
 
 
@@ -431,7 +431,7 @@ def test_batches_are_of_the_size_that_is_asked_for(keyed: Keyed, save: Save) -> 
     parts = [
         [OperatorSnapshot("op", keyed=keyed(lambda store, i=i: numbers(store, i, 3), i, 3))] for i in range(3)
     ]
-    table = state.read(save(*parts))["op"]["n"]
+    table = read(save(*parts))["op"]["n"]
     sizes = [batch.num_rows for batch in table.batches(rows=150)]
     assert sizes == [150] * 6 + [100]
     assert {row["key"]: row["value"] for row in table.rows()} == {n: 2 * n for n in range(1_000)}
@@ -442,7 +442,7 @@ def test_batches_are_of_the_size_that_is_asked_for(keyed: Keyed, save: Save) -> 
 def test_one_key_group_is_read_at_a_time(keyed: Keyed, save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
     from sluiceway.savepoint import arrow_reader as sources
 
-    table = state.read(save([OperatorSnapshot("op", keyed=keyed(numbers))]))["op"]["n"]
+    table = read(save([OperatorSnapshot("op", keyed=keyed(numbers))]))["op"]["n"]
     assert table.schema.names == ["key", "value"]
     decoded = []
     decode = sources.decode_blocks
@@ -455,19 +455,19 @@ def test_one_key_group_is_read_at_a_time(keyed: Keyed, save: Save, monkeypatch: 
 
 def test_pandas(keyed: Keyed, save: Save) -> None:
     pytest.importorskip("pandas")
-    table = state.read(save([OperatorSnapshot("op", keyed=keyed(numbers))]))["op"]["n"]
+    table = read(save([OperatorSnapshot("op", keyed=keyed(numbers))]))["op"]["n"]
     assert table.to_pandas()["value"].sum() == 999_000
 
 
 def test_polars(keyed: Keyed, save: Save) -> None:
     polars = pytest.importorskip("polars")
-    table = state.read(save([OperatorSnapshot("op", keyed=keyed(numbers))]))["op"]["n"]
+    table = read(save([OperatorSnapshot("op", keyed=keyed(numbers))]))["op"]["n"]
     assert table.to_polars()["value"].sum() == polars.DataFrame(table)["value"].sum() == 999_000
 
 
 def test_duckdb(keyed: Keyed, save: Save) -> None:
     duckdb = pytest.importorskip("duckdb")
-    table = state.read(save([OperatorSnapshot("op", keyed=keyed(numbers))]))["op"]["n"]
+    table = read(save([OperatorSnapshot("op", keyed=keyed(numbers))]))["op"]["n"]
     assert table is not None
     query = "SELECT sum(value), count(*) FROM table_ WHERE key < 500"
     table_ = table
@@ -480,7 +480,7 @@ def test_duckdb(keyed: Keyed, save: Save) -> None:
 
 
 def test_what_is_not_there_is_named(keyed: Keyed, save: Save, tmp_path: Path) -> None:
-    found = state.read(save([OperatorSnapshot("op", keyed=keyed(numbers))]))
+    found = read(save([OperatorSnapshot("op", keyed=keyed(numbers))]))
     with pytest.raises(UnknownNameError, match=r"no step in the checkpoint with the uid 'po'. Known: 'op'"):
         found["po"]
     with pytest.raises(UnknownNameError, match=r"no state of operator 'op' 'm'\. Known: 'n'"):
@@ -488,13 +488,11 @@ def test_what_is_not_there_is_named(keyed: Keyed, save: Save, tmp_path: Path) ->
     with pytest.raises(UnknownNameError, match=r"no state in the checkpoint 'm'"):
         found.tables(state="m")
     with pytest.raises(CheckpointError, match="no complete checkpoint"):
-        state.read(str(tmp_path))
-    with pytest.raises(AttributeError, match="no attribute 'raed'"):
-        state.raed  # noqa: B018
+        read(str(tmp_path))
 
 
 def test_it_says_what_there_is(keyed: Keyed, save: Save) -> None:
-    found = state.read(save([OperatorSnapshot("op", keyed=keyed(numbers))]))
+    found = read(save([OperatorSnapshot("op", keyed=keyed(numbers))]))
     assert repr(found) == "<checkpoint 1 of job 'job' with op>"
     assert [repr(operator) for operator in found] == ["<operator 'op' with n>"]
     assert repr(found.tables("op", "n")) == "[<value 'n' of int of operator 'op'>]"

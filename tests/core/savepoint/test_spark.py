@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import sluiceway as sw
-from sluiceway import state
+from sluiceway.savepoint import read, write
 
 pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
 pytest.importorskip("pyarrow")
@@ -33,12 +33,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def test_there_and_back(tmp_path: Path, spark: Any) -> None:
-    with state.write(str(tmp_path / "one")) as savepoint:
+    with write(str(tmp_path / "one")) as savepoint:
         savepoint.put("op", COUNT, [(number, number * 2) for number in range(1_000)], key=0, value=1)
-    counts = spark.createDataFrame(state.read(savepoint.location)["op"]["count"].to_arrow())
+    counts = spark.createDataFrame(read(savepoint.location)["op"]["count"].to_arrow())
     counts.createOrReplaceTempView("counts")
     large = spark.sql("SELECT key, value + 1 AS value FROM counts WHERE value >= 1000")
-    with state.write(str(tmp_path / "two")) as savepoint:
+    with write(str(tmp_path / "two")) as savepoint:
         assert savepoint.put("op", COUNT, large.toArrow()) == 500
-    rows = {row["key"]: row["value"] for row in state.read(savepoint.location)["op"]["count"].rows()}
+    rows = {row["key"]: row["value"] for row in read(savepoint.location)["op"]["count"].rows()}
     assert rows == {number: number * 2 + 1 for number in range(500, 1_000)}

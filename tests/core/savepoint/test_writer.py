@@ -14,8 +14,8 @@ import pydantic
 import pytest
 
 import sluiceway as sw
-from sluiceway import state
 from sluiceway.errors import CheckpointError, ConfigurationError, StateError, UnstableKeyError
+from sluiceway.savepoint import read, write
 from sluiceway.windows.base import TimeWindow
 
 pa = pytest.importorskip("pyarrow")
@@ -75,9 +75,9 @@ class Total(sw.AggregateFunction[int, list[int], int]):
 
 def written(place: Path, descriptor: Any, data: Any, **how: Any) -> list[dict[str, Any]]:
     """The rows of a state that was made of a table, in the order of the keys."""
-    with state.write(str(place / "made")) as savepoint:
+    with write(str(place / "made")) as savepoint:
         assert savepoint.put("op", descriptor, data, **how) >= 0
-    rows = state.read(savepoint.location, allow_pickle=True)["op"][descriptor.name].rows()
+    rows = read(savepoint.location, allow_pickle=True)["op"][descriptor.name].rows()
     return sorted(rows, key=lambda row: str(row.get("key", row.get("key_0"))))
 
 
@@ -192,11 +192,11 @@ def test_without_a_time_it_was_touched_now(tmp_path: Path) -> None:
 
 def test_windows_and_timers(tmp_path: Path) -> None:
     window = TimeWindow(1_000, 2_000)
-    with state.write(str(tmp_path / "made")) as savepoint:
+    with write(str(tmp_path / "made")) as savepoint:
         savepoint.put("op", COUNT, [("a", 1, window), ("b", 2, None)], key=0, value=1, namespace=2)
         timers = [("a", 1_999, window), ("a", 1_999, window)]
         savepoint.put_timers("op", timers, key=0, at=1, namespace=2, domain="event time")
-    found = state.read(savepoint.location)["op"]
+    found = read(savepoint.location)["op"]
     counts = {row["key"]: row["window_start"] for row in found["count"].rows()}
     assert counts == {"a": dt.datetime.fromtimestamp(1, dt.UTC), "b": None}
     assert found.timers is not None
@@ -208,30 +208,30 @@ def test_windows_and_timers(tmp_path: Path) -> None:
 def test_a_table_that_was_read_is_written_as_it_is(tmp_path: Path, backend: str) -> None:
     ttl = sw.StateTtlConfig("1h")
     account = sw.ValueStateDescriptor("account", Account, ttl=ttl)
-    with state.write(str(tmp_path / "one")) as savepoint:
+    with write(str(tmp_path / "one")) as savepoint:
         savepoint.put("op", account, [{"key": (1, "a"), "owner": "ann", "balance": "1"}], touched_at=lambda row: 5)
         savepoint.put("op", SEEN, [("a", 1), ("a", 2)], key=0, value=1)
         savepoint.put("op", PAGES, [("a", "/", 1)], key=0, map_key=1, value=2)
         savepoint.put("op", COUNT, [("a", 1, TimeWindow(0, 5))], key=0, value=1, namespace=2)
         savepoint.put_timers("op", [("a", 5)], key=0, at=1, domain="processing time")
-    first = state.read(savepoint.location)["op"]
-    with state.write(str(tmp_path / "two"), backend=backend) as savepoint:
+    first = read(savepoint.location)["op"]
+    with write(str(tmp_path / "two"), backend=backend) as savepoint:
         for descriptor in (account, SEEN, PAGES, COUNT):
             savepoint.put("op", descriptor, first[descriptor.name])
         savepoint.put_timers("op", first["timers"])
-    second = state.read(savepoint.location)["op"]
+    second = read(savepoint.location)["op"]
     assert {name: list(table.rows()) for name, table in first.states.items()} == {
         name: list(table.rows()) for name, table in second.states.items()
     }
 
 
 def test_a_second_call_adds_rows(tmp_path: Path) -> None:
-    with state.write(str(tmp_path / "made")) as savepoint:
+    with write(str(tmp_path / "made")) as savepoint:
         savepoint.put("op", COUNT, [("a", 1)], key=0, value=1)
         savepoint.put("op", COUNT, [("b", 2)], key=0, value=1)
         with pytest.raises(StateError, match="two rows of key 'a', which has one value"):
             savepoint.put("op", COUNT, [("a", 2)], key=0, value=1)
-    assert len(list(state.read(savepoint.location)["op"]["count"].rows())) == 2
+    assert len(list(read(savepoint.location)["op"]["count"].rows())) == 2
 
 
 # -- what is refused ------------------------------------------------------------------------------------------
@@ -301,7 +301,7 @@ def test_a_second_call_adds_rows(tmp_path: Path) -> None:
 def test_what_cannot_be_state(
     tmp_path: Path, descriptor: Any, data: Any, how: Any, error: type[Exception], says: str
 ) -> None:
-    with pytest.raises(error, match=says), state.write(str(tmp_path / "made")) as savepoint:
+    with pytest.raises(error, match=says), write(str(tmp_path / "made")) as savepoint:
         savepoint.put("op", descriptor, data, **how)
     assert not list(tmp_path.rglob("*.state"))
 
@@ -309,38 +309,38 @@ def test_what_cannot_be_state(
 def test_timers_of_an_unknown_domain(tmp_path: Path) -> None:
     with (
         pytest.raises(ConfigurationError, match="must be 'event time' or 'processing time', not 'event'"),
-        state.write(str(tmp_path / "made")) as savepoint,
+        write(str(tmp_path / "made")) as savepoint,
     ):
         savepoint.put_timers("op", [("a", 5)], key=0, at=1, domain="event")
 
 
 def test_keys_that_cannot_be_keys(tmp_path: Path) -> None:
-    with pytest.raises(UnstableKeyError), state.write(str(tmp_path / "made")) as savepoint:
+    with pytest.raises(UnstableKeyError), write(str(tmp_path / "made")) as savepoint:
         savepoint.put("op", COUNT, [(float("nan"), 1)], key=0, value=1)
     assert not list(tmp_path.rglob("*.*")), "nothing is left"
 
 
 def test_a_place_that_is_taken(tmp_path: Path) -> None:
-    with state.write(str(tmp_path / "made")) as savepoint:
+    with write(str(tmp_path / "made")) as savepoint:
         savepoint.put("op", COUNT, ROWS, key="word", value="n")
     with pytest.raises(CheckpointError, match=r"made already has a checkpoint: choose another"):
-        state.write(str(tmp_path / "made"))
+        write(str(tmp_path / "made"))
     with pytest.raises(StateError, match="is closed: call its methods inside the with block"):
         savepoint.put("op", COUNT, ROWS, key="word", value="n")
 
 
 def test_max_parallelism(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="max_parallelism must be an integer from 1 to 32768, not 0"):
-        state.write(str(tmp_path / "made"), max_parallelism=0)
-    with state.write(str(tmp_path / "made"), max_parallelism=7, job_name="words") as savepoint:
+        write(str(tmp_path / "made"), max_parallelism=0)
+    with write(str(tmp_path / "made"), max_parallelism=7, job_name="words") as savepoint:
         savepoint.put("op", COUNT, ROWS, key="word", value="n")
-    found = state.read(savepoint.location)
+    found = read(savepoint.location)
     assert (found["op"].max_parallelism, found.metadata.job_name, found.metadata.kind) == (7, "words", "savepoint")
 
 
 def test_an_exception_leaves_nothing(tmp_path: Path) -> None:
     def breaks() -> None:
-        with state.write(str(tmp_path / "made")) as savepoint:
+        with write(str(tmp_path / "made")) as savepoint:
             savepoint.put("op", COUNT, ROWS, key="word", value="n")
             raise ZeroDivisionError
 
