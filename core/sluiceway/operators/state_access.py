@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from sluiceway.errors import IncompatibleStateError
-from sluiceway.graph.state_discovery import may_ask_for
+from sluiceway.functions.state_discovery import may_ask_for
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.operators.context import OperatorContext
 from sluiceway.serializers import decode_blocks

@@ -16,7 +16,7 @@ from sluiceway.connector.lib.process_local import ProcessLocal
 from sluiceway.engine.capabilities import Feature
 from sluiceway.eventtime import WatermarkStrategy
 from sluiceway.functions import DEAD_LETTERS, CheckpointedFunction
-from sluiceway.graph.state_discovery import visible_descriptors
+from sluiceway.functions.state_discovery import visible_descriptors
 from sluiceway.steps import (
     AsOfJoinStep,
     AsyncStep,

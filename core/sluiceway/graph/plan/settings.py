@@ -7,7 +7,7 @@ from typing import Any
 from sluiceway.errors import StateError
 from sluiceway.eventtime import WatermarkStrategy
 from sluiceway.functions import OutputTag
-from sluiceway.graph.state_discovery import visible_descriptors
+from sluiceway.functions.state_discovery import visible_descriptors
 from sluiceway.state import StateDescriptor, TableSchema
 from sluiceway.steps import (
     AsOfJoinStep,

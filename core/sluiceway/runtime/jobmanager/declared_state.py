@@ -11,8 +11,8 @@ from typing import Any
 from sluiceway.config.settings import Settings
 from sluiceway.engine import Services
 from sluiceway.functions import CheckpointedFunction, Function
+from sluiceway.functions.state_discovery import visible_descriptors
 from sluiceway.graph import JobGraph
-from sluiceway.graph.state_discovery import visible_descriptors
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.operators import OperatorContext, build_operators, own_copy
 from sluiceway.operators.keyed import KeyedOperator

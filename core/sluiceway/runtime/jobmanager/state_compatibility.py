@@ -13,8 +13,8 @@ from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.config.settings import Settings
 from sluiceway.engine import Services
 from sluiceway.errors import IncompatibleStateError
+from sluiceway.functions.state_discovery import may_ask_for
 from sluiceway.graph import JobGraph
-from sluiceway.graph.state_discovery import may_ask_for
 from sluiceway.network.channel_state import EdgeName
 from sluiceway.operators.state_access import OF_FUNCTIONS, unclaimed
 from sluiceway.operators.timer_service import DUE
