@@ -12,10 +12,10 @@ import pytest
 
 import sluiceway
 import sluiceway.testing
-from sluiceway.cli import exitcodes
 from sluiceway.cli.app import COMMANDS, app
 from sluiceway.cli.config import _shown
 from sluiceway.config.settings import OPTIONS, Settings
+from sluiceway.entrypoint import exitcodes
 from sluiceway.plugins import hookspecs
 from sluiceway.plugins.kinds import KINDS
 

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import click
 
-from sluiceway.cli import errors, exitcodes, habits, output
+from sluiceway.cli import errors, habits, output
 from sluiceway.cli.groups import Group
+from sluiceway.entrypoint import exitcodes
 from sluiceway.errors import PluginError
 
 __all__ = ["App", "app"]

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sluiceway.cli import exitcodes
 from sluiceway.cli.manager import manager
 from sluiceway.cli.options import Request, pipeline_command
 from sluiceway.cli.target import load_pipeline
 from sluiceway.config.settings import Settings
+from sluiceway.entrypoint import exitcodes
 from sluiceway.errors import GraphError
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sluiceway.cli import exitcodes
 from sluiceway.cli.errors import warn
 from sluiceway.cli.history import is_place
 from sluiceway.cli.manager import manager
 from sluiceway.cli.options import Request, pipeline_command
 from sluiceway.cli.tables import print_table
 from sluiceway.cli.target import load_pipeline
+from sluiceway.entrypoint import exitcodes
 
 if TYPE_CHECKING:
     from sluiceway.runtime.jobmanager.state_compatibility import Comparison

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sluiceway.cli import exitcodes
 from sluiceway.cli.groups import Group
 from sluiceway.cli.manager import manager
 from sluiceway.cli.options import Request, pipeline_command
 from sluiceway.cli.run import run_job
 from sluiceway.cli.target import load_pipeline
+from sluiceway.entrypoint import exitcodes
 from sluiceway.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from sluiceway.cli import exitcodes
 from sluiceway.cli.habits import refused_option
 from sluiceway.cli.logs import metrics_on_stderr
 from sluiceway.cli.observation import Observation, observed
@@ -25,6 +24,7 @@ from sluiceway.cli.progress import Progress, say_from_handler, summary, summary_
 from sluiceway.cli.resume_hints import resumed, tell_of_checkpoint, tell_where_to_go_on
 from sluiceway.cli.target import load_target
 from sluiceway.cli.web_options import options_of, refuse_without_web, web_options
+from sluiceway.entrypoint import exitcodes
 from sluiceway.errors import JobCancelledError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, Final
 
-from sluiceway.cli import exitcodes
+from sluiceway.entrypoint import exitcodes
 from sluiceway.entrypoint.foreground import LogRelay, end_on_signals, ending_signals, notify_service_manager
 from sluiceway.errors import SluicewayError
 from sluiceway.plugins import PluginManager

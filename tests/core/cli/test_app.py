@@ -14,7 +14,7 @@ import click
 import pytest
 from patience import PATIENT_S
 
-from sluiceway.cli import exitcodes
+from sluiceway.entrypoint import exitcodes
 from sluiceway.errors import MissingExtraError
 from sluiceway.hooks import Offer, hookimpl
 from sluiceway.plugins import PluginManager

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from patience import PATIENT_S, until
 
-from sluiceway.cli.exitcodes import CANCELLED
+from sluiceway.entrypoint.exitcodes import CANCELLED
 
 PROGRAM = """
     import threading
