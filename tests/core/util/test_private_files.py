@@ -14,7 +14,8 @@ import sluiceway as sw
 from sluiceway.errors import CheckpointError, ConfigurationError
 from sluiceway.plugins import default_manager
 from sluiceway.runtime.cluster.client import ClusterClient, cluster_file, start_cluster
-from sluiceway.util.private_files import check_private, make_private_directory, private_opener
+from sluiceway.runtime.cluster.private_places import check_private
+from sluiceway.util.private_files import make_private_directory, private_opener
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,8 @@ import msgspec
 
 from sluiceway.errors import ConnectorError
 from sluiceway.runtime.cluster.cluster_config import ClusterConfig
-from sluiceway.util.private_files import check_private, make_private_directory, private_opener
+from sluiceway.runtime.cluster.private_places import check_private
+from sluiceway.util.private_files import make_private_directory, private_opener
 
 __all__ = [
     "Known",

@@ -27,8 +27,9 @@ from sluiceway.errors import ConfigurationError, SluicewayError
 from sluiceway.monitoring.infos import FailureInfo, JobInfo, RescaleInfo
 from sluiceway.monitoring.job_history import JobHistory
 from sluiceway.runtime.cluster.election import FileLeaderElection
+from sluiceway.runtime.cluster.private_places import check_private
 from sluiceway.util.durable_files import sync_directory, write_file
-from sluiceway.util.private_files import check_private, make_private_directory
+from sluiceway.util.private_files import make_private_directory
 
 __all__ = ["JobStore", "JobStoreError", "StoredJob", "prepare_store"]
 
