@@ -1,24 +1,15 @@
-"""Metrics of functions, and the contract of metrics reporters."""
+"""Figures of a job at one moment: its subtasks, splits, checkpoints and worker processes."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import TypeAlias
-
-from sluiceway.monitoring.job_events import CheckpointInfo, RestartInfo
-from sluiceway.util.name_hints import Hinting
 
 __all__ = [
     "CheckpointFigures",
-    "Counter",
-    "Histogram",
     "JobMetrics",
-    "MetricGroup",
-    "MetricsReporter",
+    "Number",
     "SplitTime",
     "SplitTimes",
     "SubtaskMetrics",
@@ -27,98 +18,6 @@ __all__ = [
 
 Number: TypeAlias = int | float
 """An integer stays one where figures are sent to another process."""
-
-
-class Counter:
-    """A number that is added to. Not for use from several threads."""
-
-    __slots__ = ("value",)
-
-    def __init__(self) -> None:
-        self.value = 0
-
-    def inc(self, n: int = 1) -> None:
-        """Add ``n``."""
-        self.value += n
-
-
-# 20 bounds a decade from 1 us to 1000 s: quantiles within 12 %.
-_BOUNDS = [10 ** (e / 20) for e in range(-120, 61)]
-
-
-class Histogram:
-    """Durations in seconds, in buckets of constant ratio; quantiles are right within 12 %."""
-
-    __slots__ = ("_buckets", "count", "max")
-
-    def __init__(self) -> None:
-        self._buckets = [0] * (len(_BOUNDS) + 1)
-        self.count = 0
-        self.max = 0.0
-
-    def observe(self, seconds: float) -> None:
-        """Record one duration."""
-        self._buckets[bisect_left(_BOUNDS, seconds)] += 1
-        self.count += 1
-        self.max = max(self.max, seconds)
-
-    def quantile(self, q: float) -> float:
-        """The smallest bucket bound (seconds) that a share ``q`` of the durations does not exceed; 0.0 if none."""
-        if not self.count:
-            return 0.0
-        rank = q * self.count
-        for index, reached in enumerate(accumulate(self._buckets)):
-            if reached >= rank and reached:
-                return min(_BOUNDS[index], self.max) if index < len(_BOUNDS) else self.max
-        return self.max
-
-
-class MetricGroup(Hinting):
-    """The metrics of one function in one subtask. Asking twice for a name gives the same metric."""
-
-    def __init__(self) -> None:
-        self.counters: dict[str, Counter] = {}
-        self.gauges: dict[str, Callable[[], float]] = {}
-        self.histograms: dict[str, Histogram] = {}
-
-    def counter(self, name: str) -> Counter:
-        """The counter called ``name``."""
-        return self.counters.setdefault(name, Counter())
-
-    def gauge(self, name: str, read: Callable[[], float]) -> None:
-        """Have ``read()`` called whenever metrics are reported, also from other threads than the task's.
-
-        While it raises, the gauge is left out.
-        """
-        self.gauges[name] = read
-
-    def remove_gauge(self, name: str) -> None:
-        """Remove a gauge of something that has ended, so that its last value is not reported for ever."""
-        self.gauges.pop(name, None)
-
-    def histogram(self, name: str) -> Histogram:
-        """The histogram called ``name``."""
-        return self.histograms.setdefault(name, Histogram())
-
-    def read(self) -> dict[str, float]:
-        """The metrics as of now, by name. From any thread.
-
-        A histogram that has observed something gives ``NAME_count``, and in seconds ``NAME_p50``, ``NAME_p99`` and
-        ``NAME_max``.
-        """
-        figures: dict[str, float] = {name: counter.value for name, counter in list(self.counters.items())}
-        for name, read in list(self.gauges.items()):
-            try:
-                figures[name] = read()
-            except Exception:  # a user's gauge must not end whoever reports
-                continue
-        for name, histogram in list(self.histograms.items()):
-            if histogram.count:
-                figures[f"{name}_count"] = histogram.count
-                figures[f"{name}_p50"] = histogram.quantile(0.5)
-                figures[f"{name}_p99"] = histogram.quantile(0.99)
-                figures[f"{name}_max"] = histogram.max
-        return figures
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,27 +189,3 @@ class JobMetrics:
     doing: str = ""
     checkpoints: CheckpointFigures = CheckpointFigures()
     workers: tuple[WorkerMetrics, ...] = ()
-
-
-class MetricsReporter(ABC):
-    """Sends metrics somewhere. Called from the job's thread: must not block.
-
-    Call order: :meth:`open`, any number of :meth:`report`, :meth:`checkpoint_ended` and :meth:`restart_ended`,
-    :meth:`close` once. The last call before :meth:`close` is a :meth:`report`.
-    """
-
-    def open(self, job_name: str) -> None:
-        """The job is about to run."""
-
-    @abstractmethod
-    def report(self, metrics: JobMetrics) -> None:
-        """Take the job's metrics; called at the reporting interval and once at the end."""
-
-    def checkpoint_ended(self, checkpoint: CheckpointInfo) -> None:
-        """Take a checkpoint or savepoint that was completed or has failed; called once for each."""
-
-    def restart_ended(self, restart: RestartInfo) -> None:
-        """Take a restart after a failure, once its subtasks run again or never will; called once for each."""
-
-    def close(self) -> None:
-        """The job has ended."""

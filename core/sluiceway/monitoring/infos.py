@@ -6,8 +6,7 @@ from typing import Final
 
 import msgspec
 
-from sluiceway.metrics import JobMetrics
-from sluiceway.monitoring.job_events import CheckpointInfo, FailureInfo, SubtaskInfo
+from sluiceway.metrics import CheckpointInfo, FailureInfo, JobMetrics, SubtaskInfo
 from sluiceway.monitoring.micro_batches import MicroBatchInfo
 
 __all__ = [

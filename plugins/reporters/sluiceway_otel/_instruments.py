@@ -12,8 +12,7 @@ from typing import Final
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
 from sluiceway.elements import MAX_WATERMARK
-from sluiceway.metrics import JobMetrics, SubtaskMetrics
-from sluiceway.monitoring.job_events import CheckpointInfo, RestartInfo
+from sluiceway.metrics import CheckpointInfo, JobMetrics, RestartInfo, SubtaskMetrics
 from sluiceway.monitoring.losses import COUNTERS, losses
 from sluiceway_otel._attributes import (
     ACTIVITY,

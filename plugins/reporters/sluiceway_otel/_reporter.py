@@ -12,8 +12,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 
-from sluiceway.metrics import JobMetrics, MetricsReporter
-from sluiceway.monitoring.job_events import CheckpointInfo, RestartInfo
+from sluiceway.metrics import CheckpointInfo, JobMetrics, MetricsReporter, RestartInfo
 from sluiceway.util.overriding import override
 from sluiceway_otel._attributes import Attributes, of_job
 from sluiceway_otel._exporting import Exporting, SpanQueue

@@ -7,7 +7,7 @@ from typing import Final
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, Status, StatusCode, Tracer, set_span_in_context
 
-from sluiceway.monitoring.job_events import CheckpointInfo, RestartInfo, SubtaskInfo
+from sluiceway.metrics import CheckpointInfo, RestartInfo, SubtaskInfo
 from sluiceway.util.redaction import redact
 from sluiceway_otel._attributes import ATTEMPT, STATUS, SUBTASK, TASK, TASK_ID, WORKER, Attributes
 

@@ -11,8 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric
 
-from sluiceway.metrics import JobMetrics, SubtaskMetrics, WorkerMetrics
-from sluiceway.monitoring.job_events import CheckpointInfo, FailureInfo, RestartInfo
+from sluiceway.metrics import CheckpointInfo, FailureInfo, JobMetrics, RestartInfo, SubtaskMetrics, WorkerMetrics
 from sluiceway.monitoring.losses import COUNTERS
 from sluiceway.testing.conformance.metrics_reporter import METRICS
 from sluiceway_prometheus._families import JobCollector

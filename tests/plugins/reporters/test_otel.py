@@ -22,8 +22,14 @@ import sluiceway as sw
 import sluiceway_otel._exporting as exporting
 from sluiceway.connector.lib import DiscardSink
 from sluiceway.errors import ConfigurationError
-from sluiceway.metrics import MetricsReporter, SubtaskMetrics
-from sluiceway.monitoring.job_events import CheckpointInfo, FailureInfo, RestartInfo, SubtaskInfo
+from sluiceway.metrics import (
+    CheckpointInfo,
+    FailureInfo,
+    MetricsReporter,
+    RestartInfo,
+    SubtaskInfo,
+    SubtaskMetrics,
+)
 from sluiceway.testing.conformance.metrics_reporter import METRICS, MetricsReporterConformance
 from sluiceway_otel._options import OtelOptions
 from sluiceway_otel._reporter import OtelReporter

@@ -8,7 +8,7 @@ from typing import Protocol
 from sluiceway.clock import Clock
 from sluiceway.engine import JobFailure
 from sluiceway.graph import Execution, ExecutionState, ExecutionVertex, JobGraph
-from sluiceway.monitoring.job_events import CheckpointInfo, RestartInfo
+from sluiceway.metrics import CheckpointInfo, RestartInfo
 from sluiceway.runtime.jobmanager.checkpoint_records import CheckpointRecord, Subtask
 from sluiceway.runtime.jobmanager.job_description import checkpoint_infos, failure_info
 

@@ -12,8 +12,15 @@ import msgspec
 from sluiceway.clock import Clock
 from sluiceway.engine import JobStatus
 from sluiceway.graph import ExecutionGraph, ExecutionState
-from sluiceway.metrics import CheckpointFigures, JobMetrics, MetricsReporter, SubtaskMetrics, WorkerMetrics
-from sluiceway.monitoring.job_events import CheckpointInfo, RestartInfo
+from sluiceway.metrics import (
+    CheckpointFigures,
+    CheckpointInfo,
+    JobMetrics,
+    MetricsReporter,
+    RestartInfo,
+    SubtaskMetrics,
+    WorkerMetrics,
+)
 from sluiceway.runtime.loop.tasklet import TaskletLoop
 from sluiceway.runtime.messages.figures import TaskFigures
 from sluiceway.runtime.task.inputs import SourceInput

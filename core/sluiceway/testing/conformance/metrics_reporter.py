@@ -22,13 +22,16 @@ from typing import Final
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.metrics import (
     CheckpointFigures,
+    CheckpointInfo,
+    FailureInfo,
     JobMetrics,
     MetricsReporter,
+    RestartInfo,
     SplitTime,
     SplitTimes,
+    SubtaskInfo,
     SubtaskMetrics,
 )
-from sluiceway.monitoring.job_events import CheckpointInfo, FailureInfo, RestartInfo, SubtaskInfo
 from sluiceway.testing.conformance._held import nothing_left_behind
 
 __all__ = ["METRICS", "MetricsReporterConformance"]

@@ -10,8 +10,7 @@ import pytest
 import sluiceway as sw
 from sluiceway.config.settings import resolve
 from sluiceway.hooks import Offer, hookimpl
-from sluiceway.metrics import JobMetrics, MetricsReporter
-from sluiceway.monitoring.job_events import CheckpointInfo, RestartInfo
+from sluiceway.metrics import CheckpointInfo, JobMetrics, MetricsReporter, RestartInfo
 from sluiceway.plugins import PluginManager
 from sluiceway.runtime.reporters.jsonl import JsonLinesReporter
 from sluiceway.runtime.reporters.log import LogReporter
