@@ -7,8 +7,8 @@ allow, and each step of a way names a function that exists: a step whose functio
 from __future__ import annotations
 
 import ast
+import re
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +27,7 @@ START = {
     "config": "settings.py:Settings",
     "connector": "base.py:Source",
     "engine": "base.py:Engine",
+    "metrics": "figures.py:JobMetrics",
     "entrypoint": "worker.py:main",
     "functions": "process.py:KeyedProcessFunction",
     "graph": "builder.py:build_stream_graph",
@@ -156,14 +157,24 @@ def rooms() -> dict[str, str]:
     return found
 
 
-def contracts() -> dict[str, list[list[str]]]:
-    """Layers of the contracts ``floors`` and ``runtime``, from the highest down."""
-    settings = tomllib.loads((DOCS.parent / "pyproject.toml").read_text())
-    return {
-        contract["id"]: [layer.split(" : ") for layer in contract["layers"]]
-        for contract in settings["tool"]["importlinter"]["contracts"]
-        if contract["id"] in ("floors", "runtime")
-    }
+def contract(name: str) -> list[str]:
+    """Layers of a contract in ``pyproject.toml``, from the highest down, with the comments between them."""
+    text = (DOCS.parent / "pyproject.toml").read_text()
+    found = re.search(rf'id = "{name}".*?layers = \[\n(.*?)\n\]', text, re.S)
+    assert found, name
+    return [line.strip() for line in found[1].splitlines()]
+
+
+def floors() -> dict[str, list[list[str]]]:
+    """Layers of each floor, from the highest down. A comment above them names the floor."""
+    found: dict[str, list[list[str]]] = {title: [] for title in FLOORS}
+    layers: list[list[str]] = []
+    for line in contract("floors"):
+        if line.startswith("# "):
+            layers = found[line.removeprefix("# ")]
+        else:
+            layers.append(re.findall(r"\w+", line))
+    return found
 
 
 def check(place: str) -> None:
@@ -189,33 +200,26 @@ def _names(node: ast.stmt) -> set[str]:
 
 
 def tables() -> Iterator[str]:
-    """Lines of the tables of rooms, floor by floor."""
-    purposes, layers = rooms(), contracts()
-    columns = layers["runtime"]
-    floor_of = {name: title for title, names in _floors(layers["floors"]).items() for name in names}
-    for title, number in FLOORS.items():
+    """Lines of the tables of rooms, floor by floor, in the order of the layers."""
+    purposes = rooms()
+    runtime = [re.findall(r"\w+", line) for line in contract("runtime")]
+    for title, layers in floors().items():
+        floor = FLOORS[title]
         yield f"### Floor {title}\n"
         yield "| room | what it is for | may import | start with |"
         yield "|---|---|---|---|"
-        for room, purpose in purposes.items():
-            top, _, sub = room.partition("/")
-            if floor_of.get(top) != title:
-                continue
-            if sub:
-                place = next(i for i, layer in enumerate(columns) if sub in layer)
-                below = [f"`{name}`" for layer in columns[place + 1 :] for name in layer]
-                allowed = ", ".join([*below, "floors 0 to 2"])
-            else:
-                allowed = "its own floor and those below" if number else "its own floor"
-            yield f"| `{room}` | {purpose} | {allowed} | {_start(room)} |"
+        if floor == FLOORS["3 runtime"]:
+            layers, prefix = runtime, "runtime/"
+        else:
+            prefix = ""
+        for place, layer in enumerate(layers):
+            allowed = [f"`{name}`" for below in layers[place + 1 :] for name in below]
+            if floor:
+                allowed.append("floor 0" if floor == 1 else f"floors 0 to {floor - 1}")
+            for room in (prefix + name for name in layer):
+                if room in purposes:
+                    yield f"| `{room}` | {purposes[room]} | {', '.join(allowed) or 'none'} | {_start(room)} |"
         yield ""
-
-
-def _floors(layers: list[list[str]]) -> dict[str, list[str]]:
-    # The faces stand in more than one layer of the contract.
-    *faces, runtime, mechanisms, floor1, floor0 = layers
-    parts = [[name for layer in faces for name in layer], runtime, mechanisms, floor1, floor0]
-    return dict(zip(FLOORS, parts, strict=True))
 
 
 def _start(room: str) -> str:
