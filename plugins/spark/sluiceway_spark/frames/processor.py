@@ -8,6 +8,7 @@ from typing import Any, Final
 from sluiceway.util.overriding import override
 
 # As there: Spark waits 10 s for a process that only asks what state there is, and imports this.
+from sluiceway_spark.structured.stages.large_plans import PlanFile
 from sluiceway_spark.structured.stages.stateful_stage import LevelProcessor
 
 __all__ = ["FrameProcessor"]
@@ -21,12 +22,12 @@ class FrameProcessor(LevelProcessor):
 
     Args:
         path: the driver's ``sys.path``, where executors may find us and the user's modules.
-        shipped: plan and services, from ``batch_tasks.ship``.
+        shipped: plan and services, from ``large_plans.in_message_or_file``.
         stage: the stage.
         shape: hash of what state depends on: steps, key groups and their order.
     """
 
-    def __init__(self, path: Sequence[str], shipped: bytes, stage: int, shape: str) -> None:
+    def __init__(self, path: Sequence[str], shipped: bytes | PlanFile, stage: int, shape: str) -> None:
         super().__init__("", path, shipped, stage)
         self._shape = shape
 

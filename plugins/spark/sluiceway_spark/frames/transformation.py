@@ -32,6 +32,7 @@ from sluiceway_spark.session.configuration import need_spark
 from sluiceway_spark.session.pyspark_version import MICRO_BATCHES, too_old
 from sluiceway_spark.structured.row_format import SCHEMA, together
 from sluiceway_spark.structured.stages.batch_tasks import ship
+from sluiceway_spark.structured.stages.large_plans import in_message_or_file
 from sluiceway_spark.structured.stages.stage_grouping import Pass, passes_of
 
 if TYPE_CHECKING:
@@ -156,9 +157,10 @@ def _streaming(frame: Any, plan: SteppedPlan, shipped: Shipped, columns: Any, wh
     _need_state(frame.sparkSession, where)
     rows = timed.mapInArrow(entry_task(shipped, last=False), SCHEMA)
     shape = shape_of(plan)
+    job = in_message_or_file(frame.sparkSession, shipped.job)
     for stage in range(1, plan.last_stage):
         rows = rows.groupBy("target").transformWithState(
-            FrameProcessor(shipped.path, shipped.job, stage, shape), SCHEMA, outputMode="append", timeMode="None"
+            FrameProcessor(shipped.path, job, stage, shape), SCHEMA, outputMode="append", timeMode="None"
         )
     return rows.mapInArrow(result_task(shipped), columns)
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from sluiceway.engine import Services
-from sluiceway.errors import ConfigurationError, ConnectorError, JobCancelledError
+from sluiceway.errors import ConnectorError, JobCancelledError
 from sluiceway.runtime.microbatch.batch_limits import BatchLimits
 from sluiceway.runtime.microbatch.run_directory import Run
 from sluiceway.runtime.stepped import SteppedPlan
@@ -39,10 +39,6 @@ _NO_PROCESS: Final = "Python worker failed to connect back"
 
 _STARTS: Final = 6
 """Starts of a query that fails for that reason: a busy machine takes longer at times."""
-
-_THRESHOLD: Final = "spark.broadcast.UDFCompressionThreshold"
-_BESIDE: Final = 1 << 16
-"""Bytes beside the plan in what Spark sends to a stateful step."""
 
 
 class StreamQuery:
@@ -89,7 +85,6 @@ class StreamQuery:
         self._cancelled = cancelled
         self._pausing = pausing
         self._shipped = ship(plan, services)
-        _check_size(session, plan, len(self._shipped))
         self._storage = services.checkpoint_storage(location)
         self._noted_due_ms: int | None = 0  # of an earlier query, nobody knows what
         self._ended = threading.Event()
@@ -227,20 +222,3 @@ def _told_once(problem: Callable[[], BaseException | None]) -> Iterator[None]:
         yield
     finally:
         logger.removeFilter(is_other)
-
-
-def _check_size(session: Any, plan: SteppedPlan, size: int) -> None:
-    """Raise ConfigurationError if the plan is too large for stateful steps.
-
-    From the threshold on PySpark sends functions as broadcasts, which the process that asks a step for its state
-    variables cannot read.
-    """
-    context = session.sparkContext
-    most = int(context._jvm.PythonUtils.getBroadcastThreshold(context._jsc))
-    if size + _BESIDE <= most or plan.last_stage <= 1:
-        return
-    raise ConfigurationError(
-        f"the pipeline has {size / 1e6:.1f} MB of data of its own, such as tables and collections, and in "
-        f"micro-batches Spark sends {most / 1e6:.1f} MB to stateful steps. Read the data from files, or set "
-        f"{_THRESHOLD} to {-(-size // (1 << 20)) + 1}m before the session begins, or run it with --hosted"
-    )

@@ -186,6 +186,15 @@ def test_a_run_of_an_earlier_version_goes_on(tmp_path: Path, monkeypatch: pytest
     assert read(tmp_path / "out") == EXPECTED
 
 
+def test_a_pipeline_of_some_megabytes_goes_as_a_file(tmp_path: Path) -> None:
+    table = {letter: letter * 400_000 for letter in "abcdefghxyz"}
+    flow = sw.Pipeline("large", parallelism=2)
+    got = words(flow).filter(lambda pair: len(table[pair[0]]) == 400_000).collect()
+    assert flow.run(engine="spark", checkpoints=str(tmp_path)).status is JobStatus.FINISHED
+    counts = Counter(word for line in TEXT for word in line.split())
+    assert sorted(got) == sorted((word, n + 1) for word, count in counts.items() for n in range(count))
+
+
 def test_subtasks_are_where_they_are_placed(spark: Any) -> None:
     keys = [target + (turn << 16) for target in range(40) for turn in range(3)]
     for partitions in (1, 2, 3, 8):

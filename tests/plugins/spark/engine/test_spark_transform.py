@@ -284,6 +284,22 @@ def test_a_stream_keeps_its_state_from_query_to_query(days: Days) -> None:
 
 
 @KEYED_STREAMS
+def test_a_pipeline_of_some_megabytes_keeps_state_too(days: Days) -> None:
+    table = {f"k{n}": "x" * 100 + str(n) for n in range(20_000)}
+
+    def build(rows: Any) -> Any:
+        counted = rows.key_by(lambda row: row["word"]).count()
+        return counted.map(lambda pair: (table[pair[0]].lstrip("x"), pair[1]))
+
+    days.write("1", ROWS[:70])
+    days.write("2", ROWS[70:])
+    days.run(transform(days.read(), build, "word string, n long"))
+    assert days.found() == sorted(
+        (word[1:], n) for word, n in local(lambda r: r.key_by(lambda x: x["word"]).count())
+    )
+
+
+@KEYED_STREAMS
 def test_a_checkpoint_belongs_to_the_steps_that_wrote_it(days: Days) -> None:
     from pyspark.errors import StreamingQueryException
 

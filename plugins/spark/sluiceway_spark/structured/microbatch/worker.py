@@ -10,6 +10,7 @@ from sluiceway.engine import Services
 from sluiceway.runtime.messages.pickling import load
 from sluiceway.runtime.stepped import SteppedPlan
 from sluiceway_spark.structured.row_format import Row
+from sluiceway_spark.structured.stages.large_plans import PlanFile, bytes_of
 from sluiceway_spark.structured.state.subtask_cache import Cache, Kept
 
 __all__ = ["BatchClock", "work"]
@@ -50,18 +51,18 @@ class _Process:
     """
 
     def __init__(self) -> None:
-        self.shipped = b""
+        self.shipped: bytes | PlanFile = b""
         self.plan: SteppedPlan
         self.services: Services
         self.clock = BatchClock()
         self.cache = Cache(self.clock, lambda: self.services)
 
-    def take(self, path: Sequence[str], shipped: bytes) -> SteppedPlan:
+    def take(self, path: Sequence[str], shipped: bytes | PlanFile) -> SteppedPlan:
         if shipped != self.shipped:
             import sys
 
             sys.path += [entry for entry in path if entry not in sys.path]
-            self.plan, self.services = load(shipped, lambda number: None)
+            self.plan, self.services = load(bytes_of(shipped), lambda number: None)
             self.shipped = shipped
         return self.plan
 
@@ -71,7 +72,7 @@ _process: Final = _Process()
 
 def work(
     path: Sequence[str],
-    shipped: bytes,
+    shipped: bytes | PlanFile,
     run: str,
     target: int,
     batch: int,

@@ -11,6 +11,7 @@ from sluiceway.runtime.stepped import SteppedPlan
 from sluiceway_spark.structured.job_texts import steps_text
 from sluiceway_spark.structured.row_format import SCHEMA, together
 from sluiceway_spark.structured.stages.batch_tasks import level_task, source_task
+from sluiceway_spark.structured.stages.large_plans import in_message_or_file
 from sluiceway_spark.structured.stages.source_stage import source_rows
 from sluiceway_spark.structured.stages.stage_grouping import Pass
 from sluiceway_spark.structured.stages.stateful_stage import LevelProcessor
@@ -81,8 +82,9 @@ def stream_rows(
         limits: of a micro-batch.
     """
     rows = source_rows(session, shipped, location, limits)
+    sent = in_message_or_file(session, shipped) if plan.last_stage > 1 else shipped
     for stage in range(1, plan.last_stage):
-        processor = LevelProcessor(run.id, list(sys.path), shipped, stage, spread=run.spread)
+        processor = LevelProcessor(run.id, list(sys.path), sent, stage, spread=run.spread)
         if run.spread:
             rows = rows.withColumn("target", _key_of_target(plan, run.partitions))
         rows = rows.groupBy("target").transformWithState(processor, SCHEMA, outputMode="append", timeMode="None")

@@ -8,6 +8,7 @@ from typing import Any, Final
 # Before a query begins Spark starts a process that only asks a processor what state it has, and waits for that:
 # what does the work is imported when there is some.
 from sluiceway_spark.structured.row_format import Row
+from sluiceway_spark.structured.stages.large_plans import PlanFile
 
 try:
     from pyspark.sql.streaming import StatefulProcessor
@@ -29,13 +30,15 @@ class LevelProcessor(StatefulProcessor):  # type: ignore[misc]
     Args:
         run: names the query and what its state goes by.
         path: the driver's ``sys.path``, where executors may find us and the user's modules.
-        shipped: the plan.
+        shipped: the plan, from ``large_plans.in_message_or_file``.
         stage: the stage.
         spread: whether ``target`` of the rows that come in is the key of their group, of which
             ``placement.target_of`` gives the number of the subtask.
     """
 
-    def __init__(self, run: str, path: Sequence[str], shipped: bytes, stage: int, *, spread: bool = False) -> None:
+    def __init__(
+        self, run: str, path: Sequence[str], shipped: bytes | PlanFile, stage: int, *, spread: bool = False
+    ) -> None:
         self._run = run
         self._path = path
         self._shipped = shipped
