@@ -141,6 +141,18 @@ VALUES: dict[str, tuple[str, Any]] = {
 }
 
 
+def test_a_database_is_read_by_jdbc_in_several_tasks(spark: Any) -> None:
+    spark._jvm.java.lang.System.setProperty("derby.stream.error.file", "/dev/null")
+    url = "jdbc:derby:memory:shop"
+    spark.range(20).write.jdbc(f"{url};create=true", "numbers")
+
+    def numbers(session: Any) -> Any:
+        return session.read.jdbc(url, "numbers", column="id", lowerBound=0, upperBound=20, numPartitions=4)
+
+    assert numbers(spark).rdd.getNumPartitions() == 4
+    assert sorted(row["id"] for row in drive_source(SparkSource.query(numbers))) == list(range(20))
+
+
 @pytest.mark.pysparks
 def test_each_type_of_spark_has_its_value(spark: Any) -> None:
     """The value, nothing, and both in an array in a struct in a map."""
