@@ -606,7 +606,11 @@ class CommittingSinkWriter(SinkWriter[T_contra], ABC):
 
 
 class Sink(ABC, Generic[T_contra]):
-    """Description of where records go, which opens nothing by itself. It can be pickled with cloudpickle."""
+    """Description of where records go, which opens nothing by itself. It can be pickled with cloudpickle.
+
+    ``check`` pickles it, too: a ``__getstate__`` that prepares a target changes nothing where
+    :func:`sluiceway.util.trial_pickling.is_trial` returns True.
+    """
 
     @property
     def name(self) -> str:

@@ -38,6 +38,7 @@ from sluiceway.steps import (
     WindowStep,
 )
 from sluiceway.streamgraph import ChainingStrategy, StreamGraph, StreamNode
+from sluiceway.util.trial_pickling import trial
 from sluiceway.windows import GlobalWindows
 
 __all__ = ["OPTION_FEATURES", "Use", "handles_of", "is_bounded", "uses"]
@@ -320,6 +321,6 @@ def handles_of(connector: Source[Any] | Sink[Any]) -> list[ProcessLocal]:
             found.append(obj)
             return obj.number
 
-    with suppress(Exception):  # whether it can be shipped is somebody else's question
+    with suppress(Exception), trial():  # whether it can be shipped is somebody else's question
         Finder(io.BytesIO(), protocol=5).dump(connector)
     return found

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sluiceway.serializers.byvalue import dumps_by_value
+from sluiceway.util.trial_pickling import trial
 
 __all__ = ["Obstacle", "find_obstacle"]
 
@@ -60,7 +61,8 @@ def find_obstacle(value: object) -> Obstacle | None:
 
 def _try(value: object) -> BaseException | None:
     try:
-        dumps_by_value(value)
+        with trial():
+            dumps_by_value(value)
     except Exception as error:  # a __reduce__ of anybody's may raise anything
         return error
     return None

@@ -30,6 +30,7 @@ from sluiceway.runtime.failures.error_texts import (
     within,
 )
 from sluiceway.serializers.byvalue import ValuePickler
+from sluiceway.util.trial_pickling import trial
 
 __all__ = ["RemoteTraceback", "WorkerError", "check_shippable", "dump", "dump_error", "load", "load_error"]
 
@@ -124,7 +125,8 @@ def check_shippable(graph: JobGraph) -> None:
         SerializationError: it cannot, and no step's function is to blame.
     """
     try:
-        dump(graph)
+        with trial():
+            dump(graph)
     except SerializationError as error:
         found = find_unshippable(graph)
         if found:

@@ -52,9 +52,26 @@ class Table:
             ConfigurationError: it is not what was asked for.
         """
         session = self.session.session()
+        found = self._described(session, create=True)
+        _watch(self.name, session, found)
+        return found
+
+    def look_up(self) -> Target:
+        """Return what :meth:`resolve` would, and what was asked for if the table would be created.
+
+        Raises:
+            ConnectorError: it cannot be written to.
+            ConfigurationError: it is not what was asked for.
+        """
+        return self._described(self.session.session(), create=False)
+
+    def _described(self, session: Any, *, create: bool) -> Target:
         try:
             if not session.catalog.tableExists(self.name):
-                self._make(session)
+                statement = self._creation()
+                if not create:
+                    return self.target
+                session.sql(statement)
             rows = session.sql(f"DESCRIBE TABLE EXTENDED {self.name}").collect()
             struct = session.table(self.name).schema
         except (ConfigurationError, ConnectorError):
@@ -81,10 +98,9 @@ class Table:
             partition_by=_partitions_of([row.col_name for row in rows]),
         )
         self._compare(found)
-        _watch(self.name, session, found)
         return found
 
-    def _make(self, session: Any) -> None:
+    def _creation(self) -> str:
         if self.target.schema is None:
             raise ConfigurationError(
                 f"{self.target}: there is no such table, and without schema= it cannot be made"
@@ -92,7 +108,7 @@ class Table:
         names = self.target.partition_by
         columns = ", ".join(f"{quoted(f.name)} {sql_type(f.type, f.name)}" for f in self.target.schema)
         parts = f" PARTITIONED BY ({', '.join(map(quoted, names))})" if names else ""
-        session.sql(f"CREATE TABLE {self.name} ({columns}) USING {self.form or 'parquet'}{parts}")
+        return f"CREATE TABLE {self.name} ({columns}) USING {self.form or 'parquet'}{parts}"
 
     def _compare(self, found: Target) -> None:
         wanted = self.target

@@ -11,6 +11,7 @@ from sluiceway.connector import DeliveryGuarantee, Sink, SinkWriter, WriterConte
 from sluiceway.errors import ConfigurationError, MissingExtraError, choose
 from sluiceway.util.install_hints import install_command
 from sluiceway.util.overriding import override
+from sluiceway.util.trial_pickling import is_trial
 from sluiceway_spark.connector.catalog_tables import Table
 from sluiceway_spark.connector.column_file import CODECS
 from sluiceway_spark.connector.partition_directories import check_partitions
@@ -45,6 +46,8 @@ class SparkSink(Sink[Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         # Workers have no session, so that this is where a table is looked up.
+        if is_trial() and isinstance(self._target, Table):
+            return {"_target": self._target.look_up()}
         return {"_target": self._resolved()}
 
     @classmethod

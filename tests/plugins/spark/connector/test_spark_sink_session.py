@@ -178,6 +178,15 @@ def test_a_table_is_made_and_written_to_again(spark: Any, options: dict[str, Any
     drive_sink(SparkSink.table("orders", mode="append"), orders(range(20, 21)))
 
 
+@pytest.mark.parametrize("options", [{"workers": 2}, {"engine": "spark"}, {"engine": "spark", "hosted": True}])
+def test_a_check_creates_no_table(spark: Any, options: dict[str, Any]) -> None:
+    spark.sql("DROP TABLE IF EXISTS unmade")
+    flow = sw.Pipeline("orders", parallelism=2)
+    flow.from_collection(orders(range(10))).sink(SparkSink.table("unmade", schema=Order)).uid("orders")
+    assert not [finding for finding in flow.check(**options) if finding.level.value == "error"]
+    assert not spark.catalog.tableExists("unmade")
+
+
 def test_the_catalog_is_told_of_partitions_while_a_job_runs(spark: Any) -> None:
     import sluiceway_spark
     from sluiceway.engine import JobStatus
