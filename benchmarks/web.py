@@ -1,7 +1,9 @@
 """Cost of the web interface for a running job, and time of its server to list many jobs.
 
-Throughput is that of one endless job in this process: intervals with a page open, or with samples of the stacks
-taken, and intervals without, in the order without, with, with, without, so that a drift of the machine is in both.
+Throughput is that of one endless job in this process. Intervals with a page open, or with samples of the stacks
+taken, and intervals without come in pairs, in changing order, and each is compared with its neighbour, so that a
+drift of the machine is in both. Beside it there are the processor times of the thread of the job's process that
+answers the web server, and of the web server: they are small, and steady where throughput is noisy.
 A page is a client that reads the stream of live figures of the page of a job; a browser is not measured. The list
 of jobs is asked for over HTTP, of a server over the status of a cluster as it comes from a job manager.
 """
@@ -10,16 +12,19 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import math
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import sluiceway as sw
@@ -35,12 +40,15 @@ from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.monitoring.web_server import WebOptions
 from sluiceway.runtime.messages.clients import Status
 from sluiceway.runtime.messages.protocol import decode, encode
+from sluiceway.util.overriding import override
 
 __all__ = ["measure"]
 
 JOBS, TASKS, PARALLELISM = 100, 30, 8
 RATE = 50.0
-INTERVAL_S = 3.0
+INTERVAL_S = 2.0
+PAIRS = 4
+"""Half of the pairs of a run."""
 TOKEN = "a-token-of-the-benchmark"
 _NEW_READING_S = 1.2
 """Longer than the age of a reading that the server answers with again."""
@@ -55,7 +63,7 @@ while answer.fp.readline():
     print("read", flush=True)
 """
 
-Observed = Callable[[JobHandle, float], AbstractAsyncContextManager[None]]
+Observed = Callable[[JobHandle, float], AbstractAsyncContextManager["Watch"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,27 +102,49 @@ def _job() -> sw.Pipeline:
 async def _throughput(
     plan: Plan, titles: tuple[str, ...], observed: Observed, aim: float, against: str
 ) -> list[Row]:
-    seconds = 0.2 if plan.quick else INTERVAL_S
+    seconds = 0.3 if plan.quick else INTERVAL_S
     walls, cpus, speeds = [], [], []
+    extra: dict[str, float] = {}
     async with await _job().start() as handle:
-        await _interval(handle, seconds)
-        for _ in range(plan.runs):
-            without = [await _interval(handle, seconds)]
-            seen = []
-            for _ in range(2):
-                async with observed(handle, seconds):
-                    seen.append(await _interval(handle, seconds))
-            without.append(await _interval(handle, seconds))
-            walls.append(sum(i.per_s for i in seen) / sum(i.per_s for i in without))
-            cpus.append(sum(i.per_cpu_s for i in seen) / sum(i.per_cpu_s for i in without))
-            speeds += [i.per_s for i in without]
+        async with observed(handle, seconds) as watch:
+            await _interval(handle, seconds)
+            for _ in range(plan.runs):
+                pairs = [
+                    await _pair(handle, watch, seconds, first) for first in (False, True) * plan.size(PAIRS, 1)
+                ]
+                walls.append(_ratio([(seen.per_s, without.per_s) for seen, without in pairs]))
+                cpus.append(_ratio([(seen.per_cpu_s, without.per_cpu_s) for seen, without in pairs]))
+                speeds += [without.per_s for _, without in pairs]
+            extra = watch.cost_ms_per_s()
         handle.cancel()
         await handle.result()
-    note = f"{statistics.median(speeds):,.0f} records/s without; intervals of {seconds:g} s"
-    return [
+    pairs_of = f"means of {2 * plan.size(PAIRS, 1)} pairs of {seconds:g} s"
+    note = f"{statistics.median(speeds):,.0f} records/s without; {pairs_of}"
+    rows = [
         Row(title, "x speed", tuple(values), aim=aim, note=note, against=against)
         for title, values in zip(titles, (walls, cpus), strict=True)
     ]
+    return rows + [Row(name, "ms/s", (value,), note="while a page is open") for name, value in extra.items()]
+
+
+async def _pair(handle: JobHandle, watch: Watch, seconds: float, first: bool) -> tuple[_Interval, _Interval]:
+    """Return an interval that is observed and one beside it that is not; ``first`` says which comes first."""
+    found: dict[bool, _Interval] = {}
+    for seen in (first, not first):
+        await watch.turn(seen)
+        found[seen] = await _interval(handle, seconds)
+    await watch.turn(False)
+    return found[True], found[False]
+
+
+def _ratio(pairs: Sequence[tuple[float, float]]) -> float:
+    """Return the geometric mean of ratios, without the lowest and the highest quarter.
+
+    Neighbours are compared, so a drift of the machine cancels out; a burst of other work makes an outlier.
+    """
+    logs = sorted(math.log(seen / without) for seen, without in pairs)
+    cut = len(logs) // 4
+    return math.exp(statistics.fmean(logs[cut : len(logs) - cut]))
 
 
 async def _interval(handle: JobHandle, seconds: float) -> _Interval:
@@ -124,32 +154,108 @@ async def _interval(handle: JobHandle, seconds: float) -> _Interval:
     return _Interval(done / (time.perf_counter() - wall), done / (time.process_time() - cpu))
 
 
+class Watch:
+    """Observer of a job that can be turned on and off."""
+
+    async def turn(self, on: bool) -> None:
+        raise NotImplementedError
+
+    def cost_ms_per_s(self) -> dict[str, float]:
+        """Return the processor time of parts of the observer, by name."""
+        return {}
+
+
+class _PageWatch(Watch):
+    """Page that is open: while it is off, the process of its server is stopped by a signal, and so asks nothing.
+
+    Its start would cost more than what it does later.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._on = True
+        self._since = time.perf_counter()
+        self._began = self._cpu_s()
+        self._on_s = 0.0
+
+    @override
+    async def turn(self, on: bool) -> None:
+        if on != self._on:
+            os.kill(self._pid, signal.SIGCONT if on else signal.SIGSTOP)
+            now = time.perf_counter()
+            self._on_s += now - self._since if self._on else 0.0
+            self._on, self._since = on, now
+
+    def _cpu_s(self) -> tuple[float, float]:
+        """Return the processor time of the job's thread that answers, and of the web process."""
+        server = next(t for t in threading.enumerate() if t.name == "sluiceway-job-server")
+        assert server.ident is not None
+        fields = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
+        ticks = int(fields[11]) + int(fields[12])
+        answering = time.clock_gettime(time.pthread_getcpuclockid(server.ident))
+        return answering, ticks / os.sysconf("SC_CLK_TCK")
+
+    @override
+    def cost_ms_per_s(self) -> dict[str, float]:
+        names = (
+            "processor time of the job's process for the page of the job",
+            "processor time of the web process",
+        )
+        ends = self._cpu_s()
+        return {
+            name: 1e3 * (end - began) / self._on_s
+            for name, began, end in zip(names, self._began, ends, strict=True)
+        }
+
+
 @asynccontextmanager
-async def _page(handle: JobHandle, seconds: float) -> AsyncIterator[None]:
+async def _page(handle: JobHandle, seconds: float) -> AsyncIterator[Watch]:
     """Have a page open: its server, and a client in a process of its own, which reads what a page reads."""
     links: list[str] = []
     options = WebOptions(port=0, token=TOKEN)
+    before = _children()
     with web_interface(handle._job, "measured", options, links.append):
+        (pid,) = _children() - before
         command = [sys.executable, "-c", _READER, urlsplit(links[0]).netloc, TOKEN]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as reader:
             assert reader.stdout is not None
             if not await asyncio.to_thread(reader.stdout.readline):
                 raise RuntimeError("the stream of live figures was not answered")
             draining = asyncio.create_task(asyncio.to_thread(reader.stdout.read))
+            watch = _PageWatch(pid)
             try:
-                yield
+                yield watch
             finally:
+                await watch.turn(True)
                 reader.terminate()
                 await draining
 
 
+def _children() -> set[int]:
+    return set(map(int, Path("/proc/thread-self/children").read_text().split()))
+
+
+class _SamplesWatch(Watch):
+    """Samples of the stacks, taken for as long as an interval and until they are returned."""
+
+    def __init__(self, handle: JobHandle, seconds: float) -> None:
+        self._handle = handle
+        self._seconds = seconds
+        self._sampling: asyncio.Task[list[StackSamples]] | None = None
+
+    @override
+    async def turn(self, on: bool) -> None:
+        if self._sampling is not None:
+            sampling, self._sampling = self._sampling, None
+            await sampling
+        if on:
+            self._sampling = asyncio.create_task(self._handle.sample_stacks(self._seconds, RATE))
+            await asyncio.sleep(0)
+
+
 @asynccontextmanager
-async def _samples(handle: JobHandle, seconds: float) -> AsyncIterator[None]:
-    """Have samples taken, for as long as an interval and until they are returned."""
-    sampling = asyncio.create_task(handle.sample_stacks(seconds, RATE))
-    await asyncio.sleep(0)
-    yield
-    await sampling
+async def _samples(handle: JobHandle, seconds: float) -> AsyncIterator[Watch]:
+    yield _SamplesWatch(handle, seconds)
 
 
 # ---- the list of many jobs --------------------------------------------------------------------------------------

@@ -142,6 +142,8 @@ ROWS = [
         for what in ("throughput with the page of the job open", "throughput while stacks are sampled at 50 Hz")
         for way in (", against no ", ", by processor time, against no ")
     ),
+    "processor time of the job's process for the page of the job",
+    "processor time of the web process",
     "/jobs/overview of 100 jobs of 30 tasks",
     "/jobs/overview of 100 jobs of 30 tasks, processor time",
     *(

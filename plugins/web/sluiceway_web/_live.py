@@ -24,6 +24,7 @@ from sluiceway_web._errors import RequestError, error_response
 from sluiceway_web._ids import vertex_id
 from sluiceway_web._jobs_page import jobs_page
 from sluiceway_web._keys import with_last_key
+from sluiceway_web._page_cache import PageFields
 from sluiceway_web._sampler import Sampler
 from sluiceway_web._shapes import duration_of, job_overview, now_ms, vertex_status
 
@@ -32,6 +33,8 @@ __all__ = ["routes"]
 _PERIOD_S: Final = 1.0
 _MOST_STREAMS: Final = 32
 _MOST_TEXT: Final = 20_000
+_HISTORY: Final = 120
+"""Points per vertex; live.mjs keeps as many."""
 
 
 def _short(finding: Any) -> dict[str, Any]:
@@ -83,7 +86,7 @@ async def _job(sampler: Sampler, wanted: str) -> dict[str, Any]:
         ],
         "history": [
             [p.at_ms, p.vertex, round(p.in_per_s, 1), round(p.busy, 3), round(p.blocked, 3), p.lag_ms]
-            for p in sampler.history(job.job)[-120 * max(1, len(description.vertices)) :]
+            for p in sampler.history(job.job)[-_HISTORY * max(1, len(description.vertices)) :]
         ],
     }
 
@@ -181,6 +184,32 @@ def _checkpoint(info: CheckpointInfo) -> dict[str, Any]:
 _PAGES: Final = {"cluster": cluster_page, "jobs": jobs_page, "job": _job}
 
 
+class _Encoder:
+    """Events of one stream: the fields that differ from the event before, and the new points of the history.
+
+    Most of a page stays the same from one second to the next: options, failures with their tracebacks,
+    checkpoints. The history grows by one point per vertex.
+    """
+
+    def __init__(self) -> None:
+        self._sent: dict[str, bytes] = {}
+        self._until_ms = 0
+
+    def event(self, page: PageFields) -> bytes:
+        """Return the event for a page whose earlier events have been sent."""
+        changed = {name: value for name, value in page.fields.items() if value != self._sent.get(name)}
+        self._sent |= changed
+        told = {name: msgspec.Raw(value) for name, value in changed.items()}
+        if page.history is not None:
+            if self._until_ms:
+                points = [point for point in page.history if point[0] > self._until_ms]
+                told["more_history"] = msgspec.Raw(msgspec.json.encode(points))
+            else:
+                told["history"] = msgspec.Raw(msgspec.json.encode(page.history))
+            self._until_ms = max((point[0] for point in page.history), default=self._until_ms)
+        return b"data: " + msgspec.json.encode(told) + b"\n\n"
+
+
 class _Streams:
     """Number of streams that are open."""
 
@@ -188,30 +217,41 @@ class _Streams:
 
 
 async def live(request: Request) -> Response:
-    """Stream the figures of a page, or return them once with ``?once``."""
+    """Stream the figures of a page, or return them once with ``?once``.
+
+    The first event has all fields, later ones those that have changed; ``more_history`` is to be appended.
+    """
     page = _PAGES.get(request.path_params["page"])
     if page is None:
         return error_response(404, f"There is no page {request.path_params['page']}")
     sampler = context_of(request).sampler
     wanted = request.query_params.get("job", "")
-    first = msgspec.json.encode(await page(sampler, wanted))  # its error has a status of its own
+    pages = sampler.pages
+
+    async def encoded() -> PageFields:
+        return await pages.get((request.path_params["page"], wanted), lambda: page(sampler, wanted))
+
+    first = await encoded()  # its error has a status of its own
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     if "once" in request.query_params:
-        return Response(first, media_type="application/json", headers=headers)
+        return Response(first.whole(), media_type="application/json", headers=headers)
     if _Streams.count >= _MOST_STREAMS:
         return error_response(503, f"{_MOST_STREAMS} pages are open already: close one")
 
     async def events() -> AsyncIterator[bytes]:
         _Streams.count += 1
+        encoder = _Encoder()
         try:
-            yield b"data: " + first + b"\n\n"
+            yield encoder.event(first)
             while not await request.is_disconnected():
                 await asyncio.sleep(_PERIOD_S)
                 try:
-                    told = await page(sampler, wanted)
+                    event = encoder.event(await encoded())
                 except RequestError as error:
-                    told = {"error": str(error), "status": error.status}
-                yield b"data: " + msgspec.json.encode(told) + b"\n\n"
+                    event = (
+                        b"data: " + msgspec.json.encode({"error": str(error), "status": error.status}) + b"\n\n"
+                    )
+                yield event
         finally:
             _Streams.count -= 1
 

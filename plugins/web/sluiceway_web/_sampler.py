@@ -18,6 +18,7 @@ from sluiceway.monitoring.monitor import Monitor
 from sluiceway.monitoring.rates import RateMeter, SubtaskRates
 from sluiceway_web._errors import RequestError
 from sluiceway_web._ids import find_job
+from sluiceway_web._page_cache import PageCache
 from sluiceway_web._process_figures import ProcessSampler
 
 __all__ = ["HISTORY", "PERIOD_S", "Point", "Reading", "Sampler", "Verdict"]
@@ -117,6 +118,8 @@ class Sampler:
         self.verdicts: dict[str, Verdict] = {}
         """Last verdicts on jobs that run."""
         self.processes = ProcessSampler(monitor.processes, self.ask)
+        self.pages = PageCache(lambda: PERIOD_S / 2)
+        """Live pages, for all clients that have one open."""
 
     async def run(self) -> None:
         """Take readings while somebody looks. Until it is cancelled."""
@@ -128,6 +131,7 @@ class Sampler:
             else:
                 self._history.clear()
                 self._cached.clear()
+                self.pages.clear()
                 self.verdicts.clear()
 
     async def reading(self) -> Reading:
@@ -158,6 +162,7 @@ class Sampler:
             with suppress(RequestError):
                 await asyncio.shield(self._asking)  # it may have begun before the change
         self._reading = None
+        self.pages.clear()
         return await self.reading()
 
     async def describe(self, job: str) -> JobDescription:

@@ -574,9 +574,11 @@ class CheckpointCoordinator:
         record.duration_ms = round((self._clock.monotonic() - pending.began) * 1000)
         if pending.acknowledged is not None:
             record.acknowledged_ms = round((pending.acknowledged - pending.began) * 1000)
-        record.status, record.reason = status, reason
+        record.reason = reason
         record.size = sum(snapshot.size for snapshot in pending.tasks.values())
         record.tasks = {where: _without_state(snapshot) for where, snapshot in pending.tasks.items()}
+        # The status last: threads of clients take a record that has ended for complete.
+        record.status, record.info = status, None
         return record
 
 

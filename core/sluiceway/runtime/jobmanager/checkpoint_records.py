@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from sluiceway.checkpoint import HistoryEntry
 from sluiceway.config.settings import Settings
+from sluiceway.monitoring.infos import CheckpointInfo
 from sluiceway.network.channel_state import InFlight
 from sluiceway.runtime.task.snapshot import JobSnapshot, TaskSnapshot
 
@@ -151,6 +152,8 @@ class CheckpointRecord:
         tasks: participation of each subtask, without its state.
         savepoint: path or URL, if it is a savepoint; else empty.
         acknowledged_ms: from the trigger to the last acknowledgement; None: not all subtasks have acknowledged it.
+        info: the record as clients receive it, once one has asked for it after its end. Made once: it has an entry
+            per subtask, and pages ask for all records each second.
     """
 
     checkpoint_id: int
@@ -162,6 +165,12 @@ class CheckpointRecord:
     tasks: dict[Subtask, TaskSnapshot] = field(default_factory=dict)
     savepoint: str = ""
     acknowledged_ms: int | None = None
+    info: CheckpointInfo | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def is_pending(self) -> bool:
+        """True until the checkpoint has ended; its fields do not change any more then."""
+        return self.status == "pending"
 
     def entry(self) -> HistoryEntry:
         """Return the record without its subtasks, for the metadata of later checkpoints."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 from sluiceway.config.settings import OPTIONS, Settings
@@ -61,7 +62,7 @@ def describe_job(
             for edge in graph.edges
         ],
         executions=[] if executions is None else _executions(executions),
-        options=_options(settings),
+        options=list(_options(settings)),
         checkpoint_interval_ms=settings.checkpoint_interval_ms,
         rescales=list(rescales),
     )
@@ -85,16 +86,18 @@ def _execution(execution: Execution) -> ExecutionInfo:
     )
 
 
-def _options(settings: Settings) -> list[OptionInfo]:
+@lru_cache(maxsize=16)
+def _options(settings: Settings) -> tuple[OptionInfo, ...]:
+    """Return the options, which stay the same for the life of a job."""
     usual = Settings()
-    return [
+    return tuple(
         OptionInfo(
             name=name,
             value=_text(redact_option(name, getattr(settings, option.field))),
             is_default=getattr(settings, option.field) == getattr(usual, option.field),
         )
         for name, option in OPTIONS.items()
-    ]
+    )
 
 
 def _text(value: object) -> str:
@@ -110,6 +113,16 @@ def checkpoint_infos(graph: JobGraph, history: Iterable[CheckpointRecord]) -> li
 
 
 def _checkpoint(names: dict[int, str], record: CheckpointRecord) -> CheckpointInfo:
+    if record.info is not None:
+        return record.info
+    is_pending = record.is_pending  # read first: the record may end meanwhile, and this may be half of it
+    info = _info_of(names, record)
+    if not is_pending:
+        record.info = info
+    return info
+
+
+def _info_of(names: dict[int, str], record: CheckpointRecord) -> CheckpointInfo:
     tasks = sorted(record.tasks.copy().items())
     return CheckpointInfo(
         checkpoint=record.checkpoint_id,

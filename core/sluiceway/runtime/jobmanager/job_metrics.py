@@ -29,8 +29,14 @@ from sluiceway.runtime.task.task import Task
 __all__ = ["JobFigures", "Reporting", "figures_of", "plain_figures", "plain_metrics"]
 
 
-def figures_of(task: Task, worker: str = "") -> TaskFigures:
-    """Return the current figures of a task on a worker. From any thread."""
+def figures_of(task: Task, worker: str = "", state: ExecutionState = ExecutionState.CREATED) -> TaskFigures:
+    """Return the current figures of a task on a worker. From any thread.
+
+    Args:
+        task: the task.
+        worker: name of the worker; empty in one process.
+        state: its state, where the job master's is known; :class:`JobFigures` sets it otherwise.
+    """
     latency = {
         name: {"p50": h.quantile(0.5) * 1000, "p99": h.quantile(0.99) * 1000}
         for name, h in task.latencies().items()
@@ -38,7 +44,7 @@ def figures_of(task: Task, worker: str = "") -> TaskFigures:
     }
     return TaskFigures(
         attempt_id=task.deployment.attempt_id,
-        metrics=replace(task.metrics(ExecutionState.CREATED), worker=worker),
+        metrics=task.metrics(state, worker),
         is_source=isinstance(task.input, SourceInput),
         records_to_sinks=task.records_to_sinks(),
         latency_ms=latency,
@@ -56,6 +62,10 @@ def plain_metrics(metrics: JobMetrics) -> JobMetrics:
 
 
 def _plain(metrics: SubtaskMetrics) -> SubtaskMetrics:
+    # A copy of so many fields costs as much as half of the figures, and most tasks have nothing to convert.
+    marks = metrics.watermark, metrics.output_watermark, metrics.watermark_lag_ms
+    if not (metrics.user or metrics.operators) and all(mark is None or type(mark) is int for mark in marks):
+        return metrics
     return replace(
         metrics,
         user=_numbers(metrics.user),
@@ -161,8 +171,8 @@ def _with_state(figures: TaskFigures, executions: ExecutionGraph | None, over: b
     """Return the figures with the job master's state; once the job is over, no buffer is in use."""
     metrics = figures.metrics
     execution = None if executions is None else executions.execution(figures.attempt_id)
-    if execution is not None:
-        metrics = replace(metrics, state=execution.state.value)
+    if execution is not None and (state := execution.state.value) != metrics.state:
+        metrics = replace(metrics, state=state)
     return replace(metrics, queued=0, backlog=0, buffers_in_use=0) if over else metrics
 
 

@@ -24,7 +24,7 @@ from sluiceway.engine.capabilities import (
     Unsupported,
 )
 from sluiceway.errors import RescaleError, StateError, choose
-from sluiceway.graph import JobGraph, build_job_graph, slots_required
+from sluiceway.graph import ExecutionGraph, ExecutionState, JobGraph, build_job_graph, slots_required
 from sluiceway.graph.check.iterations import check_checkpoints, check_iterations
 from sluiceway.metrics import CheckpointFigures, JobMetrics, MetricsReporter
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, RescaleInfo
@@ -330,7 +330,7 @@ class LocalJob(Job):
         restarts = 0 if self._master is None else self._master.restarts
         checkpoints = CheckpointFigures() if self._master is None else self._master.checkpoints.figures
         with self._figures_lock:
-            self._figures.take(figures_of(task) for task in self.tasks)
+            self._figures.take(figures_of(task, state=_state_of(task, executions)) for task in self.tasks)
             return self._figures.metrics(
                 self._graph.job_name, self.status.value, elapsed, executions, restarts, checkpoints
             )
@@ -545,6 +545,11 @@ class LocalJob(Job):
 
 def _dispatch(receiver: Handlers, message: Message) -> None:
     receiver.dispatch(message)
+
+
+def _state_of(task: Task, executions: ExecutionGraph | None) -> ExecutionState:
+    execution = None if executions is None else executions.execution(task.deployment.attempt_id)
+    return ExecutionState.CREATED if execution is None else execution.state
 
 
 def job_graph_of(graph: StreamGraph, services: Services) -> JobGraph:

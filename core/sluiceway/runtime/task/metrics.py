@@ -22,6 +22,7 @@ def subtask_metrics(
     deployment: TaskDeployment,
     state: ExecutionState,
     *,
+    worker: str,
     records: tuple[int, int],
     times: tuple[int, float],
     source: TaskInput,
@@ -36,6 +37,7 @@ def subtask_metrics(
         tasklet: the task.
         deployment: what it was told.
         state: its state.
+        worker: name of the worker process; empty in one process.
         records: how many came in and went out to other tasks.
         times: the clock's readings, ms since the epoch and monotonic seconds.
         source: where it reads from.
@@ -80,6 +82,7 @@ def subtask_metrics(
         backlog=sum(p.backlog() for p in partitions),
         buffers=sum(p.buffers for p in partitions),
         buffers_in_use=sum(p.buffers_in_use for p in partitions),
+        worker=worker,
         at_ms=now_ms,
         splits=source.split_times(),
     )

@@ -553,12 +553,13 @@ class Task(Tasklet):
             + (self._remainder is not None)
         )
 
-    def metrics(self, state: ExecutionState) -> SubtaskMetrics:
-        """Return the metrics of this subtask. From any thread; figures may be a batch apart."""
+    def metrics(self, state: ExecutionState, worker: str = "") -> SubtaskMetrics:
+        """Return the metrics of this subtask on a worker. From any thread; figures may be a batch apart."""
         return subtask_metrics(
             self,
             self.deployment,
             state,
+            worker=worker,
             records=(self.records_in, self.records_out),
             times=(self.clock.now_ms(), self.clock.monotonic()),
             source=self.input,

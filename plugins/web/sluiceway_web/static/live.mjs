@@ -2,18 +2,23 @@
 
 import { useEffect, useState } from "./vendor/htm-preact.mjs";
 
-export function useLive(page, job) {
+const HISTORY = 120; // points per vertex, as the first event has
+
+export function useLive(name, job) {
   const [state, set] = useState({ data: null, error: null, lost: false });
   useEffect(() => {
     const query = job ? "?job=" + encodeURIComponent(job) : "";
-    const url = "live/" + page + query;
-    let closed = false, timer = null;
+    const url = "live/" + name + query;
+    let closed = false, timer = null, page = {};
     set({ data: null, error: null, lost: false });
     const take = (told) => {
       if (closed) return;
       if (told.status === 503) set((s) => ({ ...s, lost: true }));
       else if (told.error) set((s) => ({ ...s, error: told.error, lost: false }));
-      else set({ data: told.is_load_known === false ? withoutLoad(told) : told, error: null, lost: false });
+      else {
+        page = merged(page, told);
+        set({ data: page.is_load_known === false ? withoutLoad(page) : page, error: null, lost: false });
+      }
     };
     const poll = async () => {
       try {
@@ -37,8 +42,15 @@ export function useLive(page, job) {
       };
     } else poll();
     return () => { closed = true; clearTimeout(timer); source?.close(); };
-  }, [page, job]);
+  }, [name, job]);
   return state;
+}
+
+// Events of a stream have the fields that have changed, and the points by which the history has grown.
+function merged(page, { more_history: more, ...told }) {
+  const next = { ...page, ...told };
+  if (more?.length) next.history = [...page.history, ...more].slice(-HISTORY * Math.max(1, next.vertices.length));
+  return next;
 }
 
 // On engines that drive the tasks themselves, nobody knows how these spend their time.
