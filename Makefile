@@ -17,7 +17,7 @@ PYSPARK ?= 4.0.0
 PYTEST := $(BIN)/python -m pytest --numprocesses auto
 ELSEWHERE := not slow and not soak and not kafka and not spark
 
-.PHONY: help demo demo-spark kafka test test-docs test-kafka test-pyspark test-all lint format bench bench-readme screenshot docs clean
+.PHONY: help demo demo-spark kafka test test-docs test-kafka test-pyspark test-all lint format bench bench-readme screenshot vendored docs clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ bench-readme: $(VENV)/.dev ## measure on a quiet machine, and put the tables int
 
 screenshot: $(VENV)/.dev ## take the pictures of the web interface in docs/assets again, with Chromium
 	$(BIN)/python docs/screenshot.py $(ARGS)
+
+vendored: $(BIN)/python ## take the ES modules of others from npm again, as make vendored ARGS=htm=3.1.1
+	$(BIN)/python plugins/web/vendored.py $(ARGS)
 
 docs: $(VENV)/.docs ## build the documentation into site/
 	$(BIN)/mkdocs build --strict $(ARGS)

@@ -26,6 +26,7 @@ TARGETS = [
     "bench",
     "bench-readme",
     "screenshot",
+    "vendored",
     "docs",
     "clean",
     "help",
