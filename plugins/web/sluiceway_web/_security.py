@@ -37,10 +37,22 @@ HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
 }
 
-_NO_TOKEN: Final = (
-    "<!doctype html><meta charset=utf-8><title>Sluiceway</title><p>Open the link that was printed when the web "
-    "interface was started: it has the token that this page needs."
-)
+_NO_TOKEN: Final = "The token is missing or wrong: open the printed link, or send Authorization: Bearer TOKEN."
+
+_LINK: Final = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<meta name="color-scheme" content="light dark"><title>Sluiceway</title>
+<main><h1>{title}</h1>
+<p>{reason}</p>
+<p>Open the link that was printed when the web interface was started: it has the token that this page needs.
+Where it has scrolled away:</p>
+<ul>
+<li>a job that was started by <code>sluiceway run --web</code> prints it before its first line of output;</li>
+<li>for a cluster, <code>sluiceway web</code> starts another web interface, and prints its link.</li>
+</ul>
+</main></html>
+"""
+"""Page without styles: those of the other pages need the token."""
 
 
 def is_loopback(host: str) -> bool:
@@ -111,14 +123,19 @@ class Guard:
             )
         method, path = scope["method"], scope["path"].removeprefix(scope.get("root_path", ""))
         if method in _READS and path in ("", "/") and (given := _token_of_query(scope)):
-            return self._log_in(given)
-        bearer = self._is_token(_bearer(headers))
-        if not bearer and not self._is_token(self._of_cookie(headers)):
-            if method in _READS and path in ("", "/"):
-                return HTMLResponse(_NO_TOKEN, 401, HEADERS)
-            return error_response(
-                401, "The token is missing or wrong: open the printed link, or send Authorization: Bearer TOKEN."
-            )
+            return self._log_in(given, headers)
+        bearer_sent, cookie_sent = _bearer(headers), self._of_cookie(headers)
+        bearer = self._is_token(bearer_sent)
+        if not bearer and not self._is_token(cookie_sent):
+            if method in _READS and (path in ("", "/") or "text/html" in headers.get("accept", "")):
+                sent = bearer_sent or cookie_sent
+                reason = (
+                    "The token that the browser sent is wrong: each start of a server makes a new one."
+                    if sent
+                    else "No token was sent."
+                )
+                return _ask_for_link("This page needs a token", reason)
+            return error_response(401, _NO_TOKEN)
         runs = path.startswith(("/jars/", "/v1/jars/"))  # GET .../plan runs a program
         changes = method not in _READS or path.endswith("/yarn-cancel") or runs
         if changes and not bearer and not self._same_origin(headers):
@@ -152,9 +169,11 @@ class Guard:
         # With TLS, the certificate names the server: a rebound name has no valid one.
         return bool(host)
 
-    def _log_in(self, given: str) -> Response:
+    def _log_in(self, given: str, headers: Headers) -> Response:
         if not self._is_token(given):
-            text = "The token of this link is wrong. Each start of a server makes a new one: open its link."
+            text = "The token of this link is wrong: each start of a server makes a new one. Open its link."
+            if "text/html" in headers.get("accept", ""):
+                return _ask_for_link("This link does not open the web interface", text)
             return error_response(401, text)
         path = self._options.root_path.rstrip("/") + "/"
         response = RedirectResponse(path, 303, HEADERS)
@@ -189,6 +208,11 @@ class Guard:
             return urlsplit(origin).netloc == headers.get("host")
         except ValueError:
             return False
+
+
+def _ask_for_link(title: str, reason: str) -> Response:
+    """Return the page, for people, that says what is missing."""
+    return HTMLResponse(_LINK.format(title=title, reason=reason), 401, {**HEADERS, "Cache-Control": "no-store"})
 
 
 def _bearer(headers: Headers) -> str:

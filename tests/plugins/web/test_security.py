@@ -144,6 +144,28 @@ def test_the_link_sets_a_cookie_that_scripts_cannot_read(served: Served) -> None
     assert served.ask(f"/overview?token={TOKEN}")[0] == 401
 
 
+def test_a_browser_without_the_right_token_gets_a_page_in_words(served: Served) -> None:
+    browser = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    wrong, none = "each start of a server makes a new one", "No token was sent."
+    asked = [
+        served.ask("/?token=expired", **browser),
+        served.ask("/", Cookie=f"sluiceway-{served.port}=expired", **browser),
+        served.ask("/", **browser),
+        served.ask("/jobs/words-1", **browser),
+    ]
+    for (status, headers, body), reason in zip(asked, (wrong, wrong, none, none), strict=True):
+        assert status == 401
+        assert headers["content-type"].startswith("text/html")
+        assert "script-src 'self'" in headers["content-security-policy"]
+        assert reason.lower() in body.decode().lower()
+        assert "Open the link" in body.decode()
+        assert "sluiceway web" in body.decode()
+        assert TOKEN not in body.decode()
+    # Programs get JSON, whatever they ask for.
+    assert json.loads(served.ask("/?token=expired")[2])["errors"]
+    assert json.loads(served.ask("/jobs", Accept="application/json")[2])["errors"]
+
+
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "", "127.0.0.1.evil.example", "[::"])
 def test_other_names_of_this_address_are_refused(served: Served, host: str) -> None:
     """As a name that an attacker's page has, which resolves to 127.0.0.1 a moment later."""
