@@ -17,7 +17,7 @@ PYSPARK ?= 4.0.0
 PYTEST := $(BIN)/python -m pytest --numprocesses auto
 ELSEWHERE := not slow and not soak and not kafka and not spark
 
-.PHONY: help demo demo-spark kafka test test-docs test-kafka test-pyspark test-all lint format bench bench-readme screenshot vendored docs clean
+.PHONY: help demo demo-spark kafka test test-web test-docs test-kafka test-pyspark test-all lint format bench bench-readme screenshot vendored docs clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,7 +32,10 @@ kafka: $(VENV)/.kafka ## start a broker of Apache Kafka, with the topics of exam
 	@$(BIN)/python -m sluiceway.testing.kafka --topic orders:4 --topic order-totals:2 $(ARGS)
 
 test: $(VENV)/.dev ## run the tests of the code, on all cores, in minutes
-	$(PYTEST) --dist loadfile -m "$(ELSEWHERE) and not docs" $(ARGS)
+	$(PYTEST) --dist loadfile -m "$(ELSEWHERE) and not docs and not web" $(ARGS)
+
+test-web: $(VENV)/.dev ## run the tests of the web interface of running jobs, and of its pages in Chromium
+	$(PYTEST) --dist loadfile -m "$(ELSEWHERE) and web" $(ARGS)
 
 test-docs: $(VENV)/.dev ## run what the documents say, the demo, the wheel, the examples and the benchmarks' tests
 	$(PYTEST) --dist worksteal -m "$(ELSEWHERE) and docs" $(ARGS)

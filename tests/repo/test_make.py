@@ -17,6 +17,7 @@ TARGETS = [
     "demo-spark",
     "kafka",
     "test",
+    "test-web",
     "test-docs",
     "test-kafka",
     "test-pyspark",
@@ -82,6 +83,7 @@ def test_help_is_the_default_and_lists_every_target() -> None:
         "demo-spark",
         "kafka",
         "test",
+        "test-web",
         "test-docs",
         "test-kafka",
         "test-all",
@@ -132,16 +134,21 @@ def test_an_old_python_is_passed_over(project: Path) -> None:
     assert "python3.12 -m venv .venv" in printed
 
 
-def test_each_test_that_is_no_slower_is_run_by_one_of_two_targets(set_up: Path) -> None:
+def test_each_test_that_is_no_slower_is_run_by_one_of_three_targets(set_up: Path) -> None:
     expressions = [
-        re.search(r' -m "(.*)" *$', make(set_up, "-n", target).stdout, re.M) for target in ("test", "test-docs")
+        re.search(r' -m "(.*)" *$', make(set_up, "-n", target).stdout, re.M)
+        for target in ("test", "test-web", "test-docs")
     ]
-    code, documents = (found[1] for found in expressions if found)
-    assert code == documents.replace(" and docs", " and not docs")
+    code, web, documents = (found[1] for found in expressions if found)
+    assert code == web.replace(" and web", " and not docs and not web")
+    assert code == documents.replace(" and docs", " and not docs and not web")
     assert " -m " not in make(set_up, "-n", "test-all").stdout.replace(" -m pytest", "")
 
 
-@pytest.mark.parametrize(("failing", "code"), [("", 0), ("lint", 1), ("test", 1), ("test-docs", 1)])
+STEPS = ["lint", "test", "test-web", "test-kafka", "test-docs"]
+
+
+@pytest.mark.parametrize(("failing", "code"), [("", 0), *((step, 1) for step in STEPS)])
 def test_ci_runs_all_and_ends_with_the_tests(tmp_path: Path, failing: str, code: int) -> None:
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci")
@@ -149,7 +156,7 @@ def test_ci_runs_all_and_ends_with_the_tests(tmp_path: Path, failing: str, code:
     (tmp_path / "make").chmod(0o755)
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     result = subprocess.run([tmp_path / ".ci" / "run"], env=environment, cwd="/", capture_output=True, text=True)
-    assert result.stdout.splitlines() == ["made lint", "made test", "made test-kafka", "made test-docs"]
+    assert result.stdout.splitlines() == [f"made {step}" for step in STEPS]
     assert result.returncode == code
 
 

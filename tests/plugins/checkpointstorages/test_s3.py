@@ -8,6 +8,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -26,10 +27,12 @@ from sluiceway.testing import KeySequence, NumberFiles
 from sluiceway.testing.conformance.checkpoint_storage import CheckpointStorageConformance
 from sluiceway_filesystem._storage import open_storage
 
-s3fs = pytest.importorskip("s3fs", reason="the extra s3 is not installed")
-pytest.importorskip("moto", reason="moto[server] is not installed")
-
-pytestmark = pytest.mark.slow
+# Looked for rather than imported: every run imports this module, and few run its tests; the import takes a second.
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("s3fs") is None, reason="the extra s3 is not installed"),
+    pytest.mark.skipif(find_spec("moto") is None, reason="moto[server] is not installed"),
+]
 
 COUNT, KEYS = 30_000, 12
 
@@ -37,6 +40,8 @@ COUNT, KEYS = 30_000, 12
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     """A server that speaks S3, in a process of its own."""
+    s3fs = pytest.importorskip("s3fs", reason="the extra s3 is not installed")
+    pytest.importorskip("moto", reason="moto[server] is not installed")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -66,15 +71,17 @@ def server() -> Iterator[str]:
 @pytest.fixture
 def bucket(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The URL of an empty bucket, and the environment in which this process and workers find it."""
+    from s3fs import S3FileSystem
+
     monkeypatch.setenv("AWS_ENDPOINT_URL", server)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "somebody")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    s3fs.S3FileSystem.clear_instance_cache()
+    S3FileSystem.clear_instance_cache()
     name = f"bucket-{uuid4().hex}"
-    s3fs.S3FileSystem().mkdir(name)
+    S3FileSystem().mkdir(name)
     yield f"s3://{name}"
-    s3fs.S3FileSystem.clear_instance_cache()
+    S3FileSystem.clear_instance_cache()
 
 
 class TestS3(CheckpointStorageConformance):

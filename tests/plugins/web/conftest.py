@@ -18,9 +18,20 @@ from urllib.parse import urlsplit
 
 import pytest
 from patience import PATIENT_S
+from plugins.web.browser import Tab, browser
 
 pytest.importorskip("starlette", reason='not installed: pip install "sluiceway[web]"')
 pytest.importorskip("uvicorn", reason='not installed: pip install "sluiceway[web]"')
+
+
+_STARTED = {"show", "cluster", "running", "chromium"}
+"""Fixtures that start a job, a cluster or a browser."""
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the tests of running jobs and clusters; those of a server without one are tests like others."""
+    if _STARTED.intersection(getattr(item, "fixturenames", ())):
+        item.add_marker(pytest.mark.web)
 
 
 class Page:
@@ -107,6 +118,24 @@ def runs(place: Path) -> Iterator[Callable[..., Page]]:
         for page in started:
             page.process.kill() if page.process.poll() is None else None
             page.process.communicate()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """Headless Chromium.
+
+    No longer than a module: as long as it runs, this process has an event loop that other tests would stumble on.
+    """
+    with browser() as found:
+        yield found
+
+
+@pytest.fixture
+def tab(chromium: Any, request: pytest.FixtureRequest) -> Iterator[Tab]:
+    """A tab, of the scheme and width of its parameter."""
+    found = Tab(chromium, *getattr(request, "param", ("light", 1280)))
+    yield found
+    found.context.close()
 
 
 @pytest.fixture

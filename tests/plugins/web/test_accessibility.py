@@ -10,9 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from plugins.web.browser import Tab
 from plugins.web.conftest import Page, runs
-
-pytest.importorskip("playwright.sync_api", reason="not installed: pip install playwright")
 
 # Event time, metrics of functions, late records, and one failure: every page has something to show.
 PROGRAM = """
@@ -44,14 +43,6 @@ _FOCUSABLE = "a[href], button:not([disabled]), input, select, summary, [tabindex
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    from plugins.web.test_pages import browser
-
-    with browser() as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     with runs(tmp_path_factory.mktemp("web")) as show:
         page = show(PROGRAM, *_OPTIONS)
@@ -72,8 +63,6 @@ def places(page: Any) -> list[str]:
 
 
 def open_tab(chromium: Any, link: str, scheme: str = "light") -> Any:
-    from plugins.web.test_pages import Tab
-
     tab = Tab(chromium, scheme, 1280)
     tab.page.goto(link)
     tab.page.get_by_role("link", name="numbers").click()

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import pytest
 from patience import PATIENT_S, until
+from plugins.web.browser import Tab
 from plugins.web.conftest import Page
-from plugins.web.test_pages import Tab, browser
 
 from sluiceway_web import _answers as a
 
@@ -199,12 +199,6 @@ def test_configuration_with_origins(cluster: Cluster) -> None:
     secret = json.loads((cluster.place / "home" / "cluster.json").read_text())["secret"]
     for path in ("/jobmanager/environment", "/jobmanager/config", "/overview", "/taskmanagers"):
         assert secret.encode() not in cluster.page.request("GET", path)[2]
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with browser() as found:
-        yield found
 
 
 def serious(page: Any) -> list[str]:

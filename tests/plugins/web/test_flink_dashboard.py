@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from plugins.web.browser import Tab
 from plugins.web.flinkdashboard import dashboard
-from plugins.web.test_pages import Tab, chromium
 from plugins.web.test_programs import Cluster, cluster_in
-
-__all__ = ["chromium"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from patience import PATIENT_S
+from plugins.web.browser import Tab
 from plugins.web.conftest import Page
-
-playwright = pytest.importorskip("playwright.sync_api", reason="not installed: pip install playwright")
 
 PROGRAM = """
 import time
@@ -38,50 +34,6 @@ from sluiceway.connector.lib import DiscardSink
 flow = sw.Pipeline("numbers")
 flow.generate(rate=500).key_by(lambda n: n % 10).count().name("count").sink(DiscardSink())
 """
-
-
-@contextmanager
-def browser() -> Iterator[Any]:
-    """Headless Chromium. Skips the test where there is none."""
-    where = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if where is None:
-        pytest.skip("Chromium is not installed (Debian: apt-get install chromium)")
-    with playwright.sync_playwright() as driver:
-        options = ["--no-sandbox", "--disable-dev-shm-usage"]
-        found = driver.chromium.launch(executable_path=where, args=options)
-        yield found
-        found.close()
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with browser() as found:
-        yield found
-
-
-class Tab:
-    """Tab of the browser, with what went wrong in it."""
-
-    def __init__(self, browser: Any, scheme: str, width: int) -> None:
-        self.context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 800})
-        self.context.set_default_timeout(PATIENT_S * 1000)
-        self.problems: list[str] = []
-        self.hosts: set[str] = set()
-        self.page = self.context.new_page()
-        self.page.on("console", lambda told: self.problems.append(told.text) if told.type == "error" else None)
-        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
-        self.page.on("request", lambda request: self.hosts.add(request.url.split("/")[2]))
-
-    def wait(self, text: str) -> None:
-        self.page.get_by_text(text).first.wait_for()
-
-
-@pytest.fixture
-def tab(chromium: Any, request: pytest.FixtureRequest) -> Iterator[Tab]:
-    scheme, width = getattr(request, "param", ("light", 1280))
-    found = Tab(chromium, scheme, width)
-    yield found
-    found.context.close()
 
 
 @pytest.mark.parametrize(

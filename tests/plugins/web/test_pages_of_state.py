@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import pytest
+from plugins.web.browser import Tab
 from plugins.web.conftest import Page
 from plugins.web.test_diagnosis_of_jobs import HEAD, SKEW
-from plugins.web.test_pages import Tab, chromium
 from plugins.web.test_splits import PROGRAM as SPLITS
 from plugins.web.test_state import KEPT
 from plugins.web.test_state import PROGRAM as VISITS
 
-__all__ = ["chromium"]
-
 narrow_and_wide = pytest.mark.parametrize(
     "tab", [("dark", 400), pytest.param(("light", 1280), marks=pytest.mark.slow)], indirect=True
 )
-
-
-@pytest.fixture
-def tab(chromium: Any, request: pytest.FixtureRequest) -> Iterator[Tab]:
-    found = Tab(chromium, *getattr(request, "param", ("light", 1280)))
-    yield found
-    found.context.close()
 
 
 def fits(tab: Tab) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 from patience import PATIENT_S, until
+from plugins.web.browser import Tab
 from plugins.web.conftest import Page
 from plugins.web.test_security import OPTIONS, TOKEN, serving
 
@@ -187,17 +188,7 @@ def test_what_cannot_be_submitted(cluster: Cluster, source: str, asked: dict[str
     cluster.request("DELETE", f"/jars/{program}")
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    from plugins.web.test_pages import browser
-
-    with browser() as found:
-        yield found
-
-
 def test_the_page(cluster: Cluster, chromium: Any, tmp_path: Path) -> None:
-    from plugins.web.test_pages import Tab
-
     (tmp_path / "paged.py").write_text(PROGRAM)
     (tmp_path / "broken.py").write_text("1 / 0\n")
     tab = Tab(chromium, "light", 1280)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from patience import until
+from plugins.web.browser import Tab
 from plugins.web.conftest import Page
-from plugins.web.test_pages import Tab, chromium
 from plugins.web.test_programs import Cluster, cluster
 from plugins.web.test_security import OPTIONS, TOKEN, serving
 
-__all__ = ["chromium", "cluster"]
+__all__ = ["cluster"]
 
 # Its first run skips two records of one step and one of another.
 PROGRAM = """
@@ -147,11 +147,9 @@ def test_a_replay_ends_with_its_server(show: Callable[..., Page], tmp_path: Path
 
 
 @pytest.fixture
-def tab(chromium: Any, request: pytest.FixtureRequest) -> Iterator[Tab]:
-    found = Tab(chromium, *getattr(request, "param", ("light", 1280)))
-    found.page.on("dialog", lambda dialog: dialog.accept())
-    yield found
-    found.context.close()
+def tab(tab: Tab) -> Tab:
+    tab.page.on("dialog", lambda dialog: dialog.accept())
+    return tab
 
 
 def no_violations(tab: Tab) -> None:
