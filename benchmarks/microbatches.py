@@ -3,7 +3,7 @@
 All in one session with two cores and one set of settings, in turn, with 1,000 records in a micro-batch and no
 output. A figure is the median time of a micro-batch as Spark reports it, without the first ones of a query; the
 notes have the processor time of all processes, too, which other load on the machine changes less. The floor is an
-``transformWithState``: no program with state in Python goes below it.
+empty ``transformWithState``: no program with state in Python goes below it.
 """
 
 from __future__ import annotations
@@ -200,7 +200,14 @@ def _ours(
 
 def _theirs(spark: Any, program: Any, mode: str, count: int, each: Any = None) -> Run:
     """Run a program of Spark's over rows with numbers until it has done so many micro-batches, and stop it."""
+    from sluiceway_spark.structured.callback_failures import in_short
     from sluiceway_spark.structured.query_settings import apply_settings
+
+    def call(frame: Any, number: int) -> None:
+        try:
+            each(frame)
+        except Exception as error:  # it is stopped in the middle of a micro-batch
+            raise in_short(error) from None
 
     with tempfile.TemporaryDirectory() as checkpoints:
         session = spark.newSession()
@@ -211,7 +218,7 @@ def _theirs(spark: Any, program: Any, mode: str, count: int, each: Any = None) -
         )
         writer = program(rows.load()).writeStream.outputMode(mode)
         writer = writer.option("checkpointLocation", str(Path(checkpoints, "query")))
-        writer = writer.format("noop") if each is None else writer.foreachBatch(lambda frame, number: each(frame))
+        writer = writer.format("noop") if each is None else writer.foreachBatch(call)
         query = writer.start()
         try:
             return _Watched(query, count).result()

@@ -13,6 +13,7 @@ from sluiceway.errors import ConnectorError, JobCancelledError
 from sluiceway.runtime.microbatch.batch_limits import BatchLimits
 from sluiceway.runtime.microbatch.run_directory import Run
 from sluiceway.runtime.stepped import SteppedPlan
+from sluiceway_spark.structured.callback_failures import in_short
 from sluiceway_spark.structured.job_texts import job_text, steps_text
 from sluiceway_spark.structured.microbatch.control_files import write_due
 from sluiceway_spark.structured.microbatch.metrics import StreamFigures
@@ -90,6 +91,7 @@ class StreamQuery:
         self._ended = threading.Event()
         self._paused = threading.Event()
         self._problem: BaseException | None = None
+        self._sent: BaseException | None = None
 
     def run(self) -> bool:
         """Run a query until all input has ended and is written, or until it is to pause: then False.
@@ -102,7 +104,7 @@ class StreamQuery:
         while True:
             self._problem = None
             try:
-                with _told_once(lambda: self._problem):
+                with _told_once(lambda: self._sent):
                     return self._run()
             except Exception as error:
                 tries = tries + 1 if self._figures.batches == done else 1
@@ -160,7 +162,8 @@ class StreamQuery:
             self._note_due()
         except BaseException as error:
             self._problem = error
-            raise
+            self._sent = in_short(error)
+            raise self._sent from None
         if report.ended:
             self._ended.set()
         elif self._pausing.is_set():
@@ -188,7 +191,10 @@ class StreamQuery:
                 return False
             if self._pausing.is_set() and not all(map(query.status.get, ("isTriggerActive", "isDataAvailable"))):
                 return False  # between two micro-batches there is none to wait for
-        raise ConnectorError(f"Spark has ended the query of {self._described.job!r}: somebody has stopped it")
+        raise ConnectorError(
+            f"Spark has ended the query of {self._described.job!r} and gives no error: somebody has stopped it, "
+            "or its thread in Spark's JVM has died, of which the standard error of this program has the stack"
+        )
 
     def _is_over(self, query: Any) -> bool:
         try:
@@ -210,12 +216,12 @@ class StreamQuery:
 
 
 @contextmanager
-def _told_once(problem: Callable[[], BaseException | None]) -> Iterator[None]:
-    """Keep py4j from logging the exception that reaches this program anyway, and nothing else."""
+def _told_once(sent: Callable[[], BaseException | None]) -> Iterator[None]:
+    """Keep py4j from logging the exception that stands for one that reaches this program, and nothing else."""
     logger = logging.getLogger("py4j.clientserver")
 
     def is_other(record: logging.LogRecord) -> bool:
-        return not (record.exc_info and record.exc_info[1] is not None and record.exc_info[1] is problem())
+        return not (record.exc_info and record.exc_info[1] is not None and record.exc_info[1] is sent())
 
     logger.addFilter(is_other)
     try:
