@@ -147,7 +147,9 @@ numbers.map(KeySequence(4)).uid("checked").sink(NumberFiles({out!r})).uid("files
 
 
 @pytest.mark.parametrize("saves", [False, True], ids=["cancelled", "with a savepoint"])
-def test_ctrl_c_says_where_to_go_on(tmp_path: Path, until: Any, saves: bool) -> None:
+def test_ctrl_c_says_where_to_go_on(
+    tmp_path: Path, until: Any, saves: bool, request: pytest.FixtureRequest
+) -> None:
     count = 8000
     (tmp_path / "flow.py").write_text(FLOW.format(count=count, out=str(tmp_path / "out")))
     kept = tmp_path / "kept"
@@ -158,7 +160,7 @@ def test_ctrl_c_says_where_to_go_on(tmp_path: Path, until: Any, saves: bool) -> 
     environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_CONF_DIR": str(conf)}
 
     def start(*options: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        started = subprocess.Popen(
             [*command, *options, "flow.py"],
             cwd=tmp_path,
             env=environment,
@@ -167,12 +169,14 @@ def test_ctrl_c_says_where_to_go_on(tmp_path: Path, until: Any, saves: bool) -> 
             text=True,
             process_group=0,
         )
+        request.addfinalizer(lambda: _end(started))
+        return started
 
     if saves:
         _, err = start("--checkpoints", str(kept), "--savepoint", "other").communicate(timeout=PATIENT_S)
         assert f"in {kept}, and cannot be put in {tmp_path / 'other'}: name {kept}, or run it with --hosted" in err
     process = start("--checkpoints", str(kept), *(["--savepoint", "kept"] if saves else []))
-    until(lambda: any(kept.glob("*/commits/1")) or process.poll() is not None, "micro-batch", 300)
+    until(lambda: any(kept.glob("*/commits/1")) or process.poll() is not None, "micro-batch")
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=PATIENT_S)
     assert process.returncode == (0 if saves else 130), err
@@ -190,3 +194,10 @@ def test_ctrl_c_says_where_to_go_on(tmp_path: Path, until: Any, saves: bool) -> 
     assert "--from" not in err
     report = NumberFiles(tmp_path / "out").report(count)
     assert (report.received, report.lost, report.duplicates) == (count, 0, 0), report
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Kill what a test that has failed has left, with the JVM of its group."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
