@@ -72,6 +72,7 @@ class JobHandle(Hinting):
         """
         from sluiceway.monitoring.diagnosis import diagnose, with_key
         from sluiceway.monitoring.rates import RateMeter
+        from sluiceway.runtime.jobmanager.job_description import failure_info
 
         seconds = positive_milliseconds("diagnose(over=)", over) / 1000
         meter = RateMeter()
@@ -80,7 +81,8 @@ class JobHandle(Hinting):
         if metrics.status == "running":
             await asyncio.sleep(seconds)
             metrics = self.metrics()
-        found = diagnose(self._job.describe(), metrics, meter.read("", metrics), self._job.checkpoints())
+        failures = [failure_info(failure) for failure in self.failures]
+        found = diagnose(self._job.describe(), metrics, meter.read("", metrics), self._job.checkpoints(), failures)
         first = found.findings[0]
         if first.kind == "skew" and first.vertex is not None:
             with suppress(SluicewayError, NotBuiltYetError):  # it stays without the name of the key

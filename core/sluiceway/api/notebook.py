@@ -127,6 +127,7 @@ def job_html(job: Job, name: str, meter: RateMeter) -> tuple[str, str]:
         meter: has seen the metrics of the job before, or is new: then rates are those since its start.
     """
     from sluiceway.monitoring.diagnosis import diagnose
+    from sluiceway.runtime.jobmanager.job_description import failure_info
 
     metrics = job.metrics()
     rates = meter.read("", metrics)
@@ -140,7 +141,8 @@ def job_html(job: Job, name: str, meter: RateMeter) -> tuple[str, str]:
         facts.append(f"checkpoint {done[-1].checkpoint}" + ("" if job.status.ended else f" {_age(age_s)} ago"))
     if metrics.restarts:
         facts.append(f"{metrics.restarts} restart{'s' * (metrics.restarts != 1)}")
-    found = diagnose(description, metrics, rates, checkpoints)
+    failures = [failure_info(failure) for failure in job.failures()]
+    found = diagnose(description, metrics, rates, checkpoints, failures)
     advice = "" if job.status.ended or found.healthy else found.summary
     html = f'<div style="{_STYLE}"><b>{escape(name)}</b> {escape(" · ".join(facts))}'
     html += f"<br>{escape(advice)}</div>" if advice else "</div>"

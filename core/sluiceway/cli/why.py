@@ -12,7 +12,7 @@ import msgspec
 from sluiceway.cli.jobs import id_of
 
 if TYPE_CHECKING:
-    from sluiceway.metrics import JobMetrics
+    from sluiceway.metrics import FailureInfo, JobMetrics
     from sluiceway.monitoring.diagnosis import Diagnosis
     from sluiceway.monitoring.rates import SubtaskRates
     from sluiceway.runtime.cluster.client import ClusterClient
@@ -48,7 +48,8 @@ def why_slow(job: str, over: float, as_json: bool) -> None:
     with ClusterClient() as client:
         job = id_of(client, job)
         metrics, rates = _measure(client, job, over)
-        found = diagnosis.why_slow(client.describe(job), metrics, rates, client.checkpoints(job))
+        failures = _failures(client, job)
+        found = diagnosis.why_slow(client.describe(job), metrics, rates, client.checkpoints(job), failures)
         found = diagnosis.with_key(found, lambda vertex: client_keys(client, job, [vertex], _SAMPLE_S))
         found = diagnosis.with_function(found, lambda: client.sample_stacks(job, _SAMPLE_S, _SAMPLE_RATE))
     _show(found, as_json)
@@ -66,7 +67,7 @@ def why_late(job: str, over: float, as_json: bool) -> None:
     with ClusterClient() as client:
         job = id_of(client, job)
         metrics, rates = _measure(client, job, over)
-        found = diagnosis.why_late(client.describe(job), metrics, rates)
+        found = diagnosis.why_late(client.describe(job), metrics, rates, failures=_failures(client, job))
     _show(found, as_json)
 
 
@@ -88,6 +89,10 @@ def _figures(client: ClusterClient, job: str) -> JobMetrics:
     if found is None:
         raise click.UsageError(f"the cluster has no metrics of job {job!r} any more")
     return found
+
+
+def _failures(client: ClusterClient, job: str) -> list[FailureInfo]:
+    return next((info.failures for info in client.status().jobs if info.job == job), [])
 
 
 def _measure(client: ClusterClient, job: str, over_s: float) -> tuple[JobMetrics, list[SubtaskRates]]:

@@ -15,12 +15,13 @@ import msgspec
 
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import SluicewayError
-from sluiceway.metrics import JobMetrics, SubtaskMetrics
+from sluiceway.metrics import FailureInfo, JobMetrics, SubtaskMetrics
 from sluiceway.monitoring.findings import Finding, age
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, SubtaskInfo, VertexInfo
 from sluiceway.monitoring.key_samples import KeySample, hottest_key
 from sluiceway.monitoring.micro_batches import is_load_known, why_slow_in_batches
 from sluiceway.monitoring.rates import SubtaskRates
+from sluiceway.monitoring.restarts import fails_repeatedly, waits_for_restart
 from sluiceway.monitoring.split_diagnosis import held_back_by_split, idle_splits
 from sluiceway.monitoring.stack_samples import StackSamples, hottest_function
 
@@ -64,9 +65,12 @@ def diagnose(
     metrics: JobMetrics,
     rates: Sequence[SubtaskRates],
     checkpoints: Sequence[CheckpointInfo] = (),
+    failures: Sequence[FailureInfo] = (),
 ) -> Diagnosis:
     """Return the findings of :func:`why_slow`, and those of :func:`why_late` that are causes."""
-    slow = why_slow(description, metrics, rates, checkpoints)
+    slow = why_slow(description, metrics, rates, checkpoints, failures)
+    if waits_for_restart(description, failures) is not None:
+        return slow
     late = [finding for finding in why_late(description, metrics, rates).findings if finding.severity == "cause"]
     if late and slow.healthy:
         return Diagnosis([*late, *(f for f in slow.findings if f.severity != "ok")])
@@ -81,6 +85,7 @@ def why_slow(
     metrics: JobMetrics,
     rates: Sequence[SubtaskRates],
     checkpoints: Sequence[CheckpointInfo] = (),
+    failures: Sequence[FailureInfo] = (),
 ) -> Diagnosis:
     """Find what limits the throughput of a job.
 
@@ -89,8 +94,9 @@ def why_slow(
         metrics: the newest reading.
         rates: of all its subtasks, over the last seconds.
         checkpoints: the last ones, oldest first.
+        failures: the last ones, oldest first.
     """
-    if (stopped := _not_running(metrics, description)) is not None:
+    if (stopped := _not_running(metrics, description, failures)) is not None:
         return Diagnosis([stopped])
     if not is_load_known(metrics):
         every_ms = description.checkpoint_interval_ms
@@ -101,6 +107,8 @@ def why_slow(
     slow = _slow_checkpoints(description, checkpoints, now_ms)
     if slow is not None:
         found.append(slow)
+    if (repeated := fails_repeatedly(description, failures, now_ms)) is not None:
+        found.insert(0, repeated)
     if not found:
         found.append(_healthy(tasks, rates))
     return Diagnosis(found)
@@ -149,20 +157,24 @@ def with_key(found: Diagnosis, sample: Callable[[int], Sequence[KeySample]]) -> 
     return Diagnosis([msgspec.structs.replace(first, text=text, key=hottest.key), *found.findings[1:]])
 
 
-def _not_running(metrics: JobMetrics, description: JobDescription) -> Finding | None:
+def _not_running(
+    metrics: JobMetrics, description: JobDescription, failures: Sequence[FailureInfo]
+) -> Finding | None:
     status = metrics.status
     if status != "running":
-        return Finding("status", f"The job is {status}.", "notice")
+        doing = f": {metrics.doing}" if metrics.doing and status == "created" else ""
+        return Finding("status", f"The job is {status}{doing}.", "notice")
+    if (waits := waits_for_restart(description, failures)) is not None:
+        return waits
     newest = {(e.vertex, e.subtask): e for e in description.executions}
     starting = [e for e in newest.values() if e.state in ("created", "scheduled", "deploying", "initializing")]
     if starting:
         state = starting[0].state
         name = next((v.name for v in description.vertices if v.id == starting[0].vertex), "?")
         why = " after a failure" if metrics.restarts else ""
-        some = f"{len(starting)} of {len(newest)} subtasks"
-        return Finding(
-            "starting", f"{some} are not running{why}: {name!r} is {state}.", "notice", starting[0].vertex
-        )
+        doing = f" ({metrics.doing})" if metrics.doing else ""
+        text = f"{len(starting)} of {len(newest)} subtasks are not running{why}: {name!r} is {state}{doing}."
+        return Finding("starting", text, "notice", starting[0].vertex)
     if not metrics.subtasks:
         return Finding("no-figures", "The job has reported no figures yet.", "notice")
     return None
@@ -341,7 +353,11 @@ def _healthy(tasks: _Tasks, rates: Sequence[SubtaskRates]) -> Finding:
 
 
 def why_late(
-    description: JobDescription, metrics: JobMetrics, rates: Sequence[SubtaskRates], now_ms: int | None = None
+    description: JobDescription,
+    metrics: JobMetrics,
+    rates: Sequence[SubtaskRates],
+    now_ms: int | None = None,
+    failures: Sequence[FailureInfo] = (),
 ) -> Diagnosis:
     """Find what holds back the event time of a job.
 
@@ -350,8 +366,9 @@ def why_late(
         metrics: the newest reading.
         rates: of all its subtasks, over the last seconds.
         now_ms: the clock; None: that of the newest reading.
+        failures: the last ones, oldest first.
     """
-    if (stopped := _not_running(metrics, description)) is not None:
+    if (stopped := _not_running(metrics, description, failures)) is not None:
         return Diagnosis([stopped])
     tasks = _by_vertex(description, rates)
     now_ms = max((r.metrics.at_ms for r in rates), default=0) if now_ms is None else now_ms

@@ -42,6 +42,9 @@ class SubtaskRates:
         return max(0.0, 1.0 - self.busy - self.blocked - self.idle)
 
 
+_ENDED: Final = ("finished", "failed", "canceled")
+
+
 class RateMeter:
     """Computes the rates of jobs between consecutive readings. Not thread-safe.
 
@@ -65,6 +68,8 @@ class RateMeter:
         known = self._before.get(key)
         if known is None or known.metrics.attempt != task.attempt:
             rates = _since_start(task, elapsed_s)
+        elif task.state in _ENDED:
+            rates = SubtaskRates(task, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)  # not those of its last second
         elif known.metrics.at_ms == task.at_ms:
             return known  # its worker has sent nothing new
         else:

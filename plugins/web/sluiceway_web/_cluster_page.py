@@ -8,8 +8,8 @@ import msgspec
 
 from sluiceway.monitoring.infos import ClusterInfo, WorkerInfo
 from sluiceway.monitoring.processes import JOB_MANAGER, ProcessReadings
-from sluiceway_web._process_figures import figures_of
-from sluiceway_web._processes import tasks_on
+from sluiceway_web._process_figures import LOCAL, figures_of
+from sluiceway_web._processes import tasks_on, workers_of
 from sluiceway_web._sampler import Sampler
 from sluiceway_web._shapes import now_ms
 
@@ -23,7 +23,7 @@ async def cluster_page(sampler: Sampler, wanted: str) -> dict[str, Any]:
     processes = []
     if cluster.pid:
         manager = WorkerInfo(JOB_MANAGER, cluster.pid, 0, 0.0)
-        processes = [_process(sampler, cluster, readings, each) for each in (manager, *cluster.workers)]
+        processes = [_process(sampler, cluster, readings, each) for each in (manager, *_workers(cluster))]
     return {
         "now": now_ms(),
         "processes": processes,
@@ -36,6 +36,11 @@ async def cluster_page(sampler: Sampler, wanted: str) -> dict[str, Any]:
     }
 
 
+def _workers(cluster: ClusterInfo) -> list[WorkerInfo]:
+    """Return the workers, also those of a job that runs by itself; its own process is the job manager's."""
+    return [worker for worker in workers_of(cluster) if worker.name != LOCAL]
+
+
 def _process(
     sampler: Sampler, cluster: ClusterInfo, readings: ProcessReadings, process: WorkerInfo
 ) -> dict[str, Any]:
@@ -43,13 +48,13 @@ def _process(
     past = sampler.processes.history(process.name)
     is_manager = process.name == JOB_MANAGER
     # A job in one process has its tasks there.
-    on = process.name if not is_manager or cluster.max_workers or cluster.workers else "local"
+    on = process.name if not is_manager or cluster.max_workers or cluster.workers else LOCAL
     return {
         "name": process.name,
-        "pid": process.pid,
+        "pid": process.pid or (figures.pid if figures is not None else 0),
         "slots": process.slots,
         "tasks": tasks_on(cluster, on),
-        "silent_s": None if is_manager else round(process.silent_s, 1),
+        "silent_s": round(process.silent_s, 1) if process.pid and not is_manager else None,
         "figures": None if figures is None else msgspec.to_builtins(figures),
         "cpu": [each.cpu_share for each in past if each.cpu_share is not None],
         "rss": [each.rss for each in past if each.rss is not None],

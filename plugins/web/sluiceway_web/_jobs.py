@@ -150,14 +150,14 @@ async def diagnosis(request: Request) -> a.DiagnosisAnswer:
     asked = await job_request(request)
     checkpoints = await context_of(request).sampler.checkpoints(asked.job.job)
     metrics, rates = asked.metrics, asked.rates
-    sampler, job = context_of(request).sampler, asked.job.job
-    every = with_last_key(sampler, job, diagnose(asked.description, metrics, rates, checkpoints))
-    slow = with_last_key(sampler, job, why_slow(asked.description, metrics, rates, checkpoints))
+    sampler, job, failures = context_of(request).sampler, asked.job.job, asked.job.failures
+    every = with_last_key(sampler, job, diagnose(asked.description, metrics, rates, checkpoints, failures))
+    slow = with_last_key(sampler, job, why_slow(asked.description, metrics, rates, checkpoints, failures))
     return a.DiagnosisAnswer(
         healthy=every.healthy,
         summary=every.summary,
         slow=msgspec.to_builtins(slow.findings),
-        late=msgspec.to_builtins(why_late(asked.description, metrics, rates).findings),
+        late=msgspec.to_builtins(why_late(asked.description, metrics, rates, failures=failures).findings),
         lost=msgspec.to_builtins(why_lost(metrics).findings),
     )
 

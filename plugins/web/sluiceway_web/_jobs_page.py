@@ -37,6 +37,8 @@ async def jobs_page(sampler: Sampler, wanted: str) -> dict[str, Any]:
         if job.status == "running" and (verdict := sampler.verdicts.get(job.job)) is not None:
             row |= _health(verdict, reading.cluster.figures.get(job.job), reading.rates[job.job])
             row["sparkline"] = _sparkline(sampler.newest(job.job), verdict.sources)
+        elif job.status == "created" and (figures := reading.cluster.figures.get(job.job)) and figures.doing:
+            row["summary"] = f"{figures.doing[0].upper()}{figures.doing[1:]}."
         elif job.failure:
             row["summary"] = job.failure[:500]
         jobs.append(row)
@@ -89,7 +91,8 @@ def _due(sampler: Sampler, running: Sequence[JobInfo]) -> list[JobInfo]:
 async def _judge(sampler: Sampler, reading: Reading, job: JobInfo) -> Verdict:
     description = await sampler.describe(job.job)
     checkpoints = await sampler.checkpoints(job.job)
-    found = diagnose(description, reading.metrics(job.job, description), reading.rates[job.job], checkpoints)
+    metrics, rates = reading.metrics(job.job, description), reading.rates[job.job]
+    found = diagnose(description, metrics, rates, checkpoints, job.failures)
     done = [c for c in checkpoints if c.status == "completed"]
     return Verdict(
         time.monotonic(),

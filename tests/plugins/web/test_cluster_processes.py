@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -263,3 +263,29 @@ def test_the_cluster_is_ended(cluster: Cluster) -> None:
         assert time.monotonic() < end
         time.sleep(0.05)  # polls
     assert page.request("DELETE", "/cluster")[0] == 503
+
+
+ENDLESS = """
+import sluiceway as sw
+flow = sw.Pipeline("endless")
+flow.generate(rate=100).rebalance().map(abs).for_each(bool)
+"""
+
+
+def test_the_workers_of_a_job_that_runs_by_itself(show: Callable[..., Page]) -> None:
+    page = show(ENDLESS, "--workers", "2")
+    told = page.until(
+        "/live/cluster?once",
+        lambda told: len(told["processes"]) == 3 and all(p["figures"] for p in told["processes"]),
+    )
+    assert [p["name"] for p in told["processes"]] == ["jobmanager", "worker-1", "worker-2"]
+    assert len({p["pid"] for p in told["processes"]} - {0}) == 3
+    assert sum(p["tasks"] for p in told["processes"]) > 0
+    page.end()
+
+
+def test_a_job_in_one_process_has_no_workers(show: Callable[..., Page]) -> None:
+    page = show(ENDLESS)
+    (process,) = page.until("/live/cluster?once", lambda told: told["processes"][0]["tasks"])["processes"]
+    assert (process["name"], process["pid"]) == ("jobmanager", page.process.pid)
+    page.end()

@@ -91,6 +91,23 @@ def test_there_is_no_false_alarm(show: Callable[..., Page]) -> None:
     page.end()
 
 
+FAILING = """
+def fail(value):
+    raise ValueError("planted")
+numbers.rebalance().map(fail).uid("failing").sink(DiscardSink())
+"""
+
+
+def test_a_job_that_restarts_again_and_again_says_why(show: Callable[..., Page]) -> None:
+    page = show(HEAD + FAILING, "--workers", "1", "--checkpoint-interval", "10s")
+    answer = page.until("/jobs/planted/diagnosis", lambda told: finding(told)[0] == "restarting")
+    assert "'map(fail) -> sink(DiscardSink)' has failed with ValueError: planted" in finding(answer)[1]
+    assert not answer["healthy"]
+    assert answer["late"][0]["kind"] == "restarting"
+    page.until("/live/jobs?once", lambda told: "ValueError: planted" in told["jobs"][0].get("summary", ""))
+    page.end()
+
+
 LATE = """
 import sluiceway as sw
 from sluiceway.connector.lib import DiscardSink

@@ -48,10 +48,17 @@ export function Flame({ page, job, argument }) {
     ${error && html`<p class="lost" role="alert">${error}</p>`}
     ${ended ? html`<p class="muted">The job does not run.</p>`
       : !now?.data ? html`<p class="muted">${error ? "" : "Stacks are being sampled…"}</p>`
-      : !now.data.value ? html`<p class="muted">No samples: ${vertex ? "the task" : "the job"} waits for records all the time.</p>`
+      : !now.data.value ? html`<p class="muted">No samples: ${idle(page, vertex)}</p>`
       : html`<p class="muted">${now.data.value} samples${share != null ? `, in ${percent(share)} of the moments` : ""}. The wider a function, the more time in it; grey is the engine.
           ${compare && (before?.data ? " Red: more time than before, blue: less." : " Nothing is known of the time before yet.")}</p>
         <${Tree} root=${now.data} before=${compare ? before?.data : null} focus=${focus} setFocus=${setFocus} />`}`;
+}
+
+// The reason for which there are no samples: those of a task that waits for records are not taken.
+function idle(page, vertex) {
+  const looked = vertex ? [vertex] : page.vertices;
+  if (looked.length && looked.every((v) => v.status !== "RUNNING")) return `${vertex ? "the task does" : "the tasks do"} not run.`;
+  return `${vertex ? "the task" : "the job"} waits for records all the time.`;
 }
 
 function find(root, path) {

@@ -76,8 +76,10 @@ export function Graph({ page, job }) {
           ? `M${x1 - WIDTH / 2} ${from.y + HEIGHT} C${x1} ${height},${x2} ${height},${x2 + WIDTH / 2} ${to.y + HEIGHT}`
           : `M${x1} ${y1} C${x1 + half} ${y1},${x2 - half} ${y2},${x2} ${y2}`;
         const rate = byNumber.get(edge.source).out_per_s;
-        return html`<path class="edge" d=${path} />
-          ${!edge.feedback && html`<text class="small" text-anchor="middle" x=${(x1 + x2) / 2} y=${(y1 + y2) / 2 - 6}>${count(rate)}/s</text>
+        // The middle of an edge past other layers lies on a box or on the text of another edge.
+        const long = x2 - x1 > GAP_X + 1;
+        return html`<path class="edge" d=${path}><title>${`${count(rate)}/s, ${edge.text}`}</title></path>
+          ${!edge.feedback && !long && html`<text class="small" text-anchor="middle" x=${(x1 + x2) / 2} y=${(y1 + y2) / 2 - 6}>${count(rate)}/s</text>
           <text class="small" text-anchor="middle" x=${(x1 + x2) / 2} y=${(y1 + y2) / 2 + 14}>${clipped(edge.text, 16)}</text>`}`;
       })}
       ${vertices.map((v) => html`<${Box} vertex=${v} at=${place.get(v.number)} job=${job} cause=${causes.has(v.number)} />`)}
