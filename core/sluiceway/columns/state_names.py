@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
+    "DEFINITION",
     "LATEST",
     "LEFT",
     "LEFT_WAITING",
@@ -19,6 +20,7 @@ __all__ = [
 ]
 
 SLICES: Final = "slices in columns"
+DEFINITION: Final = "definition in columns"
 PROGRESS: Final = "progress in columns"
 PROGRESS_OF_ROWS: Final = "progress of rows in columns"
 LEFT: Final = "interval join left in columns"
@@ -32,7 +34,7 @@ OVER_RECENT: Final = "over recent in columns"
 _KINDS: Final = {
     SLICES: "aggregates",
     **dict.fromkeys((LEFT, RIGHT, LEFT_WAITING, RIGHT_WAITING, LATEST, OVER_WAITING, OVER_RECENT), "rows"),
-    **dict.fromkeys((PROGRESS, PROGRESS_OF_ROWS), "progress"),
+    **dict.fromkeys((DEFINITION, PROGRESS, PROGRESS_OF_ROWS), "progress"),
 }
 
 

@@ -308,7 +308,7 @@ def test_windows_with_other_borders_are_refused() -> None:
     with in_columns(TumblingEventTimeWindows(10)) as columns:
         columns.process_batch([{"user": "a", "item": 1, "price": 1}], [5])
         taken = columns.snapshot()
-    with pytest.raises(IncompatibleStateError, match=r"borders at other times than those of Tumbling.*15ms"):
+    with pytest.raises(IncompatibleStateError, match=r"its windows were Tumbling.*10ms.*, and are Tumbling.*15ms"):
         in_columns(TumblingEventTimeWindows(15), restored=taken)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -15,6 +15,7 @@ from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.columns.state_names import LATEST, LEFT_WAITING, RIGHT_WAITING
 from sluiceway.columns.times import as_array
 from sluiceway.elements import Batch
+from sluiceway.operators.columns.definition import changed_key
 from sluiceway.operators.columns.kept_rows import KeptRowsOperator
 from sluiceway.operators.context import OperatorContext
 from sluiceway.state import ValueStateDescriptor
@@ -52,6 +53,17 @@ class ColumnAsOfJoinOperator(KeptRowsOperator):
         self._emitted = [name for name in self._right.names if name not in step.right_key.names]
 
     # ---- state ------------------------------------------------------------------------------------------------
+
+    def _definition(self) -> dict[str, Any]:
+        step = self._step
+        return {"key": list(step.key.names), "right key": list(step.right_key.names), "tolerance": step.tolerance}
+
+    def _problem_of(self, old: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+        was, is_now = old["tolerance"], now["tolerance"]
+        if was is not None and (is_now is None or is_now > was):
+            new = "has no bound" if is_now is None else f"is {is_now} ms"
+            return f"its tolerance was {was} ms, and {new} now: older right rows are gone"
+        return changed_key(old, now, "key", "right key")
 
     def _restore(self) -> None:
         step, keys = self._step, self._keys

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -14,6 +14,7 @@ from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.columns.state_names import LEFT, RIGHT
 from sluiceway.columns.times import as_array
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
+from sluiceway.operators.columns.definition import changed_key
 from sluiceway.operators.columns.kept_rows import KeptRowsOperator, Rows
 from sluiceway.operators.context import OperatorContext
 from sluiceway.state import ValueStateDescriptor
@@ -64,6 +65,28 @@ class ColumnIntervalJoinOperator(KeptRowsOperator):
         # The event time of a row without a match is its own: as in Flink, watermarks wait for it.
         kept = max(step.upper, 0), max(-step.lower, 0)
         self._delay = max((ms for ms, outer in zip(kept, self._outer, strict=True) if outer), default=0)
+
+    def _definition(self) -> dict[str, Any]:
+        step = self._step
+        keys = dict(zip(("key", "right key"), map(list, self._key_names), strict=True))
+        return {**keys, "how": step.how, "lower": step.lower, "upper": step.upper}
+
+    def _problem_of(self, old: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+        for side in ("left", "right"):
+            if now["how"] in (side, "full") and old["how"] not in (side, "full"):
+                return (
+                    f"it was a join with how={old['how']!r}, and has how={now['how']!r} now: it is not known "
+                    f"which of its {side} rows have had a partner"
+                )
+        bounds = [(each["lower"], each["upper"]) for each in (old, now)]
+        if bounds[0] != bounds[1]:
+            was, is_now = (f"{lower} to {upper} ms" for lower, upper in bounds)
+            changed = f"its bounds were {was}, and are {is_now} now: "
+            if bounds[1][0] < bounds[0][0] or bounds[1][1] > bounds[0][1]:
+                return f"{changed}rows and pairs of the wider interval are gone"
+            if now["how"] != "inner":  # watermarks went on by the wait of the earlier bounds
+                return f"{changed}rows without a partner have waited by the earlier ones"
+        return changed_key(old, now, "key", "right key")
 
     def _restore(self) -> None:
         step = self._step

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
 from sluiceway.errors import StateError
 from sluiceway.functions import OutputTag
 from sluiceway.operators.base import TimedOperator
+from sluiceway.operators.columns.definition import SavedDefinition, cannot_restore
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.operators.snapshot import OperatorSnapshot
@@ -83,10 +84,23 @@ class KeptRowsOperator(KeyedOperator, TimedOperator):
             self._number = max(self._number, self._done[group][1])
         if (floors > MIN_WATERMARK).any():
             self._floors = floors
+        own, now = self._own_groups(), self._definition()
+        self._saved_definition = SavedDefinition(self.backend, self._group_keys, own, now)
+        for old in self._saved_definition.earlier():
+            if problem := self._problem_of(old, now):
+                raise cannot_restore(self.step_name, problem)
         self._restore()
 
     def _own_groups(self) -> range:
         return range(self.context.key_groups.start, self.context.key_groups.end)
+
+    @abstractmethod
+    def _definition(self) -> dict[str, Any]:
+        """Return what decides which rows are kept, in values that JSON has."""
+
+    @abstractmethod
+    def _problem_of(self, old: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+        """Return why the rows that were kept by another definition do not suffice; empty: they do."""
 
     @abstractmethod
     def _restore(self) -> None:
@@ -136,6 +150,7 @@ class KeptRowsOperator(KeyedOperator, TimedOperator):
     def snapshot(self) -> OperatorSnapshot:
         """Write new rows and the progress."""
         self._save()
+        self._saved_definition.save()
         watermark, number = self._passed
         if number or watermark > MIN_WATERMARK:
             for group in self._own_groups():

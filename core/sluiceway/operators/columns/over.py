@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -19,6 +19,7 @@ from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.columns.state_names import OVER_RECENT, OVER_WAITING
 from sluiceway.columns.times import as_array
 from sluiceway.elements import Batch
+from sluiceway.operators.columns.definition import changed_key
 from sluiceway.operators.columns.kept_rows import KeptRowsOperator
 from sluiceway.operators.context import OperatorContext
 from sluiceway.state import ValueStateDescriptor
@@ -62,6 +63,17 @@ class ColumnOverOperator(KeptRowsOperator):
         self._recent_schema = pa.schema([f for f in schema if f.name in read or f.name in self._names])
 
     # ---- state ------------------------------------------------------------------------------------------------
+
+    def _definition(self) -> dict[str, Any]:
+        return {"key": list(self._names), "rows": self._step.rows, "range": self._step.age}
+
+    def _problem_of(self, old: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+        for name, unit in (("rows", "rows"), ("range", "ms")):
+            was, is_now = old[name], now[name]
+            if was is not None and (is_now is None or is_now > was):
+                new = "has no bound" if is_now is None else f"is {is_now} {unit}"
+                return f"its {name}= was {was} {unit}, and {new} now: earlier rows are gone"
+        return changed_key(old, now, "key")
 
     def _restore(self) -> None:
         step, names = self._step, self._names

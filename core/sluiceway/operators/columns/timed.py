@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -18,6 +18,7 @@ from sluiceway.columns.times import as_array, as_numpy
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
 from sluiceway.errors import IncompatibleStateError, StateError
 from sluiceway.operators.base import TimedOperator
+from sluiceway.operators.columns.definition import DEFINITION_STATE, SavedDefinition, cannot_restore
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.operators.snapshot import OperatorSnapshot
@@ -38,6 +39,9 @@ Chunk 0 has no number in its namespace; the numbers of changes are below 0.
 _PROGRESS: Final = ValueStateDescriptor(PROGRESS, tuple[int, int])
 """Of each key group: the end of the last window that is over, and the number of rows so far."""
 
+_TIMES: Final = ("size_ms", "slide_ms", "step_ms", "offset_ms", "gap_ms")
+"""Attributes of assigners of windows."""
+
 _BURST: Final = 1 << 15
 """Rows of results that are emitted before mails have their turn."""
 
@@ -49,7 +53,7 @@ class ColumnTimeOperator(KeyedOperator, TimedOperator):
     has come, also where key groups of subtasks that were not equally far meet.
     """
 
-    own_tables: ClassVar[frozenset[str]] = frozenset({_BLOCKS.name, _PROGRESS.name})
+    own_tables: ClassVar[frozenset[str]] = frozenset({_BLOCKS.name, _PROGRESS.name, DEFINITION_STATE.name})
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)
@@ -81,7 +85,30 @@ class ColumnTimeOperator(KeyedOperator, TimedOperator):
         self._blocks = self.backend.table(_BLOCKS)
         self._progress = self.backend.table(_PROGRESS).entries()
         self._group_keys = keys_of_groups(self.context.node.max_parallelism)
+        own, now = range(self.context.key_groups.start, self.context.key_groups.end), self._definition()
+        self._saved_definition = SavedDefinition(self.backend, self._group_keys, own, now)
+        for old in self._saved_definition.earlier():
+            if problem := self._problem_of(old, now):
+                raise cannot_restore(self.step_name, problem)
         self._restore_progress()
+
+    def _definition(self) -> dict[str, Any]:
+        assigner: Any = self._step.assigner
+        # Also what its text leaves out.
+        times = {} if assigner is None else {name: getattr(assigner, name, None) for name in _TIMES}
+        shown = "none" if assigner is None else repr(assigner)
+        return {"windows": shown, "lateness": self._step.lateness_ms, **times}
+
+    def _problem_of(self, old: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+        if any(old.get(name) != now.get(name) for name in ("windows", *_TIMES)):
+            was, is_now = (each["windows"] for each in (old, now))
+            return f"its windows were {was}, and are {is_now} now: rows of windows that are over are gone"
+        if old["lateness"] < now["lateness"]:
+            return (
+                f"its allowed lateness was {old['lateness']} ms, and is {now['lateness']} ms now: windows that "
+                "would take late rows again are gone"
+            )
+        return ""
 
     def _restore_progress(self) -> None:
         own = self.context.key_groups
@@ -97,16 +124,15 @@ class ColumnTimeOperator(KeyedOperator, TimedOperator):
             self._ahead[own.start : own.end] = np.minimum(np.array(ends, object), MAX_WATERMARK).astype(np.int64)
 
     def _other_windows(self) -> IncompatibleStateError:
-        return IncompatibleStateError(
-            f"step {self.step_name!r} cannot restore the windows that are open in its snapshot: they "
-            f"have borders at other times than those of {self._step.assigner!r}. Undo the change until "
-            "these windows have ended, or give the step another uid, so that it begins without them"
-        )
+        assigner = self._step.assigner
+        now = "it has no windows now" if assigner is None else f"{assigner!r} has others"
+        return cannot_restore(self.step_name, f"windows are open that begin and end at other times; {now}")
 
     def snapshot(self) -> OperatorSnapshot:
         """Write what has changed."""
         keys = self._group_keys
         self._write_blocks()
+        self._saved_definition.save()
         own = self.context.key_groups
         for group in range(own.start, own.end):
             ahead = MIN_WATERMARK if self._ahead is None else int(self._ahead[group])

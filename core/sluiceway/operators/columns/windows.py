@@ -67,6 +67,7 @@ class ColumnWindowOperator(ColumnTimeOperator):
                 raise self._other_windows()
 
         self._slices.open(check)
+        self._drop_slices()  # a shorter lateness than before has no use for some
         self._due_at = self._next_due()
 
     def _write_blocks(self) -> None:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluiceway import Pipeline
+from sluiceway.errors import FunctionContractError
 
 _MIDNIGHT = dt.datetime(2025, 3, 1)
 _TABLE = pa.table(
@@ -170,3 +171,60 @@ def test_integers_that_a_double_rounds(expression: str) -> None:
     with duckdb.connect() as connection:
         connection.register("rows", table)
         assert found == [row[0] for row in connection.sql(query).fetchall()]
+
+
+_ENDS = [-(2**63), -(2**63) + 1, 2**63 - 1, -7, -1, 0, 1, 2, 7, None]
+
+
+@pytest.mark.parametrize("sign", ["//", "%"])
+@pytest.mark.parametrize("divisor", ["b", "-1", "7", "0", "CAST(b AS BIGINT)"])
+def test_divisions_at_the_ends_of_64_bits(sign: str, divisor: str) -> None:
+    """The one quotient that does not fit, for which DuckDB fails, wraps around like other arithmetic."""
+    pairs = [(a, b) for a in _ENDS for b in _ENDS]
+    table = pa.table({"a": [a for a, _ in pairs], "b": [b for _, b in pairs]})
+    query = f"SELECT a {sign} {divisor} AS r FROM rows"
+    flow = Pipeline()
+    found = flow.sql(query, rows=flow.table(table)).to_arrow()["r"].to_pylist()
+    with duckdb.connect() as connection:
+        connection.execute("SET error_on_division_by_zero = false")
+        connection.register("rows", table)
+        wide = query.replace("a //", "CAST(a AS HUGEINT) //")
+        expected = [row[0] for row in connection.sql(wide).fetchall()]
+    assert found == [-(2**63) if value == 2**63 else value for value in expected]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("BIGINT", [0.5, 1.5, -0.5, 2.0**53 + 2, 9223372036854774784.0, -(2.0**63), None]),
+        ("BIGINT", [2.0**63]),
+        ("BIGINT", [-(2.0**63) - 2048]),
+        ("BIGINT", [float("nan")]),
+        ("BIGINT", [float("inf")]),
+        ("BIGINT", ["9223372036854775807", "-9223372036854775808"]),
+        ("BIGINT", ["9223372036854775808"]),
+        ("INTEGER", [2147483647.4, -2147483648.5]),
+        ("INTEGER", [2147483647.5]),
+        ("INTEGER", [-2147483648.6]),
+        ("INTEGER", [2**31 - 1, -(2**31)]),
+        ("INTEGER", [2**31]),
+        ("TINYINT", [127.4, -128.5]),
+        ("TINYINT", [127.5]),
+        ("VARCHAR", [2**63 - 1, -(2**63)]),
+    ],
+)
+def test_casts_at_the_ends_of_types(kind: str, values: list[Any]) -> None:
+    """The same values, or an error of both."""
+    table = pa.table({"a": values})
+    query = f"SELECT CAST(a AS {kind}) AS r FROM rows"
+    flow = Pipeline()
+    rows = flow.sql(query, rows=flow.table(table))
+    with duckdb.connect() as connection:
+        connection.register("rows", table)
+        try:
+            expected = [row[0] for row in connection.sql(query).fetchall()]
+        except duckdb.ConversionException:
+            with pytest.raises(FunctionContractError):
+                rows.to_arrow()
+            return
+    assert rows.to_arrow()["r"].to_pylist() == expected

@@ -178,7 +178,12 @@ def _whole(node: exp.Expr, scope: Scope) -> Typed:
             node, f"{sign} takes whole numbers, not {one} and {other}: CAST(... AS BIGINT) converts"
         )
     a, b = one.expr, other.expr
-    low = a // b  # rounded down, and NULL for zero
+    if other.value is None or other.value == -1:
+        # The least number by -1 does not fit, and would fail a job. Times -1 it wraps around.
+        by = nw.when(b == -1).then(nw.lit(1, nw.Int64())).otherwise(b)
+        low = nw.when(b == -1).then(a * -1).otherwise(a // by)
+    else:
+        low = a // b  # rounded down, and NULL for zero
     rest = a - low * b
     quotient = nw.when((rest != 0) & ((a < 0) != (b < 0))).then(low + 1).otherwise(low)
     return _of(node, quotient if isinstance(node, exp.IntDiv) else a - quotient * b, INTEGER, one, other)
