@@ -51,10 +51,11 @@ class ToColumnsStep(ColumnStep):
     """Columns of records.
 
     Attributes:
-        batches: whether each record is a ``pyarrow.RecordBatch`` of the schema, whose rows come out.
+        batches: whether each record is a ``pyarrow.RecordBatch`` of the schema, whose rows come out; None: not
+            known before the records are there.
     """
 
-    batches: bool = False
+    batches: bool | None = False
     kind: ClassVar[str] = "to_columns"
 
 

@@ -56,7 +56,10 @@ def _sorted(table: Any) -> list[Any]:
 
 
 @pytest.mark.slow
-def test_a_killed_worker_changes_no_result(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
+def test_a_killed_worker_changes_no_result(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With RocksDB nearly all slices of windows are in the database alone."""
+    monkeypatch.setenv("SLUICEWAY_ROCKSDB_COLUMNS", "1KB")
     kept, killed = tmp_path / "kept", tmp_path / "killed"
 
     def kill_once(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -75,7 +78,12 @@ def test_a_killed_worker_changes_no_result(tmp_path: Path) -> None:
     for name, table in _steps(rows.set_parallelism(1)).items():
         table.sink(FilesSink.parquet(str(tmp_path / name)))
     flow.run(
-        workers=2, batch_size=1, checkpoints=str(kept), checkpoint_interval="20ms", restart="fixed-delay:3:10ms"
+        workers=2,
+        batch_size=1,
+        state_backend=backend,
+        checkpoints=str(kept),
+        checkpoint_interval="20ms",
+        restart="fixed-delay:3:10ms",
     )
     assert killed.exists()
     for name in _steps(rows):

@@ -248,6 +248,22 @@ def test_a_row_without_an_event_time_is_an_error() -> None:
         flow.run()
 
 
+@pytest.mark.parametrize("options", [{}, {"batch_size": 1}, {"batch_size": 2, "parallelism": 2}])
+def test_record_batches_without_a_hint_become_their_rows(options: dict[str, Any]) -> None:
+    schema = pa.schema([("a", pa.int64())])
+
+    def made(number: int) -> Any:
+        return {"a": number} if number % 3 == 0 else pa.record_batch([[number, number]], schema=schema)
+
+    flow = Pipeline()
+    rows = flow.generate(made, count=6, timestamp=lambda _: 5).to_columns(schema).to_arrow(**options)
+    assert sorted(rows["a"].to_pylist()) == [0, 1, 1, 2, 2, 3, 4, 4, 5, 5]
+    flow = Pipeline()
+    other = flow.generate(made, count=6).to_columns(pa.schema([("a", pa.int32())]))
+    with pytest.raises(FunctionContractError, match="expects record batches with the columns a: int32"):
+        other.to_arrow(**options)
+
+
 def test_a_source_of_records_says_how_it_becomes_columns() -> None:
     with pytest.raises(TypeError, match="to_columns"):
         Pipeline().table(CollectionSource([1, 2]))

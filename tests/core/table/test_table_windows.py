@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,7 @@ from sluiceway.columns.aggregation import slices
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import GraphError, IncompatibleStateError
 from sluiceway.functions import ProcessWindowFunction
+from sluiceway.operators.columns import windows as column_windows
 from sluiceway.table import TableStream, agg
 from sluiceway.testing import OperatorHarness
 from sluiceway.windows import (
@@ -281,6 +283,60 @@ def test_keys_of_late_rows_are_forgotten(monkeypatch: pytest.MonkeyPatch, assign
             columns.process_batch([{"user": str(now), "item": 1, "price": 1}], [5])
         assert len(operator._keys) < 30
         assert [row["user"] for row in columns.process_watermark(6000)] == ["open"]
+
+
+FLOATS = pa.schema([("user", pa.string()), ("item", pa.int32()), ("price", pa.float64())])
+RUNNING = {
+    "n": agg.count(),
+    "total": agg.sum("price"),
+    "mean": agg.mean("price"),
+    "spread": agg.variance("price"),
+    "high": agg.max("price"),
+    "first": agg.first("price"),
+    "last": agg.last("price"),
+    "different": agg.count_distinct("item"),
+    "items": agg.sum("item"),
+}
+
+
+@pytest.mark.parametrize("assigner", [SlidingEventTimeWindows(15, 6, 2), CumulativeEventTimeWindows(5, 20)])
+def test_late_rows_in_one_batch_have_the_results_of_row_by_row(
+    assigner: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also sums of floats, to the last bit; and equal to evaluating the windows once for each row."""
+    monkeypatch.setattr(column_windows, "_LATE_RESULTS", 10)
+
+    def program(stream: Any) -> Any:
+        table = TableStream(stream._pipeline, stream._inputs, FLOATS, "test").key_by("user")
+        return table.window(assigner).allowed_lateness(17).aggregate(**RUNNING).to_records()
+
+    def results(size: int, *, by_row: bool = False) -> list[str]:
+        dice = random.Random(3)
+        with ColumnHarness(program, FLOATS) as columns:
+            if by_row:
+                columns._subtasks[0].operators[0]._has_running = False
+            now = 0
+            for _ in range(6):
+                rows = [
+                    {
+                        "user": dice.choice("ab"),
+                        "item": dice.randrange(3),
+                        "price": dice.choice([None, dice.random()]),
+                    }
+                    for _ in range(12)
+                ]
+                stamps = [now + dice.randrange(-40, 10) for _ in rows]
+                for at in range(0, len(rows), size):
+                    columns.process_batch(rows[at : at + size], stamps[at : at + size])
+                now += dice.randrange(12)
+                columns.process_watermark(now)
+            columns.process_watermark(MAX_WATERMARK)
+            return [repr(record) for record in columns.records]
+
+    whole = results(12)
+    assert len(whole) > 30
+    assert results(1) == whole
+    assert sorted(results(12, by_row=True)) == sorted(whole)
 
 
 def test_late_results_are_in_the_order_of_rows_and_windows() -> None:

@@ -34,7 +34,7 @@ def columns_of(stream: DataStream[Any], of: Any) -> TableStream:
         schema = schema_of(of)
     except SluicewayError as error:
         raise GraphError(f"to_columns({type_name(of)}) at {caller_location()}: {error}") from None
-    step = ToColumnsStep(schema, batches=known is pa.RecordBatch)
+    step = ToColumnsStep(schema, batches=None if known is None else known is pa.RecordBatch)
     t = stream._pipeline._add(step, stream._inputs)
     return TableStream(stream._pipeline, (InputRef(t),), schema, "to_columns()")
 

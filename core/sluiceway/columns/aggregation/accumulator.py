@@ -82,10 +82,15 @@ class Accumulator(ABC):
     def merge(self, at: Any, other: Any) -> None:
         """Add accumulators of the same kind: the first ``len(at)`` of ``other``, to positions ``at``."""
 
+    @property
+    def depends_on_order(self) -> bool:
+        """True if results depend on the order of updates and merges in their last bits, as sums of floats do."""
+        return False
+
     def running(self, runs: Runs, columns: Sequence[Values], arrivals: Any) -> Accumulator:
         """Add rows, as :meth:`update` does, and return accumulators with a position for each row: what was then.
 
-        Only :meth:`result` may be called of these.
+        Only :meth:`result` may be called of these, and :meth:`part` where :attr:`depends_on_order`.
         """
         raise NotImplementedError(f"{type(self).__name__} has no running results")
 

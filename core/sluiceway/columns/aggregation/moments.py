@@ -50,6 +50,11 @@ class Moments(PlainAccumulator):
         new = np.flatnonzero(self.arrays["count"][at] == 0)[::-1]  # the first one is written last, and stays
         self.arrays["shift"][at[new]] = numbers[new]
 
+    @property
+    @override
+    def depends_on_order(self) -> bool:
+        return True
+
     @override
     def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
         at, numbers = without_nulls(at, as_floats(columns[0]))

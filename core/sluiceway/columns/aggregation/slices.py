@@ -239,13 +239,17 @@ class AggregateSlice:
 
     def running(self, ids: Any, columns: Mapping[str, Values], arrivals: Any) -> dict[str, Any]:
         """Add rows, as :meth:`update` does, and return the results after each row by name."""
+        states = self.running_states(ids, columns, arrivals)
+        return {name: each.result(len(ids)) for name, each in states.items()}
+
+    def running_states(self, ids: Any, columns: Mapping[str, Values], arrivals: Any) -> dict[str, Accumulator]:
+        """Add rows, as :meth:`update` does, and return accumulators by name with a position for each row."""
         runs = Runs(self.find(ids))
-        found: dict[str, Any] = {}
+        found: dict[str, Accumulator] = {}
         for name, accumulator in self.accumulators.items():
             accumulator.resize(len(self))
             names = self._layout.aggregates[name].columns
-            rows = accumulator.running(runs, [columns[column] for column in names], arrivals)
-            found[name] = rows.result(len(ids))
+            found[name] = accumulator.running(runs, [columns[column] for column in names], arrivals)
         return found
 
     def merge(self, other: AggregateSlice) -> None:
@@ -340,11 +344,11 @@ def part_of(accumulators: Mapping[str, Accumulator], at: Any, layout: Layout) ->
     """
     found: dict[str, Accumulator] = {}
     everyone = np.arange(len(at))
-    for name, bound in layout.aggregates.items():
-        found[name] = taken = bound.create()
+    for name, accumulator in accumulators.items():
+        found[name] = taken = layout.aggregates[name].create()
         if len(at):
             taken.resize(len(at))
-            taken.restore(everyone, accumulators[name].part(at))
+            taken.restore(everyone, accumulator.part(at))
     return found
 
 

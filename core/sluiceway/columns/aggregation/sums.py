@@ -106,6 +106,11 @@ class Summed(PlainAccumulator):
     def _limb_arrays(self) -> Arrays:
         return Arrays(some=False, **{f"limb{number}": np.int64(0) for number in range(self._limbs)})
 
+    @property
+    @override
+    def depends_on_order(self) -> bool:
+        return self._is_float
+
     @override
     def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
         values = columns[0]
@@ -318,6 +323,11 @@ class Averaged(Accumulator):
     def resize(self, size: int) -> None:
         self._sum.resize(size)
         self._count.resize(size)
+
+    @property
+    @override
+    def depends_on_order(self) -> bool:
+        return self._sum.depends_on_order
 
     @override
     def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:

@@ -15,7 +15,7 @@ from sluiceway.graph.builder import assemble
 from sluiceway.graph.check.engine import check_engine
 from sluiceway.graph.check.features import is_bounded
 from sluiceway.graph.check.serializers import check_serializers
-from sluiceway.graph.check.watermarks import check_timestamps, check_watermarks
+from sluiceway.graph.check.watermarks import check_order_of_watermarks, check_timestamps, check_watermarks
 from sluiceway.graph.findings import Finding, Level, graph_error
 from sluiceway.graph.identity import function_name
 from sluiceway.graph.transformations import Transformation
@@ -157,6 +157,7 @@ def _check_graph(graph: StreamGraph, unsent: Level = Level.ERROR) -> Iterator[Fi
         yield from _check_uid(node)
         yield from _check_step(graph, node, entering)
         yield from check_watermarks(graph, node, entering)
+        yield from check_order_of_watermarks(graph, node, entering)
         yield from _check_dead_letters(graph, node)
     yield from check_serializers(graph)
 

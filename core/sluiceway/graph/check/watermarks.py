@@ -24,7 +24,7 @@ from sluiceway.steps import (
 )
 from sluiceway.streamgraph import StreamEdge, StreamGraph, StreamNode
 
-__all__ = ["check_timestamps", "check_watermarks"]
+__all__ = ["check_order_of_watermarks", "check_timestamps", "check_watermarks"]
 
 _OF_TIME: Final = (ColumnJoinStep, ColumnOverStep, ColumnWindowStep, WindowStep)
 _KEEP_TIMESTAMPS: Final = (FilterStep, FlatMapStep, KeyedAggregateStep, KeyedReduceStep, MapStep)
@@ -62,6 +62,45 @@ def check_watermarks(
                 node.name,
                 node.location,
             )
+
+
+def check_order_of_watermarks(
+    graph: StreamGraph, node: StreamNode, entering: Mapping[int, Sequence[StreamEdge]]
+) -> Iterator[Finding]:
+    """Look upstream of a step that makes watermarks for records whose order depends on the load.
+
+    Args:
+        graph: the whole graph.
+        node: the step.
+        entering: the edges into each step, by its id.
+    """
+    if not (isinstance(node.step, TimestampsStep) and _makes_watermarks(node.step.strategy)):
+        return
+    seen: set[int] = set()
+    downstream = [node]
+    while downstream:
+        here = downstream.pop()
+        if here.id in seen:
+            continue
+        seen.add(here.id)
+        edges = entering[here.id]
+        sources = [graph.node(edge.source) for edge in edges]
+        mixed = "several inputs" if len(edges) > 1 else ""
+        if not mixed and edges and edges[0].partitioner.name != "forward" and sources[0].parallelism > 1:
+            mixed = f"the {sources[0].parallelism} subtasks of {_label(sources[0])}"
+        if mixed:
+            yield Finding(
+                Level.WARNING,
+                "watermarks-of-mixed-records",
+                f"{_label(node)} makes watermarks by the order of its records. {_label(here)} receives them from "
+                f"{mixed}, in an order that depends on the load: more of them or fewer are late and dropped by "
+                "windows and joins behind it. Assign event times at the sources, of which records keep them, or "
+                "give late records a side output",
+                node.name,
+                node.location,
+            )
+            return
+        downstream += sources
 
 
 def check_timestamps(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -33,13 +35,26 @@ class ToColumnsOperator(Operator):
 
     def process(self, batch: Batch[Any]) -> None:
         """Emit the columns of the records."""
-        if self._of_batches:
-            for at, data in enumerate(batch.values):
-                stamp = None if batch.timestamps is None else batch.timestamps[at]
-                self._emit(self._checked(data), None if stamp is None else array("q", [stamp]) * data.num_rows)
+        values, stamps = batch.values, batch.timestamps
+        if self._of_batches is None and pa.RecordBatch in set(map(type, values)):
+            at = 0
+            for of_batches, some in groupby(values, lambda value: type(value) is pa.RecordBatch):
+                part = list(some)
+                times = None if stamps is None else stamps[at : at + len(part)]
+                (self._emit_batches if of_batches else self._emit_records)(part, times)
+                at += len(part)
+        elif self._of_batches:
+            self._emit_batches(values, stamps)
         else:
-            stamps = None if batch.timestamps is None else array("q", batch.timestamps)
-            self._emit(self._encoded(batch.values), stamps)
+            self._emit_records(values, stamps)
+
+    def _emit_batches(self, values: list[Any], stamps: Sequence[int] | None) -> None:
+        for at, data in enumerate(values):
+            checked = self._checked(data)
+            self._emit(checked, None if stamps is None else array("q", [stamps[at]]) * checked.num_rows)
+
+    def _emit_records(self, values: list[Any], stamps: Sequence[int] | None) -> None:
+        self._emit(self._encoded(values), None if stamps is None else array("q", stamps))
 
     @record_loop
     def _encoded(self, values: list[Any]) -> pa.RecordBatch:

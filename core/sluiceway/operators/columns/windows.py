@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from sluiceway.columns.aggregation.aggregates import RUNNING
+from sluiceway.columns.aggregation.late import LateRows
 from sluiceway.columns.aggregation.runs import Runs
 from sluiceway.columns.aggregation.slices import AggregateSlice, HoldsKeys
 from sluiceway.columns.aggregation.values import Values
@@ -29,6 +30,9 @@ _LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 _FEW_SLICES: Final = 8
 
+_LATE_RESULTS: Final = 1 << 17
+"""New results of windows that are over and are made at a time, about; all of one row are."""
+
 
 class ColumnWindowOperator(ColumnTimeOperator):
     """Operator of windows whose rows are aggregated in arrays, slice by slice.
@@ -48,10 +52,9 @@ class ColumnWindowOperator(ColumnTimeOperator):
         self._slices: HeldSlices
         self._due_at = NEVER
         self._lateness = self._step.lateness_ms
+        self._has_running = all(aggregate.kind in RUNNING for _, aggregate in self._step.aggregates)
         # Where a row is in one window, its new result is the running one.
-        self._at_once = slicing.width == slicing.size and all(
-            aggregate.kind in RUNNING for _, aggregate in self._step.aggregates
-        )
+        self._at_once = slicing.width == slicing.size and self._has_running
 
     # ---- state ------------------------------------------------------------------------------------------------
 
@@ -173,27 +176,63 @@ class ColumnWindowOperator(ColumnTimeOperator):
             starts = np.concatenate([np.full(len(rows), start) for start, rows in parts])
             order = rows.argsort()
             rows, starts = rows[order], starts[order]
+            if self._has_running:
+                several = max(1, _LATE_RESULTS // max(1, self._slicing.size // self._slicing.slide))
+                for begin in range(0, len(rows), several):
+                    part = slice(begin, begin + several)
+                    self._emit_again(self._results_after(rows[part], starts[part], ids, columns, arrivals, limits))
+                return
             # One row of each key, then the next one of each.
             ranks = Runs(ids[rows]).ranks
             for rank in range(int(ranks.max()) + 1):
                 chosen = ranks == rank
                 found += self._add_one_of_each(rows[chosen], starts[chosen], ids, columns, arrivals, limits)
-        if found:
-            self._emit_again(found)
+        self._emit_again(found)
+
+    def _results_after(
+        self, rows: Any, starts: Any, ids: Any, columns: Mapping[str, Values], arrivals: Any, limits: Any
+    ) -> list[_Results]:
+        """Add late rows, and return for each the new results of its windows that are over."""
+        taken = {name: values.take(rows) for name, values in columns.items()}
+        late = LateRows(self._layout, self._keys, ids[rows], taken, arrivals[rows])
+        of_slices = [(start, np.flatnonzero(starts == start)) for start in np.unique(starts).tolist()]
+        by_end: dict[int, list[Any]] = {}
+        for start, mine in of_slices:
+            for end, due in self._due_again(start, mine, limits[rows[mine]]):
+                by_end.setdefault(end, []).append(due)
+        held = sorted(self._slices)
+        first = min(map(self._slicing.window_start, by_end), default=0)
+        for start in held:
+            if first <= start < max(by_end, default=0):
+                late.hold(start, self._slices[start])
+        for start, mine in of_slices:
+            late.add(start, self._slice_at(start), mine)
+        found: list[_Results] = []
+        slices = sorted({*held, *(start for start, _ in of_slices)})
+        for end, parts in by_end.items():
+            due = np.sort(np.concatenate(parts))
+            inside = [start for start in slices if self._slicing.window_start(end) <= start < end]
+            found.append((rows[due], end, late.results(inside, due)))
+        return found
+
+    def _due_again(self, start: int, rows: Any, limit: Any) -> Iterator[tuple[int, Any]]:
+        """Return the ends of the windows of a slice that are over and that rows change, each with these rows."""
+        lateness = self._lateness
+        for end in self._slicing.ends_of(start, int(limit.min()) - lateness, int(limit.max())):
+            due = rows[(limit >= end) & (limit < end + lateness)]
+            if len(due):
+                yield end, due
 
     def _add_one_of_each(
         self, rows: Any, starts: Any, ids: Any, columns: Mapping[str, Values], arrivals: Any, limits: Any
     ) -> list[_Results]:
-        slicing, lateness = self._slicing, self._lateness
+        slicing = self._slicing
         by_end: dict[int, list[Any]] = {}
         for start in np.unique(starts).tolist():
             mine = rows[starts == start]
             self._add(start, ids[mine], {n: values.take(mine) for n, values in columns.items()}, arrivals[mine])
-            limit = limits[mine]
-            for end in slicing.ends_of(start, int(limit.min()) - lateness, int(limit.max())):
-                due = mine[(limit >= end) & (limit < end + lateness)]
-                if len(due):
-                    by_end.setdefault(end, []).append(due)
+            for end, due in self._due_again(start, mine, limits[mine]):
+                by_end.setdefault(end, []).append(due)
         found: list[_Results] = []
         for end, parts in by_end.items():
             due = np.concatenate(parts)
@@ -208,6 +247,8 @@ class ColumnWindowOperator(ColumnTimeOperator):
 
     def _emit_again(self, found: Sequence[_Results]) -> None:
         """Emit new results in the order of the rows that changed them, those of a row in that of the windows."""
+        if not found:
+            return
         whole = pa.Table.from_batches([self._rows_of(results, end) for _, end, results in found])
         ends = np.concatenate([np.full(len(rows), end) for rows, end, _ in found])
         order: Any = np.lexsort((ends, np.concatenate([rows for rows, _, _ in found])))

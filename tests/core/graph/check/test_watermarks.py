@@ -89,3 +89,41 @@ def test_a_strategy_that_cannot_be_sent_to_a_worker_is_an_error() -> None:
     errors = found(flow, "unserialisable")
     assert len(errors) == 2
     assert all("the watermark strategy of" in e.message and "'lock'" in e.message for e in errors)
+
+
+MIXED = "watermarks-of-mixed-records"
+
+
+def test_watermarks_of_records_of_several_inputs_are_warned_of() -> None:
+    flow = sw.Pipeline()
+    left = flow.generate(count=1, watermark_strategy=MONOTONOUS).key_by(lambda v: v)
+    right = flow.generate(count=1, watermark_strategy=MONOTONOUS).key_by(lambda v: v)
+    pairs = left.interval_join(right).between(-5, 5).apply(lambda a, b: a)
+    windowed(pairs.map(lambda v: v).assign_timestamps_and_watermarks(MONOTONOUS))
+    (finding,) = found(flow, MIXED)
+    assert finding.level.value == "warning"
+    assert "'interval_join' (" in finding.message
+    assert "receives them from several inputs, in an order that depends on the load" in finding.message
+    assert "Assign event times at the sources" in finding.message
+
+
+def test_watermarks_of_records_of_several_subtasks_are_warned_of() -> None:
+    def made(parallelism: int) -> list[Finding]:
+        flow = sw.Pipeline()
+        numbers = (
+            flow.generate(count=1).map(lambda v: v).set_parallelism(parallelism).key_by(lambda v: v).reduce(max)
+        )
+        windowed(numbers.assign_timestamps_and_watermarks(MONOTONOUS))
+        return found(flow, MIXED)
+
+    (finding,) = made(2)
+    assert "receives them from the 2 subtasks of 'map" in finding.message
+    assert made(1) == []
+
+
+def test_watermarks_behind_steps_of_one_source_have_an_order() -> None:
+    flow = sw.Pipeline()
+    windowed(flow.generate(count=1).map(lambda v: v).assign_timestamps_and_watermarks(MONOTONOUS))
+    twice = flow.generate(count=1).union(flow.generate(count=1)).assign_timestamps_and_watermarks
+    twice(WatermarkStrategy.no_watermarks()).print()
+    assert found(flow, MIXED) == []
