@@ -140,6 +140,12 @@ def test_late_rows_have_the_results_of_records(
     compare(assigner, lateness, steps, NAMED if lists else {n: a for n, a in NAMED.items() if n != "prices"})
 
 
+@settings(deadline=None)
+@given(st.sampled_from(ASSIGNERS[6:]), st.integers(1, 25), STEPS)
+def test_late_rows_of_sessions_have_the_results_of_records(assigner: Any, lateness: int, steps: list[Any]) -> None:
+    compare(assigner, lateness, steps)
+
+
 @settings(deadline=None, max_examples=10)  # databases are opened for each
 @given(st.sampled_from(ASSIGNERS[:6]), st.sampled_from([0, 0, 15]), STEPS)
 def test_windows_that_are_in_the_state_alone_are_those_of_records(
@@ -495,10 +501,6 @@ def test_late_rows_come_out_at_the_side() -> None:
         (
             lambda t: t.key_by("user").window(EventTimeSessionWindows.with_dynamic_gap(lambda row: 1)),
             r"not EventTimeSessionWindows\(dynamic gap\): use to_records\(\)",
-        ),
-        (
-            lambda t: t.key_by("user").window(EventTimeSessionWindows("1s")).allowed_lateness("1s"),
-            "sessions of columns take no late rows: use to_records",
         ),
         (lambda t: t.key_by("user").window(TumblingProcessingTimeWindows("1s")), "windows of event time, and not"),
         (lambda t: t.key_by("user").window(SlidingEventTimeWindows(5, 10)), r"sliding \(without gaps\)"),

@@ -229,13 +229,7 @@ class WindowedTable(HasLateRows):
 
         Raises:
             ConfigurationError: no duration.
-            GraphError: the windows are sessions.
         """
-        if _has_sessions(self._assigner):
-            raise GraphError(
-                f"allowed_lateness() at {caller_location()}: sessions of columns take no late rows: use "
-                "to_records().key_by(...).window(...)"
-            )
         changed = copy.copy(self)
         changed._lateness_ms = milliseconds(f"allowed_lateness({lateness!r})", lateness)
         return changed

@@ -14,6 +14,7 @@ from sluiceway.columns.aggregation.session_rows import assign
 from sluiceway.columns.aggregation.slices import part_of
 from sluiceway.columns.aggregation.stored import open_stored
 from sluiceway.columns.aggregation.values import Values
+from sluiceway.columns.kept.timed_rows import shifted
 from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.elements import MAX_WATERMARK
 
@@ -35,10 +36,11 @@ class Sessions:
         layout: keys and aggregates.
         keys: the keys of the subtask.
         gap: time without rows after which a session ends, in ms.
+        lateness: time after its end for which a session takes late rows, in ms.
     """
 
-    def __init__(self, layout: Layout, keys: KeyIds, gap: int) -> None:
-        self._layout, self._keys, self._gap = layout, keys, gap
+    def __init__(self, layout: Layout, keys: KeyIds, gap: int, lateness: int = 0) -> None:
+        self._layout, self._keys, self._gap, self._lateness = layout, keys, gap, lateness
         self._clear()
         self._changed = np.zeros(keys.max_parallelism, bool)
 
@@ -121,7 +123,7 @@ class Sessions:
             stamps: event time of each row, in ms.
             columns: the columns that the aggregates read.
             arrivals: numbers of the rows, ascending, also from call to call.
-            over: for each row, sessions of its key that end by this are over.
+            over: for each row, sessions of its key that end by this take no more rows.
 
         Returns:
             the indices, ascending, of the rows that are too late: their sessions are over.
@@ -181,28 +183,62 @@ class Sessions:
         """Return if a session may end by ``until``."""
         return self._earliest <= until
 
-    def close(self, until: int) -> tuple[dict[str, Any], Any, Any]:
+    def close(self, until: int, over: Any = None) -> tuple[dict[str, Any], Any, Any]:
         """End the sessions that end by ``until``, and return key columns and results by name, starts and ends.
 
         They are in the order of their ends, then in that of the arrival of their first rows.
+
+        Args:
+            until: event time.
+            over: by key group, sessions that end by this have had their results; None: no session has.
         """
         every = self._all
         ends = every["end"][: self._size]
         places = np.flatnonzero(every["open"][: self._size] & (ends <= until))
+        if over is not None:
+            places = places[ends[places] > over[self._keys.groups()[every["key"][places]]]]
         places = places[np.lexsort((every["arrival"][places], ends[places]))]
+        found = self.results(places)
+        self.forget(np.full(self._keys.max_parallelism, until))
+        open_ends = every["end"][self._places()]
+        later = np.where(open_ends > until, open_ends, shifted(open_ends, self._lateness))
+        self._earliest = int(later.min()) if len(later) else MAX_WATERMARK
+        if self._size > 2 * self._open + _SPARE:
+            self._move_together()
+        return found
+
+    def results(self, places: Any) -> tuple[dict[str, Any], Any, Any]:
+        """Return key columns and results by name, starts and ends of the sessions at some places."""
+        every = self._all
         found = dict(zip(self._layout.keys, self._keys.columns(every["key"][places]), strict=True))
         for name, part in part_of(self._accumulators, places, self._layout).items():
             found[name] = part.result(len(places))
-        bounds = every["start"][places], every["end"][places]
-        if len(places):
-            self._changed[self._keys.groups()[every["key"][places]]] = True
-            every["open"][places] = False
-            self._open -= len(places)
-            open_ends = every["end"][self._places()]
-            self._earliest = int(open_ends.min()) if len(open_ends) else MAX_WATERMARK
-            if self._size > 2 * self._open + _SPARE:
-                self._move_together()
-        return found, *bounds
+        return found, every["start"][places], every["end"][places]
+
+    def forget(self, over: Any) -> None:
+        """Forget the sessions that take no more rows.
+
+        Args:
+            over: by key group, sessions that end by this are over.
+        """
+        every, places = self._all, self._places()
+        groups = self._keys.groups()[every["key"][places]]
+        gone = (every["end"][places] <= shifted(over, -self._lateness)[groups]) | (over[groups] >= MAX_WATERMARK)
+        places, groups = places[gone], groups[gone]
+        self._changed[groups] = True
+        every["open"][places] = False
+        self._open -= len(places)
+
+    def places_of(self, ids: Any, stamps: Any) -> Any:
+        """Return the places of the sessions that rows belong to. All of them have been added."""
+        every, places = self._all, self._of_keys(np.unique(ids))
+        keys, starts = every["key"][places], every["start"][places]
+        # Key and time as one number: the place of a time among all times takes few bits.
+        times = np.unique(np.concatenate([starts, stamps]))
+        codes = keys.astype(np.int64) * (len(times) + 1) + np.searchsorted(times, starts)
+        order = codes.argsort()
+        wanted = ids.astype(np.int64) * (len(times) + 1) + np.searchsorted(times, stamps)
+        return places[order[np.searchsorted(codes[order], wanted, "right") - 1]]
 
     def _move_together(self) -> None:
         places = self._places()

@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from sluiceway.columns.aggregation.runs import Runs
 from sluiceway.columns.aggregation.sessions import Sessions
 from sluiceway.columns.aggregation.slices import HoldsKeys
 from sluiceway.columns.aggregation.values import Values
+from sluiceway.columns.joining import as_one
+from sluiceway.columns.kept.timed_rows import shifted
 from sluiceway.columns.times import as_numpy
 from sluiceway.elements import MAX_WATERMARK, Batch
 from sluiceway.operators.columns.timed import ColumnTimeOperator
@@ -19,6 +22,8 @@ from sluiceway.windows import EventTimeSessionWindows
 
 __all__ = ["ColumnSessionOperator"]
 
+
+_NONE = np.zeros(0, np.int64)
 
 _SESSIONS = ("sessions", 0)
 """Namespace of the blocks."""
@@ -37,7 +42,8 @@ class ColumnSessionOperator(ColumnTimeOperator):
         assigner: Any = self._step.assigner
         assert isinstance(assigner, EventTimeSessionWindows)
         self._gap = int(assigner.gap_ms or 0)
-        self._sessions = Sessions(self._layout, self._keys, self._gap)
+        self._lateness = self._step.lateness_ms
+        self._sessions = Sessions(self._layout, self._keys, self._gap, self._lateness)
 
     def open(self) -> None:
         """Read the open sessions."""
@@ -45,6 +51,7 @@ class ColumnSessionOperator(ColumnTimeOperator):
         if set(self._blocks.namespaces()) - {_SESSIONS}:
             raise self._other_windows()
         self._sessions.restore(list(self._blocks.entries(_SESSIONS).values()))
+        self._sessions.forget(self._over_by_group())  # a shorter lateness than before has no use for some
 
     def _write_blocks(self) -> None:
         entries = self._blocks.entries(_SESSIONS)
@@ -61,20 +68,74 @@ class ColumnSessionOperator(ColumnTimeOperator):
         limits = np.full(len(stamps), over)
         if self._ahead is not None:
             limits = np.maximum(limits, self._ahead[self._keys.groups()[ids]])
-        late = self._sessions.add(ids, stamps, columns, arrivals, limits)
+        until = shifted(limits, -self._lateness)
+        if self._lateness and (back := shifted(stamps, self._gap) <= limits).any():
+            late = self._add_back(ids, stamps, columns, arrivals, limits, until, back)
+        else:
+            late = self._sessions.add(ids, stamps, columns, arrivals, until)
         if len(late):
             self._give_late(batch.columns, batch.timestamps, late)
+
+    def _add_back(
+        self, ids: Any, stamps: Any, columns: dict[str, Values], arrivals: Any, limits: Any, until: Any, back: Any
+    ) -> Any:
+        """Add rows some of which may belong to sessions that are over, and emit the new results of these.
+
+        Args:
+            ids: the number of each row's key.
+            stamps: event time of each row, in ms.
+            columns: the columns that the aggregates read.
+            arrivals: numbers of the rows.
+            limits: for each row, sessions of its key that end by this have had their results.
+            until: for each row, sessions of its key that end by this take no more rows.
+            back: whether a session of the row alone would have had its result.
+
+        Returns:
+            the indices, ascending, of the rows that are too late.
+        """
+        # Keys without such rows at once; of the others one row of each, then the next one of each.
+        has_back = np.isin(ids, ids[back])
+        rounds = [np.flatnonzero(~has_back)]
+        rows = np.flatnonzero(has_back)
+        ranks = Runs(ids[rows]).ranks
+        order = ranks.argsort(kind="stable")
+        rounds += np.split(rows[order], np.flatnonzero(np.diff(ranks[order])) + 1)
+        late, found = [_NONE], []
+        for rows in rounds:
+            if not len(rows):
+                continue
+            taken = {name: values.take(rows) for name, values in columns.items()}
+            gone = self._sessions.add(ids[rows], stamps[rows], taken, arrivals[rows], until[rows])
+            late.append(rows[gone])
+            kept = np.setdiff1d(rows[back[rows]], rows[gone], assume_unique=True)
+            places = self._sessions.places_of(ids[kept], stamps[kept])
+            results, starts, ends = self._sessions.results(places)
+            again = ends <= limits[kept]
+            if again.any():
+                found.append((kept[again], self._rows_of(results, starts, ends).filter(pa.array(again))))
+        if found:
+            by_row: Any = np.concatenate([rows for rows, _ in found]).argsort()
+            ordered = as_one(pa.Table.from_batches([data for _, data in found]).take(by_row))
+            ends = ordered.column("window_end").cast(pa.int64()).to_numpy()
+            for _ in self._emit_rows(ordered, ends - 1):
+                pass
+        return np.sort(np.concatenate(late))
+
+    def _rows_of(self, results: dict[str, Any], starts: Any, ends: Any) -> Any:
+        results["window_start"] = self._bounds("window_start", starts)
+        results["window_end"] = self._bounds("window_end", ends)
+        return pa.RecordBatch.from_arrays(list(results.values()), schema=self._step.schema)
+
+    def _over_by_group(self) -> Any:
+        over = np.full(self.context.node.max_parallelism, min(self._over, MAX_WATERMARK))
+        return over if self._ahead is None else np.maximum(over, self._ahead)
 
     def _is_due(self, until: int) -> bool:
         return self._sessions.is_due(min(until + 1, MAX_WATERMARK))
 
     def _fire(self, until: int) -> Iterator[None]:
-        results, starts, ends = self._sessions.close(min(until + 1, MAX_WATERMARK))
-        results["window_start"] = self._bounds("window_start", starts)
-        results["window_end"] = self._bounds("window_end", ends)
-        yield from self._emit_rows(
-            pa.RecordBatch.from_arrays(list(results.values()), schema=self._step.schema), ends - 1
-        )
+        results, starts, ends = self._sessions.close(min(until + 1, MAX_WATERMARK), self._over_by_group())
+        yield from self._emit_rows(self._rows_of(results, starts, ends), ends - 1)
         self._passed(until)
         self._forget_keys()
 
