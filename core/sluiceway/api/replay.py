@@ -14,7 +14,7 @@ from sluiceway.connector.lib import CollectionSource
 from sluiceway.errors import GraphError
 from sluiceway.functions import DeadLetter
 from sluiceway.graph import InputRef, Transformation
-from sluiceway.steps import MapStep, SourceStep, TimestampsStep
+from sluiceway.steps import ColumnTransformStep, MapStep, SourceStep, TimestampsStep, ToColumnsStep
 
 __all__ = ["replaying"]
 
@@ -108,6 +108,11 @@ def _feed(replica: Pipeline, t: Transformation, letters: Sequence[DeadLetter], p
         MapStep(itemgetter(0)), [InputRef(read)], name="record", parallelism=1, skips_errors=False
     )
     replica._transformations += [read, taken]
+    if isinstance(t.step, ColumnTransformStep):
+        # Rows of columns were kept as record batches of one row.
+        of = ToColumnsStep(records[0][0].schema, batches=True)
+        taken = Transformation(of, [InputRef(taken)], name="row", parallelism=1, skips_errors=False)
+        replica._transformations.append(taken)
     spec = next((ref.partitioner for ref in t.inputs if ref.port == port), None)
     kept = spec if spec is not None and spec.name in _KEPT_PARTITIONERS else None
     return InputRef(taken, partitioner=kept, port=port)

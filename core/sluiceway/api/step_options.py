@@ -133,7 +133,7 @@ class StepSettings:
             raise GraphError(
                 f"on_error('skip') at {caller_location()}: {t.label()} cannot skip records; map, flat_map, "
                 "filter, process, async_map, reduce, aggregate and assign_timestamps_and_watermarks can, outside "
-                "of windows, and sources with a timestamp assigner or a decoder"
+                "of windows, steps of columns without state, and sources with a timestamp assigner or a decoder"
             )
         t.skips_errors, t.max_dead_letters = action == "skip", max
         return self

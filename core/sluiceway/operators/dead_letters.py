@@ -46,8 +46,23 @@ class DeadLetters:
         self._taken = 0
         self._waiting: list[DeadLetter] = []
 
-    def take(self, error: Exception, value: Any, timestamp: int | None, key: Any = MISSING) -> bool:
-        """Make a dead letter of a record that cannot be processed; False if the step fails and must raise."""
+    def take(
+        self,
+        error: Exception,
+        value: Any,
+        timestamp: int | None,
+        key: Any = MISSING,
+        text: str | None = None,
+    ) -> bool:
+        """Make a dead letter of a record that cannot be processed; False if the step fails and must raise.
+
+        Args:
+            error: what was raised.
+            value: the record.
+            timestamp: its event time.
+            key: its key.
+            text: the record for people; None: its representation.
+        """
         node = self._context.node
         if not self.skipping or isinstance(error, _NOT_SKIPPED):
             return False
@@ -56,10 +71,12 @@ class DeadLetters:
             return False
         self._taken += 1
         self._context.metrics.counter("deadLetters").inc()
-        self._waiting.append(self._letter(error, value, timestamp, key))
+        self._waiting.append(self._letter(error, value, timestamp, key, text))
         return True
 
-    def _letter(self, error: Exception, value: Any, timestamp: int | None, key: Any) -> DeadLetter:
+    def _letter(
+        self, error: Exception, value: Any, timestamp: int | None, key: Any, text: str | None
+    ) -> DeadLetter:
         context = self._context
         raised = error.__traceback__
         while raised is not None and raised.tb_next is not None and _is_ours(raised.tb_frame):
@@ -72,7 +89,7 @@ class DeadLetters:
             attempt=context.attempt,
             error="".join(traceback.format_exception_only(error)).strip(),
             traceback="".join(traceback.format_exception(type(error), error, raised)),
-            record=shown(value, _SHOWN),
+            record=shown(value, _SHOWN) if text is None else text[:_SHOWN],
             data=_pickled(value),
             key=None if key is MISSING else shown(key),
             timestamp=timestamp,

@@ -57,6 +57,7 @@ class ToColumnsStep(ColumnStep):
 
     batches: bool | None = False
     kind: ClassVar[str] = "to_columns"
+    skips: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class ColumnTransformStep(ColumnStep):
 
     transform: Any
     kind: ClassVar[str] = "columns"
+    skips: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)

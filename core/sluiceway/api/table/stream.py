@@ -40,7 +40,14 @@ from sluiceway.connector import Sink
 from sluiceway.connector.lib import Collected
 from sluiceway.errors import GraphError, SluicewayError
 from sluiceway.eventtime import ColumnTimestamps, WatermarkStrategy
-from sluiceway.functions import AsyncFunction, AsyncRetryStrategy, FlatMapFunction, MapFunction, OutputTag
+from sluiceway.functions import (
+    AsyncFunction,
+    AsyncRetryStrategy,
+    DeadLetter,
+    FlatMapFunction,
+    MapFunction,
+    OutputTag,
+)
 from sluiceway.graph import InputRef, Transformation
 from sluiceway.steps import ColumnTransformStep, SinkStep, Step, TimestampsStep, ToRecordsStep
 from sluiceway.streamgraph import PartitionerSpec
@@ -314,6 +321,16 @@ class TableStream(StepSettings):
         if all(have.name != tag.name for have in t.side_output_tags):
             t.side_output_tags.append(tag)
         return TableStream(self._pipeline, (InputRef(t, tag),), self._sides[tag.name], "get_side_output()")
+
+    def dead_letters(self) -> DataStream[DeadLetter]:
+        """Return the rows on which the step fails and that it skips: see :meth:`on_error`.
+
+        The record of a letter is a ``pyarrow.RecordBatch`` of one row.
+
+        Raises:
+            GraphError: a step of this kind cannot skip rows.
+        """
+        return DataStream(self._pipeline, self._inputs, self._made_by).dead_letters()
 
     # ---- ways between steps -------------------------------------------------------------------------------
 

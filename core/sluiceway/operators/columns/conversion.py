@@ -15,6 +15,7 @@ from sluiceway.elements import ROWS_PER_RECORD, Batch
 from sluiceway.errors import FunctionContractError
 from sluiceway.operators.base import Operator
 from sluiceway.operators.context import OperatorContext
+from sluiceway.operators.dead_letters import DeadLetters
 from sluiceway.record_errors import record_loop
 from sluiceway.steps.columns import ToColumnsStep, ToRecordsStep
 
@@ -32,6 +33,7 @@ class ToColumnsOperator(Operator):
         self._encode = Encoder(step.schema, self.step_name).encode
         self._of_batches = step.batches
         self._rows = context.settings.batch_size * ROWS_PER_RECORD
+        self._dead = DeadLetters(context)
 
     def process(self, batch: Batch[Any]) -> None:
         """Emit the columns of the records."""
@@ -47,14 +49,35 @@ class ToColumnsOperator(Operator):
             self._emit_batches(values, stamps)
         else:
             self._emit_records(values, stamps)
+        if self._dead.skipping:
+            self._dead.give(self.output)
 
     def _emit_batches(self, values: list[Any], stamps: Sequence[int] | None) -> None:
         for at, data in enumerate(values):
-            checked = self._checked(data)
+            try:
+                checked = self._checked(data)
+            except Exception as error:
+                if not self._dead.take(error, data, None if stamps is None else stamps[at]):
+                    raise
+                continue
             self._emit(checked, None if stamps is None else array("q", [stamps[at]]) * checked.num_rows)
 
     def _emit_records(self, values: list[Any], stamps: Sequence[int] | None) -> None:
-        self._emit(self._encoded(values), None if stamps is None else array("q", stamps))
+        try:
+            data = self._encoded(values)
+        except Exception as error:
+            if not self._dead.skipping:
+                raise
+            if len(values) == 1:
+                if not self._dead.take(error, values[0], None if stamps is None else stamps[0]):
+                    raise
+                return
+        else:
+            self._emit(data, None if stamps is None else array("q", stamps))
+            return
+        half = len(values) // 2
+        self._emit_records(values[:half], None if stamps is None else stamps[:half])
+        self._emit_records(values[half:], None if stamps is None else stamps[half:])
 
     @record_loop
     def _encoded(self, values: list[Any]) -> pa.RecordBatch:

@@ -6,12 +6,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from sluiceway.columns.joining import joined
 from sluiceway.columns.schemas import shown
 from sluiceway.columns.transforms import Stamps
 from sluiceway.elements import Batch
 from sluiceway.errors import FunctionContractError
 from sluiceway.operators.base import Operator
 from sluiceway.operators.context import OperatorContext
+from sluiceway.operators.dead_letters import DeadLetters
 from sluiceway.record_errors import record_loop
 from sluiceway.steps.columns import ColumnTransformStep
 
@@ -28,6 +30,7 @@ class ColumnTransformOperator(Operator):
         self._apply = step.transform.compiled(step.schema)
         self._word = step.transform.word
         self._schema = step.schema
+        self._dead = DeadLetters(context)
 
     def process(self, batch: Batch[Any]) -> None:
         """Emit what the transform makes of the rows; nothing where it keeps none.
@@ -36,13 +39,43 @@ class ColumnTransformOperator(Operator):
             FunctionContractError: an expression fails on the values, or a function returned other columns than the
                 step has.
         """
+        if self._dead.skipping:
+            made: list[Batch[Any]] = []
+            self._add_without_failing(batch, made)
+            if made:
+                self.output.emit(joined(made) if len(made) > 1 else made[0])
+            self._dead.give(self.output)
+        elif (whole := self._made(batch)) is not None:
+            self.output.emit(whole)
+
+    def _add_without_failing(self, batch: Batch[Any], made: list[Batch[Any]]) -> None:
+        """Add what the transform makes of the rows, but for those that it fails on: these are found by halving."""
+        try:
+            whole = self._made(batch)
+        except Exception as error:
+            if len(batch) == 1:
+                stamp = None if batch.timestamps is None else batch.timestamps[0]
+                assert batch.columns is not None
+                row = batch.columns.take(pa.array([0]))  # a slice would be pickled with all of its batch
+                if not self._dead.take(error, row, stamp, text=repr(row.to_pylist()[0])):
+                    raise
+                return
+        else:
+            if whole is not None:
+                made.append(whole)
+            return
+        half = len(batch) // 2
+        self._add_without_failing(batch.part(0, half), made)
+        self._add_without_failing(batch.part(half, len(batch)), made)
+
+    def _made(self, batch: Batch[Any]) -> Batch[Any] | None:
         assert batch.columns is not None
         data, stamps = self._transformed(batch.columns, batch.timestamps)
         if not data.num_rows:
-            return
+            return None
         if data.schema != self._schema:
             data = self._fitted(data)
-        self.output.emit(Batch.of_columns(data, stamps))
+        return Batch.of_columns(data, stamps)
 
     @record_loop  # by itself, so that a message names this step and no other one of the chain
     def _transformed(self, data: pa.RecordBatch, stamps: Stamps) -> tuple[pa.RecordBatch, Stamps]:
