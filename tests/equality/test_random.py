@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from effort import tries
 from equality_engines import IN_PROCESS, ON_SPARK, OTHERS, Engine
 from equality_functions import Rec
 from equality_programs import KINDS, Found, Order, Origin, Program, Step, differences, found, programs
@@ -42,13 +43,13 @@ def runs(examples: int, *, shrink: bool = False) -> settings:
     return settings(max_examples=examples, phases=phases, suppress_health_check=list(HealthCheck))
 
 
-@runs(40, shrink=True)
+@runs(tries(20, 40), shrink=True)
 @given(programs())
 def test_subtasks_and_sizes_of_batches_make_no_difference(program: Program) -> None:
     check([program], IN_PROCESS_AGAIN)
 
 
-@runs(3)
+@runs(tries(2, 3))
 @given(st.lists(programs(), min_size=3, max_size=5))
 def test_workers_make_no_difference(several: list[Program]) -> None:
     check(several, WORKERS)

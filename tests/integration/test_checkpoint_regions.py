@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from effort import diagonal
 
 import sluiceway as sw
 from sluiceway.connector import (
@@ -81,8 +82,7 @@ class _Reader(SimpleReader[int]):
         pass
 
 
-@pytest.mark.parametrize("workers", [pytest.param(0, id="in one process"), pytest.param(2, id="on two workers")])
-@pytest.mark.parametrize("parallelism", [2, 3])
+@pytest.mark.parametrize(("workers", "parallelism"), diagonal([0, 2], [2, 3]))
 def test_splits_come_to_somebody_once(workers: int, parallelism: int, tmp_path: Path) -> None:
     out = NumberFiles(tmp_path / "out")
     flow = sw.Pipeline("regions", parallelism=parallelism)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from effort import diagonal
 
 import sluiceway as sw
 from sluiceway.connector.lib.generator import GeneratorSource
@@ -88,8 +89,10 @@ class Slow(Lines):
         super().write(transaction, values, timestamps)
 
 
-@pytest.mark.parametrize("backend", ["memory", "filesystem", pytest.param("rocksdb", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("shape", [union, connected, tumbling, sliding, asynchronous])
+@pytest.mark.parametrize(
+    ("shape", "backend"),
+    diagonal([union, connected, tumbling, sliding, asynchronous], ["memory", "filesystem", "rocksdb"]),
+)
 def test_results_are_the_same(
     shape: Callable[[sw.Pipeline, FailOnce], sw.DataStream[Any]], backend: str, tmp_path: Path
 ) -> None:

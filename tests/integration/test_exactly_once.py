@@ -45,7 +45,7 @@ def pipeline(marks: Path, out: NumberFiles, rate: float | None, failing: FailOnc
             workers,
             moments,
             id=f"{' and '.join(moments)}, {workers or 'no'} workers",
-            marks=[pytest.mark.slow] if workers and "at" not in moments else [],
+            marks=[pytest.mark.slow] if workers and "in_restore" not in moments else [],
         )
         for workers in (0, 2)
         for moments in MOMENTS

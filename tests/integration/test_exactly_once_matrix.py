@@ -24,6 +24,7 @@ from sluiceway.connector.lib.generator import GeneratorSource
 from sluiceway.engine import JobStatus
 from sluiceway.testing import FailOnce, KeySequence, NumberFiles
 
+slow = pytest.mark.slow
 COUNT = 12_000
 RESTORED, CLOSED = "while-it-was-restored", "when-it-was-closed"
 KEYS = 12  # a multiple of every parallelism here
@@ -226,7 +227,9 @@ def few() -> list[Any]:
     chosen = []
     for index, failure in enumerate(FAILURES):
         fit = [cell for cell in CELLS if cell.workers >= failure.workers]
-        chosen.append((fit[(5 * index + 3) % len(fit)], failure))
+        # tests/integration/test_exactly_once.py has those of one process alone.
+        marks = () if failure.workers or failure.name in ("in the restore", "when told of a checkpoint") else slow
+        chosen.append(pytest.param(fit[(5 * index + 3) % len(fit)], failure, marks=marks))
     return chosen
 
 

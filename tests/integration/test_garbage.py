@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from effort import tries
 
 import sluiceway as sw
 from sluiceway.connector.lib import DiscardSink
@@ -156,7 +157,7 @@ def test_a_job_that_makes_a_cycle_of_each_record_stays_flat(counted: type[Counte
 
 def test_many_short_jobs_leave_nothing_behind(counted: type[Counted]) -> None:
     """What is frozen at each beginning and unfrozen at each end would never be collected."""
-    for _ in range(200):
+    for _ in range(tries(120, 200)):
         held = [counted() for _ in range(500)]
         job(lambda value, held=held: len(held)).run()
         del held

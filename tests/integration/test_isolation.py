@@ -223,7 +223,7 @@ def test_timers_that_fire_together_each_emit_what_is_then() -> None:
 
 
 # When timers fire among the records depends on when watermarks come, as it has to.
-@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
+@pytest.mark.parametrize("backend", ["memory", pytest.param("rocksdb", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "program", [pytest.param(p, id=name) for name, p in PROGRAMS.items() if name != "on timers"]
 )

@@ -59,7 +59,7 @@ def natives(kept: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("first", "second", "before", "after", "workers"),
     [
-        ("rocksdb", "memory", 2, 2, 0),
+        pytest.param("rocksdb", "memory", 2, 2, 0, marks=pytest.mark.slow),
         ("rocksdb", "memory", 3, 2, 0),
         ("memory", "rocksdb", 2, 3, 0),
         pytest.param("rocksdb", "memory", 1, 4, 2, marks=pytest.mark.slow),

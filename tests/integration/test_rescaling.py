@@ -52,7 +52,7 @@ def run(flow: sw.Pipeline, during: Callable[[JobHandle], Awaitable[None]], **opt
 
 @pytest.mark.parametrize(
     ("workers", "backend", "interval"),
-    [(0, "memory", "30ms"), (2, "rocksdb", "30ms"), (2, "memory", "0ms")],
+    [(0, "memory", "30ms"), (2, "rocksdb", "30ms"), pytest.param(2, "memory", "0ms", marks=pytest.mark.slow)],
     ids=["in one process", "on workers with rocksdb", "on workers without checkpoints"],
 )
 def test_nothing_is_lost_or_doubled(workers: int, backend: str, interval: str, tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_what_cannot_be_is_refused_and_stops_nothing(tmp_path: Path) -> None:
     run(numbers(tmp_path / "other", count=None, rate=100)[0], unable)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_job_that_cannot_begin_at_the_new_parallelism_has_the_old_one_again(
     workers: int, tmp_path: Path
 ) -> None:

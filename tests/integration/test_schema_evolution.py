@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 import pydantic
 import pytest
+from effort import diagonal
 
 import sluiceway as sw
 from sluiceway.checkpoint import load_metadata
@@ -171,11 +172,11 @@ CASES += [(dataclasses, None, "list"), (models, None, "map")]
 CASES += [(named_tuples, "1h", kind) for kind in ("value", "list", "map")]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(("forms", "ttl", "kind"), CASES)
+@pytest.mark.parametrize(("case", "backend"), diagonal(CASES, BACKENDS))
 def test_fields_are_added_removed_renamed_and_widened(
-    forms: Any, ttl: str | None, kind: str, backend: str, tmp_path: Path
+    case: tuple[Any, str | None, str], backend: Any, tmp_path: Path
 ) -> None:
+    forms, ttl, kind = case
     old, new = forms()
     options = {} if ttl is None else {"ttl": sw.StateTtlConfig(ttl)}
 

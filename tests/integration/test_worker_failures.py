@@ -186,7 +186,9 @@ def test_ctrl_c_twice_ends_everything_at_once(tmp_path: Path) -> None:
     assert left(tmp_path) == []
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGTERM, 143)]
+)
 def test_one_signal_cancels(tmp_path: Path, number: int, code: int) -> None:
     process, workers = started(tmp_path, SLOW, "-m", "sluiceway", "run", "--workers", "2", "program.py")
     process.send_signal(number)

@@ -136,7 +136,7 @@ def test_a_worker_that_is_killed_fails_the_job_and_is_named(tmp_path: Path) -> N
     killer.join()
 
 
-@pytest.mark.parametrize("transport", ["shm", "zmq"])
+@pytest.mark.parametrize("transport", ["shm", pytest.param("zmq", marks=pytest.mark.slow)])
 def test_with_a_restart_strategy_another_worker_takes_its_place(tmp_path: Path, transport: str) -> None:
     if transport == "zmq":
         pytest.importorskip("zmq", reason="needs pyzmq")

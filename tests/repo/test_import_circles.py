@@ -49,9 +49,9 @@ def imports(tree: ast.AST, when: When = When.AT_IMPORT) -> Iterator[tuple[str, W
         elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             yield from imports(ast.Module(node.body, []), When.FOR_TYPES)
             yield from imports(ast.Module(node.orelse, []), when)
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield from imports(node, When.IN_A_CALL)
-        else:
+        elif not isinstance(node, ast.expr):  # no import is in one, and most of a tree is
             yield from imports(node, when)
 
 

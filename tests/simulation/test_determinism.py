@@ -7,6 +7,8 @@ import subprocess
 import sys
 from typing import Any
 
+from effort import tries
+
 import sluiceway as sw
 from sluiceway.testing.simulation import Simulation
 
@@ -21,9 +23,10 @@ def digest(shape: Any, seed: int) -> str:
 
 
 def test_a_seed_gives_the_same_run_event_by_event_each_time(shape: Any) -> None:
-    digests = [digest(shape, seed) for seed in range(4)]
-    assert [digest(shape, seed) for seed in range(4)] == digests
-    assert len(set(digests)) == 4, "other seeds must give other runs"
+    seeds = range(tries(2, 4))
+    digests = [digest(shape, seed) for seed in seeds]
+    assert [digest(shape, seed) for seed in seeds] == digests
+    assert len(set(digests)) == len(seeds), "other seeds must give other runs"
 
 
 PROGRAM = """

@@ -56,7 +56,7 @@ def test_without_a_restart_strategy_a_crash_fails_the_job(shape: Any, simulation
         else:  # after the job's end, or before the job was on that worker
             assert shape.essence(results) == expected
 
-    simulation(trial, tries(6, 12))
+    simulation(trial, tries(3, 12))
 
 
 def begins_anew(shape: Any, simulation: SimulationRunner, seeds: int, **faults: Any) -> None:
@@ -122,7 +122,7 @@ def steps_of_few_words() -> int:
 
 @pytest.mark.parametrize("worker", ["worker-1", "worker-2"])
 def test_a_crash_at_many_steps_of_a_small_job(worker: str) -> None:
-    for step in range(1, steps_of_few_words(), 2):
+    for step in range(1, steps_of_few_words(), tries(5, 2)):
         crash_at(step, worker)
 
 
@@ -169,7 +169,7 @@ def test_a_job_that_is_cancelled_is_cancelled_whatever_happens_then(simulation: 
         result = run(flow, seed, batch_size=1, faults=faults, heartbeat_timeout="5s", **RESTARTS)
         assert result.status is JobStatus.CANCELED
 
-    simulation(trial, tries(15, 40))
+    simulation(trial, tries(6, 40))
 
 
 def test_where_buffers_are_short_nothing_is_held_afterwards(shape: Any, simulation: SimulationRunner) -> None:
@@ -179,7 +179,7 @@ def test_where_buffers_are_short_nothing_is_held_afterwards(shape: Any, simulati
         assert isinstance(result.failure, NoResourceAvailableError)
         assert "network buffers" in str(result.failure)
 
-    simulation(trial, 3)
+    simulation(trial, tries(1, 3))
 
 
 def test_what_a_function_raises_fails_the_job_and_nothing_is_held(simulation: SimulationRunner) -> None:
@@ -195,7 +195,7 @@ def test_what_a_function_raises_fails_the_job_and_nothing_is_held(simulation: Si
         result = run(flow, seed, restart="fixed-delay:1:1s" if seed % 2 else "none")
         assert isinstance(result.failure, ValueError)
 
-    simulation(trial, tries(8, 20))
+    simulation(trial, tries(4, 20))
 
 
 def test_without_their_job_manager_workers_end_by_themselves(simulation: SimulationRunner) -> None:
@@ -206,7 +206,7 @@ def test_without_their_job_manager_workers_end_by_themselves(simulation: Simulat
         with pytest.raises(JobManagerLostError, match="the job manager was lost"):
             simulate(flow, seed=seed, parallelism=2, batch_size=1, faults=faults)
 
-    simulation(trial, tries(15, 40))
+    simulation(trial, tries(6, 40))
 
 
 def test_a_checkpoint_that_cannot_be_read_leaves_nothing_taken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ UNALIGNED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("barriers", UNALIGNED)
+@pytest.mark.parametrize("barriers", [pytest.param("unaligned", marks=pytest.mark.slow), "timeout"])
 def test_with_barriers_that_overtake(job: Any, live: Any, barriers: str, simulation: SimulationRunner) -> None:
     simulation(lambda seed: live(job, seed, **UNALIGNED[barriers]), 1)
 

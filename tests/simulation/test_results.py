@@ -26,7 +26,7 @@ def check(shape: Any, simulation: SimulationRunner, seeds: int) -> None:
 
 
 def test_any_order_and_any_delay_gives_the_same_results(shape: Any, simulation: SimulationRunner) -> None:
-    check(shape, simulation, tries(8, 16))
+    check(shape, simulation, tries(4, 16))
 
 
 @pytest.mark.soak

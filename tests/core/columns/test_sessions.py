@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+from effort import tries
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -105,7 +106,7 @@ def test_batches_and_snapshots_change_nothing(rows, cuts, ends):
 
 def test_sessions_that_have_ended_take_no_memory():
     fed, dice, most = Fed(), random.Random(5), 0
-    for step in range(400):
+    for step in range(tries(100, 400)):
         fed.add(
             [(dice.randrange(step * 100, step * 100 + 3000), step * 10 + dice.randrange(10)) for _ in range(400)]
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from effort import examples
+from effort import diagonal, examples
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -180,8 +180,7 @@ def test_functions_that_merge_give_the_same_where_all_are_asked_for(
     assert ways[0] == ways[1]
 
 
-@pytest.mark.parametrize("assigner", [ASSIGNERS[1], ASSIGNERS[2]])
-@pytest.mark.parametrize("how", ["count", "sum", "min"])
+@pytest.mark.parametrize(("assigner", "how"), diagonal([ASSIGNERS[1], ASSIGNERS[2]], ["count", "sum", "min"]))
 def test_every_way_of_running_and_restoring_gives_the_same(assigner: Any, how: str) -> None:
     events = [
         (f"key {i % 3}", i % 7, t) for i, t in enumerate([0, 4, 9, 3, 12, 30, 8, 31, 33, 25, 60, 61, 59, 80])

@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 import pytest
-from effort import examples
+from effort import diagonal, examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -230,8 +230,7 @@ ASSIGNERS = {
 }
 
 
-@pytest.mark.parametrize("assigner", ASSIGNERS)
-@pytest.mark.parametrize("word", WINDOWED)
+@pytest.mark.parametrize(("word", "assigner"), diagonal(list(WINDOWED), list(ASSIGNERS)))
 @settings(max_examples=6, deadline=None)
 @given(
     st.lists(

@@ -8,6 +8,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
+from effort import diagonal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.table.column_harness import ColumnHarness
@@ -127,8 +128,10 @@ _CLICKS = pa.table(
 )
 
 
-@pytest.mark.parametrize("options", [{"batch_size": 1}, {"chaining": False, "parallelism": 3}, {"workers": 2}])
-@pytest.mark.parametrize("windows", [False, True])
+@pytest.mark.parametrize(
+    ("options", "windows"),
+    diagonal([{"batch_size": 1}, {"chaining": False, "parallelism": 3}, {"workers": 2}], [False, True]),
+)
 def test_first_rows_are_those_of_duckdb(options: dict[str, Any], windows: bool) -> None:
     clicks = _CLICKS  # noqa: F841 (DuckDB finds it by its name)
     more = ', time_bucket(INTERVAL 5 SECOND, "at")' if windows else ""

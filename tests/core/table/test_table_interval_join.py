@@ -8,6 +8,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
+from effort import first
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.table.column_harness import TwoColumnHarness, many_steps
@@ -68,7 +69,7 @@ def test_pairs_are_those_of_records(bounds: tuple[int, int], steps: list[Any]) -
     compare(bounds, steps)
 
 
-@pytest.mark.parametrize("seed", range(14))
+@pytest.mark.parametrize("seed", first(len(BOUNDS), range(14)))
 def test_many_pairs_are_those_of_records(seed: int) -> None:
     def batch(dice: Any, rows: list[Any]) -> Any:
         return dice.randrange(2), [(("ab"[number % 2], number % 2, number), time) for number, time in rows]
@@ -210,7 +211,15 @@ def _table(name: str, size: int) -> Any:
 _CLICKS, _ORDERS = _table("click", 2000), _table("order", 1500)
 
 
-@pytest.mark.parametrize("options", [{}, {"batch_size": 1}, {"chaining": False, "parallelism": 3}, {"workers": 2}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"batch_size": 1},
+        {"chaining": False, "parallelism": 3},
+        pytest.param({"workers": 2}, marks=pytest.mark.slow),
+    ],
+)
 def test_pairs_are_those_of_duckdb(options: dict[str, Any]) -> None:
     clicks, orders = _CLICKS, _ORDERS  # noqa: F841 (DuckDB finds them by their names)
     expected = duckdb.sql(

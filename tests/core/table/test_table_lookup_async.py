@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from effort import diagonal
 
 import sluiceway as sw
 from sluiceway.config.settings import Settings
@@ -61,15 +62,17 @@ def _looked_up(fn: Any, how: Any, *, ordered: bool = True, **options: Any) -> li
     return sorted(found.to_pylist(), key=lambda row: row["n"])
 
 
-@pytest.mark.parametrize("how", ["inner", "left"])
 @pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"batch_size": 1},
-        {"parallelism": 3, "batch_size": 1, "ordered": False},
-        {"workers": 2, "parallelism": 2},
-    ],
+    ("how", "options"),
+    diagonal(
+        ["inner", "left"],
+        [
+            {},
+            {"batch_size": 1},
+            {"parallelism": 3, "batch_size": 1, "ordered": False},
+            {"workers": 2, "parallelism": 2},
+        ],
+    ),
 )
 def test_rows_are_those_of_a_lookup_in_a_table(how: Any, options: dict[str, Any]) -> None:
     wanted = sw.Pipeline().table(ORDERS).lookup(USERS, on="user", how=how).to_arrow().to_pylist()

@@ -9,6 +9,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
+from effort import diagonal
 from tests.core.table.column_harness import TwoColumnHarness, many_steps
 
 from sluiceway import OutputTag, Pipeline, WatermarkStrategy
@@ -35,10 +36,12 @@ def joined(bounds: tuple[int, int], how: Any, **options: Any) -> TwoColumnHarnes
     return TwoColumnHarness(program, LEFT, RIGHT, **options)
 
 
-@pytest.mark.parametrize("seed", range(18))
-def test_rows_are_the_pairs_and_those_without_one(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("bounds", "how"), diagonal(BOUNDS, HOWS))
+def test_rows_are_the_pairs_and_those_without_one(
+    bounds: tuple[int, int], how: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Over restores at other parallelism, width of slices and backend; compared with the inner join."""
-    bounds, how = BOUNDS[seed % len(BOUNDS)], HOWS[seed // len(BOUNDS)]
+    seed = BOUNDS.index(bounds) + len(BOUNDS) * HOWS.index(how)
     monkeypatch.setattr(interval_join, "_LEAST_WIDTH", 4)
     monkeypatch.setattr(timed_rows, "_BURST", 3)
     monkeypatch.setattr(kept_rows, "_IDLE", 2)
@@ -137,8 +140,9 @@ def _table(name: str, size: int) -> Any:
 _CLICKS, _ORDERS = _table("click", 2000), _table("order", 1500)
 
 
-@pytest.mark.parametrize("how", HOWS)
-@pytest.mark.parametrize("options", [{}, {"batch_size": 1, "parallelism": 3}, {"workers": 2}])
+@pytest.mark.parametrize(
+    ("how", "options"), diagonal(HOWS, [{}, {"batch_size": 1, "parallelism": 3}, {"workers": 2}])
+)
 def test_rows_are_those_of_duckdb(how: Any, options: dict[str, Any]) -> None:
     clicks, orders = _CLICKS, _ORDERS  # noqa: F841 (DuckDB finds them by their names)
     expected = duckdb.sql(

@@ -8,6 +8,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
+from effort import diagonal, first
 from tests.core.table.column_harness import ColumnHarness, many_steps
 
 from sluiceway import OutputTag, Pipeline, WatermarkStrategy
@@ -71,7 +72,7 @@ def expected_of(given: dict[str, Any], rows: list[Any]) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(18))
+@pytest.mark.parametrize("seed", first(len(SETTINGS), range(18)))
 def test_results_are_those_of_all_rows_at_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(over, "_BURST", 3)
     monkeypatch.setattr(over, "_READS", 5)
@@ -155,8 +156,10 @@ _FRAMES = {
 }
 
 
-@pytest.mark.parametrize("frame", _FRAMES, ids=["rows", "range"])
-@pytest.mark.parametrize("options", [{}, {"batch_size": 1}, {"chaining": False, "parallelism": 3}, {"workers": 2}])
+@pytest.mark.parametrize(
+    ("options", "frame"),
+    diagonal([{}, {"batch_size": 1}, {"chaining": False, "parallelism": 3}, {"workers": 2}], list(_FRAMES)),
+)
 def test_results_are_those_of_duckdb(options: dict[str, Any], frame: str) -> None:
     orders = _ORDERS  # noqa: F841 (DuckDB finds it by its name)
     expected = duckdb.sql(

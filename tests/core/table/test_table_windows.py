@@ -412,7 +412,15 @@ def _sorted(found: Any) -> list[Any]:
     return sorted(found.to_pylist(), key=lambda row: (row["window_end"], row["user"]))
 
 
-@pytest.mark.parametrize("options", [{}, {"batch_size": 1}, {"chaining": False, "parallelism": 3}, {"workers": 2}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"batch_size": 1},
+        {"chaining": False, "parallelism": 3},
+        pytest.param({"workers": 2}, marks=pytest.mark.slow),
+    ],
+)
 def test_tumbling_windows_are_those_of_duckdb(options: dict[str, Any]) -> None:
     orders = _ORDERS  # noqa: F841 (DuckDB finds it by its name)
     expected = duckdb.sql(

@@ -133,7 +133,7 @@ def test_files_that_come_while_the_job_runs_are_read_once_in_columns(tmp_path: P
     asyncio.run(run(range(6, 8)))
 
 
-@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
+@pytest.mark.parametrize("backend", [pytest.param("memory", marks=pytest.mark.slow), "rocksdb"])
 @pytest.mark.parametrize("unaligned", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_windows_in_columns_survive_a_failure(files: Path, tmp_path: Path, backend: str, unaligned: bool) -> None:
     failed = tmp_path / "failed"

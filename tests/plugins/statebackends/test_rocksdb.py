@@ -57,6 +57,8 @@ class TestRocksDBWithHardlyAnyMemory(TestRocksDB):
         return RocksDBStateBackend(RocksDBOptions(str(self.directory), cache=1, write_buffer=1 << 16))
 
 
+# tests/plugins/statebackends/test_rocksdb_changes.py compares with it, too.
+@pytest.mark.slow
 class TestRocksDBWithoutFilesOfChanges(TestRocksDBWithHardlyAnyMemory):
     def make_backend(self) -> StateBackend:
         return RocksDBStateBackend(RocksDBOptions(str(self.directory), cache=1, changes=0))

@@ -4,6 +4,7 @@ import pickle
 from datetime import timedelta
 
 import pytest
+from effort import tries
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
@@ -509,7 +510,8 @@ class Machine(RuleBasedStateMachine):
 
 def test_histories_with_a_time_to_live_are_those_of_the_model():
     run_state_machine_as_test(
-        Machine, settings=settings(max_examples=100, stateful_step_count=40, deadline=None, database=None)
+        Machine,
+        settings=settings(max_examples=tries(25, 100), stateful_step_count=40, deadline=None, database=None),
     )
 
 

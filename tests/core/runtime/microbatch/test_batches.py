@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from effort import diagonal
 
 from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.connector import (
@@ -171,9 +172,11 @@ def test_many_small_files_make_few_batches(drive: Drive, storage: CheckpointStor
     assert driver.batch <= 5  # 4, 8, 16, 32 files at a time for each of two readers
 
 
-@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
-    "kind", ["shuffled", "collection", "files", "function", "columns", "columns of files", "columns once"]
+    ("kind", "seed"),
+    diagonal(
+        ["shuffled", "collection", "files", "function", "columns", "columns of files", "columns once"], range(4)
+    ),
 )
 def test_whatever_fails_nothing_is_lost_or_double(drive: Drive, kind: str, seed: int, tmp_path: Path) -> None:
     """Attempts that die anywhere, drivers that begin anew, batches that are repeated: always the same records."""

@@ -161,7 +161,7 @@ COUNT, KEYS = 12_000, 12
 @pytest.mark.parametrize(
     ("workers", "backend"),
     [
-        (0, "rocksdb"),
+        pytest.param(0, "rocksdb", marks=pytest.mark.slow),
         (2, "memory"),
         pytest.param(0, "memory", marks=pytest.mark.slow),
         pytest.param(2, "rocksdb", marks=pytest.mark.slow),
