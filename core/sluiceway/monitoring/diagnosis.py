@@ -38,6 +38,8 @@ SKEW: Final = 2.0
 """Ratio of the busiest subtask to the median from which the load counts as skewed."""
 LATE_MS: Final = 10_000
 """Difference between watermarks, ms, from which one counts as held back."""
+_DELAYED: Final = "delayed"
+_BACK_PRESSURED: Final = "back-pressured"
 SLOW_CHECKPOINT: Final = 0.8
 """Ratio of a checkpoint's duration to the interval from which it counts as slow."""
 _OF_ONE_TASK: Final = frozenset({"busy-task", "busy-source", "skew", "slow-consumer", "full-process"})
@@ -67,11 +69,16 @@ def diagnose(
     checkpoints: Sequence[CheckpointInfo] = (),
     failures: Sequence[FailureInfo] = (),
 ) -> Diagnosis:
-    """Return the findings of :func:`why_slow`, and those of :func:`why_late` that are causes."""
+    """Return the findings of :func:`why_slow`, and those of :func:`why_late` that are causes.
+
+    Of a slow job, event time that is late because records wait is left out: that follows from the first finding.
+    """
     slow = why_slow(description, metrics, rates, checkpoints, failures)
     if waits_for_restart(description, failures) is not None:
         return slow
     late = [finding for finding in why_late(description, metrics, rates).findings if finding.severity == "cause"]
+    if not slow.healthy:
+        late = [finding for finding in late if finding.kind not in (_DELAYED, _BACK_PRESSURED)]
     if late and slow.healthy:
         return Diagnosis([*late, *(f for f in slow.findings if f.severity != "ok")])
     return Diagnosis([*slow.findings, *late])
@@ -376,7 +383,7 @@ def why_late(
     resting = [f for vertex, subtasks in tasks.values() if (f := idle_splits(vertex, subtasks)) is not None]
     sources = [vertex.id for vertex, _ in tasks.values() if vertex.is_source]
     idle = [f for f in resting if f.kind == "idle-source"]
-    if found.kind == "old-records" and len(idle) == len(sources):
+    if found.kind in ("old-records", "silent-sources") and len(idle) == len(sources):
         # It is late since there are no records, and not since they are old.
         lead = f"Event time does not advance. {idle[0].text}"
         return Diagnosis([msgspec.structs.replace(idle[0], text=lead), *idle[1:]])
@@ -401,6 +408,14 @@ def _why_late(description: JobDescription, tasks: _Tasks, rates: Sequence[Subtas
             f"Event time is {age(lag_ms)} behind the clock because the sources have {backlog:,.0f} records "
             "still to read.",
         )
+    silent_s = _silent_s(tasks)
+    if lag_ms >= LATE_MS and silent_s * 1000 >= lag_ms / 2:
+        return Finding(
+            "silent-sources",
+            f"Event time is {age(lag_ms)} behind the clock because the sources have given no record for "
+            f"{age(silent_s * 1000)}.",
+            "notice",
+        )
     if lag_ms >= LATE_MS:
         return Finding(
             "old-records",
@@ -409,6 +424,12 @@ def _why_late(description: JobDescription, tasks: _Tasks, rates: Sequence[Subtas
             "notice",
         )
     return Finding("ok", f"Event time is {age(max(lag_ms, 0))} behind the clock.", "ok")
+
+
+def _silent_s(tasks: _Tasks) -> float:
+    """Return the seconds since the last record of any source; 0.0 if a source does not know."""
+    sources = [r.metrics.splits for vertex, subtasks in tasks.values() if vertex.is_source for r in subtasks]
+    return min((0.0 if splits is None else splits.last_record_s for splits in sources), default=0.0)
 
 
 def _mark(rate: SubtaskRates) -> int | None:
@@ -443,6 +464,15 @@ def _held_back(description: JobDescription, tasks: _Tasks, now_ms: int) -> Findi
         lowest, slowest = min(known, key=lambda item: item[0])
         usual = median(mark for mark, _ in known)
         if min(usual, now_ms) - lowest >= LATE_MS:
+            if slowest.blocked >= BLOCKED:
+                return Finding(
+                    _BACK_PRESSURED,
+                    f"Event time is held back by subtask {slowest.metrics.subtask} of {vertex.name!r}, whose "
+                    f"output is blocked {slowest.blocked:.0%} of the time: its watermark is "
+                    f"{age(int(usual - lowest))} behind that of the other subtasks. See why-slow.",
+                    vertex=vertex.id,
+                    subtask=slowest.metrics.subtask,
+                )
             idle = ", which is idle" if slowest.idle >= BUSY and not slowest.in_per_s else ""
             return Finding(
                 "held-back",
@@ -468,7 +498,7 @@ def _delayed(description: JobDescription, tasks: _Tasks) -> Finding | None:
         if before and after and min(before) < MAX_WATERMARK and min(before) - min(after) >= LATE_MS:
             name = tasks[edge.target][0].name
             return Finding(
-                "delayed",
+                _DELAYED,
                 f"{name!r} is {age(min(before) - min(after))} of event time behind its producers: records wait "
                 "in front of it. See why-slow.",
                 vertex=edge.target,

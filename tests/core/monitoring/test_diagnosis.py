@@ -277,3 +277,30 @@ def test_an_idle_source_is_named_where_records_would_be_blamed() -> None:
         "Event time does not advance. All 2 splits of 'a' are idle: the last record arrived 60 s ago, and the "
         "longest silent one is 'p-7'."
     )
+
+
+def test_a_blocked_subtask_is_late_because_the_job_is_slow() -> None:
+    told = [
+        rates(0, 0, blocked=0.1, busy=0.1, idle=0.8, output_watermark=NOW - 1_000),
+        rates(0, 1, blocked=0.9, busy=0.1, output_watermark=NOW - 31_000),
+        rates(1, busy=0.97, idle=0.03, output_watermark=NOW - 31_000, worker="worker-2"),
+        rates(2, idle=1.0, worker="worker-2"),
+    ]
+    found = late(*told)
+    assert (found.kind, found.severity, found.subtask) == ("back-pressured", "cause", 1)
+    assert "whose output is blocked 90% of the time" in found.text
+    assert "See why-slow" in found.text
+    kinds = [each.kind for each in diagnose(CHAIN, of(told), told).findings]
+    assert kinds == ["busy-task"], "one cause is told once"
+    unblocked = [rates(0, 1, idle=1.0, in_per_s=0.0, output_watermark=NOW - 31_000), told[0], *told[2:]]
+    assert late(*unblocked).kind == "held-back"
+
+
+def test_sources_that_give_no_records_are_late_for_that_reason() -> None:
+    mark = NOW - 60_000
+    silent = rates(0, output_watermark=mark, splits=splits(("p-0", mark, False, 58.0)), idle=1.0, in_per_s=0.0)
+    found = late(silent, rates(1, watermark=mark, idle=1.0))
+    assert (found.kind, found.severity) == ("silent-sources", "notice")
+    assert found.text == ("Event time is 60 s behind the clock because the sources have given no record for 58 s.")
+    old = rates(0, output_watermark=mark, splits=splits(("p-0", mark, False, 0.5)))
+    assert late(old, rates(1, watermark=mark)).kind == "old-records"

@@ -47,10 +47,11 @@ export function Lines({ series, unit, label }) {
   let above = Infinity;
   const names = series.filter((s) => s.points.length).map((s) => ({ name: s.name, y: y(s.points[s.points.length - 1][1]) - 4 }))
     .sort((a, b) => b.y - a.y).map((n) => ({ ...n, y: (above = Math.min(n.y, above - 12)) }));
+  const lower = Math.max(0, 12 - above);
   return html`<div class="scroll" tabindex="0"><svg class="chart" width=${width} height=${height} role="img" aria-label=${label}>
     <text class="small" x="4" y=${y(most) + 4}>${unit(most)}</text><text class="small" x="4" y=${y(0)}>${unit(0)}</text>
     ${series.map((s) => html`<polyline class="spark" points=${s.points.map((p) => `${x(p[0]).toFixed(1)},${y(p[1]).toFixed(1)}`).join(" ")}><title>${s.name}</title></polyline>`)}
-    ${names.map((n) => html`<text class="small" text-anchor="end" x=${width - 12} y=${n.y}>${n.name}</text>`)}
+    ${names.map((n) => html`<text class="small" text-anchor="end" x=${width - 12} y=${n.y + lower}>${n.name}</text>`)}
   </svg></div>`;
 }
 
