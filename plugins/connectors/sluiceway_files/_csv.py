@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, get_origin
 
@@ -91,6 +93,10 @@ class CsvReader(SplitReader):
     def read(self, limit: int) -> Any:
         if self._ended:
             return END_OF_INPUT
+        with self._field_limit():
+            return self._read(limit)
+
+    def _read(self, limit: int) -> Any:
         if self._convert is None:
             self._begin()
         assert self._convert is not None
@@ -112,7 +118,8 @@ class CsvReader(SplitReader):
             except (csv.Error, ValueError) as error:  # msgspec's ValidationError is a ValueError
                 if self._form.on_error == "fail":
                     raise ConnectorError(
-                        f"{self._file.name}, line {self._line}: {error}. on_error='skip' leaves such rows out"
+                        f"{self._file.name}, line {self._line}: {self._reason(error)}. on_error='skip' leaves "
+                        "such rows out"
                     ) from error
                 self._skipped.inc()
         if records:
@@ -122,7 +129,8 @@ class CsvReader(SplitReader):
     def names(self) -> tuple[str, ...] | None:
         """Return the names of the columns, or None."""
         if self._convert is None:
-            self._begin()
+            with self._field_limit():
+                self._begin()
         return self._names
 
     def position(self) -> FileSplit | None:
@@ -139,6 +147,24 @@ class CsvReader(SplitReader):
         if self._blocks is not None:
             self._blocks.close()
 
+    @contextmanager
+    def _field_limit(self) -> Iterator[None]:
+        """Let a field be as long as a line meanwhile: the limit is the process's, 128 KiB by default."""
+        before = csv.field_size_limit(min(self._form.max_line_length, sys.maxsize))
+        try:
+            yield
+        finally:
+            csv.field_size_limit(before)
+
+    def _reason(self, error: Exception) -> str:
+        """Return the message of an error, with advice for that of a field that is too long."""
+        if "field limit" not in str(error):
+            return str(error)
+        return (
+            f"a field is longer than {self._form.max_line_length} characters. Is a quote not closed? Otherwise "
+            "set max_line_length="
+        )
+
     def _begin(self) -> None:
         """Read the header, seek to the position, and build the function that turns a row into a record."""
         form = self._form
@@ -149,7 +175,7 @@ class CsvReader(SplitReader):
                 first = next((row for row in self._parse() if row), None)
             except csv.Error as error:
                 raise ConnectorError(
-                    f"{self._file.name}, line {self._line}: the header cannot be read: {error}"
+                    f"{self._file.name}, line {self._line}: the header cannot be read: {self._reason(error)}"
                 ) from error
             if first is not None:
                 names = tuple(first)

@@ -49,9 +49,8 @@ class _ColumnsReader(CsvReader):
         self._to_skip = 0
         self._shape: list[tuple[int, Leaf]] | None = None  # position among the fields of a row, and type
 
-    def read(self, limit: int) -> Any:
-        if self._ended:
-            return END_OF_INPUT
+    @override
+    def _read(self, limit: int) -> Any:
         if self._convert is None:
             self._begin()
         most = limit * ROWS_PER_RECORD
@@ -203,7 +202,7 @@ class _ColumnsReader(CsvReader):
                 self._ended = True
                 break
             except csv.Error as error:
-                self._encoder.reject(self._line, str(error), error)
+                self._encoder.reject(self._line, self._reason(error), error)
                 continue
             if row:
                 rows.append(row)

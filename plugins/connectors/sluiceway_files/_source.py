@@ -321,7 +321,7 @@ class FilesSource(Source[T]):
             on_error: ``fail`` the job for a row with too few or too many fields, wrong quotes or a field that
                 does not fit the type, or ``skip`` it (counted in the metric ``records_skipped``).
             compression: ``infer`` from the suffix, None, or one of ``gzip``, ``bz2``, ``xz``, ``zstd``.
-            max_line_length: bytes in a line above which the job fails.
+            max_line_length: bytes in a line above which the job fails, and characters in a quoted field of lines.
             watch: time between looks for new files: a timedelta, ms, or a text such as ``1s``; None: no looks.
             storage_options: passed to the filesystem.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import datetime as dt
 import gzip
 import io
@@ -344,3 +345,27 @@ def test_csv_without_a_type_is_text(files: Path) -> None:
     (files / "9.csv").write_text("x,z\n1,a\n")
     with pytest.raises(ConnectorError, match=r"9\.csv has other columns than the first file \(x, y\): x, z"):
         Pipeline().table(FilesSource.csv(f"{files}/*.csv")).to_arrow()
+
+
+@pytest.mark.parametrize("in_columns", [False, True])
+def test_a_csv_field_is_as_long_as_a_line(in_columns: bool, tmp_path: Path) -> None:
+    """The csv module stops at 128 KiB by itself."""
+    long, lines = "x" * 200_000, "y" * 999 + "\n"
+    path = tmp_path / "a.csv"
+    path.write_text(f'a,b\n1,{long}\n2,"{lines * 300}"\n3,z\n')
+    before = csv.field_size_limit()
+
+    def read(**options: Any) -> list[Any]:
+        source = FilesSource.csv(path, **options)
+        flow = Pipeline("long")
+        if in_columns:
+            return flow.table(source).to_arrow()["b"].to_pylist()
+        rows = flow.source(source).collect()
+        flow.run()
+        return [row["b"] for row in rows]
+
+    assert read() == [long, lines * 300, "z"]
+    assert read(max_line_length=250_000, on_error="skip") == [long]
+    with pytest.raises(ConnectorError, match=r"a\.csv, line \d+: a field is longer than 250000 characters"):
+        read(max_line_length=250_000)
+    assert csv.field_size_limit() == before
