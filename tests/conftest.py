@@ -307,3 +307,16 @@ def delta_runtime(tmp_path_factory: pytest.TempPathFactory) -> None:
     table = tmp_path_factory.mktemp("delta")
     write_deltalake(table, pa.table({"n": [1]}))
     pl.read_delta(str(table))
+
+
+@pytest.fixture(scope="session")
+def iceberg_runtime() -> None:
+    """The threads that pyiceberg makes once per process, and keeps."""
+    try:
+        from pyiceberg.utils.concurrent import ExecutorFactory
+    except ImportError:
+        return
+
+    executor = ExecutorFactory.get_or_create()
+    together = threading.Barrier(executor._max_workers)
+    list(executor.map(lambda _: together.wait(_PATIENT_S), range(executor._max_workers)))

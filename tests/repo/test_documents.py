@@ -22,7 +22,7 @@ from patience import PATIENT_S
 
 assert OPEN
 
-pytestmark = [pytest.mark.docs, pytest.mark.usefixtures("delta_runtime")]
+pytestmark = [pytest.mark.docs, pytest.mark.usefixtures("delta_runtime", "iceberg_runtime")]
 
 ROOT = Path(__file__).parents[2]
 PAGES = [p for p in (ROOT / "README.md", ROOT / "CONTRIBUTING.md") if p.exists()] + sorted(

@@ -11,7 +11,7 @@ from typing import Any
 
 from sluiceway.errors import ConfigurationError, ConnectorError
 
-__all__ = ["Alternatives", "Condition", "Filters", "RowFilter", "conditions_of"]
+__all__ = ["Alternatives", "Condition", "Filters", "RowFilter", "certain_conditions", "conditions_of"]
 
 Filters = Sequence[Sequence[Any]]
 
@@ -80,6 +80,18 @@ def _condition_of(given: Any) -> Condition:
     return Condition(column, operator, value)
 
 
+def certain_conditions(alternatives: Alternatives, schema: Any, of: Any) -> Alternatives | None:
+    """Return those conditions that an expression means alike; None: an alternative has none.
+
+    Args:
+        alternatives: conjunctions, of which conditions may be left out.
+        schema: the file's ``pyarrow.Schema``.
+        of: the schema of the columns that the expressions are about.
+    """
+    certain = tuple(tuple(c for c in each if _is_certain(c, schema, of)) for each in alternatives)
+    return certain if all(certain) else None
+
+
 class RowFilter:
     """Conditions on the columns of one file.
 
@@ -105,8 +117,8 @@ class RowFilter:
             schema: the file's ``pyarrow.Schema``.
             of: the schema of the columns that the expressions are about.
         """
-        certain = tuple(tuple(c for c in each if _is_certain(c, schema, of)) for each in alternatives)
-        return cls(certain, schema, "") if all(certain) else None
+        certain = certain_conditions(alternatives, schema, of)
+        return None if certain is None else cls(certain, schema, "")
 
     def rows(self, batch: Any) -> Any:
         """Return the ascending indices of the rows to keep, as a pyarrow array."""

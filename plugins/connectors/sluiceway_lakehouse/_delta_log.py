@@ -10,7 +10,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from sluiceway.errors import ConnectorError
-from sluiceway_lakehouse._delta_table import DeltaPlace, MisfitError
+from sluiceway_lakehouse._delta_table import DeltaPlace
+from sluiceway_lakehouse._errors import MisfitError
 from sluiceway_lakehouse._reading import LakeSplit
 
 __all__ = ["appended", "files_of"]

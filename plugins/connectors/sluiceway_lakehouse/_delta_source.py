@@ -27,11 +27,11 @@ from sluiceway.elements import Columns
 from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway_lakehouse._delta_table import (
     DeltaPlace,
-    MisfitError,
     check_readable,
     need_deltalake,
     schema_of_table,
 )
+from sluiceway_lakehouse._errors import MisfitError
 
 __all__ = ["DeltaSource"]
 
@@ -165,7 +165,7 @@ class DeltaSource(Source[Any]):
         from sluiceway_lakehouse._reading import LakeReader
 
         wanted = self._wanted_in_columns or self._wanted(self._open())
-        return LakeReader(context, wanted, self._place.files.open, str(self._place))
+        return LakeReader(context, wanted, self._place.files.open, str(self._place), cleaning="VACUUM")
 
     def _open(self) -> Any:
         """Return the table at its version. Raises MisfitError: it does not exist or cannot be read."""

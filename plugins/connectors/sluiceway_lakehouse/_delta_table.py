@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
-from sluiceway.errors import ConfigurationError, ConnectorError, MissingExtraError, SuppressRestartsError
+from sluiceway.errors import ConfigurationError, ConnectorError, MissingExtraError
 from sluiceway.util.install_hints import install_command
 from sluiceway.util.overriding import override
 from sluiceway.util.redaction import redact
+from sluiceway_lakehouse._errors import MisfitError
 from sluiceway_lakehouse._parquet_files import FileStore
 
 __all__ = [
     "DeltaFiles",
     "DeltaPlace",
     "DeltaTarget",
-    "MisfitError",
     "check_readable",
     "check_writable",
     "need_deltalake",
@@ -52,10 +52,6 @@ _USES: Final = {
     "delta.identity.": "identity columns",
     "delta.invariants": "invariants",
 }
-
-
-class MisfitError(ConnectorError, SuppressRestartsError):
-    """The table cannot be read or written so. A restart of the job does not help."""
 
 
 def need_deltalake() -> None:

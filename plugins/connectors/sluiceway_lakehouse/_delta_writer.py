@@ -15,7 +15,8 @@ from sluiceway.columns.schemas import shown
 from sluiceway.connector import CommittingSinkWriter, WriterContext
 from sluiceway.elements import Columns
 from sluiceway.errors import ConnectorError
-from sluiceway_lakehouse._delta_table import DeltaTarget, MisfitError, check_writable, schema_of_table
+from sluiceway_lakehouse._delta_table import DeltaTarget, check_writable, schema_of_table
+from sluiceway_lakehouse._errors import MisfitError
 from sluiceway_lakehouse._parquet_files import ParquetFiles
 from sluiceway_lakehouse._records import RecordEncoder
 from sluiceway_lakehouse._schemas import Fit, new_columns, plain, storable
@@ -148,11 +149,11 @@ class DeltaWriter(CommittingSinkWriter[Any]):
             self._place.files,
             schema,
             self._partition_by,
-            partial(_directory, where=str(self._place)),
+            partial(_path, where=str(self._place)),
             row_group_size=self._target.row_group_size,
             file_size=self._target.file_size,
             max_open=self._target.max_open,
-            codec=self._target.codec,
+            options={"compression": self._target.codec},
         )
 
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
@@ -371,11 +372,11 @@ def _text(name: str, value: Any, where: str) -> str:
     return str(value)
 
 
-def _directory(partition: Mapping[str, Any], where: str) -> str:
-    """Return the directory of a partition, as Hive names it: Polars takes the values from its name."""
+def _path(partition: Mapping[str, Any], name: str, where: str) -> str:
+    """Return the path of a file, in a directory as Hive names it: Polars takes the partition values from there."""
     parts = []
-    for name, value in partition.items():
-        text = _NULL if value is None else quote(_text(name, value, where), safe="")
-        parts.append(f"{quote(name, safe='')}={text}")
-    # Without one, a text that is too long for a name can be written.
-    return "" if any(len(part) > _LONGEST_NAME for part in parts) else "/".join(parts)
+    for column, value in partition.items():
+        text = _NULL if value is None else quote(_text(column, value, where), safe="")
+        parts.append(f"{quote(column, safe='')}={text}")
+    # Without a directory, a text that is too long for a name can be written.
+    return name if any(len(part) > _LONGEST_NAME for part in parts) else "/".join([*parts, name])

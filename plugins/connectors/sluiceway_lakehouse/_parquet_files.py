@@ -42,7 +42,7 @@ class WrittenFile:
     """A complete file.
 
     Attributes:
-        path: where it is, relative to the table.
+        path: where it is, as the store takes it.
         size: in bytes.
         partition: value of each partition column.
         metadata: ``pyarrow.parquet.FileMetaData``.
@@ -74,11 +74,11 @@ class ParquetFiles:
         store: where they go.
         schema: columns of the rows, those of partitions included.
         partition_by: columns that are not in the files, but say in which of them a row is.
-        directory_of: returns the directory of a partition, relative to the table; empty for the table's own.
+        path_of: returns the path of a file, from the values of its partition and its name.
         row_group_size: rows that are written together.
         file_size: bytes after which a file is complete.
         max_open: files that are open at a time; a further one completes the one written to the longest time ago.
-        codec: compression inside the files.
+        options: of ``pyarrow.parquet.ParquetWriter``, such as ``compression``.
     """
 
     def __init__(
@@ -86,20 +86,20 @@ class ParquetFiles:
         store: FileStore,
         schema: pa.Schema,
         partition_by: tuple[str, ...],
-        directory_of: Callable[[Mapping[str, Any]], str],
+        path_of: Callable[[Mapping[str, Any], str], str],
         *,
         row_group_size: int,
         file_size: int,
         max_open: int,
-        codec: str,
+        options: Mapping[str, Any],
     ) -> None:
         self._store = store
         self._partition_by = partition_by
-        self._directory_of = directory_of
+        self._path_of = path_of
         self._row_group_size = row_group_size
         self._file_size = file_size
         self._max_open = max_open
-        self._codec = codec
+        self._options = dict(options)
         self._attempt = uuid.uuid4().hex
         self._number = 0
         self._schema = pa.schema([f for f in schema if f.name not in partition_by])
@@ -152,12 +152,11 @@ class ParquetFiles:
     def _begin(self, partition: Mapping[str, Any]) -> _Open:
         if len(self._open) >= self._max_open:
             self._finish(next(iter(self._open)))
-        directory = self._directory_of(partition)
-        path = f"{directory}{'/' if directory else ''}part-{self._number:05d}-{self._attempt}.parquet"
+        path = self._path_of(partition, f"part-{self._number:05d}-{self._attempt}.parquet")
         self._number += 1
         file = self._store.create(path)
         try:
-            writer = pq.ParquetWriter(file, self._schema, compression=self._codec)  # type: ignore[arg-type]
+            writer = pq.ParquetWriter(file, self._schema, **self._options)
         except BaseException:
             file.close()
             self._store.remove(path)

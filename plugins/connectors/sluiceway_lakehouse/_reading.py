@@ -15,7 +15,7 @@ from sluiceway.connector import END_OF_INPUT, Poll, ReaderContext, SimpleReader,
 from sluiceway.elements import ROWS_PER_RECORD, Batch
 from sluiceway.errors import ConnectorError
 
-__all__ = ["LakeReader", "LakeSplit", "Wanted", "values_of"]
+__all__ = ["LakeReader", "LakeSplit", "Layout", "Wanted", "by_name", "values_of"]
 
 _ROWS_AT_ONCE: Final = 1024
 
@@ -27,7 +27,7 @@ class LakeSplit:
     Attributes:
         path: of the file.
         version: version or snapshot of the table that it was found in.
-        partition: values of columns that are not in the file.
+        partition: values that the table has for all rows of the file.
         row: number of rows that were read, or filtered out.
     """
 
@@ -65,6 +65,40 @@ class Wanted:
     skipped: Alternatives | None = None
 
 
+@dataclass(frozen=True)
+class Layout:
+    """Places of the columns of a table in a file.
+
+    Attributes:
+        columns: name in the file of each column that is in it.
+        constants: values of columns that are the same in all of its rows, as scalars.
+        is_plain: True if each column of the file with the name of one of the table is that one.
+        converters: functions that make a column of the file one of the table, where a cast does not.
+    """
+
+    columns: Mapping[str, str]
+    constants: Mapping[str, Any]
+    is_plain: bool = True
+    converters: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+
+    def values(self) -> pa.RecordBatch:
+        """Return the constants as a row."""
+        return pa.RecordBatch.from_pydict(
+            {name: pa.array([of.as_py()], of.type) for name, of in self.constants.items()}
+        )
+
+
+def by_name(file: pa.Schema, split: LakeSplit, wanted: Wanted) -> Layout:
+    """Return the layout of a file whose columns have the names of those of the table."""
+    constants = {
+        name: pa.scalar(value, wanted.whole.field(name).type)
+        for name, value in split.partition.items()
+        if name in wanted.whole.names
+    }
+    there = set(file.names)
+    return Layout({name: name for name in wanted.needed.names if name in there}, constants)
+
+
 def values_of(partition: Mapping[str, Any], schema: pa.Schema) -> pa.RecordBatch:
     """Return the values of a partition as a row with those of the columns of a schema."""
     fields = [one for one in schema if one.name in partition]
@@ -80,13 +114,27 @@ class LakeReader(SimpleReader[Any]):
         wanted: the rows.
         opener: opens a file for reading; raises FileNotFoundError.
         name: of the table, for messages.
+        cleaning: what removes files of the table, for messages.
+        layout_of: returns the layout of a file.
     """
 
-    def __init__(self, context: ReaderContext, wanted: Wanted, opener: Callable[[str], Any], name: str) -> None:
+    def __init__(
+        self,
+        context: ReaderContext,
+        wanted: Wanted,
+        opener: Callable[[str], Any],
+        name: str,
+        *,
+        cleaning: str,
+        layout_of: Callable[[pa.Schema, LakeSplit, Wanted], Layout] = by_name,
+    ) -> None:
         super().__init__(context)
         self._wanted = wanted
         self._opener = opener
         self._table = name
+        self._cleaning = cleaning
+        self._layout_of = layout_of
+        self._layout = Layout({}, {})
         # Whatever files have: columns that were added to the table later are null in earlier ones.
         self._needed = pa.schema([one.with_nullable(True) for one in wanted.needed])
         filters = wanted.filters
@@ -113,7 +161,8 @@ class LakeReader(SimpleReader[Any]):
             self._batches = self._open(pq.ParquetFile(self._file), split)
         except FileNotFoundError as error:
             raise ConnectorError(
-                f"{self._name} is not there any more: it was removed by VACUUM, or by hand, before it was read"
+                f"{self._name} is not there any more: it was removed by {self._cleaning}, or by hand, before it "
+                f"was read"
             ) from error
         except (pa.ArrowException, OSError) as error:
             raise ConnectorError(f"cannot read {self._name}: {error}") from error
@@ -149,14 +198,15 @@ class LakeReader(SimpleReader[Any]):
             file.close()
 
     def _open(self, opened: Any, split: LakeSplit) -> Iterator[Any]:
-        there = set(opened.schema_arrow.names)
+        self._layout = layout = self._layout_of(opened.schema_arrow, split, self._wanted)
         groups = list(range(opened.num_row_groups))
         kept = set(groups)
-        values = values_of(split.partition, self._wanted.whole)
-        for one in (self._filter, self._certain):
-            if one is not None:
-                kept &= set(one.groups(opened.metadata, values))
-        columns = [name for name in self._wanted.needed.names if name in there and name not in split.partition]
+        if layout.is_plain:
+            values = layout.values()
+            for one in (self._filter, self._certain):
+                if one is not None:
+                    kept &= set(one.groups(opened.metadata, values))
+        columns = [of for name, of in layout.columns.items() if name not in layout.constants]
         rows_at_once = _ROWS_AT_ONCE * (ROWS_PER_RECORD if self._wanted.in_columns else 1)
         return self._rows(opened, groups, kept, columns, rows_at_once)
 
@@ -198,17 +248,18 @@ class LakeReader(SimpleReader[Any]):
 
     def _with_all_columns(self, batch: Any) -> Any:
         """Return rows with all columns of the table that are needed."""
-        assert self._split is not None
+        layout = self._layout
         arrays = []
         for one in self._wanted.needed:
-            if one.name in self._split.partition:
-                value = pa.scalar(self._split.partition[one.name], one.type)
-                arrays.append(pa.repeat(value, batch.num_rows))
-            elif (at := batch.schema.get_field_index(one.name)) < 0:
+            if one.name in layout.constants:
+                arrays.append(pa.repeat(layout.constants[one.name].cast(one.type), batch.num_rows))
+            elif one.name not in layout.columns:
                 arrays.append(pa.nulls(batch.num_rows, one.type))
             else:
-                column = batch.column(at)
+                column: Any = batch.column(layout.columns[one.name])
                 try:
+                    if one.name in layout.converters:
+                        column = layout.converters[one.name](column)
                     arrays.append(column if column.type == one.type else column.cast(one.type))
                 except (pa.ArrowException, ValueError) as error:
                     raise ConnectorError(
