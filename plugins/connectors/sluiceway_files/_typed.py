@@ -6,7 +6,7 @@ import datetime as dt
 import decimal
 import sys
 from dataclasses import dataclass
-from typing import Any, Final, NotRequired, TypedDict
+from typing import Any, Final, NotRequired, TypedDict, get_type_hints
 
 import msgspec
 from msgspec import inspect
@@ -138,6 +138,9 @@ def _fields(info: Any) -> Shape | None:
         if leaf is None or field.encode_name != field.name:
             return None
         fields.append((field.name, leaf))
+    if isinstance(info, inspect.TypedDictType):
+        order = list(get_type_hints(info.cls))  # that of the columns; msgspec sorts them by name
+        fields.sort(key=lambda field: order.index(field[0]))
     return tuple(fields)
 
 
