@@ -35,7 +35,7 @@ class CsvColumns(Csv):
 
 
 class _ColumnsReader(CsvReader):
-    """Reader of rows by Arrow's parser, block by block; blocks with quotes are parsed by the csv module.
+    """Reader of rows by Arrow's parser, block by block; blocks with quotes inside of fields by the csv module.
 
     Text that Arrow may convert to anything else than msgspec does goes to msgspec.
     """
@@ -141,15 +141,9 @@ class _ColumnsReader(CsvReader):
         """Return the rows of a block; None where it is not certain that each of its lines is one row."""
         form = self._form
         quote, comma = form.quotechar, form.delimiter
-        if (
-            self._shape is None
-            or not lines
-            or quote in text
-            or "\0" in text
-            or not comma.isascii()
-            or comma in "\r\n"
-        ):
+        if self._shape is None or not lines or "\0" in text or not comma.isascii() or comma in "\r\n":
             return None
+        has_quotes = quote in text
         if text.count("\r") != text.count("\r\n"):
             return None  # Arrow takes it for the end of a line, the csv module for an error
         import pyarrow
@@ -157,6 +151,8 @@ class _ColumnsReader(CsvReader):
 
         if form.encoding.lower().replace("_", "-") not in ("utf-8", "utf8") or form.errors != "strict":
             block = b"\n".join(text.encode().split(b"\n")[-lines - block.endswith(LF) :])
+        if has_quotes and not _has_whole_quotes(block, quote, comma):
+            return None
         names = self._names or form.schema.names
         try:
             table = pyarrow.csv.read_csv(
@@ -164,7 +160,9 @@ class _ColumnsReader(CsvReader):
                 read_options=pyarrow.csv.ReadOptions(
                     use_threads=False, block_size=len(block) + 1, column_names=list(names)
                 ),
-                parse_options=pyarrow.csv.ParseOptions(delimiter=comma, quote_char=False),
+                parse_options=pyarrow.csv.ParseOptions(
+                    delimiter=comma, quote_char=quote if has_quotes else False, double_quote=True
+                ),
                 convert_options=pyarrow.csv.ConvertOptions(
                     column_types={name: pyarrow.string() for name in names}, strings_can_be_null=False
                 ),
@@ -235,3 +233,33 @@ class _ColumnsReader(CsvReader):
             except ValueError as error:
                 self._encoder.reject(line, str(error), error)
         return self._encoder.encode(records, fitting)
+
+
+def _has_whole_quotes(block: bytes, quote: str, comma: str) -> bool:
+    """Return whether quotes enclose whole fields of one line alone, and are doubled inside of these.
+
+    Then Arrow and the csv module find the same fields. They differ for other quotes: after the first character of
+    a field, behind the closing one, and around line ends, where a row is not a line either.
+    """
+    import numpy as np
+
+    if not quote.isascii() or quote in "\r\n" or quote == comma:
+        return False
+    data = np.frombuffer(block, np.uint8)
+    at = np.flatnonzero(data == ord(quote))
+    if len(at) % 2:
+        return False
+    opening, closing = at[::2], at[1::2]
+    # A doubled quote is the end of one part of a field and the beginning of the next one.
+    before = data[np.maximum(opening - 1, 0)]
+    is_doubled = np.zeros(len(opening), bool)
+    is_doubled[1:] = opening[1:] - closing[:-1] == 1
+    begins = is_doubled | (opening == 0) | (before == ord(comma)) | (before == ord("\n"))
+    padded = np.append(data, np.frombuffer(b"\n\n", np.uint8))
+    after = padded[closing + 1]
+    is_line_end = (after == ord("\n")) | ((after == ord("\r")) & (padded[closing + 2] == ord("\n")))
+    goes_on = np.append(is_doubled[1:], False)
+    if not (begins.all() and (goes_on | is_line_end | (after == ord(comma))).all()):
+        return False
+    # Each line end has an even number of quotes before it: it is in none of the fields.
+    return not (np.searchsorted(at, np.flatnonzero(data == ord("\n"))) % 2).any()

@@ -251,6 +251,84 @@ def test_csv_has_the_rows_of_the_record_form(rows: list[list[str]], limit: int, 
     _same(FilesSource.csv, SCHEMA, data.removesuffix(end).encode(), lambda: limit)
 
 
+class Two(TypedDict):
+    a: str
+    b: str
+
+
+class Unsorted(TypedDict):
+    b: str
+    a: str
+
+
+class Deeper(TypedDict):
+    of: Unsorted
+    at: Unsorted
+
+
+def test_the_fields_of_a_typed_dict_are_in_any_order() -> None:
+    row = {"a": "A", "b": "B"}
+    data = f"{json.dumps(row)}\n".encode()
+    assert _same(FilesSource.json_lines, Unsorted, data * 3) == 3
+    assert _same(FilesSource.json_lines, pa.schema([("b", pa.string()), ("a", pa.string())]), data * 3) == 3
+    deep = json.dumps({"of": row, "at": {"a": "C", "b": "D"}})
+    assert _same(FilesSource.json_lines, Deeper, f"{deep}\n".encode() * 3) == 3
+    assert _same(FilesSource.csv, Unsorted, _csv([["a", "b"], *[["A", "B"]] * 3]).encode()) == 3
+
+
+QUOTED = ["x", '"x"', '""', "", '"a, b"', '"a ""b"""', '""""', '" "', '"ä"']
+ODDLY_QUOTED = [
+    'a"b',
+    '"a"b',
+    '"a" ',
+    ' "a"',
+    '"a\nb"',
+    '"a\r\nb"',
+    '"',
+    '"a',
+    'a"',
+    '"a""',
+    '""a"',
+    '"a"",',
+    '"\r"',
+]
+
+
+@given(
+    st.lists(st.lists(st.sampled_from(QUOTED * 8 + ODDLY_QUOTED), min_size=1, max_size=3), max_size=40),
+    st.sampled_from(["\n", "\r\n"]),
+    st.booleans(),
+)
+def test_quoted_csv_has_the_rows_of_the_record_form(rows: list[list[str]], end: str, at_end: bool) -> None:
+    data = "".join(f"{','.join(row)}{end}" for row in rows)
+    data = data if at_end else data.removesuffix(end)
+    _same(FilesSource.csv, Two, data.encode(), header=["a", "b"])
+
+
+@given(st.text('a",\n\r', max_size=60))
+def test_any_quotes_have_the_rows_of_the_record_form(text: str) -> None:
+    _same(FilesSource.csv, Two, text.encode(), header=["a", "b"])
+
+
+@pytest.mark.parametrize("odd", [*ODDLY_QUOTED, '"a"b', 'a"b"', 'a"b"c', '"a\nb","c\nd"', '"a""b"c"'])
+def test_one_odd_quote_among_others(odd: str) -> None:
+    for after in (",z\n", "\n", ""):
+        data = f'"x",y\n{odd}{after}' + ('"q",""\n' if after else "")
+        _same(FilesSource.csv, Two, data.encode(), header=["a", "b"])
+
+
+def test_quoted_csv_is_read_by_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: Any) -> None:
+        raise AssertionError("by rows")
+
+    source = FilesSource.csv("in", type=Two, header=["a", "b"]).in_columns()
+    assert source is not None
+    data = "".join(f"{one},{two}\n" for one in QUOTED for two in QUOTED).encode()
+    monkeypatch.setattr("sluiceway_files._csv_columns._ColumnsReader._by_rows", none)
+    batches, _ = _rows(source[0], data, lambda: 9)  # type: ignore[arg-type]
+    assert pa.Table.from_batches(batches).num_rows == len(QUOTED) ** 2
+
+
 def test_headers_and_encodings_of_csv() -> None:
     latin = _csv([FIELDS, *CELLS * 9]).encode("latin-1")
     assert _same(FilesSource.csv, Order, latin, encoding="latin-1") == len(CELLS) * 9
