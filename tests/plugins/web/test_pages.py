@@ -51,6 +51,10 @@ def test_a_walk_over_all_pages(show: Callable[..., Page], tab: Tab, tmp_path: Pa
     web.until("/jobs/numbers", lambda job: job["vertices"][-1]["metrics"]["read-records"] == 1000)
     tab.page.goto(web.link)
     assert "token" not in tab.page.url
+    diagnosis = tab.page.locator("td .summary", has_text=re.compile("."))
+    diagnosis.wait_for()
+    right = "element => element.getBoundingClientRect().right"
+    assert diagnosis.evaluate(right) <= tab.page.evaluate("window.innerWidth"), "seen without scrolling"
     tab.page.get_by_role("link", name="numbers").click()
     tab.wait("1000 records in")
     tab.page.locator(".graph text", has_text="map(tuple)").wait_for()

@@ -9,17 +9,18 @@ export function Jobs({ page, canSubmit }) {
   const { jobs, cluster, now } = page;
   return html`<h1>Jobs</h1>
     <${Table} empty=${cluster.pid ? "No job has been submitted: sluiceway submit FILE." : "No job has left a record there: sluiceway run --history DIR FILE."}
-      head=${["Job", "State", "#Age", "#Records/s", "Last minute", "#Behind the clock", "Last checkpoint", "#Restarts", "Diagnosis"]}
+      head=${["Job", "State", "Diagnosis", "#Age", "#Records/s", "Last minute", "#Behind the clock", "Last checkpoint", "#Restarts"]}
       rows=${jobs.map((j) => [
         html`<a href=${"#/job/" + j.job}>${j.job}</a>`,
         html`<${State} state=${j.state} />`,
+        // Before the figures: a narrow screen shows the first columns.
+        html`<div class=${"summary" + (j.healthy === false ? "" : " muted")}>${j.summary ?? ""}</div>`,
         duration(j.duration),
         j.state === "RUNNING" ? count(j.in_per_s) : "–",
         html`<${Sparkline} values=${j.sparkline} />`,
         j.lag_ms == null ? "–" : duration(j.lag_ms),
         j.last_checkpoint_ms ? duration(now - j.last_checkpoint_ms) + " ago" : "–",
         j.restarts,
-        html`<span class=${j.healthy === false ? "" : "muted"}>${j.summary ?? ""}</span>`,
       ])} />
     ${canSubmit && html`<${Submit} />`}
     ${cluster.problems.map((p) => html`<p class="finding notice">${p}</p>`)}
