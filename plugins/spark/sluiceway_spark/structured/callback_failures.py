@@ -43,4 +43,5 @@ def in_short(error: BaseException) -> CallbackFailedError:
         if cancelled is not None:
             at = max(0, cancelled.index(_CANCELLED) - _MOST // 2)
             return CallbackFailedError(f"{_SPARK}: {cancelled[at : at + _MOST]}")
-    return CallbackFailedError(traceback.format_exception_only(error)[-1].strip()[:_MOST])
+    # Its notes are behind the first line.
+    return CallbackFailedError(traceback.format_exception_only(error)[0].strip()[:_MOST])

@@ -61,7 +61,9 @@ def test_a_cancelled_job_group_stays_one() -> None:
 
 
 def test_any_other_failure_is_said_in_a_line() -> None:
-    text = text_of(raised("the disk is full" + "!" * 5_000, STACK))
+    error = raised("the disk is full" + "!" * 5_000, STACK)
+    error.add_note("record: 7")
+    text = text_of(error)
     assert "ConnectorError: the disk is full!!" in text
     assert len(text) < 2_000
 
