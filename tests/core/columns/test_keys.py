@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sluiceway.columns.keys import word_table
 from sluiceway.columns.keys.key_ids import KeyIds, check_key_type, key_groups_of_rows
 from sluiceway.errors import UnstableKeyError
 from sluiceway.keygroups import key_group
@@ -126,3 +128,20 @@ def test_lists_are_no_keys():
     with pytest.raises(UnstableKeyError, match=r"column 'tags' is of type list<item: string>"):
         check_key_type("tags", pa.list_(pa.string()))
     check_key_type("user", pa.dictionary(pa.int8(), pa.string()))
+
+
+@pytest.mark.parametrize("keys", [np.arange(20_000), np.arange(20_000) * 1_000, np.arange(20_000) << 40])
+def test_multipliers_by_which_keys_collide_are_replaced(keys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the multiplier 1 nearly all of these keys have one place."""
+    made = word_table._multipliers
+    monkeypatch.setattr(word_table, "_multipliers", lambda n: made(n) if n else (np.uint64(1),) * 64)
+    table = word_table.WordTable()
+    words = keys.astype(np.uint64)
+    for start in range(0, len(words), 700):
+        numbers, new = table.find([words[start : start + 700]])
+        assert numbers.tolist() == list(range(start, start + len(numbers)))
+        assert len(new) == len(numbers)
+    assert table.find([words])[0].tolist() == list(range(len(words)))
+    taken = np.flatnonzero(table._slots >= 0)
+    firsts = table._places([table.words()[0][table._slots[taken]]])
+    assert ((taken - firsts) % len(table._slots)).mean() < 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -12,12 +13,28 @@ __all__ = ["WordTable"]
 _SMALLEST: Final = 10
 """Binary logarithm of the slots of an empty table."""
 
-# Odd multipliers, one per word, that differ from process to process as the hashes of texts do: who chooses the
-# keys does not know which of them collide. Numbers do not depend on them.
-_MULTIPLIERS: Final = tuple(
-    np.uint64((hash(("sluiceway", str(number))) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF) | 1)
-    for number in range(64)
-)
+_TRIES: Final = 8
+"""Sets of multipliers that are tried when a table is enlarged, at most."""
+
+_SEARCHES: Final = 2
+"""Sets that are tried for hardly any displaced rows: successive numbers, the usual keys, may have none."""
+
+_FEW: Final = 0.05
+_AS_RANDOM: Final = 0.35
+"""Mean displacement of a row from its first place: hardly any, and somewhat more than that of random places."""
+
+
+@lru_cache(maxsize=_TRIES)
+def _multipliers(attempt: int) -> tuple[Any, ...]:
+    """Return odd multipliers, one per word.
+
+    They differ from process to process as the hashes of texts do: who chooses the keys does not know which of them
+    collide. Numbers do not depend on them.
+    """
+    return tuple(
+        np.uint64((hash(("sluiceway", str(number), attempt)) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF) | 1)
+        for number in range(64)
+    )
 
 
 class WordTable:
@@ -33,6 +50,8 @@ class WordTable:
     def __init__(self, width: int = 1) -> None:
         self.size = 0
         self._bits = _SMALLEST
+        self._attempt = 0
+        self._multipliers = _multipliers(0)
         self._slots = np.full(1 << self._bits, -1, np.int32)
         self._words = [np.zeros(0, np.uint64) for _ in range(width)]
 
@@ -156,8 +175,8 @@ class WordTable:
         return renumbered
 
     def _places(self, words: Sequence[Any]) -> Any:
-        hashed = words[0] * _MULTIPLIERS[0]
-        for word, multiplier in zip(words[1:], _MULTIPLIERS[1:], strict=False):
+        hashed = words[0] * self._multipliers[0]
+        for word, multiplier in zip(words[1:], self._multipliers[1:], strict=False):
             hashed += word * multiplier
         hashed >>= np.uint64(64 - self._bits)
         return hashed.view(np.int64)
@@ -174,8 +193,19 @@ class WordTable:
     def _rebuild(self) -> None:
         while self.size * 3 > 1 << self._bits:
             self._bits += 1
+        # Of successive numbers some multipliers make long runs of taken slots: one process in five would be
+        # several times slower, and a few would hardly go on.
+        for tried in range(_TRIES):
+            most = _FEW if tried < _SEARCHES else _AS_RANDOM
+            if self._fill(int(most * self.size) + 64 if tried < _TRIES - 1 else None):
+                break
+            self._attempt = (self._attempt + 1) % _TRIES
+            self._multipliers = _multipliers(self._attempt)
+
+    def _fill(self, most: int | None) -> bool:
+        """Put the rows into their slots; False: they would be displaced by more than ``most`` slots together."""
         self._slots = slots = np.full(1 << self._bits, -1, np.int32)
-        mask = len(slots) - 1
+        mask, displaced = len(slots) - 1, 0
         step = 1 << 17
         for start in range(0, self.size, step):
             numbers = np.arange(start, min(start + step, self.size), dtype=np.int32)
@@ -186,3 +216,7 @@ class WordTable:
                 placed = slots.take(places) == numbers
                 numbers = numbers[~placed]
                 places = (places[~placed] + 1) & mask
+                displaced += len(numbers)
+                if most is not None and displaced > most:
+                    return False
+        return True
