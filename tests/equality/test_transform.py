@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,9 +16,11 @@ from equality_functions import Rec
 from equality_programs import KINDS, Found, Order, Program, differences, programs
 from hypothesis import given
 from hypothesis import strategies as st
-from test_random import BATCH, each, outcome, runs
+from test_random import each, outcome, runs
 
 import sluiceway as sw
+from sluiceway.errors import ConfigurationError
+from sluiceway_spark.session.pyspark_version import MICRO_BATCHES, too_old
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
@@ -29,6 +32,8 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 
 NOT_HERE = {"late"}
 """Watermarks come behind a micro-batch, not behind certain records."""
+
+KEYED_STREAMS = pytest.mark.skipif(too_old(MICRO_BATCHES) is not None, reason=f"streams: {too_old(MICRO_BATCHES)}")
 
 
 def rows_of(several: Sequence[Program]) -> list[dict[str, int]]:
@@ -74,21 +79,30 @@ def as_rows(several: Sequence[Found]) -> list[Found]:
     return [Found(one.where, Order.NONE if one.order is Order.ALL else one.order, one.records) for one in several]
 
 
-def transformed(several: Sequence[Program], spark: Any, *, streams: bool) -> list[Found]:
-    """Results of programs as one transform."""
-    from sluiceway_spark import transform
-
-    outputs: list[tuple[str, Any, Any]] = []
+def as_one(several: Sequence[Program], outputs: list[tuple[str, Any, Any]]) -> Any:
+    """What makes one stream of the outputs of programs, which it notes."""
 
     def build(rows: Any) -> Any:
         outputs[:] = over(several, rows)
         first, *others = [numbered(leaf, order, stream) for leaf, (_, order, stream) in enumerate(outputs)]
         return first.union(*others) if others else first
 
+    return build
+
+
+def transformed(several: Sequence[Program], spark: Any, *, batches: int) -> list[Found]:
+    """Results of programs as one transform, over a DataFrame, or over so many micro-batches."""
+    from sluiceway_spark import transform
+
+    outputs: list[tuple[str, Any, Any]] = []
+    build = as_one(several, outputs)
     rows = rows_of(several)
-    if streams:
+    if batches:
         with tempfile.TemporaryDirectory() as place:
-            results = by_micro_batches(spark, Path(place), rows, lambda frame: transform(frame, build, RESULT))
+            size = -(-len(rows) // batches)
+            results = by_micro_batches(
+                spark, Path(place), rows, size, lambda frame: transform(frame, build, RESULT)
+            )
     else:
         frame = spark.createDataFrame([tuple(row.values()) for row in rows[:-1]], ROW)
         results = transform(frame, build, RESULT).collect()
@@ -98,13 +112,13 @@ def transformed(several: Sequence[Program], spark: Any, *, streams: bool) -> lis
     ]
 
 
-def by_micro_batches(spark: Any, place: Path, rows: list[dict[str, int]], make: Any) -> list[Any]:
+def by_micro_batches(spark: Any, place: Path, rows: list[dict[str, int]], size: int, make: Any) -> list[Any]:
     from pyspark.errors import StreamingQueryException
 
     (place / "in").mkdir()
-    for number, first in enumerate(range(0, len(rows), BATCH)):
+    for number, first in enumerate(range(0, len(rows), size)):
         file = place / f"{number}.new"
-        file.write_text("".join(json.dumps(row) + "\n" for row in rows[first : first + BATCH]))
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows[first : first + size]))
         os.utime(file, (number + 1, number + 1))  # by which Spark reads them in their order
         file.rename(place / "in" / f"{number}.json")
     results: dict[int, list[Any]] = {}
@@ -119,13 +133,13 @@ def by_micro_batches(spark: Any, place: Path, rows: list[dict[str, int]], make: 
             # Spark gives the first Python process of a query 10 s to start, which a busy machine may not do.
             if "failed to connect back" not in str(error) or attempt == ATTEMPTS - 1:
                 raise
-    assert len(results) == -(-len(rows) // BATCH)
+    assert len(results) == -(-len(rows) // size)
     return [row for batch in sorted(results) for row in results[batch]]
 
 
-def check(several: Sequence[Program], spark: Any, *, streams: bool) -> None:
-    said = differences(as_rows(outcome(several, IN_PROCESS)), transformed(several, spark, streams=streams))
-    assert not said, "\n".join([f"transform, streams={streams}, is not as {IN_PROCESS}:", *said])
+def check(several: Sequence[Program], spark: Any, *, batches: int = 0) -> None:
+    said = differences(as_rows(outcome(several, IN_PROCESS)), transformed(several, spark, batches=batches))
+    assert not said, "\n".join([f"transform, with {batches} micro-batches, is not as {IN_PROCESS}:", *said])
 
 
 @pytest.fixture(scope="module")
@@ -142,16 +156,43 @@ def without(kinds: set[str]) -> Any:
     return st.lists(drawn, min_size=2, max_size=3)
 
 
-@pytest.mark.parametrize("first", range(0, len(KINDS), 5), ids=lambda first: f"from {list(KINDS)[first]}")
+SHARES = pytest.mark.parametrize("first", range(0, len(KINDS), 5), ids=lambda first: f"from {list(KINDS)[first]}")
+
+
+def share(first: int) -> list[str]:
+    return [kind for kind in list(KINDS)[first : first + 5] if kind not in NOT_HERE]
+
+
+@SHARES
 def test_each_kind_of_step_over_a_dataframe(session: Any, first: int) -> None:
-    check(each([kind for kind in list(KINDS)[first : first + 5] if kind not in NOT_HERE]), session, streams=False)
+    check(each(share(first)), session)
 
 
+@KEYED_STREAMS
 def test_stateless_steps_over_a_stream(session: Any) -> None:
-    check(each(["map", "filter", "flat_map", "rekey", "own chain"]), session, streams=True)
+    check(each(["map", "filter", "flat_map", "rekey", "own chain"]), session, batches=18)
+
+
+@pytest.mark.slow
+@KEYED_STREAMS
+@SHARES
+def test_each_kind_of_step_over_a_stream(session: Any, first: int) -> None:
+    check(each(share(first)), session, batches=4)
+
+
+@pytest.mark.skipif(too_old(MICRO_BATCHES) is None, reason="this PySpark has keyed steps over streams")
+def test_an_older_pyspark_refuses_keyed_steps_over_a_stream(session: Any, tmp_path: Path) -> None:
+    from sluiceway_spark import transform
+
+    # All of them, as the outputs of a program meet behind a shuffle.
+    frame = session.readStream.schema(ROW).json(str(tmp_path))
+    told = f"keyed steps over a streaming DataFrame: {too_old(MICRO_BATCHES)}"
+    for kind in KINDS:
+        with pytest.raises(ConfigurationError, match=re.escape(told)):
+            transform(frame, as_one(each([kind]), []), RESULT)
 
 
 @given(without(NOT_HERE))
 @runs(5)
 def test_random_pipelines_over_a_dataframe(session: Any, several: list[Program]) -> None:
-    check(several, session, streams=False)
+    check(several, session)
