@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -217,6 +218,29 @@ def test_the_page_says_what_works(session: Any, tmp_path: Path) -> None:
     # Bob's order has moved the watermark behind Ann's visit; his own may go on.
     written = session.read.parquet(str(tmp_path / "visits")).collect()
     assert [(row.customer, row.price) for row in written] == [("ann", 42.0)]
+
+
+@KEYED_STREAMS
+def test_the_page_of_notebooks_says_what_works(
+    session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    page = (ROOT / "docs" / "howto" / "notebook.md").read_text()
+    section = page.partition("\n## With a session of Spark\n")[2].partition("\n## ")[0]
+    begin, batch, stream = re.findall(r"^```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    names: dict[str, Any] = {"__name__": "page"}
+    exec(begin, names)
+    exec(batch.replace("result.groupBy", "shown = result.groupBy"), names)
+    assert dict(names["shown"].itertuples(index=False)) == {"attic": 24.0, "cellar": 12.0}
+    names["frame"].coalesce(1).write.parquet(str(tmp_path / "readings"))
+    there = stream.replace('"readings"', repr(str(tmp_path / "readings")))
+    try:
+        patiently(lambda: exec(there, names))
+    finally:
+        for query in session.streams.active:
+            query.stop()
+    found = sorted(names["found"].itertuples(index=False, name=None))
+    assert found == [("attic", 20.0), ("attic", 24.0), ("cellar", 12.0)]
 
 
 # ---- streaming -------------------------------------------------------------------------------------------------
