@@ -296,8 +296,7 @@ class _ParquetReader(SplitReader):
                 if self._form.on_error == "fail":
                     raise ConnectorError(
                         f"{self._file.name}, row group {self._split.start}, row {self._number(index) + 1}: "
-                        f"{error}. "
-                        f"on_error='skip' leaves such rows out"
+                        f"{error}. on_error='skip' leaves such rows out"
                     ) from error
                 self._skipped.inc()
         return records

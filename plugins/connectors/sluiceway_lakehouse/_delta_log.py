@@ -25,8 +25,7 @@ def files_of(table: Any, place: DeltaPlace) -> list[LakeSplit]:
         if with_vectors.num_rows:
             raise MisfitError(
                 f"{place}, version {version}: rows of {with_vectors.num_rows} files are deleted by deletion "
-                "vectors, "
-                "which are not read. REORG TABLE ... APPLY (PURGE) writes such files anew"
+                "vectors, which are not read. REORG TABLE ... APPLY (PURGE) writes such files anew"
             )
         actions = pa.table(table.get_add_actions(flatten=True))
     names = table.metadata().partition_columns
@@ -85,8 +84,7 @@ def _actions(place: DeltaPlace, version: int) -> Iterator[dict[str, Any]]:
             raise MisfitError(
                 f"{place}: version {version} is not in the log any more, so what it has added is not known. "
                 "delta.logRetentionDuration says how long a version is kept. Give the source another uid, so "
-                "that it "
-                "begins anew"
+                "that it begins anew"
             ) from error
         raise
     for line in lines:

@@ -57,9 +57,8 @@ class Agreement:
         if table is None:
             if target.schema is None:
                 raise MisfitError(
-                    f"{self._place} does not exist, and what columns it is to have is not known: give schema=, a "
-                    "class "
-                    "with a field per column or a pyarrow.Schema"
+                    f"{self._place} does not exist, and what columns it is to have is not known: give schema=, "
+                    "a class with a field per column or a pyarrow.Schema"
                 )
             try:
                 schema = storable(target.schema, str(self._place), has_times=False)
@@ -103,8 +102,7 @@ class Agreement:
             if field.name.lower() in lower:
                 raise MisfitError(
                     f"{self._place} has a column {lower[field.name.lower()]!r}, from which {field.name!r} "
-                    "differs in "
-                    "capital letters alone: rename() it"
+                    "differs in capital letters alone: rename() it"
                 )
         return pa.schema([*schema, *fields])
 
@@ -294,16 +292,14 @@ class DeltaWriter(CommittingSinkWriter[Any]):
             if table_id != table.metadata().id:
                 raise MisfitError(
                     f"{self._place} was replaced by another table since rows were written for it. To write to "
-                    "the new one, "
-                    "start the job without the checkpoint, or give the sink another uid"
+                    "the new one, start the job without the checkpoint, or give the sink another uid"
                 )
         for field in self._fit.table if self._fit is not None else ():
             now = schema_of_table(table)
             if field.name not in now.names or now.field(field.name).type != field.type:
                 raise MisfitError(
                     f"{self._place}: the column {field.name!r} was changed while the job was running; its "
-                    "columns are "
-                    f"now {shown(now)}"
+                    f"columns are now {shown(now)}"
                 )
         if again:
             paths = [path for _, _, _, added in pending for path, *_ in added]
@@ -312,8 +308,7 @@ class DeltaWriter(CommittingSinkWriter[Any]):
             if missing:
                 raise MisfitError(
                     f"cannot commit to {self._place}: {missing[0]} is not there any more. Was it removed by "
-                    "VACUUM, "
-                    "because the checkpoint is older than its retention?"
+                    "VACUUM, because the checkpoint is older than its retention?"
                 )
 
     def _add(self, table: Any, pending: Sequence[Committable]) -> None:
@@ -366,8 +361,7 @@ def _text(name: str, value: Any, where: str) -> str:
     if value == "":
         raise MisfitError(
             f"{where}: partition column {name!r} has an empty text, which Delta Lake cannot tell from null: "
-            "replace it "
-            "before"
+            "replace it before"
         )
     return str(value)
 

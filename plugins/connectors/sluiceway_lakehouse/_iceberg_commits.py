@@ -97,13 +97,11 @@ class IcebergCommits:
             if _has_file(table, files[0][0]):
                 return True
         raise MisfitError(
-            f"{self._place}: it is not known whether rows that were written before the checkpoint were committed: "
-            f"snapshots that were made since have expired, and {files[0][0]} is not in the current one. It may "
-            f"have "
-            "been committed, and rewritten or deleted later. Keep snapshots for longer than a job may take to "
-            "continue from a checkpoint. To go on, look whether the rows of this file are in the table, add it "
-            "with "
-            "add_files() if not, and give the sink another uid"
+            f"{self._place}: it is not known whether rows that were written before the checkpoint were "
+            f"committed: snapshots that were made since have expired, and {files[0][0]} is not in the current "
+            "one. It may have been committed, and rewritten or deleted later. Keep snapshots for longer than a "
+            "job may take to continue from a checkpoint. To go on, look whether the rows of this file are in "
+            "the table, add it with add_files() if not, and give the sink another uid"
         )
 
     def _check_unchanged(self, table: Any, pending: Sequence[Committable], *, again: bool) -> None:
@@ -111,10 +109,9 @@ class IcebergCommits:
         for one in pending:
             if one[2] != table.metadata.default_spec_id:
                 raise MisfitError(
-                    f"{self._place}: the partition spec was changed while the job was running: rows were written "
-                    f"for spec {one[2]}, and the table has spec {table.metadata.default_spec_id}. Change it when "
-                    f"a "
-                    "job has ended. To go on, add their files with add_files(), such as "
+                    f"{self._place}: the partition spec was changed while the job was running: rows were "
+                    f"written for spec {one[2]}, and the table has spec {table.metadata.default_spec_id}. "
+                    "Change it when a job has ended. To go on, add their files with add_files(), such as "
                     f"{one[4][0][0]}, and give the sink another uid"
                 )
         if again:

@@ -75,8 +75,7 @@ def _with_ids(file: pa.Schema, name_mapping: Any, where: str) -> pa.Schema:
     if name_mapping is None:
         raise ConnectorError(
             f"{where} has no ids of fields, and the table no schema.name-mapping.default, so it is not known "
-            f"which "
-            "columns these are"
+            "which columns these are"
         )
     from pyiceberg.io.pyarrow import pyarrow_to_schema
 
@@ -133,7 +132,6 @@ def _convert(column: Any, *, to: Any, of: Any, where: str) -> Any:
         offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths).cast(pa.int32())])
         return pa.ListArray.from_arrays(offsets, values, mask=column.is_null())
     raise ConnectorError(
-        f"{where}: column {to.name!r} has {of.type}, in the table {to.type}, whose fields were changed inside of "
-        f"a "
-        "map since: this is not read"
+        f"{where}: column {to.name!r} has {of.type}, in the table {to.type}, whose fields were changed inside "
+        "of a map since: this is not read"
     )

@@ -39,11 +39,9 @@ def files_of(table: Any, snapshot: int | None, place: IcebergPlace, kept: Any) -
     for task in tasks:
         if task.delete_files:
             raise MisfitError(
-                f"{place}, snapshot {snapshot}: rows of {task.file.file_path} are deleted by delete files, which "
-                f"are "
-                "not read. CALL ....system.rewrite_data_files(...) of Spark, with delete-file-threshold 1, "
-                "writes such "
-                "files anew"
+                f"{place}, snapshot {snapshot}: rows of {task.file.file_path} are deleted by delete files, "
+                "which are not read. CALL ....system.rewrite_data_files(...) of Spark, with "
+                "delete-file-threshold 1, writes such files anew"
             )
         splits.append(_split(table, task.file, snapshot, place))
     return sorted(splits, key=lambda split: split.path)
@@ -73,18 +71,17 @@ def snapshots_since(table: Any, last: int | None, sequence: int, place: IcebergP
         if at is not None or not found or metadata.snapshot_by_id(last) is not None:
             raise MisfitError(
                 f"{place} was rolled back, or changed to another branch: snapshot {last}, up to which it was "
-                f"read, is "
-                "not in the history of the current one. Give the source another uid, so that it begins anew"
+                "read, is not in the history of the current one. Give the source another uid, so that it begins "
+                "anew"
             )
         is_known = found[-1].parent_snapshot_id == last
     # Not by the parent alone: where pyiceberg lets snapshots expire, the next one has none.
     numbers = {one.sequence_number for one in metadata.snapshots}
     if found and not is_known and any(n not in numbers for n in range(sequence + 1, found[-1].sequence_number)):
         raise MisfitError(
-            f"{place}: a snapshot after {last or 'the first look at the empty table'} has expired, so what it has "
-            "added is not known. history.expire.max-snapshot-age-ms says how long a snapshot is kept. Give the "
-            "source "
-            "another uid, so that it begins anew"
+            f"{place}: a snapshot after {last or 'the first look at the empty table'} has expired, so what it "
+            "has added is not known. history.expire.max-snapshot-age-ms says how long a snapshot is kept. Give "
+            "the source another uid, so that it begins anew"
         )
     return found[::-1]
 
@@ -186,8 +183,7 @@ def _split(table: Any, file: Any, snapshot: int, place: IcebergPlace) -> LakeSpl
 
 def _changed(place: IcebergPlace, snapshot: int, operation: str) -> MisfitError:
     return MisfitError(
-        f"{place}, snapshot {snapshot} ({operation or 'of an unknown operation'}): rows were deleted or updated, "
-        f"which "
-        "a stream of rows has nothing for. Read this table without watch=, or begin after it: "
+        f"{place}, snapshot {snapshot} ({operation or 'of an unknown operation'}): rows were deleted or "
+        "updated, which a stream of rows has nothing for. Read this table without watch=, or begin after it: "
         f"snapshot_id={snapshot}, with another uid of the source"
     )

@@ -195,8 +195,7 @@ class IcebergSource(Source[Any]):
         if self._snapshot_id is not None and table.metadata.snapshot_by_id(self._snapshot_id) is None:
             raise MisfitError(
                 f"{self._place} has no snapshot {self._snapshot_id} for snapshot_id=; has it expired? Its "
-                f"current one "
-                f"is {table.metadata.current_snapshot_id}"
+                f"current one is {table.metadata.current_snapshot_id}"
             )
         self._check(table)
         return table
@@ -213,8 +212,7 @@ class IcebergSource(Source[Any]):
         if self._watch_ms is not None and table.metadata.format_version < 2:
             raise MisfitError(
                 f"{self._place} has format version 1, whose snapshots have no numbers, so watch= cannot tell "
-                f"whether one "
-                "has expired. upgrade_table_version(2) of a transaction changes it"
+                "whether one has expired. upgrade_table_version(2) of a transaction changes it"
             )
         schema = self._schema(table)
         check_types(schema, self._place, "read", _REFUSED)

@@ -44,9 +44,8 @@ class RecordEncoder:
                     raise self._unknown(value)
             elif type(value) in _ATOMS:
                 raise ConnectorError(
-                    f"{self._where}: {shown(value, 200)} ({type(value).__name__}) is no row: a dict, a dataclass "
-                    "or "
-                    f"a named tuple with {self._all} is"
+                    f"{self._where}: {shown(value, 200)} ({type(value).__name__}) is no row: a dict, a "
+                    f"dataclass or a named tuple with {self._all} is"
                 )
         try:
             return self._encoder.encode(values)
