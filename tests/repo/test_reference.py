@@ -12,10 +12,10 @@ import pytest
 
 import sluiceway
 import sluiceway.testing
+from sluiceway import exit_codes
 from sluiceway.cli.app import COMMANDS, app
 from sluiceway.cli.config import _shown
 from sluiceway.config.settings import OPTIONS, Settings
-from sluiceway.entrypoint import exitcodes
 from sluiceway.plugins import hookspecs
 from sluiceway.plugins.kinds import KINDS
 
@@ -83,9 +83,9 @@ def test_every_command_and_its_options_are_in_the_reference(name: str) -> None:
 def test_the_exit_codes_are_those_of_the_code() -> None:
     told = rows((DOCS / "howto/exit-codes.md").read_text(), "code")
     plain = {int(code): meaning.replace("\\|", "|").replace("`", "") for code, meaning in told}
-    assert set(plain) == set(exitcodes.EXPLAINED)
-    for code in set(plain) - {exitcodes.BROKEN_PIPE}:
-        assert plain[code] == exitcodes.EXPLAINED[code]
+    assert set(plain) == set(exit_codes.EXPLAINED)
+    for code in set(plain) - {exit_codes.BROKEN_PIPE}:
+        assert plain[code] == exit_codes.EXPLAINED[code]
 
 
 def test_every_error_is_in_the_reference_and_says_what_it_is() -> None:

@@ -9,7 +9,7 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line and exit with one of the codes of :mod:`sluiceway.entrypoint.exitcodes`.
+    """Run the command line and exit with one of the codes of :mod:`sluiceway.exit_codes`.
 
     Args:
         arguments: what follows the command's name; None: those of the process.

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import click
 
+from sluiceway import exit_codes
 from sluiceway.cli import errors, habits, output
 from sluiceway.cli.groups import Group
-from sluiceway.entrypoint import exitcodes
 from sluiceway.errors import PluginError
 
 __all__ = ["App", "app"]
@@ -99,7 +99,7 @@ class App(Group):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Explain the exit codes."""
         with formatter.section("Exit codes"):
-            formatter.write_dl([(str(code), text) for code, text in exitcodes.EXPLAINED.items()])
+            formatter.write_dl([(str(code), text) for code, text in exit_codes.EXPLAINED.items()])
 
     def other_hint(self, name: str) -> str:
         """Somebody who gives a file wants it run, and other programs have other commands."""
@@ -116,9 +116,9 @@ class App(Group):
             raise
         except (Exception, KeyboardInterrupt) as error:
             if output.is_broken_pipe(error):
-                ctx.exit(exitcodes.BROKEN_PIPE)
+                ctx.exit(exit_codes.BROKEN_PIPE)
             errors.show(error, engine_frames=errors.wants_engine_frames(ctx))
-            ctx.exit(exitcodes.of(error))
+            ctx.exit(exit_codes.of(error))
 
     def main(
         self,
@@ -143,14 +143,14 @@ class App(Group):
             sys.stderr.flush()
         except click.ClickException as error:
             error.show()
-            code = exitcodes.USAGE
+            code = exit_codes.USAGE
         except click.Abort:
-            code = exitcodes.CANCELLED
+            code = exit_codes.CANCELLED
         except BrokenPipeError:
-            code = exitcodes.BROKEN_PIPE
-        if code == exitcodes.BROKEN_PIPE:
+            code = exit_codes.BROKEN_PIPE
+        if code == exit_codes.BROKEN_PIPE:
             output.forget_stdout()
-        sys.exit(code or exitcodes.OK)
+        sys.exit(code or exit_codes.OK)
 
 
 def _show_version(ctx: click.Context, param: click.Parameter, asked: bool) -> None:

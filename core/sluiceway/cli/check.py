@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sluiceway import exit_codes
 from sluiceway.cli.manager import manager
 from sluiceway.cli.options import Request, pipeline_command
 from sluiceway.cli.target import load_pipeline
 from sluiceway.config.settings import Settings
-from sluiceway.entrypoint import exitcodes
 from sluiceway.errors import GraphError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def check(request: Request, as_json: bool) -> None:
         click.echo(_verdict(f"pipeline {pipeline.name!r}{where}", errors, len(findings) - errors))
     if errors:
         outside = any(f.code == "unavailable" for f in findings)
-        click.get_current_context().exit(exitcodes.OUTSIDE if outside else exitcodes.USAGE)
+        click.get_current_context().exit(exit_codes.OUTSIDE if outside else exit_codes.USAGE)
 
 
 def _verdict(name: str, errors: int, warnings: int) -> str:

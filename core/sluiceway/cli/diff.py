@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sluiceway import exit_codes
 from sluiceway.cli.errors import warn
 from sluiceway.cli.history import is_place
 from sluiceway.cli.manager import manager
 from sluiceway.cli.options import Request, pipeline_command
 from sluiceway.cli.tables import print_table
 from sluiceway.cli.target import load_pipeline
-from sluiceway.entrypoint import exitcodes
 
 if TYPE_CHECKING:
     from sluiceway.runtime.jobmanager.state_compatibility import Comparison
@@ -41,7 +41,7 @@ def diff(request: Request, old: str, open_functions: bool, as_json: bool) -> Non
     for reason in why:
         click.echo(reason, err=True)
     if why:
-        click.get_current_context().exit(exitcodes.FAILED)
+        click.get_current_context().exit(exit_codes.FAILED)
 
 
 def show_differences(old: str, request: Request, *, open_functions: bool, as_json: bool) -> tuple[str, ...]:

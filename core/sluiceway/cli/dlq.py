@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sluiceway import exit_codes
 from sluiceway.cli.groups import Group
 from sluiceway.cli.manager import manager
 from sluiceway.cli.options import Request, pipeline_command
 from sluiceway.cli.run import run_job
 from sluiceway.cli.target import load_pipeline
-from sluiceway.entrypoint import exitcodes
 from sluiceway.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _replay(
         job = replaying(pipeline, meant, settings).prepare(settings, plugins.services())
         code = run_job(job, job.run, settings, no_progress=no_progress, quiet=quiet, as_json=as_json)
     if job.status is JobStatus.CANCELED:
-        click.get_current_context().exit(code or exitcodes.CANCELLED)
+        click.get_current_context().exit(code or exit_codes.CANCELLED)
     if delete:
         delete_dead_letters(files, is_meant)
     if quiet:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from sluiceway import exit_codes
 from sluiceway.cli.habits import refused_option
 from sluiceway.cli.logs import metrics_on_stderr
 from sluiceway.cli.observation import Observation, observed
@@ -24,7 +25,6 @@ from sluiceway.cli.progress import Progress, say_from_handler, summary, summary_
 from sluiceway.cli.resume_hints import resumed, tell_of_checkpoint, tell_where_to_go_on
 from sluiceway.cli.target import load_target
 from sluiceway.cli.web_options import options_of, refuse_without_web, web_options
-from sluiceway.entrypoint import exitcodes
 from sluiceway.errors import JobCancelledError
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def _run(
     if job.status is JobStatus.CANCELED and isinstance(target, Pipeline) and not (quiet or as_json):
         tell_where_to_go_on(settings, target.name)
     if job.status is JobStatus.CANCELED and (take is None or code is not None):
-        click.get_current_context().exit(code or exitcodes.CANCELLED)
+        click.get_current_context().exit(code or exit_codes.CANCELLED)
 
 
 def _tell_of_one_process(pipeline: Pipeline, settings: Settings) -> None:
@@ -230,7 +230,7 @@ def run_job(
                 print(saving.said, file=sys.stderr)
             if not quiet:
                 print((summary_json if as_json else summary)(job.metrics()), file=sys.stderr)
-    return exitcodes.TERMINATED if terminated else exitcodes.CANCELLED if interrupts.count else None
+    return exit_codes.TERMINATED if terminated else exit_codes.CANCELLED if interrupts.count else None
 
 
 def _print(records: CloseableIterator[Any], take: int | None) -> None:
@@ -303,4 +303,4 @@ def _say_cancelling() -> None:
 
 def _end_now() -> None:
     say_from_handler("ended at once")
-    os._exit(exitcodes.CANCELLED)
+    os._exit(exit_codes.CANCELLED)

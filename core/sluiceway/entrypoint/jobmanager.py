@@ -14,7 +14,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, Final
 
-from sluiceway.entrypoint import exitcodes
+from sluiceway import exit_codes
 from sluiceway.entrypoint.foreground import LogRelay, end_on_signals, ending_signals, notify_service_manager
 from sluiceway.errors import SluicewayError
 from sluiceway.plugins import PluginManager
@@ -133,7 +133,7 @@ def _serve_in_foreground(config: ClusterConfig, foreground: dict[str, Any]) -> i
             os.write(2, f"error: {error}\n".encode())
             if foreground["is_new"]:  # else workers of the cluster before wait in it
                 shutil.rmtree(config.directory, ignore_errors=True)
-            return exitcodes.OUTSIDE
+            return exit_codes.OUTSIDE
         end_on_signals(dispatcher.stop)
         announce(config, os.getpid(), str(Path(config.logs) / "jobmanager.jsonl"))
         os.close(foreground["starting"])
@@ -143,9 +143,9 @@ def _serve_in_foreground(config: ClusterConfig, foreground: dict[str, Any]) -> i
             dispatcher.serve()
         except Exception as error:
             log(ERROR, "jobs", "the job manager failed", error=error)
-            return exitcodes.FAILED
+            return exit_codes.FAILED
         log(INFO, "jobs", "cluster stopped")
-        return exitcodes.OK
+        return exit_codes.OK
     finally:
         relay.close()
         lock.close()

@@ -14,7 +14,7 @@ import click
 import pytest
 from patience import PATIENT_S
 
-from sluiceway.entrypoint import exitcodes
+from sluiceway import exit_codes
 from sluiceway.errors import MissingExtraError
 from sluiceway.hooks import Offer, hookimpl
 from sluiceway.plugins import PluginManager
@@ -37,7 +37,7 @@ def test_help_lists_commands_and_exit_codes(sluiceway: Any) -> None:
     told = sluiceway("--help").stdout
     for command in ("run", "explain", "check", "plugins", "config", "new", "version"):
         assert f"\n  {command} " in told
-    for code in exitcodes.EXPLAINED:
+    for code in exit_codes.EXPLAINED:
         assert f"\n  {code} " in told
 
 

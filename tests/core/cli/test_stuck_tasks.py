@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from patience import PATIENT_S, until
 
-from sluiceway.entrypoint.exitcodes import CANCELLED
+from sluiceway.exit_codes import CANCELLED
 
 PROGRAM = """
     import threading

@@ -1,4 +1,4 @@
-"""Exit codes of the command line."""
+"""Exit codes of processes, and that of each error."""
 
 from __future__ import annotations
 
