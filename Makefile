@@ -35,13 +35,13 @@ test: $(VENV)/.dev ## run the tests of the code, on all cores, in minutes
 	$(PYTEST) --dist loadfile -m "$(ELSEWHERE) and not docs and not web" $(ARGS)
 
 test-web: $(VENV)/.dev ## run the tests of the web interface of running jobs, and of its pages in Chromium
-	$(PYTEST) --dist loadfile -m "$(ELSEWHERE) and web" $(ARGS)
+	$(PYTEST) --dist loadfile tests/plugins/web -m "$(ELSEWHERE) and web" $(ARGS)
 
 test-docs: $(VENV)/.dev ## run what the documents say, the demo, the wheel, the examples and the benchmarks' tests
 	$(PYTEST) --dist worksteal -m "$(ELSEWHERE) and docs" $(ARGS)
 
 test-kafka: $(VENV)/.dev ## run the tests against a broker of Apache Kafka, which needs Java and Maven
-	$(PYTEST) --dist loadfile -m "kafka and not slow and not soak and not spark" $(ARGS)
+	$(PYTEST) --dist loadfile tests/contrib tests/plugins/connectors -m "kafka and not slow and not soak and not spark" $(ARGS)
 
 # PySpark before 4.1 leaves sockets of its own to the garbage collector.
 test-pyspark: $(VENV)-pyspark-$(PYSPARK)/.done ## run some tests of Spark with another PySpark, as make test-pyspark PYSPARK=4.0.0

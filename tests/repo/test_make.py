@@ -145,6 +145,17 @@ def test_each_test_that_is_no_slower_is_run_by_one_of_three_targets(set_up: Path
     assert " -m " not in make(set_up, "-n", "test-all").stdout.replace(" -m pytest", "")
 
 
+@pytest.mark.parametrize("target", ["test-web", "test-kafka"])
+def test_a_target_of_a_few_folders_misses_no_test(set_up: Path, target: str) -> None:
+    told = re.search(r" loadfile (.*) -m ", make(set_up, "-n", target).stdout)
+    assert told
+    mark = f"mark.{target.partition('-')[2]}"
+    marked = [path for path in ROOT.glob("tests/**/*.py") if mark in path.read_text()]
+    apart = {path for path in marked if "soak" in path.parts or "spark" in path.parts or path == Path(__file__)}
+    assert marked
+    assert all(any(path.is_relative_to(ROOT / place) for place in told[1].split()) for path in set(marked) - apart)
+
+
 STEPS = ["lint", "test", "test-web", "test-kafka", "test-docs"]
 
 
