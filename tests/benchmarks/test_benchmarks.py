@@ -138,12 +138,15 @@ ROWS = [
         for way in ("aligned", "unaligned after 500ms", "unaligned")
     ),
     *(
-        f"{what}{way}"
-        for what in ("throughput with the page of the job open", "throughput while stacks are sampled at 50 Hz")
+        f"throughput with the page of the job open{way}"
         for way in (", against no ", ", by processor time, against no ")
     ),
     "processor time of the job's process for the page of the job",
     "processor time of the web process",
+    *(
+        f"throughput while stacks are sampled at 50 Hz{way}"
+        for way in (", against no ", ", by processor time, against no ")
+    ),
     "/jobs/overview of 100 jobs of 30 tasks",
     "/jobs/overview of 100 jobs of 30 tasks, processor time",
     *(
