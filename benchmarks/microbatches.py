@@ -185,7 +185,7 @@ def _ours(
         return query
 
     with (
-        tempfile.TemporaryDirectory() as checkpoints,
+        _directory() as checkpoints,
         patch.object(streaming_query, "LIMITS", limits),
         patch.object(DataStreamWriter, "start", note),
     ):
@@ -209,7 +209,7 @@ def _theirs(spark: Any, program: Any, mode: str, count: int, each: Any = None) -
         except Exception as error:  # it is stopped in the middle of a micro-batch
             raise in_short(error) from None
 
-    with tempfile.TemporaryDirectory() as checkpoints:
+    with _directory() as checkpoints:
         session = spark.newSession()
         apply_settings(session, spark, partitions=READERS, location=checkpoints)
         session.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")  # made for our rows, which hold many
@@ -224,6 +224,11 @@ def _theirs(spark: Any, program: Any, mode: str, count: int, each: Any = None) -
             return _Watched(query, count).result()
         finally:
             query.stop()
+
+
+def _directory() -> tempfile.TemporaryDirectory[str]:
+    """Return a directory for checkpoints. Tasks of a query that was stopped may write into it for a while yet."""
+    return tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
 
 
 class _Watched(threading.Thread):
