@@ -83,7 +83,7 @@ def as_rows(several: Sequence[Found]) -> list[Found]:
 
 
 def as_one(several: Sequence[Program], outputs: list[tuple[str, Any, Any]]) -> Any:
-    """What makes one stream of the outputs of programs, which it notes."""
+    """Builder of one stream from the outputs of programs. The outputs are left in ``outputs``."""
 
     def build(rows: Any) -> Any:
         outputs[:] = over(several, rows)
