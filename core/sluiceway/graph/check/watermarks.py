@@ -77,9 +77,9 @@ def check_order_of_watermarks(
     if not (isinstance(node.step, TimestampsStep) and _makes_watermarks(node.step.strategy)):
         return
     seen: set[int] = set()
-    downstream = [node]
-    while downstream:
-        here = downstream.pop()
+    waiting = [node]
+    while waiting:
+        here = waiting.pop()
         if here.id in seen:
             continue
         seen.add(here.id)
@@ -100,7 +100,7 @@ def check_order_of_watermarks(
                 node.location,
             )
             return
-        downstream += sources
+        waiting += sources
 
 
 def check_timestamps(
