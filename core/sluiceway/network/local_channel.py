@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sluiceway.elements import Batch, CheckpointBarrier, Element
+from sluiceway.network.backlog import Backlog
 from sluiceway.serializers import Serializer
 from sluiceway.transport import ChannelId, CreditSource, Receiver, Sender, Transport
 from sluiceway.util.overriding import override
@@ -24,8 +25,7 @@ class _LocalChannel(Receiver):
         self.wake_producer: Callable[[], None] = lambda: None
         self._queue: deque[Element] = deque()
         self._urgent: deque[Element] = deque()
-        self._backlog: deque[Element] = deque()
-        self._backlog_batches = 0
+        self._backlog = Backlog()
         self._failure: BaseException | None = None
         self._closed = False
 
@@ -38,10 +38,10 @@ class _LocalChannel(Receiver):
         if initial is None:
             self._credit = None
             self._grant(0)
-            self._backlog_batches = 0
         else:
             self._grant(initial)
-            self._grant(credit.backlog_announced(self._backlog_batches) if self._backlog_batches else 0)
+            waiting = self._backlog.batches
+            self._grant(credit.backlog_announced(waiting) if waiting else 0)
         if self.queued():
             wake()
         self.wake_producer()
@@ -54,7 +54,7 @@ class _LocalChannel(Receiver):
         if type(element) is not Batch:
             # Control elements cost no credit, but never pass batches that wait for it.
             if self._backlog:
-                self._backlog.append(element)
+                self._backlog.add(element)
             else:
                 self._deliver(element)
         elif self._credit is None and not self._backlog:
@@ -63,9 +63,8 @@ class _LocalChannel(Receiver):
             self._credit -= 1
             self._deliver(element)
         else:
-            self._backlog.append(element)
-            self._backlog_batches += 1
-            self._grant(self._ledger.backlog_announced(self._backlog_batches))
+            self._backlog.add(element)
+            self._grant(self._ledger.backlog_announced(self._backlog.batches))
 
     def send_urgent(self, element: Element) -> None:
         if type(element) is Batch:
@@ -82,26 +81,19 @@ class _LocalChannel(Receiver):
             self.on_urgent()
 
     def overtake(self, barrier: CheckpointBarrier) -> list[Batch[Any]]:
-        batches: list[Batch[Any]] = []
-        # Batches behind the barrier are not part of the checkpoint, and stay queued.
-        for index, element in enumerate(self._backlog):
-            if type(element) is Batch:
-                batches.append(element)
-            elif type(element) is CheckpointBarrier and element.checkpoint_id == barrier.checkpoint_id:
-                del self._backlog[index]
-                break
+        batches = self._backlog.overtaken_by(barrier)
         self.send_urgent(barrier)
         return batches
 
     def holds(self, checkpoint_id: int) -> bool:
-        return any(type(e) is CheckpointBarrier and e.checkpoint_id == checkpoint_id for e in self._backlog)
+        return self._backlog.holds(checkpoint_id)
 
     def available(self) -> bool:
         return self._closed or self._credit is None or (self._credit > 0 and not self._backlog)
 
     # The barrier is not in the backlog any more if credit came in between; then it is at the consumer.
     def backlog(self) -> int:
-        return self._backlog_batches
+        return self._backlog.batches
 
     def fail(self, cause: BaseException) -> None:
         self._failure = cause
@@ -118,7 +110,7 @@ class _LocalChannel(Receiver):
             return None
         element = self._queue.popleft()
         if type(element) is Batch and self._credit is not None:
-            granted = self._ledger.batch_taken(self._backlog_batches)
+            granted = self._ledger.batch_taken(self._backlog.batches)
             if granted:
                 self._grant(granted)
                 self.wake_producer()
@@ -130,8 +122,7 @@ class _LocalChannel(Receiver):
         self._closed = True
         self._queue.clear()
         self._urgent.clear()
-        self._backlog.clear()
-        self._backlog_batches = 0
+        self._backlog.drop()
         self._ledger.closed()
         self.wake_producer()
 
@@ -165,8 +156,7 @@ class _LocalChannel(Receiver):
                 if not self._credit:
                     return
                 self._credit -= 1
-                self._backlog_batches -= 1
-            self._deliver(backlog.popleft())
+            self._deliver(backlog.take())
 
 
 class _NoConsumer(CreditSource):

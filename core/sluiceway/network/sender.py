@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from sluiceway.elements import Batch, CheckpointBarrier, Element
 from sluiceway.errors import SerializationError
+from sluiceway.network.backlog import Backlog
 from sluiceway.network.element_codec import encode_batch, encode_control
 from sluiceway.network.frames import (
     CREDIT,
@@ -153,8 +153,7 @@ class NetworkSender(Sender):
         self._credit: int | None = 0
         self._sequence = 0
         self._urgent: list[Element] = []
-        self._backlog: deque[Element] = deque()
-        self._backlog_batches = 0
+        self._backlog = Backlog()
         # Rest of the batch that is being sent, last part first, while it waits for buffers; ``_going`` is that
         # batch. It has cost its credit already.
         self._pieces: list[bytes | memoryview] = []
@@ -192,23 +191,17 @@ class NetworkSender(Sender):
 
     def overtake(self, barrier: CheckpointBarrier) -> list[Batch[Any]]:
         """Send a barrier ahead of the queue; return overtaken batches, with one that is sent in part."""
-        batches: list[Batch[Any]] = []
+        batches = self._backlog.overtaken_by(barrier)
         # The consumer ignores the pieces it has until the rest arrives behind the barrier, so the whole batch
         # belongs to this checkpoint.
         if self._pieces and self._going is not None:
-            batches.append(self._going)
-        for index, element in enumerate(self._backlog):
-            if type(element) is Batch:
-                batches.append(element)
-            elif type(element) is CheckpointBarrier and element.checkpoint_id == barrier.checkpoint_id:
-                del self._backlog[index]
-                break
+            batches.insert(0, self._going)
         self.send_urgent(barrier)
         return batches
 
     def holds(self, checkpoint_id: int) -> bool:
         """Return whether the barrier of a checkpoint is in the queue."""
-        return any(type(e) is CheckpointBarrier and e.checkpoint_id == checkpoint_id for e in self._backlog)
+        return self._backlog.holds(checkpoint_id)
 
     def available(self) -> bool:
         """Return whether a batch would be sent now."""
@@ -223,7 +216,7 @@ class NetworkSender(Sender):
 
     def backlog(self) -> int:
         """Return the number of queued batches."""
-        return self._backlog_batches
+        return self._backlog.batches
 
     @property
     def buffers(self) -> tuple[int, int]:
@@ -233,8 +226,7 @@ class NetworkSender(Sender):
     def fail(self, cause: BaseException) -> None:
         """Drop the queue, and send the cause."""
         # The failure restarts the consumer, too, so nobody reads what is queued.
-        self._backlog.clear()
-        self._backlog_batches = 0
+        self._backlog.drop()
         self._ending = self._senders.dump_error(cause)
         if self._link is not None:
             self._send_failure()
@@ -283,29 +275,26 @@ class NetworkSender(Sender):
 
     def announce(self) -> None:
         """Send the number of batches that wait for credit."""
-        if self._credit == 0 and self._backlog_batches and self._link is not None and not self._gone:
-            self._link.send(PAIR.pack(WAITING, self._number, self._backlog_batches))
+        if self._credit == 0 and self._backlog.batches and self._link is not None and not self._gone:
+            self._link.send(PAIR.pack(WAITING, self._number, self._backlog.batches))
 
     # ---- inside ---------------------------------------------------------------------------------------------
 
     def _drop(self) -> None:
         self._gone = True
         self._urgent.clear()
-        self._backlog.clear()
+        self._backlog.drop()
         self._pieces.clear()
         self._going = None
-        self._backlog_batches = 0
 
     def _wait_in_line(self, element: Element) -> None:
-        self._backlog.append(element)
-        if type(element) is Batch:
-            self._backlog_batches += 1
-            if self._credit == 0 and self._link is not None:
-                self._link.announce(self)
+        self._backlog.add(element)
+        if type(element) is Batch and self._credit == 0 and self._link is not None:
+            self._link.announce(self)
 
     def _head(self, kind: int) -> bytes:
         # The backlog goes with every frame: the consumer grants by it without a message of its own.
-        head = ELEMENT_HEAD.pack(kind, self._number, self._sequence & SEQUENCE, self._backlog_batches)
+        head = ELEMENT_HEAD.pack(kind, self._number, self._sequence & SEQUENCE, self._backlog.batches)
         self._sequence += 1
         return head
 
@@ -340,7 +329,7 @@ class NetworkSender(Sender):
             _fill(buffer, pieces)
             self.bytes_out += buffer.size
             head = DATA_HEAD.pack(
-                DATA, self._number, self._sequence & SEQUENCE, self._backlog_batches, bool(pieces)
+                DATA, self._number, self._sequence & SEQUENCE, self._backlog.batches, bool(pieces)
             )
             self._sequence += 1
             self._link.send(head, buffer)
@@ -369,11 +358,10 @@ class NetworkSender(Sender):
             if type(element) is Batch:
                 if self._credit == 0:
                     break
-                backlog.popleft()
-                self._backlog_batches -= 1
+                backlog.take()
                 self._batch(element)
             else:
-                self._control(ELEMENT, backlog.popleft())
+                self._control(ELEMENT, backlog.take())
         self._forget_when_done()
         if self.available():
             self._wake()
