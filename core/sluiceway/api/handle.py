@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["JobHandle"]
 
-_KEYS_S = 1.0
-"""Time for which keys are counted where they are skewed."""
+_SAMPLED_S = 1.0
+"""Time for which keys are counted where they are skewed, and stacks of the task that is the cause are sampled."""
 
 
 class JobHandle(Hinting):
@@ -64,14 +64,17 @@ class JobHandle(Hinting):
     async def diagnose(self, over: Duration = "2s") -> Diagnosis:
         """Find what limits the job's throughput or holds back its event time, as ``sluiceway why-slow`` does.
 
+        Of a task that is the cause it names the function, after another second, and of skewed keys the hottest.
+
         Args:
             over: time to measure; a job that does not run is not measured.
 
         Raises:
             ConfigurationError: ``over`` is no duration, or none that is positive.
         """
-        from sluiceway.monitoring.diagnosis import diagnose, with_key
+        from sluiceway.monitoring.diagnosis import diagnose, limiting_task, with_function, with_key
         from sluiceway.monitoring.rates import RateMeter
+        from sluiceway.monitoring.stack_samples import hottest_function
         from sluiceway.runtime.jobmanager.job_description import failure_info
 
         seconds = positive_milliseconds("diagnose(over=)", over) / 1000
@@ -86,8 +89,12 @@ class JobHandle(Hinting):
         first = found.findings[0]
         if first.kind == "skew" and first.vertex is not None:
             with suppress(SluicewayError, NotBuiltYetError):  # it stays without the name of the key
-                samples = await self._sample_keys([first.vertex], _KEYS_S)
+                samples = await self._sample_keys([first.vertex], _SAMPLED_S)
                 found = with_key(found, lambda vertex: samples)
+        if limiting_task(found) is not None:
+            with suppress(SluicewayError, NotBuiltYetError):  # it stays without the name of the function
+                stacks = await self.sample_stacks(_SAMPLED_S)
+                found = with_function(found, lambda vertex: hottest_function(stacks, vertex))
         return found
 
     async def sample_stacks(self, seconds: float = 5.0, rate: float = 50.0) -> list[StackSamples]:

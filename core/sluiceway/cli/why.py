@@ -42,6 +42,7 @@ def why_slow(job: str, over: float, as_json: bool) -> None:
     Of a task it names the function, too, after another second, and of skewed keys the hottest one.
     """
     from sluiceway.monitoring import diagnosis
+    from sluiceway.monitoring.stack_samples import hottest_function
     from sluiceway.runtime.cluster.client import ClusterClient
     from sluiceway.runtime.cluster.client_keys import client_keys
 
@@ -51,7 +52,9 @@ def why_slow(job: str, over: float, as_json: bool) -> None:
         failures = _failures(client, job)
         found = diagnosis.why_slow(client.describe(job), metrics, rates, client.checkpoints(job), failures)
         found = diagnosis.with_key(found, lambda vertex: client_keys(client, job, [vertex], _SAMPLE_S))
-        found = diagnosis.with_function(found, lambda: client.sample_stacks(job, _SAMPLE_S, _SAMPLE_RATE))
+        found = diagnosis.with_function(
+            found, lambda vertex: hottest_function(client.sample_stacks(job, _SAMPLE_S, _SAMPLE_RATE), vertex)
+        )
     _show(found, as_json)
 
 

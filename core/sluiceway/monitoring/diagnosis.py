@@ -16,16 +16,25 @@ import msgspec
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import SluicewayError
 from sluiceway.metrics import FailureInfo, JobMetrics, SubtaskMetrics
+from sluiceway.monitoring.checkpoint_diagnosis import slow_checkpoints
 from sluiceway.monitoring.findings import Finding, age
-from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, SubtaskInfo, VertexInfo
+from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, VertexInfo
 from sluiceway.monitoring.key_samples import KeySample, hottest_key
 from sluiceway.monitoring.micro_batches import is_load_known, why_slow_in_batches
 from sluiceway.monitoring.rates import SubtaskRates
 from sluiceway.monitoring.restarts import fails_repeatedly, waits_for_restart
 from sluiceway.monitoring.split_diagnosis import held_back_by_split, idle_splits
-from sluiceway.monitoring.stack_samples import StackSamples, hottest_function
 
-__all__ = ["Diagnosis", "Finding", "diagnose", "why_late", "why_slow", "with_function", "with_key"]
+__all__ = [
+    "Diagnosis",
+    "Finding",
+    "diagnose",
+    "limiting_task",
+    "why_late",
+    "why_slow",
+    "with_function",
+    "with_key",
+]
 
 BLOCKED: Final = 0.25
 """Share of the time from which a subtask counts as back-pressured."""
@@ -40,10 +49,7 @@ LATE_MS: Final = 10_000
 """Difference between watermarks, ms, from which one counts as held back."""
 _DELAYED: Final = "delayed"
 _BACK_PRESSURED: Final = "back-pressured"
-SLOW_CHECKPOINT: Final = 0.8
-"""Ratio of a checkpoint's duration to the interval from which it counts as slow."""
 _OF_ONE_TASK: Final = frozenset({"busy-task", "busy-source", "skew", "slow-consumer", "full-process"})
-_BARRIERS: Final = "waiting for barriers"
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
@@ -111,7 +117,7 @@ def why_slow(
     tasks = _by_vertex(description, rates)
     found = _bottleneck(description, tasks, rates)
     now_ms = max((r.metrics.at_ms for r in rates), default=0)
-    slow = _slow_checkpoints(description, checkpoints, now_ms)
+    slow = slow_checkpoints(description, checkpoints, now_ms)
     if slow is not None:
         found.append(slow)
     if (repeated := fails_repeatedly(description, failures, now_ms)) is not None:
@@ -121,26 +127,34 @@ def why_slow(
     return Diagnosis(found)
 
 
-def with_function(found: Diagnosis, sample: Callable[[], Sequence[StackSamples]]) -> Diagnosis:
+def limiting_task(found: Diagnosis) -> int | None:
+    """Return the id of the vertex that is the cause, if a task is: its stacks name the function."""
+    first = found.findings[0]
+    return first.vertex if first.kind in _OF_ONE_TASK else None
+
+
+def with_function(found: Diagnosis, hottest: Callable[[int], tuple[str, float] | None]) -> Diagnosis:
     """Add the function in which the task of the first finding spends its time, if a task is the cause.
 
     Args:
         found: a diagnosis.
-        sample: returns samples of the job's stacks; not called if no task is the cause. If it raises
-            SluicewayError, the diagnosis stays as it is.
+        hottest: returns the function of a vertex, whose id it is given, and its share of the samples, as
+            :func:`~sluiceway.monitoring.stack_samples.hottest_function` does; not called if no task is the cause.
+            If it returns None or raises SluicewayError, the diagnosis stays as it is.
     """
-    first = found.findings[0]
-    if first.kind not in _OF_ONE_TASK or first.vertex is None:
+    vertex = limiting_task(found)
+    if vertex is None:
         return found
     try:
-        hottest = hottest_function(sample(), first.vertex)
+        named = hottest(vertex)
     except SluicewayError:
         return found
-    if hottest is None:
+    if named is None:
         return found
-    function, share = hottest
+    function, share = named
+    first = found.findings[0]
     text = f"{first.text} In the busiest task, {share:.0%} of the samples are in {function}."
-    return Diagnosis([msgspec.structs.replace(first, text=text), *found.findings[1:]])
+    return Diagnosis([msgspec.structs.replace(first, text=text, function=function), *found.findings[1:]])
 
 
 def with_key(found: Diagnosis, sample: Callable[[int], Sequence[KeySample]]) -> Diagnosis:
@@ -287,58 +301,6 @@ def _full_process(worker: str, rates: Sequence[SubtaskRates], tasks: _Tasks) -> 
         f"Slow because {where} is full: its tasks take turns on one core, {listed}. More workers help.",
         vertex=max(here, key=lambda r: r.busy).metrics.vertex_id,
         worker=worker,
-    )
-
-
-def _slow_checkpoints(
-    description: JobDescription, checkpoints: Sequence[CheckpointInfo], now_ms: int
-) -> Finding | None:
-    every_s = description.checkpoint_interval_ms / 1000
-    pending = next((c for c in checkpoints if c.status == "pending" and not c.savepoint), None)
-    if pending is not None and every_s and (now_ms - pending.triggered_ms) / 1000 > max(every_s, 1.0):
-        return Finding(
-            "slow-checkpoint",
-            f"Checkpoint {pending.checkpoint} has been under way for {age(now_ms - pending.triggered_ms)}, and "
-            f"one is due every {every_s:.3g} s: {len(pending.subtasks)} subtasks have acknowledged it.",
-        )
-    done = [c for c in checkpoints if c.status == "completed" and c.duration_ms is not None and not c.savepoint]
-    failed = [c for c in checkpoints if c.status == "failed"]
-    if failed and (not done or failed[-1].checkpoint > done[-1].checkpoint):
-        return Finding(
-            "failed-checkpoint", f"Checkpoint {failed[-1].checkpoint} has failed: {failed[-1].reason}", "notice"
-        )
-    if not done or not description.checkpoint_interval_ms:
-        return None
-    last = done[-1]
-    took_ms = last.duration_ms or 0
-    if took_ms < SLOW_CHECKPOINT * description.checkpoint_interval_ms:
-        return None
-    text = f"Checkpoints take {took_ms / 1000:.3g} s, and one is due every {every_s:.3g} s"
-    if not last.subtasks:
-        return Finding("slow-checkpoint", f"{text}.")
-    phases: dict[str, Callable[[SubtaskInfo], int]] = {
-        _BARRIERS: lambda s: s.start_delay_ms,
-        "alignment": lambda s: s.alignment_ms,
-        "flushing": lambda s: s.flush_ms,
-        "the copy of the state": lambda s: s.sync_ms,
-        "writing the state": lambda s: s.async_ms,
-    }
-    ms, phase, worst = max(
-        ((read(s), name, s) for s in last.subtasks for name, read in phases.items()), key=lambda item: item[0]
-    )
-    if phase == _BARRIERS:
-        return Finding(
-            "slow-checkpoint",
-            f"{text}: its barriers wait {ms / 1000:.3g} s behind records in front of {worst.task!r}. Unaligned "
-            "checkpoints do not wait (--checkpoint-unaligned).",
-            vertex=worst.vertex_id,
-            subtask=worst.subtask,
-        )
-    return Finding(
-        "slow-checkpoint",
-        f"{text}: {phase} takes {ms / 1000:.3g} s in subtask {worst.subtask} of {worst.task!r}.",
-        vertex=worst.vertex_id,
-        subtask=worst.subtask,
     )
 
 

@@ -19,6 +19,8 @@ class Finding(msgspec.Struct, frozen=True):
         worker: name of the worker process, if it is about one.
         split: id of the split of a source, shortened, if it is about one.
         key: key of a keyed step as text, shortened, if it is about one.
+        function: function in which the task spends its time, as ``module.function (file:line)``, if samples of its
+            stacks have named one.
     """
 
     kind: str
@@ -29,6 +31,7 @@ class Finding(msgspec.Struct, frozen=True):
     worker: str = ""
     split: str = ""
     key: str = ""
+    function: str = ""
 
 
 def age(ms: float) -> str:

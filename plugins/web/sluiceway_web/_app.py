@@ -114,6 +114,7 @@ def make_app(monitor: Monitor, options: WebOptions) -> Starlette:
                 await readings
             await stacks.close()
             await sampler.processes.close()
+            await sampler.functions.close()
             replays.close()
             await programs.close()
 

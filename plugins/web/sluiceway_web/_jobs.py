@@ -151,8 +151,13 @@ async def diagnosis(request: Request) -> a.DiagnosisAnswer:
     checkpoints = await context_of(request).sampler.checkpoints(asked.job.job)
     metrics, rates = asked.metrics, asked.rates
     sampler, job, failures = context_of(request).sampler, asked.job.job, asked.job.failures
-    every = with_last_key(sampler, job, diagnose(asked.description, metrics, rates, checkpoints, failures))
-    slow = with_last_key(sampler, job, why_slow(asked.description, metrics, rates, checkpoints, failures))
+    every, slow = (
+        sampler.functions.name(job, with_last_key(sampler, job, found))
+        for found in (
+            diagnose(asked.description, metrics, rates, checkpoints, failures),
+            why_slow(asked.description, metrics, rates, checkpoints, failures),
+        )
+    )
     return a.DiagnosisAnswer(
         healthy=every.healthy,
         summary=every.summary,

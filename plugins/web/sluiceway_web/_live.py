@@ -49,7 +49,8 @@ async def _job(sampler: Sampler, wanted: str) -> dict[str, Any]:
     description = await sampler.describe(job.job)
     metrics, rates = reading.metrics(job.job, description), reading.rates_of(job.job, description)
     checkpoints = await sampler.checkpoints(job.job) if description.vertices else []
-    found = with_last_key(sampler, job.job, diagnose(description, metrics, rates, checkpoints, job.failures))
+    found = diagnose(description, metrics, rates, checkpoints, job.failures)
+    found = sampler.functions.name(job.job, with_last_key(sampler, job.job, found))
     late = why_late(description, metrics, rates, failures=job.failures)
     names = {v.uid: v.name for v in description.vertices}
     return {

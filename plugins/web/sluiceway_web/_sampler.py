@@ -20,6 +20,7 @@ from sluiceway_web._errors import RequestError
 from sluiceway_web._ids import find_job
 from sluiceway_web._page_cache import PageCache
 from sluiceway_web._process_figures import ProcessSampler
+from sluiceway_web._task_functions import TaskFunctions
 
 __all__ = ["HISTORY", "PERIOD_S", "Point", "Reading", "Sampler", "Verdict"]
 
@@ -118,6 +119,7 @@ class Sampler:
         self.verdicts: dict[str, Verdict] = {}
         """Last verdicts on jobs that run."""
         self.processes = ProcessSampler(monitor.processes, self.ask)
+        self.functions = TaskFunctions(monitor, self.ask)
         self.pages = PageCache(lambda: PERIOD_S / 2)
         """Live pages, for all clients that have one open."""
 
@@ -131,6 +133,7 @@ class Sampler:
             else:
                 self._history.clear()
                 self._cached.clear()
+                self.functions.clear()
                 self.pages.clear()
                 self.verdicts.clear()
 

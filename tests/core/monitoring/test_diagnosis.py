@@ -117,16 +117,24 @@ def test_a_job_that_keeps_up_has_no_cause() -> None:
     assert slow(rates(0, busy=0.6, idle=0.4), rates(1, busy=0.5, idle=0.5), rates(2, idle=1.0)).severity == "ok"
 
 
-def checkpoint(number: int, status: str, duration_ms: int | None, **phases: int) -> CheckpointInfo:
-    usual = {"start_delay_ms": 0, "alignment_ms": 0, "flush_ms": 0, "sync_ms": 0, "async_ms": 0, **phases}
-    part = SubtaskInfo(task="b", subtask=2, size=10, vertex_id=1, **usual)
-    return CheckpointInfo(number, status, NOW - 5_000, duration_ms, 10, "disk full", "", [part])
+def checkpoint(
+    number: int, status: str, duration_ms: int | None, acknowledged_ms: int | None = None, **phases: int
+) -> CheckpointInfo:
+    usual = {"start_delay_ms": 0, "alignment_ms": 0, "flush_ms": 0, "sync_ms": 0, "async_ms": 0, "size": 10}
+    part = SubtaskInfo(task="b", subtask=2, vertex_id=1, **(usual | phases))
+    return CheckpointInfo(
+        number, status, NOW - 5_000, duration_ms, 10, "disk full", "", [part], acknowledged_ms=acknowledged_ms
+    )
 
 
 @pytest.mark.parametrize(
     ("phase", "text"),
     [
-        ({"async_ms": 800}, "writing the state takes 0.8 s in subtask 2 of 'b'"),
+        ({"async_ms": 800, "size": 3_000_000}, "writing the state takes 0.8 s in subtask 2 of 'b'"),
+        (
+            {"async_ms": 800},
+            "the checkpoint storage is slow. Writing the state, 10 bytes, takes 0.8 s in subtask 2 of 'b'",
+        ),
         ({"sync_ms": 800}, "the copy of the state takes 0.8 s in subtask 2 of 'b'"),
         ({"start_delay_ms": 800}, "its barriers wait 0.8 s behind records in front of 'b'"),
     ],
@@ -140,7 +148,34 @@ def test_slow_checkpoints_have_a_phase(phase: dict[str, int], text: str) -> None
 
 def test_a_checkpoint_that_does_not_end() -> None:
     finding = slow(rates(0, idle=1.0), checkpoints=[checkpoint(7, "pending", None)])
-    assert finding.text.startswith("Checkpoint 7 has been under way for 5 s, and one is due every 1 s")
+    assert finding.text == (
+        "Checkpoint 7 has been under way for 5 s, and one is due every 1 s: 1 of 1 subtasks have acknowledged it."
+    )
+    running = [ExecutionInfo(1, n, 0, "running", {"created": 1}) for n in (0, 2)]
+    waits = JobDescription(CHAIN.vertices, CHAIN.edges, running, checkpoint_interval_ms=1000)
+    finding = slow(rates(0, idle=1.0), checkpoints=[checkpoint(7, "pending", None)], job=waits)
+    assert finding.text.endswith("1 of 2 subtasks have acknowledged it, and subtask 0 of 'b' has not.")
+    assert (finding.vertex, finding.subtask) == (1, 0)
+    storing = checkpoint(7, "pending", None, acknowledged_ms=1_000)
+    assert slow(rates(0, idle=1.0), checkpoints=[storing]).text.endswith(
+        "the checkpoint storage is slow. All subtasks have acknowledged the checkpoint, and its metadata has been "
+        "written for 4 s."
+    )
+
+
+def test_the_last_checkpoint_says_why_the_next_one_takes_its_time() -> None:
+    quiet, pending = (rates(0, idle=1.0),), checkpoint(8, "pending", None)
+    for took_ms, text in ((4_000, "Checkpoints take 4 s"), (900, "Checkpoint 8 has been under way for 5 s")):
+        done = checkpoint(7, "completed", took_ms, async_ms=800)
+        assert slow(*quiet, checkpoints=[done, pending]).text.startswith(text)
+
+
+def test_a_checkpoint_that_waits_for_its_metadata() -> None:
+    done = checkpoint(7, "completed", 6_000, 1_600, async_ms=1_500)
+    assert slow(rates(0, idle=1.0), checkpoints=[done]).text == (
+        "Checkpoints take 6 s, and one is due every 1 s: the checkpoint storage is slow. Writing the metadata "
+        "takes 4.4 s, after all subtasks have acknowledged the checkpoint."
+    )
 
 
 def test_a_failed_checkpoint_is_told_until_one_completes() -> None:

@@ -87,14 +87,15 @@ def test_the_hottest_function_is_the_innermost_one_outside_of_the_engine() -> No
 
 def test_a_diagnosis_names_the_function_of_the_busiest_task() -> None:
     found = Diagnosis([Finding("busy-task", "Slow because 'x' is 98% busy.", vertex=0)])
-    told = with_function(found, lambda: [SAMPLES]).summary
+    told = with_function(found, lambda vertex: hottest_function([SAMPLES], vertex)).findings[0]
     expected = "In the busiest task, 75% of the samples are in app.inner (app.py:9)."
-    assert told == f"Slow because 'x' is 98% busy. {expected}"
+    assert (told.text, told.function) == (f"Slow because 'x' is 98% busy. {expected}", "app.inner (app.py:9)")
 
-    def refused() -> list[StackSamples]:
+    def refused(vertex: int) -> None:
         raise sw.SluicewayError("no")
 
     assert with_function(found, refused) == found
+    assert with_function(found, lambda vertex: None) == found
     late = Diagnosis([Finding("idle", "Fine.", "ok")])
     assert with_function(late, refused) is late
 

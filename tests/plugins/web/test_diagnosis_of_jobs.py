@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,6 +50,23 @@ SOURCE = """
 flow = sw.Pipeline("planted")
 flow.source(GeneratorSource(pause)).uid("numbers").rebalance().map(abs).sink(DiscardSink())
 """
+SLOW_STORE = """
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+class SlowStore(LocalFileSystem):
+    protocol = "slow"
+
+    def _open(self, path, mode="rb", **options):
+        if "w" in mode and SLOW in path:
+            time.sleep(1)
+        return super()._open(path, mode, **options)
+
+fsspec.register_implementation("slow", SlowStore)
+flow = sw.Pipeline("planted")
+numbers = flow.source(GeneratorSource(lambda n: n, rate=200)).uid("numbers")
+numbers.key_by(lambda n: n % 100).count().uid("totals").name("totals").sink(DiscardSink())
+"""
 HEALTHY = """
 flow = sw.Pipeline("planted")
 numbers = flow.source(GeneratorSource(lambda n: n, rate=50)).uid("numbers")
@@ -80,6 +98,27 @@ def test_a_planted_cause_is_named(
     answer = page.until("/jobs/planted/diagnosis", lambda told: finding(told)[0] == kind)
     assert text in finding(answer)[1]
     assert not answer["healthy"]
+    # Stacks are sampled in the second after the first question.
+    function = "work" if kind == "full-process" else "pause"
+    answer = page.until("/jobs/planted/diagnosis", lambda told: told["slow"][0]["function"])
+    assert f"of the samples are in {function} (flow.py:" in answer["summary"]
+    page.end()
+
+
+@pytest.mark.parametrize(
+    ("slow", "text"),
+    [
+        ("-0-0.state", "Writing the state, "),
+        pytest.param("metadata", "Writing the metadata takes 1", marks=pytest.mark.slow),
+    ],
+)
+def test_a_slow_checkpoint_store_is_named(show: Callable[..., Page], tmp_path: Path, slow: str, text: str) -> None:
+    program = HEAD + SLOW_STORE.replace("SLOW in", f"{slow!r} in")
+    page = show(program, "--checkpoints", f"slow://{tmp_path}/kept", "--checkpoint-interval", "500ms")
+    answer = page.until("/jobs/planted/diagnosis", lambda told: text in finding(told)[1])
+    assert finding(answer)[0] == "slow-checkpoint"
+    assert "one is due every 0.5 s: the checkpoint storage is slow. " in finding(answer)[1]
+    assert not answer["healthy"]
     page.end()
 
 
@@ -100,7 +139,11 @@ numbers.rebalance().map(fail).uid("failing").sink(DiscardSink())
 
 def test_a_job_that_restarts_again_and_again_says_why(show: Callable[..., Page]) -> None:
     page = show(HEAD + FAILING, "--workers", "1", "--checkpoint-interval", "10s")
-    answer = page.until("/jobs/planted/diagnosis", lambda told: finding(told)[0] == "restarting")
+    # The attempts may be told a moment before their failure is.
+    answer = page.until(
+        "/jobs/planted/diagnosis",
+        lambda told: finding(told)[0] == "restarting" and "has failed with" in finding(told)[1],
+    )
     assert "'map(fail) -> sink(DiscardSink)' has failed with ValueError: planted" in finding(answer)[1]
     assert not answer["healthy"]
     assert answer["late"][0]["kind"] == "restarting"

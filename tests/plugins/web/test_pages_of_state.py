@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from plugins.web.browser import Tab
 from plugins.web.conftest import Page
-from plugins.web.test_diagnosis_of_jobs import HEAD, SKEW
+from plugins.web.test_diagnosis_of_jobs import HEAD, SKEW, SLOW_STEP
 from plugins.web.test_splits import PROGRAM as SPLITS
 from plugins.web.test_state import KEPT
 from plugins.web.test_state import PROGRAM as VISITS
@@ -61,7 +61,10 @@ def test_state_and_dead_letters(show: Callable[..., Page], tab: Tab) -> None:
     tab.page.get_by_role("link", name="visits").click()
     tab.page.get_by_role("link", name="State", exact=True).click()
     tab.page.get_by_role("button", name="Measure").click()
-    tab.page.get_by_role("row").filter(has_text="seen").filter(has_text="crawler").wait_for()
+    tab.page.get_by_role("row").filter(has_text="seen").filter(has_text="crawler").filter(
+        has_text="process(Pages)"
+    ).wait_for()
+    assert tab.page.get_by_label("Step").locator("option").all_inner_texts() == ["process(Pages)"]
     tab.page.get_by_label("State").fill("seen")
     tab.page.get_by_label("Key").fill("ann")
     tab.page.keyboard.press("Enter")
@@ -76,4 +79,26 @@ def test_state_and_dead_letters(show: Callable[..., Page], tab: Tab) -> None:
     tab.wait("sluiceway dlq replay")
     assert tab.problems == []
     assert fits(tab)
+    web.end()
+
+
+@narrow_and_wide
+def test_the_sentence_about_a_slow_job_leads_to_the_task_and_its_function(
+    show: Callable[..., Page], tab: Tab
+) -> None:
+    web = show(HEAD + SLOW_STEP, "--workers", "1")
+    tab.page.goto(web.link)
+    tab.page.get_by_role("link", name="planted").click()
+    sentence = tab.page.locator(".finding.cause")
+    function = sentence.get_by_role("link", name="pause (flow.py:")
+    function.wait_for()
+    assert fits(tab)
+    sentence.get_by_role("link", name="map(pause)").click()
+    tab.page.get_by_role("heading", name="map(pause)").wait_for()
+    function.focus()
+    tab.page.keyboard.press("Enter")
+    tab.page.get_by_label("Task").wait_for()
+    assert tab.page.get_by_label("Task").locator("option:checked").inner_text() == "map(pause)"
+    tab.page.get_by_role("button", name="pause (flow.py").first.wait_for()
+    assert tab.problems == []
     web.end()

@@ -109,6 +109,30 @@ def test_a_split_that_stalls_among_many_is_named(show: Callable[..., Page], work
     page.end()
 
 
+IDLE = """
+import sluiceway as sw
+from sluiceway.connector.lib import DiscardSink
+
+def events(ended):
+    yield from ((n, 1_700_000_000_000 + n) for n in range(100))
+    ended.wait()
+
+strategy = sw.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda pair: pair[1])
+flow = sw.Pipeline("planted")
+read = flow.from_function(events, blocking=True, watermark_strategy=strategy.with_idleness("1s")).name("events")
+read.key_by(lambda pair: pair[0]).count().sink(DiscardSink())
+"""
+
+
+def test_an_idle_source_is_named_and_is_no_alarm(show: Callable[..., Page]) -> None:
+    page = show(IDLE)
+    told = page.until("/jobs/planted/diagnosis", lambda told: late(told)["kind"] == "idle-source")
+    assert late(told)["text"].startswith("Event time does not advance. The only split of 'events', ")
+    assert told["slow"][0]["kind"] == "idle"
+    assert told["healthy"]
+    page.end()
+
+
 def test_splits_that_go_on_raise_no_alarm(show: Callable[..., Page]) -> None:
     page = show(PROGRAM.replace("STALLED", "-1"))
     page.until("/jobs/planted/diagnosis", lambda told: late(told)["kind"] == "ok")

@@ -79,6 +79,7 @@ class CheckpointedJob(Protocol):
 class _Pending:
     def __init__(self, checkpoint_id: int, timestamp_ms: int, began: float, who: Participants) -> None:
         self.id = checkpoint_id
+        self.record = CheckpointRecord(checkpoint_id, timestamp_ms)
         self.timestamp_ms = timestamp_ms
         self.began = began
         self.attempts = frozenset(who.running)
@@ -88,7 +89,6 @@ class _Pending:
         self.drained: set[str] = set()
         self.enumerators: Mapping[str, Any] = {}
         self.storing = False
-        self.acknowledged: float | None = None
         self.request: SavepointRequest | None = None
         self.asks: list[_Ask] = []
         self.savepoint = ""
@@ -376,7 +376,8 @@ class CheckpointCoordinator:
         # deleted, from a repeated one, whose files may be in use.
         self._answered[pending.id] = set()
         self._answered.pop(pending.id - _HISTORY, None)
-        self.history.append(CheckpointRecord(pending.id, pending.timestamp_ms, savepoint=pending.savepoint))
+        pending.record.savepoint = pending.savepoint
+        self.history.append(pending.record)
         # Enumerators before the barriers: splits assigned from here on reach the readers after their barriers, so
         # each split is in exactly one of the two snapshots.
         try:
@@ -408,6 +409,7 @@ class CheckpointCoordinator:
             return
         answered.add(attempt_id)
         pending.tasks[where] = snapshot
+        pending.record.tasks[where] = _without_state(snapshot)
         if snapshot.drained:
             pending.drained.add(attempt_id)
         if not pending.waits_for:
@@ -446,7 +448,7 @@ class CheckpointCoordinator:
 
     def _store(self, pending: _Pending) -> None:
         pending.storing = True
-        pending.acknowledged = self._clock.monotonic()
+        pending.record.acknowledged_ms = self._ms_since(pending.began)
         tasks = {**pending.finished, **pending.tasks}
         stops = pending.request is not None and pending.request.stops
         checkpoint = CompletedCheckpoint(
@@ -567,16 +569,14 @@ class CheckpointCoordinator:
         pause_s = self._policy.min_pause_ms / 1000
         self._earliest = max(self._earliest, self._clock.monotonic() + pause_s)
 
+    def _ms_since(self, began: float) -> int:
+        return round((self._clock.monotonic() - began) * 1000)
+
     def _record(self, pending: _Pending, status: str, reason: str = "") -> CheckpointRecord:
-        record = next((r for r in self.history if r.checkpoint_id == pending.id), None)
-        if record is None:
-            record = CheckpointRecord(pending.id, pending.timestamp_ms, savepoint=pending.savepoint)
-        record.duration_ms = round((self._clock.monotonic() - pending.began) * 1000)
-        if pending.acknowledged is not None:
-            record.acknowledged_ms = round((pending.acknowledged - pending.began) * 1000)
+        record = pending.record
+        record.duration_ms = self._ms_since(pending.began)
         record.reason = reason
         record.size = sum(snapshot.size for snapshot in pending.tasks.values())
-        record.tasks = {where: _without_state(snapshot) for where, snapshot in pending.tasks.items()}
         # The status last: threads of clients take a record that has ended for complete.
         record.status, record.info = status, None
         return record

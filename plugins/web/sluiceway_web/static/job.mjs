@@ -63,7 +63,7 @@ function Operations({ job, parallelism }) {
 
 function Overview({ page, job }) {
   const lost = page.losses.length ? page.lost : [];
-  return html`<${Findings} findings=${[...page.findings, ...lost]} />
+  return html`<${Findings} findings=${[...page.findings, ...lost]} vertices=${page.vertices} job=${job} />
     ${page.job.failure && html`<pre tabindex="0">${page.job.failure}</pre>`}
     <${Graph} page=${page} job=${job} />
     <h2>Tasks</h2><${TaskTable} page=${page} job=${job} />

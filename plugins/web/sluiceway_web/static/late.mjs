@@ -4,12 +4,12 @@ import { html } from "./vendor/htm-preact.mjs";
 import { UNKNOWN, count, duration, lag, watermark } from "./format.mjs";
 import { Findings, Lines, Table } from "./parts.mjs";
 
-export function Late({ page }) {
+export function Late({ page, job }) {
   const series = page.vertices.filter((v) => v.source || v.watermark != null).map((v) => ({
     name: v.name.slice(0, 30),
     points: page.history.filter((p) => p[1] === v.number && p[5] != null).map((p) => [p[0], p[5]]),
   })).filter((s) => s.points.length);
-  return html`<${Findings} findings=${page.late} />
+  return html`<${Findings} findings=${page.late} vertices=${page.vertices} job=${job} />
     <h2>Watermarks behind the clock</h2>
     <${Lines} series=${series} unit=${duration} label="Lag of the watermarks of each task over the last minutes" />
     ${page.vertices.filter((v) => v.splits).map((v) => html`<${Splits} vertex=${v} now=${page.now} late=${page.late} />`)}

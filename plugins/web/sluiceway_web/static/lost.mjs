@@ -9,7 +9,7 @@ export function Lost({ page, job, replay }) {
   const names = new Map(page.vertices.map((v) => [v.number, v.name]));
   const kept = page.options.some((o) => o.name === "dead-letters" && !o.default);
   const letters = page.losses.filter((l) => l.reason === "dead letter").reduce((sum, l) => sum + l.records, 0);
-  return html`<${Findings} findings=${page.lost} />
+  return html`<${Findings} findings=${page.lost} vertices=${page.vertices} job=${job} />
     <${Table} empty="Numbers count from the last start of each subtask." head=${["Step", "Task", "#Subtask", "Reason", "#Records"]}
       rows=${page.losses.map((l) => [l.step, names.get(l.vertex) ?? "", l.subtask, l.reason, count(l.records)])} />
     ${kept ? html`<${Letters} key=${job} job=${job} seen=${letters} replay=${replay} />`

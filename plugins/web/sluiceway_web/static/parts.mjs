@@ -7,8 +7,27 @@ export function State({ state }) {
   return html`<span class=${"state " + state}>${state}</span>`;
 }
 
-export function Findings({ findings }) {
-  return html`<div role="status">${findings.map((f) => html`<p class=${"finding " + f.severity}>${f.text}</p>`)}</div>`;
+export function Findings({ findings, vertices, job }) {
+  return html`<div role="status">${findings.map((f) => html`<p class=${"finding " + f.severity}>${linked(f, vertices, job)}</p>`)}</div>`;
+}
+
+// The sentence of a finding with links: from the task to its page, from the function to the flame graph, and so on.
+function linked(finding, vertices, job) {
+  const vertex = finding.vertex == null ? null : vertices.find((v) => v.number === finding.vertex);
+  if (!vertex) return finding.text;
+  const place = `#/job/${encodeURIComponent(job)}/`;
+  const links = [[vertex.name, `task/${vertex.number}`], [finding.key, `task/${vertex.number}`], [finding.split, "late"], [finding.function, `flame/${vertex.number}`]];
+  const parts = [];
+  let rest = finding.text;
+  // Longest first: a name may be a part of another one.
+  for (;;) {
+    const [at, text, to] = links.filter(([text]) => text).map(([text, to]) => [rest.indexOf(text), text, to]).filter(([at]) => at >= 0)
+      .sort((a, b) => a[0] - b[0] || b[1].length - a[1].length)[0] ?? [-1];
+    if (at < 0) return [...parts, rest];
+    parts.push(rest.slice(0, at), html`<a href=${place + to}>${text}</a>`);
+    rest = rest.slice(at + text.length);
+    links.splice(links.findIndex((link) => link[0] === text), 1);
+  }
 }
 
 export function Shares({ of }) {

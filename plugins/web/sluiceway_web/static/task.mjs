@@ -12,7 +12,7 @@ export function Task({ page, job, argument, changes }) {
   const points = (column) => page.history.filter((p) => p[1] === vertex.number && p[column] != null).map((p) => [p[0], p[column]]);
   const own = [...new Set(vertex.subtasks.flatMap((s) => Object.keys(s.user)))].sort();
   return html`<h2>${vertex.name}</h2>
-    <${Findings} findings=${page.findings.filter((f) => f.vertex === vertex.number)} />
+    <${Findings} findings=${page.findings.filter((f) => f.vertex === vertex.number)} vertices=${page.vertices} job=${job} />
     <p><a href=${`#/job/${page.job.job}/flame/${vertex.number}`}>Flame graph of this task</a>${changes && html`<${RescaleTask} key=${"rescale-" + vertex.id} job=${job} vertex=${vertex} />`}</p>
     <${Table} head=${["#Subtask", "Worker", "#Attempt", "#In/s", "#Out/s", "#Busy", "#Blocked", "#Waiting", "#Idle", "Time", "#Queued", "#Backlog"]}
       empty="No subtask runs."

@@ -170,8 +170,16 @@ def test_the_history_tells_of_each_task_and_keeps_no_state() -> None:
     kept = ListSnapshot("numbers", ListMode.SPLIT, "msgspec", 1, "int", 0, 1, (b"123", b"45"))
     taken = TaskSnapshot((OperatorSnapshot("sink", lists=(kept,)),), alignment_ms=3, sync_ms=4, async_ms=5)
     job.coordinator.acknowledge("sink", 1, taken)
-    job.acknowledge(1, "source")
     record = job.coordinator.history[-1]
+    assert (record.status, list(record.tasks), record.acknowledged_ms) == ("pending", [(1, 0)], None)
+    job.advance(20)
+    job.stores_at_once = False
+    job.acknowledge(1, "source")
+    assert (record.status, sorted(record.tasks), record.acknowledged_ms) == ("pending", [(0, 0), (1, 0)], 20)
+    job.advance(30)
+    assert job.stored is not None
+    job.stored(None)
+    assert (record.status, record.acknowledged_ms, record.duration_ms) == ("completed", 20, 50)
     told = record.tasks[1, 0]
     assert (told.operators, told.size, record.size) == ((), 5, 5)
     assert (told.alignment_ms, told.sync_ms, told.async_ms) == (3, 4, 5)
