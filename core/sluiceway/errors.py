@@ -26,6 +26,7 @@ __all__ = [
     "NotBuiltYetError",
     "NotSerializableError",
     "PluginError",
+    "RejectedRecordError",
     "RescaleError",
     "SerializationError",
     "SluicewayError",
@@ -75,6 +76,10 @@ class UnknownNameError(ConfigurationError):
 
 class ConnectorError(SluicewayError):
     """A source or a sink cannot reach, read or write its other side."""
+
+
+class RejectedRecordError(ConnectorError):
+    """A source cannot decode a record, or a sink or its other side does not take it, however often it is tried."""
 
 
 class SerializationError(SluicewayError):

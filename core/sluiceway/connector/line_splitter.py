@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 from typing import Final, Literal, TypeAlias, get_args
 
-from sluiceway.errors import ConfigurationError, ConnectorError
+from sluiceway.errors import ConfigurationError, RejectedRecordError
 
 __all__ = ["DEFAULT_MAX_LINE_LENGTH", "DecodeErrors", "LineBuffer", "LineDecoder", "check_encoding"]
 
@@ -63,7 +63,7 @@ class LineBuffer:
         """Take the next piece; return the lines that are complete now, delimiters included, or ``b""``.
 
         Raises:
-            ConnectorError: a line is longer than allowed.
+            RejectedRecordError: a line is longer than allowed.
         """
         pending = self._pending
         if pending:
@@ -103,7 +103,7 @@ class LineBuffer:
 
     def _check(self, line: bytes) -> None:
         if len(line) > self._max:
-            raise ConnectorError(
+            raise RejectedRecordError(
                 f"{self._where}: a line is longer than max_line_length={self._max} bytes. It begins with "
                 f"{line[:_SHOWN]!r}. Is {self._delimiter!r} what ends a line here? If so, allow more."
             )
@@ -148,7 +148,7 @@ class LineDecoder:
         """Return the lines of a block that ends with a delimiter.
 
         Raises:
-            ConnectorError: bytes cannot be decoded and the policy is ``strict``.
+            RejectedRecordError: bytes cannot be decoded and the policy is ``strict``.
         """
         if not block:
             return []
@@ -184,7 +184,7 @@ class LineDecoder:
                 lines.append(part.decode(encoding, policy))
             except UnicodeDecodeError as error:
                 if errors != "skip":
-                    raise ConnectorError(
+                    raise RejectedRecordError(
                         f"{self._where}, line {self.lines}: byte 0x{part[error.start]:02x} at position "
                         f"{error.start} is not {encoding} ({error.reason}), in {part[:_SHOWN]!r}. Set encoding=, "
                         f"or say what is to become of such lines: errors='replace', 'ignore' or 'skip'"

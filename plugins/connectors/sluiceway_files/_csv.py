@@ -13,7 +13,7 @@ import msgspec
 from msgspec import inspect
 
 from sluiceway.connector import END_OF_INPUT, Wait
-from sluiceway.errors import ConnectorError
+from sluiceway.errors import RejectedRecordError
 from sluiceway_files._blocks import Blocks
 from sluiceway_files._lined import OnError
 from sluiceway_files._splits import FileSplit, Format, OpenFile, SplitReader
@@ -117,7 +117,7 @@ class CsvReader(SplitReader):
                 records.append(convert(row))
             except (csv.Error, ValueError) as error:  # msgspec's ValidationError is a ValueError
                 if self._form.on_error == "fail":
-                    raise ConnectorError(
+                    raise RejectedRecordError(
                         f"{self._file.name}, line {self._line}: {self._reason(error)}. on_error='skip' leaves "
                         "such rows out"
                     ) from error
@@ -174,13 +174,15 @@ class CsvReader(SplitReader):
             try:
                 first = next((row for row in self._parse() if row), None)
             except csv.Error as error:
-                raise ConnectorError(
+                raise RejectedRecordError(
                     f"{self._file.name}, line {self._line}: the header cannot be read: {self._reason(error)}"
                 ) from error
             if first is not None:
                 names = tuple(first)
                 if len(set(names)) < len(names):
-                    raise ConnectorError(f"{self._file.name}: two columns have the same name: {', '.join(names)}")
+                    raise RejectedRecordError(
+                        f"{self._file.name}: two columns have the same name: {', '.join(names)}"
+                    )
         if form.header is not True or self._split.offset is not None:
             self._open(self._split)
         self._rows = self._parse()
@@ -234,7 +236,7 @@ class CsvReader(SplitReader):
             return block.decode(self._form.encoding, self._form.errors)
         except UnicodeDecodeError as error:
             line = self._line + block.count(b"\n", 0, error.start) + 1
-            raise ConnectorError(
+            raise RejectedRecordError(
                 f"{self._file.name}, line {line}: byte 0x{block[error.start]:02x} is not "
                 f"{self._form.encoding} ({error.reason}). Set encoding=, or errors='replace' or 'ignore'"
             ) from error

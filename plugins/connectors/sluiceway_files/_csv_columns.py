@@ -8,7 +8,7 @@ from typing import Any
 
 from sluiceway.connector import END_OF_INPUT, Wait
 from sluiceway.elements import ROWS_PER_RECORD, Batch, Columns
-from sluiceway.errors import ConnectorError
+from sluiceway.errors import RejectedRecordError
 from sluiceway.util.overriding import override
 from sluiceway_files._blocks import COLUMNS_CHUNK, LF
 from sluiceway_files._csv import Csv, CsvReader, is_by_position
@@ -74,7 +74,7 @@ class _ColumnsReader(CsvReader):
             self._rows = self._parse()
         names = self._names
         if self._form.type is None and names is not None and set(names) != set(self._form.schema.names):
-            raise ConnectorError(
+            raise RejectedRecordError(
                 f"{self._file.name} has other columns than the first file ({', '.join(self._form.schema.names)}): "
                 f"{', '.join(names)}"
             )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import unquote
 
-from sluiceway.errors import ConfigurationError, ConnectorError
+from sluiceway.errors import ConfigurationError, RejectedRecordError
 from sluiceway_files._partitions import NULL, can_name
 
 __all__ = ["partition_schema", "values_of"]
@@ -64,7 +64,7 @@ def values_of(path: str, schema: Any, name: str) -> Any:
     arrays = []
     for field in schema:
         if field.name not in texts:
-            raise ConnectorError(
+            raise RejectedRecordError(
                 f"{name} is in no directory {field.name}=..., which partitions= names; "
                 f"its directories have {', '.join(texts) or 'no columns'}"
             )
@@ -73,5 +73,7 @@ def values_of(path: str, schema: Any, name: str) -> Any:
             value = pa.array([None if text == NULL else unquote(text)], pa.string())
             arrays.append(value.cast(field.type))
         except pa.ArrowException as error:
-            raise ConnectorError(f"{name}: {field.name}={text} is no value of {field.type}: {error}") from error
+            raise RejectedRecordError(
+                f"{name}: {field.name}={text} is no value of {field.type}: {error}"
+            ) from error
     return pa.RecordBatch.from_arrays(arrays, names=schema.names)

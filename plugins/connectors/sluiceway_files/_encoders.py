@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from sluiceway.elements import Columns
-from sluiceway.errors import ConnectorError, unknown_column
+from sluiceway.errors import ConnectorError, RejectedRecordError, unknown_column
 from sluiceway.util.overriding import override
 from sluiceway_files._places import failing_with
 
@@ -91,7 +91,7 @@ class _TextEncoder(FileEncoder):
             try:
                 lines.append(self._form.to_text(value))
             except Exception as error:
-                error.add_note(f"FilesSink was making a line of {value!r:.{_SHOWN}}")
+                error.add_note(f"record: {value!r:.{_SHOWN}}")
                 raise
         lines.append("")
         try:
@@ -101,14 +101,14 @@ class _TextEncoder(FileEncoder):
 
     def _line(self, value: Any, line: Any) -> bytes:
         if not isinstance(line, str):
-            raise ConnectorError(
+            raise RejectedRecordError(
                 f"{self._where}: to_text= must give str; for {value!r:.{_SHOWN}} it gave {type(line).__name__}"
             )
         try:
             return f"{line}\n".encode(self._form.encoding)
         except UnicodeEncodeError as error:
             sign = error.object[error.start : error.end]
-            raise ConnectorError(
+            raise RejectedRecordError(
                 f"{self._where}: {self._form.encoding} has no {sign!r}, in {value!r:.{_SHOWN}}. Set encoding="
             ) from error
 
@@ -139,7 +139,7 @@ class _JsonEncoder(FileEncoder):
         try:
             return self._encoder.encode(value) + b"\n"
         except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
-            raise ConnectorError(
+            raise RejectedRecordError(
                 f"{self._where}: {value!r:.{_SHOWN}} cannot be written as JSON ({error}). A map before the "
                 "sink can make it of dicts, lists, strings, numbers and dataclasses"
             ) from error
@@ -214,32 +214,34 @@ class _CsvEncoder(FileEncoder):
             try:
                 writer.writerow(self._row(value))
             except csv.Error as error:
-                raise ConnectorError(f"{self._where}: {value!r:.{_SHOWN}}: {error}") from error
+                raise RejectedRecordError(f"{self._where}: {value!r:.{_SHOWN}}: {error}") from error
         try:
             return text.getvalue().encode(self._form.encoding)
         except UnicodeEncodeError as error:
             sign = error.object[error.start : error.end]
-            raise ConnectorError(f"{self._where}: {self._form.encoding} has no {sign!r}. Set encoding=") from error
+            raise RejectedRecordError(
+                f"{self._where}: {self._form.encoding} has no {sign!r}. Set encoding="
+            ) from error
 
     def _row(self, value: Any) -> Sequence[Any]:
         fields = as_mapping(value)
         if fields is not None:
             if self._columns is None or fields.keys() != set(self._columns):
                 columns = "no named" if self._columns is None else ", ".join(self._columns)
-                raise ConnectorError(
+                raise RejectedRecordError(
                     f"{self._where}: {value!r:.{_SHOWN}} has the fields {', '.join(map(str, fields))}, the file "
                     f"has {columns} columns. columns= says which"
                 )
             return [fields[name] for name in self._columns]
         if isinstance(value, str) or not isinstance(value, Sequence):
-            raise ConnectorError(
+            raise RejectedRecordError(
                 f"{self._where}: {value!r:.{_SHOWN}} ({type(value).__name__}) is no row: a dict, a tuple, a list "
                 "or a dataclass is"
             )
         if self._width is None:
             self._width = len(value)
         if len(value) != self._width:
-            raise ConnectorError(
+            raise RejectedRecordError(
                 f"{self._where}: {value!r:.{_SHOWN}} has {len(value)} fields, the file has {self._width} columns"
             )
         return value
@@ -295,7 +297,7 @@ class _ParquetEncoder(FileEncoder):
         for value in values:
             row = as_mapping(value)
             if row is None:
-                raise ConnectorError(
+                raise RejectedRecordError(
                     f"{self._where}: {value!r:.{_SHOWN}} ({type(value).__name__}) has no named fields; Parquet "
                     "takes dicts, dataclasses and named tuples"
                 )
@@ -323,7 +325,7 @@ class _ParquetEncoder(FileEncoder):
             if self._schema is not None and table.schema != self._schema:
                 table = table.select(self._schema.names).cast(self._schema)
         except (pyarrow.ArrowException, KeyError, ValueError) as error:
-            raise ConnectorError(f"{self._where}: columns do not fit into schema=: {error}") from error
+            raise RejectedRecordError(f"{self._where}: columns do not fit into schema=: {error}") from error
         self._write_table(table)
 
     @property
@@ -367,7 +369,7 @@ class _ParquetEncoder(FileEncoder):
             raise self._misfit(error) from error
         extra = {name for row in rows for name in row} - set(table.schema.names)
         if extra:
-            raise ConnectorError(
+            raise RejectedRecordError(
                 f"{self._where}: no column for the fields {', '.join(sorted(map(str, extra)))}; the columns "
                 f"are {', '.join(table.schema.names)}. schema= says which there are"
             )
@@ -387,6 +389,6 @@ class _ParquetEncoder(FileEncoder):
         self.written += table.nbytes
 
     def _misfit(self, error: Exception) -> ConnectorError:
-        return ConnectorError(
+        return RejectedRecordError(
             f"{self._where}: rows cannot be written as columns ({error}). schema= says what types they have"
         )

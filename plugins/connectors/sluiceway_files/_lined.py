@@ -10,7 +10,7 @@ import msgspec
 
 from sluiceway.connector import END_OF_INPUT, Wait
 from sluiceway.connector.line_splitter import DecodeErrors, LineDecoder
-from sluiceway.errors import ConnectorError
+from sluiceway.errors import ConnectorError, RejectedRecordError
 from sluiceway.util.overriding import override
 from sluiceway_files._blocks import LF, Blocks, cut
 from sluiceway_files._compression import Compression
@@ -162,7 +162,7 @@ class _JsonDecoder:
                 records.append(decode(line))
             except UNDECODABLE as error:
                 if not self._skips:
-                    raise ConnectorError(
+                    raise RejectedRecordError(
                         f"{self._name}, line {self.lines}: {error}, in {line[:80]!r}. on_error='skip' leaves such "
                         f"lines out"
                     ) from error

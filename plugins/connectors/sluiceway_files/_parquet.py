@@ -12,7 +12,7 @@ import msgspec
 from sluiceway.columns.filters import Alternatives, RowFilter
 from sluiceway.connector import END_OF_INPUT, EndOfInput, Wait
 from sluiceway.elements import ROWS_PER_RECORD, Batch, Columns
-from sluiceway.errors import ConnectorError, MissingExtraError
+from sluiceway.errors import ConnectorError, MissingExtraError, RejectedRecordError
 from sluiceway.util.install_hints import install_command
 from sluiceway.util.overriding import override
 from sluiceway_files._compression import Compression
@@ -258,7 +258,7 @@ class _ParquetReader(SplitReader):
                 self._keep(batch if self._filter is None else self._filtered(batch, self._filter))
                 return True
         except pyarrow.ArrowException as error:
-            raise ConnectorError(
+            raise RejectedRecordError(
                 f"cannot read {self._file.name}, row group {self._split.start}: {error}"
             ) from error
         return False
@@ -294,7 +294,7 @@ class _ParquetReader(SplitReader):
                 records.append(msgspec.convert(row, self._form.type))
             except msgspec.ValidationError as error:
                 if self._form.on_error == "fail":
-                    raise ConnectorError(
+                    raise RejectedRecordError(
                         f"{self._file.name}, row group {self._split.start}, row {self._number(index) + 1}: "
                         f"{error}. on_error='skip' leaves such rows out"
                     ) from error
@@ -327,7 +327,7 @@ class _ColumnsReader(_ParquetReader):
             try:
                 batch = batch.select(self._schema.names).cast(self._schema)
             except (pyarrow.ArrowException, KeyError, ValueError) as error:
-                raise ConnectorError(
+                raise RejectedRecordError(
                     f"{self._file.name} has other columns than the first file ({self._schema.to_string()!r}): "
                     f"{error}"
                 ) from error

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from sluiceway.connector import CommittingSinkWriter
 from sluiceway.elements import Columns
-from sluiceway.errors import ConfigurationError, ConnectorError, unknown_column
+from sluiceway.errors import ConfigurationError, RejectedRecordError, unknown_column
 from sluiceway_files._encoders import as_mapping
 from sluiceway_files._places import failing_with, shown
 from sluiceway_files._writers import CommittingFilesWriter, FilesWriter
@@ -164,7 +164,7 @@ class PartitionedWriter(CommittingSinkWriter[Any]):
 
     def _check(self, schema: Any) -> None:
         if problems := problems_of_partitions(self._output.partition_by, schema):
-            raise ConnectorError(f"FilesSink: {problems[0]}")
+            raise RejectedRecordError(f"FilesSink: {problems[0]}")
 
     def _of_records(self, values: Sequence[Any]) -> Iterator[tuple[str, list[Any]]]:
         names = self._output.partition_by
@@ -174,12 +174,14 @@ class PartitionedWriter(CommittingSinkWriter[Any]):
             try:
                 place = "/".join([_directory(name, row.pop(name)) for name in names])
             except KeyError as error:
-                raise ConnectorError(
+                raise RejectedRecordError(
                     f"FilesSink: {value!r:.200} ({type(value).__name__}) has no {error.args[0]!r}, which "
                     "partition_by= names"
                 ) from None
             if not row:
-                raise ConnectorError(f"FilesSink: partition_by={list(names)} leaves nothing of {value!r:.200}")
+                raise RejectedRecordError(
+                    f"FilesSink: partition_by={list(names)} leaves nothing of {value!r:.200}"
+                )
             parts.setdefault(place, []).append(row)
         yield from parts.items()
 
@@ -215,14 +217,16 @@ def _directory(name: str, value: Any) -> str:
         text = NULL
     elif isinstance(value, str):
         if value == NULL:  # escaped, too, readers take it for null
-            raise ConnectorError(f"FilesSink: partition_by={name!r} is {value!r}, the name that stands for null")
+            raise RejectedRecordError(
+                f"FilesSink: partition_by={name!r} is {value!r}, the name that stands for null"
+            )
         text = quote(value, safe="")
     elif isinstance(value, bool):
         text = "true" if value else "false"
     elif isinstance(value, int) or type(value) is datetime.date:
         text = str(value)
     else:
-        raise ConnectorError(
+        raise RejectedRecordError(
             f"FilesSink: partition_by={name!r} is {value!r:.100} ({type(value).__name__}); partitions are named "
             f"after {_KINDS}"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from sluiceway.errors import ConnectorError, FunctionContractError
+from sluiceway.errors import FunctionContractError, RejectedRecordError
 from sluiceway_files._lined import OnError
 
 __all__ = ["RowsEncoder"]
@@ -61,7 +61,7 @@ class RowsEncoder:
     def reject(self, line: int, reason: str, error: Exception) -> None:
         """Count a line as left out. Raises ConnectorError if it is to fail the job."""
         if not self._skips:
-            raise ConnectorError(
+            raise RejectedRecordError(
                 f"{self._name}, line {line}: {reason}. on_error='skip' leaves such lines out"
             ) from error
         self.skipped += 1

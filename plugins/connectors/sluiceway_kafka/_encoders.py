@@ -8,7 +8,7 @@ from itertools import repeat
 from typing import Any, Final, TypeAlias
 
 from sluiceway.elements import Columns
-from sluiceway.errors import ConfigurationError, ConnectorError, choose
+from sluiceway.errors import ConfigurationError, RejectedRecordError, choose
 from sluiceway_kafka._formats import FormatWriter, RegistryFormat, encode_json
 from sluiceway_kafka._registry import RegistryError
 
@@ -88,7 +88,7 @@ class Encoder:
         except RegistryError:
             raise  # no fault of the record
         except Exception as error:
-            error.add_note(f"while a record was made into one for Kafka: {record!r:.200}")
+            error.add_note(f"record: {record!r:.200}")
             raise
         return messages
 
@@ -152,7 +152,7 @@ def _headers(given: Headers) -> list[tuple[str, bytes | str | None]]:
 
 def _text(record: Any) -> str:
     if not isinstance(record, str):
-        raise ConnectorError(
+        raise RejectedRecordError(
             f"serializer='text' takes str, not {type(record).__name__}: use map(str), serializer='json' or a "
             "function"
         )
@@ -161,7 +161,7 @@ def _text(record: Any) -> str:
 
 def _bytes(record: Any) -> bytes | None:
     if record is not None and not isinstance(record, bytes):
-        raise ConnectorError(f"serializer='bytes' takes bytes and None, not {type(record).__name__}")
+        raise RejectedRecordError(f"serializer='bytes' takes bytes and None, not {type(record).__name__}")
     return record
 
 
@@ -228,7 +228,7 @@ class Field:
         try:
             return record[self.name] if isinstance(record, Mapping) else getattr(record, self.name)
         except (KeyError, AttributeError):
-            raise ConnectorError(
+            raise RejectedRecordError(
                 f"KafkaSink: key={self.name!r} is no field of a {type(record).__name__}"
             ) from None
 

@@ -13,7 +13,7 @@ from confluent_kafka import Message as Delivered
 
 from sluiceway.clock import Clock
 from sluiceway.connector import Wait
-from sluiceway.errors import ConnectorError
+from sluiceway.errors import ConnectorError, RejectedRecordError
 from sluiceway_kafka._connection import Connection, describe_error, is_refusal, refused
 from sluiceway_kafka._encoders import Message
 
@@ -22,6 +22,18 @@ __all__ = ["Flusher", "Outbox"]
 _log: Final = logging.getLogger("sluiceway_kafka")
 
 _FENCED: Final = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+_REJECTIONS: Final = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_MSG_SIZE,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.INVALID_RECORD,
+        KafkaError._UNKNOWN_PARTITION,
+    }
+)
+"""Errors about a record, which the same record meets again."""
+
 _BLOCK_S: Final = 0.1
 _FULL_S: Final = 0.01
 
@@ -82,7 +94,7 @@ class Outbox:
                 return False
             except (KafkaException, TypeError, ValueError, OverflowError) as error:
                 at = "" if partition < 0 else f", partition {partition}"
-                raise ConnectorError(
+                raise _kind_of(error)(
                     f"cannot write to topic {topic!r}{at} at {self._connection.servers}: {describe_error(error)}; "
                     f"the value was {value!r:.80}"
                 ) from error
@@ -129,7 +141,7 @@ class Outbox:
     def _on_delivery(self, error: KafkaError | None, message: Delivered) -> None:
         if error is not None and error.code() not in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
             if self.failure is None:
-                self.failure = ConnectorError(
+                self.failure = _kind_of(KafkaException(error))(
                     f"a record was not written to topic {message.topic()!r}, partition {message.partition()} at "
                     f"{self._connection.servers}: {describe_error(error)}"
                 )
@@ -147,6 +159,12 @@ class Outbox:
             _log.warning("no broker of %s can be reached; trying again", self._connection.servers)
         else:
             _log.info("writing to %s: %s", self._connection.servers, describe_error(error))
+
+
+def _kind_of(error: BaseException) -> type[ConnectorError]:
+    if isinstance(error, KafkaException) and error.args[0].code() not in _REJECTIONS:
+        return ConnectorError
+    return RejectedRecordError
 
 
 class Flusher:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from sluiceway.errors import ConnectorError, unknown_column
+from sluiceway.errors import ConnectorError, RejectedRecordError, unknown_column
 from sluiceway_kafka._formats import encode_json
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def encode_rows(data: pyarrow.RecordBatch) -> list[bytes]:
             encoded.append(encode_json(make(*row)))
     except Exception as error:
         shown = dict(zip(names, row or (), strict=False))
-        error.add_note(f"while a row was made into a record for Kafka: {shown!r:.200}")
+        error.add_note(f"record: {shown!r:.200}")
         raise
     return encoded
 
@@ -102,7 +102,7 @@ def _listed(name: str, column: Any) -> list[Any]:
         try:
             column = column.cast(finest[True]())
         except pa.ArrowInvalid as error:
-            raise ConnectorError(
+            raise RejectedRecordError(
                 f"KafkaSink: column {name!r} has {kind}, finer than microseconds, which JSON is made of: {error}. "
                 "Truncate it before"
             ) from error

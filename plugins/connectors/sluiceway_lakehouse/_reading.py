@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from sluiceway.columns.filters import Alternatives, RowFilter
 from sluiceway.connector import END_OF_INPUT, Poll, ReaderContext, SimpleReader, Wait
 from sluiceway.elements import ROWS_PER_RECORD, Batch
-from sluiceway.errors import ConnectorError
+from sluiceway.errors import ConnectorError, RejectedRecordError
 
 __all__ = ["LakeReader", "LakeSplit", "Layout", "Wanted", "by_name", "values_of"]
 
@@ -274,4 +274,6 @@ class LakeReader(SimpleReader[Any]):
         try:
             return [msgspec.convert(row, self._wanted.type) for row in rows]
         except msgspec.ValidationError as error:
-            raise ConnectorError(f"{self._name}: a row is no {self._wanted.type.__name__}: {error}") from error
+            raise RejectedRecordError(
+                f"{self._name}: a row is no {self._wanted.type.__name__}: {error}"
+            ) from error

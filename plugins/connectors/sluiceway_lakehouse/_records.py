@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from sluiceway.columns.rows import Encoder
-from sluiceway.errors import ConnectorError, FunctionContractError
+from sluiceway.errors import ConnectorError, FunctionContractError, RejectedRecordError
 from sluiceway.record_errors import shown
 
 __all__ = ["RecordEncoder"]
@@ -43,20 +43,20 @@ class RecordEncoder:
                 if not value.keys() <= names:
                     raise self._unknown(value)
             elif type(value) in _ATOMS:
-                raise ConnectorError(
+                raise RejectedRecordError(
                     f"{self._where}: {shown(value, 200)} ({type(value).__name__}) is no row: a dict, a "
                     f"dataclass or a named tuple with {self._all} is"
                 )
         try:
             return self._encoder.encode(values)
         except (FunctionContractError, AttributeError) as error:
-            raise ConnectorError(str(error).removeprefix("step ")) from error
+            raise RejectedRecordError(str(error).removeprefix("step ")) from error
 
     def _unknown(self, value: Mapping[Any, Any]) -> ConnectorError:
         extra = next(name for name in value if name not in self._names)
         near = difflib.get_close_matches(str(extra), self._names, 1)
         meant = f"; did you mean {near[0]!r}?" if near else "."
-        return ConnectorError(
+        return RejectedRecordError(
             f"{self._where} has no column {extra!r}{meant} Its columns are {self._all}; the record is "
             f"{shown(value, 200)}"
         )

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from sluiceway.connector import DeliveryGuarantee, Sink, SinkWriter, Wait, WriterContext
 from sluiceway.connector.line_splitter import check_encoding
-from sluiceway.errors import ConfigurationError, ConnectorError
+from sluiceway.errors import ConfigurationError, ConnectorError, RejectedRecordError
 from sluiceway_socket._endpoint import Endpoint
 from sluiceway_socket._link import GaveUpError, Link, cannot_connect
 
@@ -107,19 +107,19 @@ class _LineEncoder:
         try:
             line = self._to_text(value)
         except Exception as error:
-            error.add_note(f"SocketSink was making a line of {value!r:.200}")
+            error.add_note(f"record: {value!r:.200}")
             raise
         if isinstance(line, str):
             try:
                 line = line.encode(self._encoding)
             except UnicodeEncodeError as error:
-                raise ConnectorError(
+                raise RejectedRecordError(
                     f"SocketSink cannot send {value!r:.200}: {self._encoding} has no "
                     f"{error.object[error.start : error.end]!r}. Set encoding=, or let to_text= "
                     f"give bytes"
                 ) from error
         elif not isinstance(line, bytes):
-            raise ConnectorError(
+            raise RejectedRecordError(
                 f"SocketSink needs str or bytes from to_text; for {value!r:.200} it returned {type(line).__name__}"
             )
         return line + self.delimiter

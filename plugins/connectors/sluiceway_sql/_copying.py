@@ -6,7 +6,7 @@ import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from sluiceway.errors import ConnectorError
+from sluiceway.errors import ConnectorError, RejectedRecordError
 from sluiceway_sql._rows import Row
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def copyable(data: pyarrow.RecordBatch, where: str) -> pyarrow.RecordBatch | Non
         try:
             arrays.append(column if target == column.type else column.cast(target))
         except pa.ArrowInvalid as error:
-            raise ConnectorError(
+            raise RejectedRecordError(
                 f"{where}: column {name!r} has {column.type}, finer than the microseconds of PostgreSQL: {error}. "
                 "Truncate it before"
             ) from error

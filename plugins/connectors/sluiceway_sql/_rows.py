@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter, itemgetter
 from typing import Any, Final, TypeAlias
 
-from sluiceway.errors import ConnectorError
+from sluiceway.errors import RejectedRecordError
 
 __all__ = ["Row", "Rows"]
 
@@ -45,7 +45,7 @@ class Rows:
                 rows.append(make(value))
             except (KeyError, AttributeError) as error:
                 missing = error.args[0] if isinstance(error, KeyError) else error.name
-                raise ConnectorError(
+                raise RejectedRecordError(
                     f"{self._where}: the record {value!r:.{_SHOWN}} has no {missing!r}; the columns are "
                     f"{', '.join(self._columns)}"
                 ) from error
@@ -60,14 +60,14 @@ class Rows:
             return _tuples(attrgetter(*columns), width)
         if isinstance(value, Sequence) and not isinstance(value, str | bytes):
             return self._by_position
-        raise ConnectorError(
+        raise RejectedRecordError(
             f"{self._where}: the record {value!r:.{_SHOWN}} ({type(value).__name__}) is no row: a dict, a "
             f"dataclass, a named tuple, or a tuple or list of {width} values ({', '.join(columns)}) is"
         )
 
     def _by_position(self, value: Sequence[Any]) -> Row:
         if len(value) != len(self._columns):
-            raise ConnectorError(
+            raise RejectedRecordError(
                 f"{self._where}: the record {value!r:.{_SHOWN}} has {len(value)} values; the columns are "
                 f"{', '.join(self._columns)}"
             )

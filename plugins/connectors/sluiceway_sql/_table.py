@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from sluiceway.errors import ConnectorError, SluicewayError
+from sluiceway.errors import ConnectorError, RejectedRecordError, SluicewayError
 from sluiceway_sql import _copying
 from sluiceway_sql._databases import Database, Opened
 from sluiceway_sql._rows import Row
@@ -17,6 +18,7 @@ __all__ = ["Part", "Table", "Target"]
 Part: TypeAlias = list[Row] | bytes
 """Rows: tuples, or Arrow's IPC stream of those in columns that PostgreSQL is to copy."""
 
+_UNKNOWN_TYPE: Final = re.compile("(?i)binding parameter|(can't|cannot) adapt")
 _WRITER: Final = "writer"
 _LAST: Final = "last"
 
@@ -235,4 +237,14 @@ class Table:
     def _error(self, doing: str, error: Exception, advice: str = "") -> ConnectorError:
         to = "connect to write" if doing == "connect" else doing
         reason = " ".join(str(error).split()) or type(error).__name__
-        return ConnectorError(f"cannot {to} {self._target}: {reason}{'; ' if advice else ''}{advice}")
+        kind = RejectedRecordError if doing == "write" and _is_rejection(error) else ConnectorError
+        return kind(f"cannot {to} {self._target}: {reason}{'; ' if advice else ''}{advice}")
+
+
+def _is_rejection(error: Exception) -> bool:
+    """Return whether a driver's error is about a row, which the same row meets again."""
+    if isinstance(error, TypeError | ValueError | OverflowError):
+        return True
+    names = {kind.__name__ for kind in type(error).__mro__}
+    # The names of PEP 249, whatever the driver. Where a value's type is unknown to it, it has none for that.
+    return bool(names & {"IntegrityError", "DataError"}) or bool(_UNKNOWN_TYPE.search(str(error)))

@@ -195,7 +195,7 @@ def test_an_unbounded_reader_reads_all_the_lanes_it_is_given() -> None:
 def test_the_users_exception_names_the_number() -> None:
     with pytest.raises(ZeroDivisionError) as caught:
         drive_source(GeneratorSource(lambda i: 1 / (i - 17), 50))
-    assert caught.value.__notes__ == ["GeneratorSource was making the record of number 17"]
+    assert caught.value.__notes__ == ["record: number 17 of GeneratorSource"]
 
 
 def test_stop_iteration_is_not_taken_for_the_end() -> None:

@@ -168,7 +168,7 @@ def test_what_the_users_function_raises_comes_as_it_is(tmp_path: Path, error: ty
 
     with pytest.raises(error, match="not two") as caught:
         drive_sink(FilesSink.text(tmp_path, to_text=fussy), [1, 2, 3])
-    assert caught.value.__notes__ == ["FilesSink was making a line of 2"]
+    assert caught.value.__notes__ == ["record: 2"]
     assert names(tmp_path) == []
 
 

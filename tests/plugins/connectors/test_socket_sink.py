@@ -273,7 +273,7 @@ def test_what_the_users_function_raises_comes_as_it_is(receive: Callable[..., Re
     sink: Sink[Any] = SocketSink(HOST, receive().port, to_text=lambda r: r["name"])
     with pytest.raises(KeyError) as caught:
         drive_sink(sink, [{"name": "a"}, {"nome": "b"}])
-    assert caught.value.__notes__ == ["SocketSink was making a line of {'nome': 'b'}"]
+    assert caught.value.__notes__ == ["record: {'nome': 'b'}"]
 
 
 def test_it_promises_nothing_across_failures() -> None:

@@ -274,7 +274,7 @@ class _GeneratorReader(Reader[T]):
         try:
             records = list(map(self._function, left))
         except Exception as error:
-            error.add_note(f"GeneratorSource was making the record of number {_last_taken(numbers, left)}")
+            error.add_note(f"record: number {_last_taken(numbers, left)} of GeneratorSource")
             raise
         if len(records) < len(numbers):
             raise FunctionContractError(

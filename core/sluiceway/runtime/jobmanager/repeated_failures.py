@@ -11,6 +11,7 @@ from sluiceway.errors import (
     CorruptStreamError,
     DeclaredTypeError,
     FunctionContractError,
+    RejectedRecordError,
     SerializationError,
 )
 from sluiceway.runtime.failures.error_texts import WorkerError
@@ -23,6 +24,15 @@ SKIP_HINT: Final = (
 
 _OUTSIDE: Final = (OSError, ConnectorError, MemoryError)
 """Errors that external systems may cause and end, so that the record need not be at fault."""
+
+_REFUSED: Final = (
+    SerializationError,
+    CorruptStreamError,
+    FunctionContractError,
+    DeclaredTypeError,
+    RejectedRecordError,
+)
+"""Errors about one value, whether or not the task knows which record it was."""
 
 _ADDRESS: Final = re.compile(r"\b0x[0-9a-f]+")
 _REMEMBERED: Final = 64
@@ -49,7 +59,8 @@ class RepeatedFailures:
             completed: number of checkpoints that the job has completed.
         """
         record = record_of(cause) or _value_of(cause)
-        if record is None or isinstance(cause, _OUTSIDE):
+        outside = isinstance(cause, _OUTSIDE) and not isinstance(cause, RejectedRecordError)
+        if record is None or outside:
             return 0
         times, before = self._seen.pop(record, (0, completed))
         times = times + 1 if completed - before <= _CHECKPOINTS_BETWEEN else 1
@@ -68,7 +79,7 @@ def record_of(cause: BaseException) -> tuple[str, ...] | None:
 
 def _value_of(cause: BaseException) -> tuple[str, ...] | None:
     """Return the identity of a refused value, such as one that cannot be written; None: another failure."""
-    if isinstance(cause, SerializationError | CorruptStreamError | FunctionContractError | DeclaredTypeError):
+    if isinstance(cause, _REFUSED):
         return ("value", *kind_of(cause))
     if isinstance(cause, CheckpointFailedError) and isinstance(cause.__cause__, SerializationError):
         return "state", _ADDRESS.sub("0x", str(cause.__cause__))

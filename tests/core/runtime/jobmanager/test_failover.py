@@ -14,8 +14,10 @@ from sluiceway.engine import JobStatus
 from sluiceway.errors import (
     CheckpointFailedError,
     ConfigurationError,
+    ConnectorError,
     FunctionContractError,
     MissingExtraError,
+    RejectedRecordError,
     SerializationError,
     SuppressRestartsError,
 )
@@ -178,6 +180,10 @@ def test_failures_of_the_same_record_are_counted_until_there_is_progress() -> No
     assert fails("a", 12) == 1, "so many are progress"
     assert fails("<Order at 0x7fab>", 12) + fails("<Order at 0x7fac>", 12) == 3
     assert fails("a", 12, error=TimeoutError) == 0
+    assert fails("a", 12, error=ConnectorError) == 0
+    assert fails("a", 12, error=RejectedRecordError) == 1
+    rejected = noted(RejectedRecordError("no table takes it"), "in step 'sink(table)' of 'chain', subtask 1 of 1")
+    assert [repeated.count(rejected, 12) for _ in range(2)] == [1, 2], "of which the connector knows"
     assert repeated.count(noted(ValueError(), "in step 'parse', subtask 1 of 2"), 3) == 0, "as in open()"
     for number in range(1_000):
         fails(str(number), 12)
