@@ -92,8 +92,8 @@ def _slowest_part(last: CheckpointInfo, text: str) -> Finding:
         return Finding("slow-checkpoint", f"{text}.")
     if phase == "barriers":
         why = (
-            f"its barriers wait {age(ms)} behind records in front of {worst.task!r}. Unaligned checkpoints do not "
-            "wait (--checkpoint-unaligned)."
+            f"their barriers wait {age(ms)} behind records in front of {worst.task!r}. Unaligned checkpoints do "
+            "not wait (--checkpoint-unaligned)."
         )
     elif phase == "writing the state" and ms >= SLOW * _LONGEST_MS and worst.size < _SLOW_STORAGE * ms / 1000:
         why = (

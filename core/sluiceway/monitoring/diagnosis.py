@@ -40,8 +40,10 @@ BLOCKED: Final = 0.25
 """Share of the time from which a subtask counts as back-pressured."""
 BUSY: Final = 0.80
 """Share from which a subtask counts as busy without a break."""
-FULL: Final = 0.90
-"""Share of a process's time from which it counts as full, if its tasks wait for their turn."""
+FULL: Final = 0.50
+"""Share of a process's time that its tasks use, from which they are what the others of them wait for."""
+DOMINANT: Final = 0.80
+"""Share of that from which one task is."""
 WAITING: Final = 0.15
 SKEW: Final = 2.0
 """Ratio of the busiest subtask to the median from which the load counts as skewed."""
@@ -229,12 +231,18 @@ def _bottleneck(description: JobDescription, tasks: _Tasks, rates: Sequence[Subt
     _, worst = max(suspects)
     vertex, subtasks = tasks[worst]
     hottest = max(subtasks, key=lambda r: r.busy + r.waiting)
-    full = _full_process(hottest.metrics.worker, rates, tasks)
-    if full is not None and hottest.waiting >= WAITING:
-        return [full]
-    if hottest.busy < 0.5 and hottest.waiting < WAITING:
-        return [_neither_busy(vertex, hottest)]
-    return [_busy_task(vertex, subtasks, tasks, producers)]
+    if hottest.waiting < WAITING:
+        if hottest.busy < 0.5:
+            return [_neither_busy(vertex, hottest)]
+        return [_busy_task(vertex, subtasks, tasks, producers)]
+    here = [r for r in rates if r.metrics.worker == hottest.metrics.worker and r.metrics.vertex_id in tasks]
+    used, busiest = sum(r.busy for r in here), max(here, key=lambda r: r.busy)
+    if used < FULL:
+        return [_starved(vertex, hottest)]
+    # One task that has the thread to itself is the limit, even if its consumers, which wait for it, block it.
+    if busiest.busy >= DOMINANT * used:
+        return [_busy_task(*tasks[busiest.metrics.vertex_id], tasks, producers)]
+    return [_full_process(hottest.metrics.worker, here)]
 
 
 def _busy_task(
@@ -284,21 +292,30 @@ def _neither_busy(vertex: VertexInfo, hottest: SubtaskRates) -> Finding:
     )
 
 
-def _full_process(worker: str, rates: Sequence[SubtaskRates], tasks: _Tasks) -> Finding | None:
-    """Find that the tasks of a process wait for each other."""
-    here = [r for r in rates if r.metrics.worker == worker and r.metrics.vertex_id in tasks]
-    used = sum(r.busy for r in here)
-    if len(here) < 2 or used < FULL:
-        return None
+def _starved(vertex: VertexInfo, hottest: SubtaskRates) -> Finding:
+    return Finding(
+        "full-process",
+        f"Slow because {vertex.name!r} waits for its turn {hottest.waiting:.0%} of the time, and no task of "
+        f"{_place(hottest.metrics.worker)} is busy: other processes of the machine use its cores.",
+        vertex=vertex.id,
+        subtask=hottest.metrics.subtask,
+        worker=hottest.metrics.worker,
+    )
+
+
+def _place(worker: str) -> str:
+    return f"worker {worker!r}" if worker else "this process"
+
+
+def _full_process(worker: str, here: Sequence[SubtaskRates]) -> Finding:
     shares: dict[str, float] = {}
     for rate in here:
         shares[rate.metrics.vertex] = shares.get(rate.metrics.vertex, 0.0) + rate.busy
     largest = sorted(shares.items(), key=lambda item: -item[1])[:3]
     listed = ", ".join(f"{name!r} {share:.0%}" for name, share in largest)
-    where = f"worker {worker!r}" if worker else "this process"
     return Finding(
         "full-process",
-        f"Slow because {where} is full: its tasks take turns on one core, {listed}. More workers help.",
+        f"Slow because {_place(worker)} is full: its tasks take turns on one core, {listed}. More workers help.",
         vertex=max(here, key=lambda r: r.busy).metrics.vertex_id,
         worker=worker,
     )
@@ -363,6 +380,14 @@ def _why_late(description: JobDescription, tasks: _Tasks, rates: Sequence[Subtas
     if lowest >= MAX_WATERMARK:
         return Finding("ended", "All input has been read: the watermark is at its end.", "ok")
     lag_ms = now_ms - lowest
+    if lag_ms >= LATE_MS and (blocked := _blocked_source(tasks)) is not None:
+        source, share = blocked
+        return Finding(
+            _BACK_PRESSURED,
+            f"Event time is {age(lag_ms)} behind the clock because the source {source.name!r} is blocked "
+            f"{share:.0%} of the time. See why-slow.",
+            vertex=source.id,
+        )
     backlog = sum(r.metrics.user.get("pendingRecords", 0) for r in rates)
     if lag_ms >= LATE_MS and backlog:
         return Finding(
@@ -386,6 +411,21 @@ def _why_late(description: JobDescription, tasks: _Tasks, rates: Sequence[Subtas
             "notice",
         )
     return Finding("ok", f"Event time is {age(max(lag_ms, 0))} behind the clock.", "ok")
+
+
+def _blocked_source(tasks: _Tasks) -> tuple[VertexInfo, float] | None:
+    """Return the source that is furthest behind, if its output is blocked, and the share of the time."""
+    known = [
+        (mark, vertex, rate.blocked)
+        for vertex, subtasks in tasks.values()
+        if vertex.is_source
+        for rate in subtasks
+        if (mark := _mark(rate)) is not None
+    ]
+    if not known:
+        return None
+    _, vertex, blocked = min(known, key=lambda item: item[0])
+    return (vertex, blocked) if blocked >= BLOCKED else None
 
 
 def _silent_s(tasks: _Tasks) -> float:

@@ -167,6 +167,7 @@ def _checkpoint(info: CheckpointInfo) -> dict[str, Any]:
         "flush": slowest.flush_ms if slowest else 0,
         "sync": slowest.sync_ms if slowest else 0,
         "async": slowest.async_ms if slowest else 0,
+        "storing": max(0, (info.duration_ms or 0) - info.acknowledged_ms) if info.acknowledged_ms is not None else 0,
     }
     return {
         "id": info.checkpoint,

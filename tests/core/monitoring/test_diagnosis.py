@@ -105,6 +105,25 @@ def test_waiting_alone_is_no_full_process() -> None:
     assert (finding.kind, finding.vertex) == ("busy-task", 1)
 
 
+def test_a_task_that_waits_for_the_one_that_holds_the_thread_is_not_the_cause() -> None:
+    """As where the consumers of a slow task are in its process, and have no turn to empty their input."""
+    told = (
+        rates(0, blocked=0.8, busy=0.02),
+        rates(1, blocked=0.28, busy=0.7),
+        rates(2, busy=0.06),  # waits 94 % of its time
+    )
+    finding = slow(*told)
+    assert (finding.kind, finding.vertex, finding.text) == ("busy-task", 1, "Slow because 'b' is 70% busy.")
+    shared = slow(told[0], rates(1, blocked=0.28, busy=0.4), rates(2, busy=0.3))
+    assert (shared.kind, "'b' 40%, 'c' 30%" in shared.text) == ("full-process", True)
+    elsewhere = slow(told[0], rates(1, blocked=0.9, busy=0.1), told[2])
+    assert (elsewhere.kind, elsewhere.vertex) == ("full-process", 2)
+    assert elsewhere.text == (
+        "Slow because 'c' waits for its turn 94% of the time, and no task of worker 'worker-1' is busy: other "
+        "processes of the machine use its cores."
+    )
+
+
 def test_a_consumer_that_waits_for_something_outside() -> None:
     finding = slow(rates(0, blocked=0.9, busy=0.1), rates(1, busy=0.1, idle=0.9), rates(2, idle=1.0))
     assert (finding.kind, finding.vertex) == ("slow-consumer", 1)
@@ -136,7 +155,7 @@ def checkpoint(
             "the checkpoint storage is slow. Writing the state, 10 bytes, takes 0.8 s in subtask 2 of 'b'",
         ),
         ({"sync_ms": 800}, "the copy of the state takes 0.8 s in subtask 2 of 'b'"),
-        ({"start_delay_ms": 800}, "its barriers wait 0.8 s behind records in front of 'b'"),
+        ({"start_delay_ms": 800}, "their barriers wait 0.8 s behind records in front of 'b'"),
     ],
 )
 def test_slow_checkpoints_have_a_phase(phase: dict[str, int], text: str) -> None:
@@ -230,6 +249,16 @@ def test_a_backlog_and_old_records() -> None:
     )
     old = late(rates(0, output_watermark=NOW - 3_600_000))
     assert (old.kind, old.severity) == ("old-records", "notice")
+
+
+def test_a_source_that_is_blocked_is_late_because_the_job_is_slow() -> None:
+    told = rates(0, blocked=0.9, busy=0.1, output_watermark=NOW - 60_000), rates(1, busy=0.97, idle=0.03), rates(2)
+    finding = late(*told)
+    assert (finding.kind, finding.vertex) == ("back-pressured", 0)
+    assert finding.text == (
+        "Event time is 60 s behind the clock because the source 'a' is blocked 90% of the time. See why-slow."
+    )
+    assert [each.kind for each in diagnose(CHAIN, of(told), told).findings] == ["busy-task"]
 
 
 def test_event_time_that_is_well() -> None:

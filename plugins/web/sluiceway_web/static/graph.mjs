@@ -44,7 +44,7 @@ function Box({ vertex, at, job, cause }) {
   let x = at.x + 10;
   const bars = ["busy", "blocked", "waiting", "idle"].map((name) => {
     const width = BAR * (vertex.shares[name] ?? 0);
-    const bar = html`<rect class=${name + "bar"} x=${x} y=${at.y + 46} width=${width} height="8" />`;
+    const bar = html`<rect class=${name + "bar"} fill=${name === "waiting" ? "url(#waiting)" : null} x=${x} y=${at.y + 46} width=${width} height="8" />`;
     x += width;
     return bar;
   });
@@ -69,6 +69,7 @@ export function Graph({ page, job }) {
   const causes = new Set(findings.slice(0, 1).filter((f) => f.severity === "cause").map((f) => f.vertex));
   return html`<div class="graph" tabindex="0" role="group" aria-label="Graph of the job">
     <svg width=${width} height=${height} viewBox=${`0 0 ${width} ${height}`}>
+      <defs><pattern id="waiting" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><line class="stripe" x1="0" y1="0" x2="0" y2="6" /></pattern></defs>
       ${edges.map((edge) => {
         const from = place.get(edge.source), to = place.get(edge.target);
         const x1 = from.x + WIDTH, y1 = from.y + HEIGHT / 2, x2 = to.x, y2 = to.y + HEIGHT / 2, half = (x2 - x1) / 2;

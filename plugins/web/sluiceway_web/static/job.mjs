@@ -82,7 +82,7 @@ function TaskTable({ page, job }) {
     ])} />`;
 }
 
-const PHASES = [["start_delay", "waiting for barriers"], ["alignment", "alignment"], ["flush", "flushing"], ["sync", "copying state"], ["async", "writing"]];
+const PHASES = [["start_delay", "waiting for barriers"], ["alignment", "alignment"], ["flush", "flushing"], ["sync", "copying state"], ["async", "writing"], ["storing", "storing metadata"]];
 
 function Phases({ phases }) {
   const total = PHASES.reduce((sum, [name]) => sum + phases[name], 0);

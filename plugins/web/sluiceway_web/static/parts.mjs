@@ -16,7 +16,7 @@ function linked(finding, vertices, job) {
   const vertex = finding.vertex == null ? null : vertices.find((v) => v.number === finding.vertex);
   if (!vertex) return finding.text;
   const place = `#/job/${encodeURIComponent(job)}/`;
-  const links = [[vertex.name, `task/${vertex.number}`], [finding.key, `task/${vertex.number}`], [finding.split, "late"], [finding.function, `flame/${vertex.number}`]];
+  const links = [[vertex.name, `task/${vertex.number}`], ...vertex.steps.map((s) => [s.name, `task/${vertex.number}`]), [finding.key, `task/${vertex.number}`], [finding.split, "late"], [finding.function, `flame/${vertex.number}`]];
   const parts = [];
   let rest = finding.text;
   // Longest first: a name may be a part of another one.
@@ -62,16 +62,15 @@ export function Lines({ series, unit, label }) {
   const most = Math.max(...all.map((p) => p[1]), 1e-9);
   const x = (ms) => left + ((ms - from) / Math.max(1, to - from)) * (width - left - 10);
   const y = (v) => height - 20 - (v / most) * (height - 36);
-  // Names of lines that end close to each other would lie on one another.
-  let above = Infinity;
-  const names = series.filter((s) => s.points.length).map((s) => ({ name: s.name, y: y(s.points[s.points.length - 1][1]) - 4 }))
-    .sort((a, b) => b.y - a.y).map((n) => ({ ...n, y: (above = Math.min(n.y, above - 12)) }));
-  const lower = Math.max(0, 12 - above);
+  // Lines differ in colour and in dashes; their order in the legend is that of their ends.
+  const style = (s) => `spark line${series.indexOf(s) % 6}`;
+  const last = (s) => s.points[s.points.length - 1]?.[1] ?? -1;
   return html`<div class="scroll" tabindex="0"><svg class="chart" width=${width} height=${height} role="img" aria-label=${label}>
     <text class="small" x="4" y=${y(most) + 4}>${unit(most)}</text><text class="small" x="4" y=${y(0)}>${unit(0)}</text>
-    ${series.map((s) => html`<polyline class="spark" points=${s.points.map((p) => `${x(p[0]).toFixed(1)},${y(p[1]).toFixed(1)}`).join(" ")}><title>${s.name}</title></polyline>`)}
-    ${names.map((n) => html`<text class="small" text-anchor="end" x=${width - 12} y=${n.y + lower}>${n.name}</text>`)}
-  </svg></div>`;
+    ${series.map((s) => html`<polyline class=${style(s)} points=${s.points.map((p) => `${x(p[0]).toFixed(1)},${y(p[1]).toFixed(1)}`).join(" ")}><title>${s.name}</title></polyline>`)}
+  </svg></div>
+  ${series.length > 1 && html`<p class="legend">${[...series].sort((a, b) => last(b) - last(a)).map((s) => html`<span><svg width="28" height="8" aria-hidden="true">
+    <polyline class=${style(s)} points="0,4 28,4" /></svg> ${s.name} ${s.points.length ? unit(last(s)) : ""}</span>`)}</p>`}`;
 }
 
 export function Table({ head, rows, empty }) {
