@@ -167,7 +167,7 @@ def _checkpoint(info: CheckpointInfo) -> dict[str, Any]:
         "flush": slowest.flush_ms if slowest else 0,
         "sync": slowest.sync_ms if slowest else 0,
         "async": slowest.async_ms if slowest else 0,
-        "storing": max(0, (info.duration_ms or 0) - info.acknowledged_ms) if info.acknowledged_ms is not None else 0,
+        "storing": _storing_ms(info),
     }
     return {
         "id": info.checkpoint,
@@ -181,6 +181,13 @@ def _checkpoint(info: CheckpointInfo) -> dict[str, Any]:
         "phases": phases,
         "slowest": None if slowest is None else f"{slowest.task} [{slowest.subtask}]",
     }
+
+
+def _storing_ms(info: CheckpointInfo) -> int:
+    """Return the time in which the metadata of a completed checkpoint was stored."""
+    if info.acknowledged_ms is None or info.duration_ms is None:
+        return 0
+    return max(0, info.duration_ms - info.acknowledged_ms)
 
 
 _PAGES: Final = {"cluster": cluster_page, "jobs": jobs_page, "job": _job}
