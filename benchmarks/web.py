@@ -2,8 +2,9 @@
 
 Throughput is that of one endless job in this process. Intervals with a page open, or with samples of the stacks
 taken, and intervals without come in pairs, in changing order, and each is compared with its neighbour, so that a
-drift of the machine is in both. Beside it there are the processor times of the thread of the job's process that
-answers the web server, and of the web server: they are small, and steady where throughput is noisy.
+drift of the machine is in both. Beside it there are the processor times of the threads of
+the job's process that answer the web server and that take samples, and of the web server: they are small, and
+steady where throughput is noisy. They are the least that is lost; hand-overs of the interpreter come on top.
 A page is a client that reads the stream of live figures of the page of a job; a browser is not measured. The list
 of jobs is asked for over HTTP, of a server over the status of a cluster as it comes from a job manager.
 """
@@ -21,7 +22,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -52,6 +53,8 @@ PAIRS = 4
 TOKEN = "a-token-of-the-benchmark"
 _NEW_READING_S = 1.2
 """Longer than the age of a reading that the server answers with again."""
+_END_S = 0.5
+"""Time by which samples are taken longer than an interval: their thread has a clock while it is alive."""
 
 _READER = """
 import http.client, sys
@@ -104,7 +107,7 @@ async def _throughput(
 ) -> list[Row]:
     seconds = 0.3 if plan.quick else INTERVAL_S
     walls, cpus, speeds = [], [], []
-    extra: dict[str, float] = {}
+    costs: list[Row] = []
     async with await _job().start() as handle:
         async with observed(handle, seconds) as watch:
             await _interval(handle, seconds)
@@ -115,7 +118,7 @@ async def _throughput(
                 walls.append(_ratio([(seen.per_s, without.per_s) for seen, without in pairs]))
                 cpus.append(_ratio([(seen.per_cpu_s, without.per_cpu_s) for seen, without in pairs]))
                 speeds += [without.per_s for _, without in pairs]
-            extra = watch.cost_ms_per_s()
+            costs = watch.costs()
         handle.cancel()
         await handle.result()
     pairs_of = f"means of {2 * plan.size(PAIRS, 1)} pairs of {seconds:g} s"
@@ -124,7 +127,7 @@ async def _throughput(
         Row(title, "x speed", tuple(values), aim=aim, note=note, against=against)
         for title, values in zip(titles, (walls, cpus), strict=True)
     ]
-    return rows + [Row(name, "ms/s", (value,), note="while a page is open") for name, value in extra.items()]
+    return rows + costs
 
 
 async def _pair(handle: JobHandle, watch: Watch, seconds: float, first: bool) -> tuple[_Interval, _Interval]:
@@ -160,9 +163,9 @@ class Watch:
     async def turn(self, on: bool) -> None:
         raise NotImplementedError
 
-    def cost_ms_per_s(self) -> dict[str, float]:
-        """Return the processor time of parts of the observer, by name."""
-        return {}
+    def costs(self) -> list[Row]:
+        """Return the processor time of parts of the observer, in ms per second."""
+        raise NotImplementedError
 
 
 class _PageWatch(Watch):
@@ -196,16 +199,15 @@ class _PageWatch(Watch):
         return answering, ticks / os.sysconf("SC_CLK_TCK")
 
     @override
-    def cost_ms_per_s(self) -> dict[str, float]:
-        names = (
-            "processor time of the job's process for the page of the job",
-            "processor time of the web process",
-        )
-        ends = self._cpu_s()
-        return {
-            name: 1e3 * (end - began) / self._on_s
-            for name, began, end in zip(names, self._began, ends, strict=True)
+    def costs(self) -> list[Row]:
+        names = {
+            "processor time of the job's process for the page of the job": 10.0,
+            "processor time of the web process": None,
         }
+        return [
+            Row(name, "ms/s", (1e3 * (end - began) / self._on_s,), aim=aim, note="while a page is open")
+            for (name, aim), began, end in zip(names.items(), self._began, self._cpu_s(), strict=True)
+        ]
 
 
 @asynccontextmanager
@@ -242,15 +244,35 @@ class _SamplesWatch(Watch):
         self._handle = handle
         self._seconds = seconds
         self._sampling: asyncio.Task[list[StackSamples]] | None = None
+        self._began = 0.0
+        self._on_s = 0.0
+        self._cpu_s = 0.0
 
     @override
     async def turn(self, on: bool) -> None:
         if self._sampling is not None:
             sampling, self._sampling = self._sampling, None
+            self._read_clock()
             await sampling
         if on:
-            self._sampling = asyncio.create_task(self._handle.sample_stacks(self._seconds, RATE))
+            self._sampling = asyncio.create_task(self._handle.sample_stacks(self._seconds + _END_S, RATE))
+            self._began = time.perf_counter()
             await asyncio.sleep(0)
+
+    def _read_clock(self) -> None:
+        """Add the processor time of the thread that takes samples; it has a clock while it is alive."""
+        thread = next((t for t in threading.enumerate() if t.name == "sluiceway-stack-sampler"), None)
+        if thread is not None and thread.native_id is not None:
+            # MAKE_THREAD_CPUCLOCK of the kernel: unlike pthread_getcpuclockid safe for a thread that has ended.
+            with suppress(OSError):
+                self._cpu_s += time.clock_gettime(~thread.native_id << 3 | 6)
+                self._on_s += time.perf_counter() - self._began
+
+    @override
+    def costs(self) -> list[Row]:
+        name, note = "processor time of the thread that takes samples", "while samples are taken"
+        values = (1e3 * self._cpu_s / self._on_s,) if self._on_s else ()
+        return [Row(name, "ms/s", values, aim=30, note=note)]
 
 
 @asynccontextmanager

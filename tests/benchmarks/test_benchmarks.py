@@ -147,6 +147,7 @@ ROWS = [
         f"throughput while stacks are sampled at 50 Hz{way}"
         for way in (", against no ", ", by processor time, against no ")
     ),
+    "processor time of the thread that takes samples",
     "/jobs/overview of 100 jobs of 30 tasks",
     "/jobs/overview of 100 jobs of 30 tasks, processor time",
     *(
