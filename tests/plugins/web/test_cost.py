@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import http.client
 import json
+import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,7 +16,19 @@ from patience import PATIENT_S
 from plugins.web.test_security import OPTIONS, TOKEN, Fixed, serving
 
 from sluiceway.metrics import SubtaskMetrics
-from sluiceway.monitoring.infos import ClusterInfo, JobDescription, JobInfo
+from sluiceway.monitoring.infos import (
+    CheckpointInfo,
+    ClusterInfo,
+    EdgeInfo,
+    ExecutionInfo,
+    FailureInfo,
+    JobDescription,
+    JobInfo,
+    StepInfo,
+    SubtaskInfo,
+    VertexInfo,
+)
+from sluiceway.monitoring.stack_samples import StackCount, StackSamples
 from sluiceway.runtime.jobmanager.job_metrics import JobMetrics
 from sluiceway.runtime.messages.clients import Status
 from sluiceway.runtime.messages.protocol import decode, encode
@@ -137,3 +151,146 @@ def test_memory_stays_flat(monkeypatch: pytest.MonkeyPatch) -> None:
         polls(6200)
         gc.collect()
         assert len(gc.get_objects()) - before < 2000  # fewer than one for three requests
+
+
+HOUR = 3600
+"""Readings of an hour."""
+
+
+class Changing(Fixed):
+    """Monitor of a cluster whose four jobs are replaced by others every 40 readings. Each has a busy task."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.readings = 0
+        self.stacks = 0
+
+    def names(self) -> list[str]:
+        return [f"job-{self.readings // 40 + number}" for number in range(4)]
+
+    def cluster(self, *, figures: bool = False) -> ClusterInfo:
+        self.readings += figures
+        names = self.names()
+        failures = [
+            FailureInfo(1, "task 1", 0, n, "worker-1", "ValueError", "Traceback " * 50, 2, 1) for n in range(9)
+        ]
+        jobs = [JobInfo(n, n, "running", 1, 0, 1, 5, 5, "", 0, failures, {"running": 20}) for n in names]
+        told = {name: self._figures(name) for name in names} if figures else {}
+        return ClusterInfo(1, 1, 1, 8, 0, 8, "shm", jobs, [], told)
+
+    def _figures(self, job: str) -> JobMetrics:
+        now_s = float(self.readings)
+        subtasks = tuple(
+            SubtaskMetrics(
+                f"task {task}",
+                subtask,
+                "running",
+                records_in=100 * self.readings,
+                vertex_id=task,
+                at_ms=1000 * self.readings,
+                busy_s=now_s if task == 1 else 0.0,
+                backpressured_s=now_s if task == 0 else 0.0,
+                idle_s=now_s if task > 1 else 0.0,
+                output_watermark=1000 * self.readings,
+                user={f"own-{number}": self.readings for number in range(20)},
+            )
+            for task in range(5)
+            for subtask in range(4)
+        )
+        return JobMetrics(job, "running", now_s, 5, 5, subtasks)
+
+    def describe(self, job: str) -> JobDescription:
+        kinds = ["source", "map", "map", "map", "sink"]
+        return JobDescription(
+            vertices=[
+                VertexInfo(n, f"uid-{n}", f"task {n}", 4, 128, [StepInfo(f"task {n}", f"uid-{n}", kind, False)])
+                for n, kind in enumerate(kinds)
+            ],
+            edges=[EdgeInfo(n, n + 1, "hash", "hash", 0, False) for n in range(4)],
+            executions=[ExecutionInfo(v, s, 0, "running", {"created": 1}) for v in range(5) for s in range(4)],
+        )
+
+    def checkpoints(self, job: str) -> list[CheckpointInfo]:
+        parts = [SubtaskInfo(f"task {v}", s, 1, 1, 1, 1, 1, 10, 0, v) for v in range(5) for s in range(4)]
+        return [CheckpointInfo(n, "completed", n, 9, 10, "", "", parts) for n in range(32)]
+
+    def sample_stacks(self, job: str, seconds: float, rate: float) -> list[StackSamples]:
+        time.sleep(0.02)
+        self.stacks += 1
+        names = [f"app.function-{self.stacks}-{n} (app.py:{n})" for n in range(50)]
+        counts = [StackCount(1, 0, True, [n, (n + 1) % 50], 1) for n in range(50)]
+        now_ms = time.time_ns() // 1_000_000
+        return [StackSamples("worker-1", now_ms - 20, now_ms, 50, names, counts)]
+
+
+class Reader(threading.Thread):
+    """Page that is opened again and again, each time for a job that is there, for thirty events."""
+
+    def __init__(self, port: int, monitor: Changing, page: str) -> None:
+        super().__init__()
+        self._port, self._monitor, self._page = port, monitor, page
+        self.stopped = False
+        self.events = 0
+
+    def run(self) -> None:
+        while not self.stopped:
+            stream = http.client.HTTPConnection("127.0.0.1", self._port, timeout=PATIENT_S)
+            path = f"/live/{self._page}?job={self._monitor.names()[-1]}"
+            stream.request("GET", path, headers={"Authorization": f"Bearer {TOKEN}"})
+            with stream.getresponse() as answer:
+                for _ in range(60 if answer.status == 200 else 0):
+                    self.events += answer.fp.readline().startswith(b"data:")
+            stream.close()
+
+
+@pytest.mark.slow
+def test_memory_of_an_hour_with_jobs_that_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many readings as in an hour, with eight pages open, flame graphs, and 94 jobs one after the other.
+
+    After a quarter of an hour all histories are full.
+    """
+    from plugins.web import test_security
+
+    import sluiceway_web._live as live
+    import sluiceway_web._sampler as sampler
+    import sluiceway_web._security as security
+    import sluiceway_web._stacks as stacks
+    import sluiceway_web._task_functions as task_functions
+
+    monkeypatch.setattr(security, "_MOST_PER_S", 1e9)
+    monkeypatch.setattr(security, "_BURST", 1e9)
+    monkeypatch.setattr(sampler, "PERIOD_S", 0.001)
+    monkeypatch.setattr(live, "_PERIOD_S", 0.01)
+    monkeypatch.setattr(task_functions, "RENEW_S", 0.3)
+    monkeypatch.setattr(stacks, "KEPT", 10)
+    monitor = Changing()
+    monkeypatch.setattr(test_security, "Fixed", lambda: monitor)
+    events = 0
+    with serving(OPTIONS) as served:
+
+        def look(until: int) -> tuple[int, int]:
+            """Have pages open until so many readings have been taken; return objects and resident memory then."""
+            nonlocal events
+            readers = [Reader(served.port, monitor, page) for page in ("job", "job", "jobs", "cluster") * 2]
+            for reader in readers:
+                reader.start()
+            while monitor.readings < until:
+                job = monitor.names()[-1]
+                for path in (f"/jobs/{job}/diagnosis", f"/jobs/{job}/flamegraph", f"/jobs/{job}/checkpoints"):
+                    assert served.trusted(path) in (200, 404, 503)
+            for reader in readers:
+                reader.stopped = True
+            for reader in readers:
+                reader.join()
+                events += reader.events
+            gc.collect()
+            resident = int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+            return len(gc.get_objects()), resident
+
+        told = [look(HOUR * quarter // 4) for quarter in range(1, 5)]
+    print(f"objects and bytes after each quarter of an hour: {told}; {events:,} events, {monitor.stacks} samples")
+    assert events > HOUR / 4
+    assert monitor.stacks > 50
+    objects, resident = zip(*told, strict=True)
+    assert objects[-1] < objects[0] + 10_000  # one for each job in each reading would be 10,800
+    assert resident[-1] < resident[0] + 10_000_000
