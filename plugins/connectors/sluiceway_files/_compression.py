@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import importlib.util
+import io
 import lzma
 import sys
 import zlib
@@ -12,6 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from sluiceway.errors import ConfigurationError, MissingExtraError
 from sluiceway.util.install_hints import install_command
+from sluiceway.util.overriding import override
 
 __all__ = ["SUFFIXES", "Compression", "check", "compressing", "damaged_errors", "decompressing", "of_name"]
 
@@ -26,6 +28,9 @@ _BY_SUFFIX: Final[dict[str, Compression]] = {
     ".zst": "zstd",
     ".zstd": "zstd",
 }
+
+_ZSTD_READ: Final = 1 << 14
+"""Compressed bytes at a time: a block of 128 KiB may be written in four."""
 
 
 def damaged_errors() -> tuple[type[Exception], ...]:
@@ -60,7 +65,7 @@ def decompressing(raw: Any, compression: Compression | None) -> Any:
         return bz2.BZ2File(raw, "rb")
     if compression == "xz":
         return lzma.LZMAFile(raw, "rb")
-    return _zstandard().ZstdDecompressor().stream_reader(raw, read_across_frames=True, closefd=False)
+    return io.BufferedReader(_ZstdFrames(raw), _ZSTD_READ)
 
 
 def compressing(raw: Any, compression: Compression | None) -> Any:
@@ -74,6 +79,45 @@ def compressing(raw: Any, compression: Compression | None) -> Any:
     if compression == "xz":
         return lzma.LZMAFile(raw, "wb")
     return _zstandard().ZstdCompressor().stream_writer(raw, closefd=False)
+
+
+class _ZstdFrames(io.RawIOBase):
+    """Decompressed bytes of all frames of a file, the last of which has to be whole.
+
+    The library's own ``stream_reader`` takes the end of the file for the end of a frame, and returns what it has
+    decompressed so far: nothing, or less than was written.
+    """
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+        self._decompressor = _zstandard().ZstdDecompressor()
+        self._frame: Any = None
+        self._compressed = b""
+        self._ready = memoryview(b"")
+
+    @override
+    def readable(self) -> bool:
+        return True
+
+    @override
+    def readinto(self, buffer: Any, /) -> int:
+        while not self._ready:
+            if not self._compressed:
+                self._compressed = self._raw.read(_ZSTD_READ)
+            if not self._compressed:
+                if self._frame is not None:
+                    raise EOFError("Compressed file ended before the end of a frame")
+                return 0
+            if self._frame is None:
+                self._frame = self._decompressor.decompressobj()
+            self._ready = memoryview(self._frame.decompress(self._compressed))
+            self._compressed = b""
+            if self._frame.eof:
+                self._compressed, self._frame = self._frame.unused_data, None
+        size = min(len(buffer), len(self._ready))
+        buffer[:size] = self._ready[:size]
+        self._ready = self._ready[size:]
+        return size
 
 
 def _zstandard() -> Any:

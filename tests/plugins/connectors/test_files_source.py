@@ -31,6 +31,7 @@ from sluiceway.errors import (
 )
 from sluiceway.testing.drivers import SourceDriver, drive_source
 from sluiceway_files import FilesSource
+from sluiceway_files._compression import compressing, of_name
 
 
 @dataclass
@@ -246,6 +247,14 @@ def test_an_empty_file_has_no_lines(tmp_path: Path) -> None:
 # ---- compression -----------------------------------------------------------------------------------------------
 
 
+def test_all_frames_of_a_file_are_read(tmp_path: Path) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    skipped = b"\x50\x2a\x4d\x18\x03\x00\x00\x00abc"
+    frames = [zstandard.ZstdCompressor().compress(part) for part in (b"one\nt", b"", b"wo\n")]
+    (tmp_path / "a.zst").write_bytes(skipped.join(frames) + skipped)
+    assert drive_source(FilesSource.text(tmp_path)) == ["one", "two"]
+
+
 def test_the_suffix_can_be_overruled(tmp_path: Path) -> None:
     (tmp_path / "packed.dat").write_bytes(gzip.compress(b"one"))
     (tmp_path / "plain.gz").write_bytes(b"two")
@@ -261,9 +270,18 @@ def test_damaged_files_are_errors(tmp_path: Path, name: str) -> None:
         drive_source(FilesSource.text(path))
 
 
-def test_a_file_that_is_cut_off_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "a.gz"
-    path.write_bytes(gzip.compress(b"one\n" * 1000)[:-9])
+@pytest.mark.parametrize("name", ["a.gz", "a.bz2", "a.xz", "a.zst"])
+@pytest.mark.parametrize("lines", [1, 1_000, 100_000])
+def test_a_file_that_is_cut_off_is_an_error(tmp_path: Path, name: str, lines: int) -> None:
+    data = "".join(f"{number}\n" for number in range(lines)).encode()
+    path = tmp_path / name
+    with path.open("wb") as raw:
+        file = compressing(raw, of_name(name))
+        file.write(data)
+        file.close()
+    whole = path.read_bytes()
+    assert drive_source(FilesSource.text(path)) == data.decode().splitlines()
+    path.write_bytes(whole[:-2])
     with pytest.raises(ConnectorError, match=rf"^cannot read {path}: Compressed file ended before the end"):
         drive_source(FilesSource.text(path))
 
