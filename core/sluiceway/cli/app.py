@@ -13,7 +13,7 @@ import click
 from sluiceway import exit_codes
 from sluiceway.cli import errors, habits, output
 from sluiceway.cli.groups import Group
-from sluiceway.errors import PluginError
+from sluiceway.errors import ConfigurationError, PluginError
 
 __all__ = ["App", "app"]
 
@@ -117,6 +117,8 @@ class App(Group):
         except (Exception, KeyboardInterrupt) as error:
             if output.is_broken_pipe(error):
                 ctx.exit(exit_codes.BROKEN_PIPE)
+            if output.directory_is_gone(error):
+                error = ConfigurationError("the working directory was removed: change to another one")
             errors.show(error, engine_frames=errors.wants_engine_frames(ctx))
             ctx.exit(exit_codes.of(error))
 
@@ -139,8 +141,7 @@ class App(Group):
                 windows_expand_args=windows_expand_args,
                 **extra,
             )
-            sys.stdout.flush()
-            sys.stderr.flush()
+            output.flush()
         except click.ClickException as error:
             error.show()
             code = exit_codes.USAGE

@@ -6,17 +6,20 @@ import os
 import select
 import sys
 
-__all__ = ["forget_stdout", "is_broken_pipe"]
+__all__ = ["directory_is_gone", "flush", "forget_stdout", "is_broken_pipe"]
 
 
 def is_broken_pipe(error: BaseException) -> bool:
     """Return whether an error says that standard output has no reader any more."""
+    from sluiceway.connector.lib.print import OutputClosedError
+
+    kinds = (BrokenPipeError, OutputClosedError)
     cause: BaseException | None = error
     seen: set[int] = set()
-    while cause is not None and not isinstance(cause, BrokenPipeError) and id(cause) not in seen:
+    while cause is not None and not isinstance(cause, kinds) and id(cause) not in seen:
         seen.add(id(cause))  # users' causes may go in circles
         cause = cause.__cause__
-    return isinstance(cause, BrokenPipeError) and _stdout_is_gone()
+    return isinstance(cause, kinds) and _stdout_is_gone()
 
 
 def _stdout_is_gone() -> bool:
@@ -27,6 +30,24 @@ def _stdout_is_gone() -> bool:
         return any(event & (select.POLLERR | select.POLLHUP | select.POLLNVAL) for _, event in poll.poll(0))
     except (AttributeError, OSError, ValueError):
         return False
+
+
+def flush() -> None:
+    """Write buffered output; a stream that was closed before the start is none."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+
+
+def directory_is_gone(error: BaseException) -> bool:
+    """Return whether an error is that of a working directory which was removed."""
+    if not isinstance(error, FileNotFoundError):
+        return False
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def forget_stdout() -> None:

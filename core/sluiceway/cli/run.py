@@ -20,7 +20,7 @@ from sluiceway.cli.habits import refused_option
 from sluiceway.cli.logs import metrics_on_stderr
 from sluiceway.cli.observation import Observation, observed
 from sluiceway.cli.options import Request, pipeline_command
-from sluiceway.cli.output import is_broken_pipe
+from sluiceway.cli.output import flush, is_broken_pipe
 from sluiceway.cli.progress import Progress, say_from_handler, summary, summary_json
 from sluiceway.cli.resume_hints import resumed, tell_of_checkpoint, tell_where_to_go_on
 from sluiceway.cli.target import load_target
@@ -219,7 +219,7 @@ def run_job(
         interrupts = watching.enter_context(cancel_on_sigint(job, cancel=cancel, first=say, again=_end_now))
         try:
             go()
-            sys.stdout.flush()
+            flush()
         except BaseException as error:
             if is_broken_pipe(error):
                 quiet = True

@@ -92,6 +92,7 @@ def main() -> None:
                 worker.run()
     finally:
         guard.close()
+        _flush_output()
         if locks:
             with suppress(OSError):
                 os.unlink(config.lock)
@@ -109,6 +110,17 @@ def _import_needed() -> None:
             ImportError
         ):  # the path that comes with the configuration has it, or it is missing there, too
             import_module(module)
+
+
+def _flush_output() -> None:
+    """Write what functions have printed. If its reader is gone, drop it, or the interpreter complains at exit."""
+    if sys.stdout is not None:
+        try:
+            sys.stdout.flush()
+        except (OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, 1)
+            os.close(nowhere)
 
 
 def _take_line() -> socket.socket:

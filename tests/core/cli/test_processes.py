@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -129,15 +130,38 @@ def test_the_reporter_log_is_seen_and_leaves_a_programs_own_logging_alone(
     assert re.match(pattern, lines[0]), lines
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_reader_that_goes_away_ends_the_job_quietly(start: Any, write: Any, unbuffered: str) -> None:
+@pytest.mark.parametrize(
+    ("workers", "unbuffered"), [("0", ""), ("0", "1"), pytest.param("2", "", marks=pytest.mark.slow)]
+)
+def test_a_reader_that_goes_away_ends_the_job_quietly(
+    start: Any, write: Any, workers: str, unbuffered: str
+) -> None:
     write("job.py", ENDLESS)
-    process = start("run", "job.py", PYTHONUNBUFFERED=unbuffered)
+    process = start("run", "job.py", "--workers", workers, "-p", "1", PYTHONUNBUFFERED=unbuffered)
     begin(process, "0\n")
     process.stdout.close()
     process.stdout = None
     _, err = process.communicate(timeout=PATIENT_S)
     assert (process.returncode, err) == (141, "")
+
+
+def test_a_job_without_standard_output_runs(place: Path, write: Any) -> None:
+    write("job.py", "flow = sw.Pipeline('quiet')\nflow.from_collection([1]).print()")
+    command = f"{shlex.quote(sys.executable)} -m sluiceway run job.py >&-"
+    done = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, timeout=PATIENT_S)
+    assert done.returncode == 0
+    assert done.stderr.startswith("quiet: finished after ")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_working_directory_that_was_removed_is_named(place: Path, write: Any) -> None:
+    write("job.py", "flow = sw.Pipeline('gone')\nflow.from_collection([1]).print()")
+    command = f"mkdir gone; cd gone; rmdir ../gone; {shlex.quote(sys.executable)} -m sluiceway run job.py"
+    done = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, timeout=PATIENT_S)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "error: the working directory was removed: change to another one\n",
+    )
 
 
 def test_a_plan_whose_reader_goes_away_is_no_error_either(start: Any, write: Any) -> None:

@@ -10,7 +10,11 @@ from sluiceway.connector import Sink, SinkWriter, Wait, WriterContext
 from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway.record_errors import record_loop
 
-__all__ = ["PrintSink"]
+__all__ = ["OutputClosedError", "PrintSink"]
+
+
+class OutputClosedError(ConnectorError):
+    """The reader of standard output, or of standard error, is gone."""
 
 
 class PrintSink(Sink[Any]):
@@ -76,5 +80,8 @@ class _PrintWriter(SinkWriter[Any]):
                 f"cannot print {error.object[error.start : error.end]!r}: {self._stream} is {error.encoding}. "
                 "PYTHONIOENCODING=utf-8 makes it take every character"
             ) from error
+        except BrokenPipeError as error:
+            # Of its own class: an exception of a worker process comes without its cause.
+            raise OutputClosedError(f"cannot print: {self._stream} is closed or broken ({error})") from error
         except (OSError, ValueError) as error:
             raise ConnectorError(f"cannot print: {self._stream} is closed or broken ({error})") from error
