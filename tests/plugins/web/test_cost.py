@@ -164,6 +164,7 @@ class Changing(Fixed):
         super().__init__()
         self.readings = 0
         self.stacks = 0
+        self._never = threading.Event()
 
     def names(self) -> list[str]:
         return [f"job-{self.readings // 40 + number}" for number in range(4)]
@@ -215,7 +216,7 @@ class Changing(Fixed):
         return [CheckpointInfo(n, "completed", n, 9, 10, "", "", parts) for n in range(32)]
 
     def sample_stacks(self, job: str, seconds: float, rate: float) -> list[StackSamples]:
-        time.sleep(0.02)
+        self._never.wait(0.02)  # takes its time, as sampling does
         self.stacks += 1
         names = [f"app.function-{self.stacks}-{n} (app.py:{n})" for n in range(50)]
         counts = [StackCount(1, 0, True, [n, (n + 1) % 50], 1) for n in range(50)]
