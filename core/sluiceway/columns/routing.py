@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -56,8 +57,15 @@ def routes_by_key(data: pa.RecordBatch, key: Any, known: SubtaskCache) -> np.nda
         UnstableKeyError: a key has no stable hash.
     """
     groups = key_groups_of_rows([data.column(name) for name in key.names], known.max_parallelism)
-    routes: np.ndarray[Any, Any] = groups.astype(np.int64) * known.parallelism // known.max_parallelism
+    routes: np.ndarray[Any, Any] = _subtasks(known.parallelism, known.max_parallelism).take(groups)
     return routes
+
+
+@lru_cache(maxsize=8)
+def _subtasks(parallelism: int, max_parallelism: int) -> Any:
+    """Return the subtask of each key group, in as few bytes as hold it."""
+    subtasks = np.arange(max_parallelism) * parallelism // max_parallelism
+    return subtasks.astype(np.uint8 if parallelism <= 1 << 8 else np.int64)
 
 
 def scattered(

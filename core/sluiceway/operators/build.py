@@ -57,6 +57,7 @@ from sluiceway.steps import (
     WindowStep,
 )
 from sluiceway.streamgraph import StreamEdge, StreamNode
+from sluiceway.util.allocator import keep_freed_memory
 
 __all__ = ["build_operators", "own_copy"]
 
@@ -227,7 +228,10 @@ def build_operators(
         if step.record_wise:
             operator = FusedOperator([context(n) for n in group])
         elif type(step) in _OPERATORS:
-            operator = _maker(_OPERATORS[type(step)])(context(group[0]))
+            place = _OPERATORS[type(step)]
+            if place.startswith("columns."):
+                keep_freed_memory()
+            operator = _maker(place)(context(group[0]))
         else:
             raise GraphError(f"step {group[0].name!r}: this engine cannot run a {step.kind!r} step")
         heads[group[0].id] = operator

@@ -41,7 +41,12 @@ def key_groups_of_rows(columns: Sequence[Any], max_parallelism: int) -> Any:
     Returns:
         an array of int32. Raises UnstableKeyError as :func:`sluiceway.keygroups.stable_hash` does.
     """
-    return (key_hashes(list(map(plain, columns))) % np.uint32(max_parallelism)).astype(np.int32)
+    hashes = key_hashes(list(map(plain, columns)))
+    if max_parallelism & max_parallelism - 1:
+        hashes %= np.uint32(max_parallelism)
+    else:  # a power of two, as the default is: a division costs as much as the hash
+        hashes &= np.uint32(max_parallelism - 1)
+    return hashes.view(np.int32)
 
 
 @lru_cache(maxsize=8)
