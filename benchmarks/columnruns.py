@@ -48,18 +48,23 @@ def _workers(plan: Plan, place: Path) -> Iterator[Row]:
     from benchmarks.columnwords import totals
     from benchmarks.text import zipf_lines
 
+    # So much that the seconds in which each worker imports what the job needs do not count.
     lines = zipf_lines(plan.size(100_000, 500))
     repeated = pa.table(
         {"line": pa.array(lines).take(pa.array(np.arange(plan.size(1_000_000, 500)) % len(lines)))}
     )
-    pq.write_table(repeated, place / "lines.parquet", row_group_size=_GROUP // 10)
-    events = events_of(plan.size(20_000_000, 10_000))
-    pq.write_table(events, place / "events.parquet", row_group_size=_GROUP)
-    for name, file, build, rows in (
-        ("word count in columns, totals, from Parquet", "lines.parquet", totals, repeated.num_rows),
-        ("windows of 10 s in columns, sums, from Parquet", "events.parquet", summed, events.num_rows),
+    times, rows = plan.size(4, 1), plan.size(20_000_000, 10_000)
+    with pq.ParquetWriter(place / "lines.parquet", repeated.schema) as writer:
+        for _ in range(times):
+            writer.write_table(repeated, row_group_size=_GROUP // 10)
+    with pq.ParquetWriter(place / "events.parquet", events_of(0).schema) as writer:
+        for number in range(times):
+            writer.write_table(events_of(rows, number * rows), row_group_size=_GROUP)
+    for name, file, build, count in (
+        ("word count in columns, totals, from Parquet", "lines.parquet", totals, times * repeated.num_rows),
+        ("windows of 10 s in columns, sums, from Parquet", "events.parquet", summed, times * rows),
     ):
-        yield _two_workers(name, place / file, build, rows, plan)
+        yield _two_workers(name, place / file, build, count, plan)
 
 
 def _two_workers(name: str, file: Path, build: Callable[[Any], Any], rows: int, plan: Plan) -> Row:
@@ -93,13 +98,13 @@ def _from(flow: sw.Pipeline, file: Path) -> Any:
     return flow.table(FilesSource.parquet(str(file)))
 
 
-def events_of(rows: int) -> Any:
-    """Return a table of events, each up to five seconds out of order."""
+def events_of(rows: int, first: int = 0) -> Any:
+    """Return a table of events from one of them on, each up to five seconds out of order."""
     import numpy as np
     import pyarrow as pa
 
     random = np.random.default_rng(1)
-    times = START + np.arange(rows) * 1_000 // PER_SECOND - random.integers(0, LATE_MS, rows)
+    times = START + np.arange(first, first + rows) * 1_000 // PER_SECOND - random.integers(0, LATE_MS, rows)
     users, amounts = random.integers(0, KEYS, rows), random.integers(1, 1_000, rows)
     return pa.table({"user": users, "amount": amounts, "at": times})
 

@@ -14,7 +14,7 @@ from sluiceway.columns.times import as_array, as_numpy
 from sluiceway.elements import Batch
 from sluiceway.keygroups import SubtaskCache
 
-__all__ = ["ColumnKey", "routes_by_key", "scattered"]
+__all__ = ["ColumnKey", "routes_by_key", "scattered", "subtasks_of_groups"]
 
 
 class ColumnKey:
@@ -57,13 +57,13 @@ def routes_by_key(data: pa.RecordBatch, key: Any, known: SubtaskCache) -> np.nda
         UnstableKeyError: a key has no stable hash.
     """
     groups = key_groups_of_rows([data.column(name) for name in key.names], known.max_parallelism)
-    routes: np.ndarray[Any, Any] = _subtasks(known.parallelism, known.max_parallelism).take(groups)
+    routes: np.ndarray[Any, Any] = subtasks_of_groups(known.parallelism, known.max_parallelism).take(groups)
     return routes
 
 
 @lru_cache(maxsize=8)
-def _subtasks(parallelism: int, max_parallelism: int) -> Any:
-    """Return the subtask of each key group, in as few bytes as hold it."""
+def subtasks_of_groups(parallelism: int, max_parallelism: int) -> Any:
+    """Return the subtask of each key group, as an array of few bytes that must not be changed."""
     subtasks = np.arange(max_parallelism) * parallelism // max_parallelism
     return subtasks.astype(np.uint8 if parallelism <= 1 << 8 else np.int64)
 

@@ -17,39 +17,32 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from operator import gt, length_hint, lt
-from typing import Any, Final
+from typing import Any
 
 from sluiceway.config.settings import Settings
-from sluiceway.elements import MIN_WATERMARK, Batch, Element, Watermark, WatermarkStatus
+from sluiceway.elements import MIN_WATERMARK, ROWS_PER_RECORD, Batch, Element, Watermark, WatermarkStatus
 from sluiceway.functions import AggregateFunction, ReduceFunction
 from sluiceway.network.partitioners import HashPartitioner
 from sluiceway.network.result_partition import ResultPartition
+from sluiceway.operators.combined import CombinerBase
 from sluiceway.operators.windows.factory import slices_of
 from sluiceway.operators.windows.slice_types import Partial
 from sluiceway.record_errors import MISSING
 from sluiceway.steps import WindowContents, WindowStep
+from sluiceway.steps.columns import ColumnWindowStep
 from sluiceway.streamgraph import PartitionerSpec, StreamNode
 from sluiceway.util.overriding import override
 
-__all__ = ["Combiner", "CombiningPartition", "combined_step"]
+__all__ = ["Combiner", "CombiningPartition", "combined_step", "combining_partition"]
 
 _Key = Callable[[Any], Any]
 _Route = Callable[[Any], int]
 _Fold = Callable[[dict[Any, Any], list[int], Iterable[Any], _Key, _Route], None]
 
-_MOST: Final = 1 << 14
-"""Largest number of buffered partial results."""
-_TRIED: Final = 1 << 14
-"""Records after which the benefit of combining is judged."""
-_RESTED: Final = 1 << 18
-"""Records that are sent unchanged before combining is tried again."""
-_LONGEST_S: Final = 0.05
-"""Longest time in seconds that partial results are buffered."""
-_WORTH_IT: Final = 0.6
-"""Partial results per record above which combining costs more than it saves."""
 
-
-def combined_step(partitioner: PartitionerSpec, consumer: StreamNode, settings: Settings) -> WindowStep | None:
+def combined_step(
+    partitioner: PartitionerSpec, consumer: StreamNode, settings: Settings
+) -> WindowStep | ColumnWindowStep | None:
     """Return the window step whose records may be combined on this edge; None: they may not.
 
     Args:
@@ -63,28 +56,38 @@ def combined_step(partitioner: PartitionerSpec, consumer: StreamNode, settings: 
         settings.local_aggregation == "off"
         or settings.checkpoint_unaligned
         or partitioner.name != "hash"
-        or not isinstance(step, WindowStep)
-        or not step.event_time
         # Each of these handles single records.
         or consumer.skips_errors
+    ):
+        return None
+    if isinstance(step, ColumnWindowStep):
+        from sluiceway.operators.columns.combining import combines_columns  # where columns are used
+
+        return step if combines_columns(step, consumer.name) else None
+    return step if isinstance(step, WindowStep) and _combines(step, settings) else None
+
+
+def _combines(step: WindowStep, settings: Settings) -> bool:
+    if (
+        not step.event_time
         or step.allowed_lateness_ms
         or step.late_tag is not None
         or step.contents is WindowContents.ELEMENTS
         or slices_of(step) is None
     ):
-        return None
+        return False
     # Built-in functions combine exactly in any order. A user's function may not be associative, so only the option
     # "all" combines it.
     if getattr(step.fn, "combines", None) is not None:
-        return step
-    return step if settings.local_aggregation == "all" and _merges(step.fn) else None
+        return True
+    return settings.local_aggregation == "all" and _merges(step.fn)
 
 
 def _merges(fn: object) -> bool:
     return not isinstance(fn, AggregateFunction) or type(fn).merge is not AggregateFunction.merge
 
 
-class Combiner:
+class Combiner(CombinerBase):
     """Partial results on one edge, by slice and key.
 
     Args:
@@ -95,6 +98,7 @@ class Combiner:
     """
 
     def __init__(self, step: WindowStep, key_of: _Key, route: _Route, consumers: int) -> None:
+        super().__init__()
         slices = slices_of(step)
         assert slices is not None
         self._slices = slices
@@ -104,42 +108,13 @@ class Combiner:
         self._fold, self._finish = _fold_of(step)
         # By start of a slice: accumulators by key, and the consumers of the keys in the same order.
         self._parts: dict[int, tuple[dict[Any, Any], list[int]]] = {}
-        self._records = self._made = self._waiting = 0
-        self._resting = 0
-        self._off = False
 
-    def __len__(self) -> int:
-        return self._waiting
-
-    @property
-    def full(self) -> bool:
-        """True if no more partial results should be buffered."""
-        return self._waiting >= _MOST
-
-    def stop(self) -> None:
-        """Combine no further records."""
-        self._off = True
-
-    def rests(self, records: int) -> bool:
-        """Return whether this number of records is to be sent unchanged."""
-        if self._off:
-            return True
-        if self._resting > 0:
-            self._resting -= records
-            return True
-        return False
-
+    @override
     def add(self, batch: Batch[Any], watermark: int) -> Batch[Any] | None:
-        """Fold a batch, and return those of its records that must be sent unchanged, in order.
-
-        Args:
-            batch: the records.
-            watermark: the last watermark before them, in ms.
-        """
         # The window operator reports records without timestamps, with the step's name.
         stamps = batch.timestamps
         if stamps is None:
-            self._off = True
+            self.stop()
             return batch
         slices = self._slices
         # Records of a slice whose first window has ended go unchanged: the consumer decides for each whether it is
@@ -147,7 +122,7 @@ class Combiner:
         low, high = batch.span()
         first, late = slices.start_of(low), watermark > MIN_WATERMARK
         if high < first + slices.width and not (late and slices.first_end(first) - 1 <= watermark):
-            self._records += len(batch.values)
+            self.records += len(batch.values)
             done = self._add_to(first, batch.values)
             return None if done is None else Batch(batch.values[done:], stamps[done:])
         shares: dict[int, tuple[list[Any], list[int]]] = {}
@@ -160,16 +135,16 @@ class Combiner:
         left: tuple[list[Any], list[int]] = ([], [])
         for start, (values, times) in shares.items():
             done = 0
-            if not self._off and not (late and slices.first_end(start) - 1 <= watermark):
-                self._records += len(values)
+            if not self.is_off and not (late and slices.first_end(start) - 1 <= watermark):
+                self.records += len(values)
                 done = self._add_to(start, values)
             if done is not None:
                 left[0].extend(values[done:])
                 left[1].extend(times[done:])
         return Batch(*left) if left[0] else None
 
+    @override
     def take(self) -> list[tuple[int, Batch[Any]]]:
-        """Remove and return the partial results by consumer; keys of a slice in the order of their records."""
         found: list[tuple[list[Any], list[int]]] = [([], []) for _ in range(self._consumers)]
         for start, (entries, routes) in self._parts.items():
             made = list(map(Partial, entries, self._finish(list(entries.values()))))
@@ -184,7 +159,6 @@ class Combiner:
                 stamps += [start] * len(share)
         self._judge()
         self._parts = {}
-        self._waiting = 0
         return [(index, Batch(*share)) for index, share in enumerate(found) if share[0]]
 
     # ---- inside ------------------------------------------------------------------------------------------------
@@ -202,19 +176,11 @@ class Combiner:
         except Exception:
             # Any error is raised again by the partitioner or the window's step, which know the record. The
             # length left in the iterator tells which one: those before it are folded and must not be sent again.
-            self._off = True
+            self.stop()
             return len(values) - length_hint(left) - 1
         finally:
-            self._waiting += len(entries) - before
+            self.waiting += len(entries) - before
         return None
-
-    def _judge(self) -> None:
-        """Suspend combining if nearly each record has a key of its own."""
-        self._made += self._waiting
-        if self._records >= _TRIED:
-            if self._made > _WORTH_IT * self._records:
-                self._resting = _RESTED
-            self._records = self._made = 0
 
 
 class _UnfitError(Exception):
@@ -321,15 +287,15 @@ def _merging(fn: Any, aggregates: bool) -> _Fold:
 class CombiningPartition(ResultPartition):
     """Result partition that combines records before they are sent.
 
-    Partial results, and a watermark behind them, are buffered while the task has more to do, for 50 ms at
-    most, whatever the buffer timeout is.
+    Partial results, and a watermark behind them, are buffered while the task has more to do, for
+    :attr:`CombinerBase.longest_s` at most or for :attr:`CombinerBase.batches`, whatever the buffer timeout is.
 
     Args:
         partitioner: partitioner, set up for this subtask.
         senders: senders of the channels, one per consumer.
         buffer_timeout_ms: as for :class:`ResultPartition`.
         full: as for :class:`ResultPartition`.
-        step: the window step at the consumer's end of the edge.
+        combiner: combines the records.
     """
 
     def __init__(
@@ -338,12 +304,13 @@ class CombiningPartition(ResultPartition):
         senders: Sequence[Any],
         buffer_timeout_ms: int,
         full: int,
-        step: WindowStep,
+        combiner: CombinerBase,
     ) -> None:
         super().__init__(partitioner, senders, buffer_timeout_ms, full)
-        self._combiner = Combiner(step, partitioner.key, partitioner.route, len(senders))
+        self._combiner = combiner
         self._watermark = MIN_WATERMARK
         self._held: Watermark | None = None
+        self._batches = 0
 
     @override
     def waiting(self) -> int:
@@ -364,8 +331,11 @@ class CombiningPartition(ResultPartition):
             super().emit(left, now)
         elif combiner.full:
             self._release()
-        elif self._due is None or self._due > now + _LONGEST_S:
-            self._due = now + _LONGEST_S
+        else:
+            self._batches += 1
+            # On a busy machine few batches come in that time, and combining them would not pay.
+            if self._due is None or self._due > now + combiner.longest_s or self._batches <= combiner.batches:
+                self._due = now + combiner.longest_s
 
     def idle(self) -> None:
         """Send the partial results: the task has nothing to do, so no record follows that could be combined."""
@@ -396,10 +366,40 @@ class CombiningPartition(ResultPartition):
         super().flush()
         if len(self._combiner):
             for index, batch in self._combiner.take():
-                values, stamps, full = batch.values, batch.timestamps, self._full
-                assert stamps is not None
-                for start in range(0, len(values), full):
-                    self._give(index, Batch(values[start : start + full], stamps[start : start + full]))
+                full = self._full if batch.columns is None else self._full * ROWS_PER_RECORD
+                for start in range(0, len(batch), full):
+                    self._give(index, batch.part(start, start + full))
+        self._batches = 0
         held, self._held = self._held, None
         if held is not None:
             super().control(held)
+
+
+def combining_partition(
+    partitioner: HashPartitioner,
+    senders: Sequence[Any],
+    buffer_timeout_ms: int,
+    full: int,
+    step: WindowStep | ColumnWindowStep,
+    step_name: str,
+    max_parallelism: int,
+) -> CombiningPartition:
+    """Return the result partition of an edge whose records are combined.
+
+    Args:
+        partitioner: as for :class:`CombiningPartition`, as the next three.
+        senders: senders of the channels.
+        buffer_timeout_ms: longest time that records are buffered.
+        full: records that make a full batch.
+        step: the window step at the consumer's end of the edge.
+        step_name: name of a step, for messages.
+        max_parallelism: number of key groups of the consumer.
+    """
+    combiner: CombinerBase
+    if isinstance(step, ColumnWindowStep):
+        from sluiceway.operators.columns.combining import ColumnCombiner  # where columns are used
+
+        combiner = ColumnCombiner(step, step_name, len(senders), max_parallelism)
+    else:
+        combiner = Combiner(step, partitioner.key, partitioner.route, len(senders))
+    return CombiningPartition(partitioner, senders, buffer_timeout_ms, full, combiner)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import sluiceway as sw
 from sluiceway.elements import Batch, CheckpointBarrier, EndOfData, Watermark, WatermarkStatus
 from sluiceway.network.partitioners import HashPartitioner
-from sluiceway.operators.combining import Combiner, CombiningPartition
+from sluiceway.operators.combining import Combiner, CombiningPartition, combining_partition
 from sluiceway.operators.windows.slice_types import Partial
 from sluiceway.steps import WindowStep
 from sluiceway.testing import every_way
@@ -261,7 +261,7 @@ def partition(
     hashed = HashPartitioner(key_of, 128)
     hashed.setup(0, channels, 0)
     senders = [Channel() for _ in range(channels)]
-    return CombiningPartition(hashed, senders, 0, 1024, step), senders
+    return combining_partition(hashed, senders, 0, 1024, step, "windows", 128), senders
 
 
 def stamped(*events: Event) -> Batch[Event]:

@@ -87,6 +87,14 @@ class Accumulator(ABC):
         """True if results depend on the order of updates and merges in their last bits, as sums of floats do."""
         return False
 
+    @property
+    def combines(self) -> bool:
+        """True if rows that come by several ways may be aggregated on each first, and merged in any order.
+
+        Results are then the same to the last bit, and an accumulator is no larger than its rows.
+        """
+        return False
+
     def running(self, runs: Runs, columns: Sequence[Values], arrivals: Any) -> Accumulator:
         """Add rows, as :meth:`update` does, and return accumulators with a position for each row: what was then.
 

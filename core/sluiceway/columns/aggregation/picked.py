@@ -113,6 +113,12 @@ class Extreme(_Typed):
         self._nothing = np.array(initial, self._dtype)
         self.arrays = Arrays(value=self._nothing, some=False)
 
+    @property
+    @override
+    def combines(self) -> bool:
+        # Of 0.0 and -0.0 the one that comes first, or last, is the result.
+        return bool(self._dtype.kind != "f")
+
     @override
     def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
         values = columns[0]

@@ -223,8 +223,8 @@ class AggregateSlice:
         found += [(chunk, self.blocks(chunk)) for chunk in sorted(whole)]
         return found
 
-    def update(self, ids: Any, columns: Mapping[str, Values], arrivals: Any) -> None:
-        """Add rows.
+    def update(self, ids: Any, columns: Mapping[str, Values], arrivals: Any) -> Any:
+        """Add rows, and return their positions.
 
         Args:
             ids: the number of each row's key.
@@ -236,6 +236,7 @@ class AggregateSlice:
             accumulator.resize(len(self))
             names = self._layout.aggregates[name].columns
             accumulator.update(at, [columns[column] for column in names], arrivals)
+        return at
 
     def running(self, ids: Any, columns: Mapping[str, Values], arrivals: Any) -> dict[str, Any]:
         """Add rows, as :meth:`update` does, and return the results after each row by name."""
@@ -258,6 +259,15 @@ class AggregateSlice:
         for name, accumulator in self.accumulators.items():
             accumulator.resize(len(self))
             accumulator.merge(at, other.accumulators[name])
+
+    def merge_states(self, ids: Any, states: Mapping[str, Any]) -> None:
+        """Add accumulators as they are saved, by name: one of each for each of different keys."""
+        other = AggregateSlice(self._layout, self._keys, tracked=False)
+        at = other.find(ids)
+        for name, accumulator in other.accumulators.items():
+            accumulator.resize(len(other))
+            accumulator.restore(at, states[name])
+        self.merge(other)
 
     def merge_keys(self, other: AggregateSlice, ids: Any) -> None:
         """Add some keys of another slice; those that it does not have are left out."""

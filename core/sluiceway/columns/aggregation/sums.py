@@ -39,6 +39,11 @@ class Counted(PlainAccumulator):
     def __init__(self) -> None:
         self.arrays = Arrays(count=np.int64(0))
 
+    @property
+    @override
+    def combines(self) -> bool:
+        return True
+
     @override
     def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
         if columns and columns[0].valid is not None:
@@ -110,6 +115,11 @@ class Summed(PlainAccumulator):
     @override
     def depends_on_order(self) -> bool:
         return self._is_float
+
+    @property
+    @override
+    def combines(self) -> bool:
+        return not self._is_float
 
     @override
     def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
@@ -328,6 +338,11 @@ class Averaged(Accumulator):
     @override
     def depends_on_order(self) -> bool:
         return self._sum.depends_on_order
+
+    @property
+    @override
+    def combines(self) -> bool:
+        return self._sum.combines
 
     @override
     def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import numpy as np
 
 from sluiceway.operators.windows.slice_types import END_OF_TIME
 from sluiceway.operators.windows.slices import Slices
@@ -11,7 +13,11 @@ from sluiceway.util.overriding import override
 from sluiceway.windows import CumulativeEventTimeWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
 from sluiceway.windows.base import WindowAssigner
 
-__all__ = ["CumulativeSlices", "OneSlice", "WindowSlices", "slicing_of"]
+__all__ = ["CumulativeSlices", "OneSlice", "WindowSlices", "rows_by_slice", "slicing_of"]
+
+_LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+_FEW_SLICES: Final = 8
 
 
 class WindowSlices(Slices):
@@ -94,3 +100,27 @@ def slicing_of(assigner: WindowAssigner | None) -> WindowSlices | None:
     if kind is CumulativeEventTimeWindows:
         return CumulativeSlices(given.step_ms, given.size_ms, given.offset_ms)
     return None
+
+
+def rows_by_slice(stamps: Any, slicing: WindowSlices) -> list[tuple[int, Any]]:
+    """Return for each slice that has rows its start and the rows, in their order."""
+    width, least, most = slicing.width, int(stamps.min()), int(stamps.max())
+    first = slicing.start_of(least)
+    if first < _LEAST or most - first > _MOST:  # beyond 64 bits
+        apart = stamps // width - (stamps % width < first % width)
+        found, number = np.unique(apart, return_inverse=True)
+        return [
+            (at * width + first % width, np.flatnonzero(number == place))
+            for place, at in enumerate(found.tolist())
+        ]
+    numbers = (stamps - first) // width
+    count = int(numbers.max()) + 1
+    each: Iterable[tuple[int, Any]]
+    if count <= _FEW_SLICES:  # comparing is faster than sorting
+        each = ((number, np.flatnonzero(numbers == number)) for number in range(count))
+    else:
+        small = np.uint16 if count <= 1 << 16 else np.int64  # those of 16 bits are sorted by their digits
+        order = numbers.astype(small).argsort(kind="stable")
+        found, begins = np.unique(numbers[order], return_index=True)
+        each = zip(found.tolist(), np.split(order, begins[1:]), strict=True)
+    return [(first + number * width, rows) for number, rows in each if len(rows)]

@@ -28,7 +28,7 @@ from sluiceway.steps import without_timestamps
 from sluiceway.steps.columns import ColumnWindowStep
 from sluiceway.util.overriding import override
 
-__all__ = ["ColumnTimeOperator"]
+__all__ = ["ColumnTimeOperator", "layout_of"]
 
 _BLOCKS: Final = ValueStateDescriptor(SLICES, bytes)
 """By start, end and number of a slice's chunk, or of its changes: the block of each key group, Arrow's IPC format.
@@ -61,12 +61,8 @@ class ColumnTimeOperator(KeyedOperator, TimedOperator):
         assert isinstance(step, ColumnWindowStep)
         self._step = step
         self._names: tuple[str, ...] = step.key.names
-        entering = step.entering
-        where = f"step {self.step_name!r}"
-        bound = {name: aggregate.bind(entering, where) for name, aggregate in step.aggregates}
-        kinds = {name: _decoded(entering.field(name).type) for name in self._names}
-        self._layout = Layout(kinds, bound, self.step_name, entering, windows=step.assigner is not None)
-        self._keys = KeyIds(list(kinds.values()), context.node.max_parallelism)
+        self._layout = layout_of(step, self.step_name)
+        self._keys = KeyIds(list(self._layout.keys.values()), context.node.max_parallelism)
         self._late_tag = None if step.late_tag is None else step.late_tag.name
         self._arrived = 0
         self._kept_keys = 0
@@ -234,6 +230,14 @@ class ColumnTimeOperator(KeyedOperator, TimedOperator):
     def _bounds(self, name: str, times: Any) -> Any:
         """Return the column of the starts or the ends of windows."""
         return pa.array(times).view(self._step.schema.field(name).type)
+
+
+def layout_of(step: ColumnWindowStep, step_name: str) -> Layout:
+    """Return the columns of the state and of the results of a step."""
+    entering, where = step.entering, f"step {step_name!r}"
+    bound = {name: aggregate.bind(entering, where) for name, aggregate in step.aggregates}
+    kinds = {name: _decoded(entering.field(name).type) for name in step.key.names}
+    return Layout(kinds, bound, step_name, entering, windows=step.assigner is not None)
 
 
 def _decoded(kind: Any) -> Any:

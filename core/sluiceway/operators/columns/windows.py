@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -15,8 +15,9 @@ from sluiceway.columns.aggregation.slices import AggregateSlice, HoldsKeys
 from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.times import as_numpy
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch
+from sluiceway.operators.columns.combining import Partials, partials_of
 from sluiceway.operators.columns.held_slices import HeldSlices
-from sluiceway.operators.columns.slicing import WindowSlices, slicing_of
+from sluiceway.operators.columns.slicing import rows_by_slice, slicing_of
 from sluiceway.operators.columns.timed import ColumnTimeOperator
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.windows.slice_types import NEVER
@@ -25,10 +26,6 @@ __all__ = ["ColumnWindowOperator"]
 
 _Results = tuple[Any, int, dict[str, Any]]
 """Rows that have changed the results of a window, its end, and for each of them the columns."""
-
-_LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-
-_FEW_SLICES: Final = 8
 
 _LATE_RESULTS: Final = 1 << 17
 """New results of windows that are over and are made at a time, about; all of one row are."""
@@ -100,7 +97,7 @@ class ColumnWindowOperator(ColumnTimeOperator):
     ) -> None:
         """Add rows of several slices, or of which some are late."""
         stamps: Any = as_numpy(timestamps)
-        parts = _rows_by_slice(stamps, self._slicing)
+        parts = rows_by_slice(stamps, self._slicing)
         for values in columns.values():
             _ = values.numbers, values.valid  # once for all slices
         late = [np.zeros(0, np.int64)]
@@ -140,10 +137,32 @@ class ColumnWindowOperator(ColumnTimeOperator):
         return self._slices.change(start)
 
     def process(self, batch: Batch[Any]) -> None:
-        """Add the rows, and keep to the memory that there is for slices."""
-        super().process(batch)
+        """Add the rows, or what their producer has combined, and keep to the memory that there is for slices."""
+        partials = None if batch.columns is None else partials_of(batch.columns, self._layout)
+        if partials is None:
+            super().process(batch)
+        else:
+            self._merge(partials, batch)
         if self._slices.shrink():
             self._forget_keys()
+
+    def _merge(self, partials: Partials, batch: Batch[Any]) -> None:
+        """Add partial results, which are of one slice."""
+        self._arrived += int(partials.rows.sum())
+        ids, states, start = self._keys.find(partials.keys), partials.accumulators, 0
+        if self._step.assigner is not None:
+            assert batch.timestamps is not None
+            start = self._slicing.start_of(batch.timestamps[0])
+            limits: Any = np.full(len(ids), self._limit)
+            if self._ahead is not None:
+                limits = np.maximum(limits, self._ahead[self._keys.groups()[ids]])
+            is_late = limits >= self._slicing.last_end(start)
+            if is_late.any():
+                self.context.metrics.counter("numLateRecordsDropped").inc(int(partials.rows[is_late].sum()))
+                kept = np.flatnonzero(~is_late)
+                ids, states = ids[kept], {name: each.take(pa.array(kept)) for name, each in states.items()}
+        if len(ids):
+            self._slice_at(start).merge_states(ids, states)
 
     # ---- late rows --------------------------------------------------------------------------------------------
 
@@ -319,27 +338,3 @@ class ColumnWindowOperator(ColumnTimeOperator):
 
     def _holders(self) -> list[HoldsKeys]:
         return self._slices.holders()
-
-
-def _rows_by_slice(stamps: Any, slicing: WindowSlices) -> list[tuple[int, Any]]:
-    """Return for each slice that has rows its start and the rows, in their order."""
-    width, least, most = slicing.width, int(stamps.min()), int(stamps.max())
-    first = slicing.start_of(least)
-    if first < _LEAST or most - first > _MOST:  # beyond 64 bits
-        apart = stamps // width - (stamps % width < first % width)
-        found, number = np.unique(apart, return_inverse=True)
-        return [
-            (at * width + first % width, np.flatnonzero(number == place))
-            for place, at in enumerate(found.tolist())
-        ]
-    numbers = (stamps - first) // width
-    count = int(numbers.max()) + 1
-    each: Iterable[tuple[int, Any]]
-    if count <= _FEW_SLICES:  # comparing is faster than sorting
-        each = ((number, np.flatnonzero(numbers == number)) for number in range(count))
-    else:
-        small = np.uint16 if count <= 1 << 16 else np.int64  # those of 16 bits are sorted by their digits
-        order = numbers.astype(small).argsort(kind="stable")
-        found, begins = np.unique(numbers[order], return_index=True)
-        each = zip(found.tolist(), np.split(order, begins[1:]), strict=True)
-    return [(first + number * width, rows) for number, rows in each if len(rows)]

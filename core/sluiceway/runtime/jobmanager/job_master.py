@@ -57,6 +57,7 @@ from sluiceway.runtime.task.deployment import InputDescriptor, OutputDescriptor,
 from sluiceway.runtime.task.snapshot import JobSnapshot, TaskSnapshot, edge_names
 from sluiceway.scheduler import SlotPool, SlotSharing, restart_strategy, scheduling_strategy
 from sluiceway.steps import SourceStep, WindowStep
+from sluiceway.steps.columns import ColumnWindowStep
 from sluiceway.transport import ChannelId
 from sluiceway.transport.carrier import LinkLostError
 
@@ -497,7 +498,7 @@ class JobMaster(Handlers):
             attempts = [deployment.attempt_id for deployment in some]
             self._send(worker, DeployTasks(self._name, self._epoch, attempts, Payload(some)))
 
-    def _combined(self, edge: JobEdge) -> WindowStep | None:
+    def _combined(self, edge: JobEdge) -> WindowStep | ColumnWindowStep | None:
         # Imported here: it needs the window operators, and many jobs have neither these nor edges.
         from sluiceway.operators.combining import combined_step
 

@@ -25,6 +25,7 @@ from sluiceway.serializers.content import ContentSerializer
 from sluiceway.serializers.edges import OnceSerializer
 from sluiceway.state import StateBackend
 from sluiceway.steps import SourceStep
+from sluiceway.steps.columns import ColumnWindowStep
 from sluiceway.streamgraph import StreamNode
 from sluiceway.transport import ChannelId, Sender, Transport
 
@@ -161,11 +162,13 @@ def open_partition(
     if output.combined is not None and isinstance(partitioner, HashPartitioner):
         # In one process, with one consumer, records are passed on by reference: nothing costs less.
         far = len(senders) > 1 or not senders[0].by_reference
-        if far and isinstance(serializer, ContentSerializer):
+        in_columns = isinstance(output.combined, ColumnWindowStep)
+        if far and (in_columns or isinstance(serializer, ContentSerializer)):
             timeout_ms, full = node.buffer_timeout_ms, deployment.settings.batch_size
-            from sluiceway.operators.combining import CombiningPartition  # for windows alone
+            from sluiceway.operators.combining import combining_partition  # for windows alone
 
-            return CombiningPartition(partitioner, senders, timeout_ms, full, output.combined)
+            groups = output.consumer_max_parallelism
+            return combining_partition(partitioner, senders, timeout_ms, full, output.combined, node.name, groups)
     return ResultPartition(
         partitioner,
         senders,

@@ -11,6 +11,7 @@ from sluiceway.network.channel_state import EdgeName, InFlight
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.serializers import Serializer
 from sluiceway.steps import WindowStep
+from sluiceway.steps.columns import ColumnWindowStep
 from sluiceway.streamgraph import PartitionerSpec
 from sluiceway.transport import ChannelId
 
@@ -68,7 +69,7 @@ class OutputDescriptor:
     record_type: Any = None
     edge: EdgeName = field(default_factory=EdgeName)
     overtakes: bool = False
-    combined: WindowStep | None = None
+    combined: WindowStep | ColumnWindowStep | None = None
 
 
 @dataclass(frozen=True, slots=True)

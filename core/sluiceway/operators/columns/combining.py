@@ -1,0 +1,179 @@
+"""Local aggregation in columns: rows of a window are combined per key before they are sent to the window's step.
+
+Partial results travel as rows of their own: the key columns, the number of rows that each stands for, and the
+accumulators in the form in which they are saved. The metadata of their schema tells them from rows.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from sluiceway.columns.aggregation.layout import Layout
+from sluiceway.columns.aggregation.slices import AggregateSlice
+from sluiceway.columns.aggregation.stored import LAYOUT
+from sluiceway.columns.aggregation.values import Values
+from sluiceway.columns.keys.key_ids import KeyIds
+from sluiceway.columns.routing import subtasks_of_groups
+from sluiceway.columns.times import as_array, as_numpy
+from sluiceway.elements import MIN_WATERMARK, Batch
+from sluiceway.errors import UnstableKeyError
+from sluiceway.operators.columns.slicing import WindowSlices, rows_by_slice, slicing_of
+from sluiceway.operators.columns.timed import layout_of
+from sluiceway.operators.combined import CombinerBase
+from sluiceway.steps.columns import ColumnWindowStep
+from sluiceway.util.overriding import override
+
+__all__ = ["ColumnCombiner", "Partials", "combines_columns", "partials_of"]
+
+_ROWS: Final = "\0rows"
+"""Column of partial results: how many rows each stands for."""
+
+_FEW: Final = 1024
+"""Rows of a batch that are sent unchanged, as where rows come slowly: a partial result would come later."""
+
+_KNOWN: Final = 1 << 18
+"""Keys from which on those known are forgotten between two sets of partial results."""
+
+
+def combines_columns(step: ColumnWindowStep, step_name: str) -> bool:
+    """Return if rows of a window step may be combined: if partial results of it, in any order, give the same."""
+    if type(step) is not ColumnWindowStep or step.lateness_ms or step.late_tag is not None:
+        return False
+    aggregates = layout_of(step, step_name).aggregates.values()
+    return slicing_of(step.assigner) is not None and all(bound.create().combines for bound in aggregates)
+
+
+class ColumnCombiner(CombinerBase):
+    """Partial results on one edge, by slice and key.
+
+    Args:
+        step: the window step at the consumer's end of the edge.
+        step_name: its name.
+        consumers: number of consumers.
+        max_parallelism: number of key groups of the consumer.
+    """
+
+    most = 1 << 17
+    tried = 1 << 18
+    rested = 1 << 22
+    # A batch takes some 10 ms: in a few batches of many keys hardly one comes again.
+    longest_s = 0.25
+    batches = 16
+
+    def __init__(self, step: ColumnWindowStep, step_name: str, consumers: int, max_parallelism: int) -> None:
+        super().__init__()
+        slicing = slicing_of(step.assigner)
+        assert slicing is not None
+        self._windows = step.assigner is not None
+        self._slicing: WindowSlices = slicing
+        self._names = step.key.names
+        self._layout = layout_of(step, step_name)
+        self._max_parallelism = max_parallelism
+        self._subtasks = subtasks_of_groups(consumers, max_parallelism)
+        self._keys = self._new_keys()
+        # By start: the aggregates, and the number of rows at each position.
+        self._slices: dict[int, tuple[AggregateSlice, Any]] = {}
+
+    def _new_keys(self) -> KeyIds:
+        return KeyIds(list(self._layout.keys.values()), self._max_parallelism)
+
+    @override
+    def add(self, batch: Batch[Any], watermark: int) -> Batch[Any] | None:
+        data, stamps = batch.columns, batch.timestamps
+        assert data is not None
+        if self._windows and stamps is None:
+            self.stop()  # the window operator reports it, with the step's name
+            return batch
+        if data.num_rows < _FEW:
+            return batch
+        try:
+            ids = self._keys.find([data.column(name) for name in self._names])
+        except UnstableKeyError:
+            self.stop()  # the partitioner raises it again
+            return batch
+        columns = {name: Values(data.column(name)) for name in self._layout.columns}
+        if not self._windows:
+            self._add_to(0, ids, columns)
+            return None
+        assert stamps is not None
+        late: list[Any] = []
+        times = as_numpy(stamps)
+        for start, rows in rows_by_slice(times, self._slicing):
+            # As with records: once the first window has ended, the consumer decides for each row if it is late.
+            if watermark > MIN_WATERMARK and self._slicing.first_end(start) - 1 <= watermark:
+                late.append(rows)
+            elif len(rows) == len(ids):
+                self._add_to(start, ids, columns)
+            else:
+                self._add_to(start, ids[rows], {name: each.take(rows) for name, each in columns.items()})
+        if not late:
+            return None
+        left = np.sort(np.concatenate(late))
+        return Batch.of_columns(data.take(pa.array(left)), as_array(times[left]))
+
+    def _add_to(self, start: int, ids: Any, columns: dict[str, Values]) -> None:
+        into, rows = self._slices.get(start) or (AggregateSlice(self._layout, self._keys, tracked=False), None)
+        before = len(into)
+        added = np.bincount(into.update(ids, columns, np.arange(len(ids))), minlength=len(into))
+        if rows is not None:
+            added[: len(rows)] += rows
+        self._slices[start] = into, added
+        self.records += len(ids)
+        self.waiting += len(into) - before
+
+    @override
+    def take(self) -> list[tuple[int, Batch[Any]]]:
+        found: list[tuple[int, Batch[Any]]] = []
+        for start, (held, rows) in self._slices.items():
+            ids = held.positions.ids
+            routes = self._subtasks.take(self._keys.groups()[ids])
+            stamp = max(start, MIN_WATERMARK)  # both are in the slice
+            for consumer in np.unique(routes).tolist():
+                at = np.flatnonzero(routes == consumer)
+                arrays = [*self._keys.columns(ids[at]), pa.array(rows[at])]
+                arrays += [each.part(at) for each in held.accumulators.values()]
+                names = [*self._layout.keys, _ROWS, *held.accumulators]
+                data = pa.RecordBatch.from_arrays(arrays, names)
+                data = data.replace_schema_metadata({LAYOUT: self._layout.metadata})
+                stamps = array("q", [stamp]) * len(at) if self._windows else None
+                found.append((consumer, Batch.of_columns(data, stamps)))
+        self._judge()
+        self._slices = {}
+        if len(self._keys) >= _KNOWN:
+            self._keys = self._new_keys()
+        return found
+
+
+class Partials:
+    """Partial results of one slice.
+
+    Args:
+        layout: that of the consumer.
+        data: rows that a :class:`ColumnCombiner` has sent.
+        metadata: the layout of its sender.
+
+    Attributes:
+        keys: the key columns; a key is there once.
+        rows: the number of rows that each partial result stands for.
+        accumulators: their state, by name.
+    """
+
+    def __init__(self, layout: Layout, data: Any, metadata: bytes) -> None:
+        keys, columns = len(layout.keys), data.columns
+        names = [_ROWS, *(f"key {name}" for name in layout.keys), *data.schema.names[keys + 1 :]]
+        ordered = pa.RecordBatch.from_arrays([columns[keys], *columns[:keys], *columns[keys + 1 :]], names)
+        read = layout.read(metadata, ordered, 1)
+        self.rows = read.column(0).to_numpy()
+        self.keys = read.columns[1 : keys + 1]
+        self.accumulators = dict(zip(layout.aggregates, read.columns[keys + 1 :], strict=True))
+
+
+def partials_of(data: Any, layout: Layout) -> Partials | None:
+    """Return the partial results that a batch has; None: it has rows."""
+    metadata = data.schema.metadata
+    layout_of_sender = None if metadata is None else metadata.get(LAYOUT)
+    return None if layout_of_sender is None else Partials(layout, data, layout_of_sender)
