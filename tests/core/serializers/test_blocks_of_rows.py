@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import example, given
@@ -88,6 +88,23 @@ def test_a_declared_tuple_comes_back_as_one() -> None:
 @pytest.mark.parametrize("value", [[1], {}, (1, [2]), ((1,),), 1j, type("Text", (str,), {})("x")])
 def test_what_can_be_changed_or_is_of_another_class_is_not_plain(value: Any) -> None:
     assert not are_plain([1, value])
+    assert not are_plain([("a", 1), ("b", value)])
+    assert not are_plain([("a", 1), value])
+
+
+class Pair(NamedTuple):
+    left: str
+    right: int
+
+
+def test_pairs_are_plain_whatever_else_is_among_them() -> None:
+    pairs = [("a", 1), ("b", 2)]
+    for others in ([], [("c", None)], [(True, 2)], [("c",)], [("c", 3, 4)], [3], [()], [None]):
+        assert are_plain([*pairs, *others])
+        assert are_plain([*others, *pairs])
+    assert not are_plain([*pairs, Pair("c", 3)])
+    assert not are_plain([Pair("c", 3), *pairs])
+    assert not are_plain([*pairs, ["c", 3]])
 
 
 def test_what_the_declared_type_does_not_allow_is_no_block() -> None:
