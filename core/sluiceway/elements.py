@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar, overload
+
+import msgspec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -168,22 +169,19 @@ class Batch(Generic[T]):
         return f"Batch({self.values!r}{stamped})"
 
 
-@dataclass(frozen=True, slots=True)
-class Watermark:
+class Watermark(msgspec.Struct, frozen=True):
     """No record with a timestamp at or before ``timestamp`` (ms) is to be expected any more."""
 
     timestamp: int
 
 
-@dataclass(frozen=True, slots=True)
-class WatermarkStatus:
+class WatermarkStatus(msgspec.Struct, frozen=True):
     """Participation of a channel in the watermark of its receiver: active or idle."""
 
     active: bool
 
 
-@dataclass(frozen=True, slots=True)
-class LatencyMarker:
+class LatencyMarker(msgspec.Struct, frozen=True):
     """A time stamp that travels with the data and never overtakes it.
 
     Attributes:
@@ -197,8 +195,7 @@ class LatencyMarker:
     subtask: int
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointBarrier:
+class CheckpointBarrier(msgspec.Struct, frozen=True):
     """Boundary of checkpoint ``checkpoint_id`` in a stream: it covers the elements before, not the later ones.
 
     Attributes:
@@ -217,8 +214,7 @@ class CheckpointBarrier:
     aligned_ms: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class BarrierAnnouncement:
+class BarrierAnnouncement(msgspec.Struct, frozen=True):
     """A barrier is on its way, in its place among the records. Sent ahead, so that the receiver watches the time.
 
     Attributes:
@@ -232,15 +228,13 @@ class BarrierAnnouncement:
     aligned_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class CancelCheckpointMarker:
+class CancelCheckpointMarker(msgspec.Struct, frozen=True):
     """Checkpoint ``checkpoint_id`` will not be completed; stop aligning for it."""
 
     checkpoint_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class TerminationProbe:
+class TerminationProbe(msgspec.Struct, frozen=True):
     """Sent round a feedback loop after its inputs have ended, to learn whether records are still under way.
 
     Attributes:
@@ -252,18 +246,15 @@ class TerminationProbe:
     quiet_rounds: int
 
 
-@dataclass(frozen=True, slots=True)
-class EndOfData:
+class EndOfData(msgspec.Struct, frozen=True):
     """No more records; operators flush what they hold."""
 
 
-@dataclass(frozen=True, slots=True)
-class EndOfPartition:
+class EndOfPartition(msgspec.Struct, frozen=True):
     """The last element of a channel."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rejected:
+class Rejected(msgspec.Struct, frozen=True):
     """Records that a source skips because its timestamp assigner raised. It never leaves the source's task.
 
     Attributes:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import Any
+
+import msgspec
 
 from sluiceway.connector import Alternatives
 from sluiceway.eventtime import ColumnTimestamps
@@ -82,7 +83,9 @@ def _pushed(
         return {}
     source, schema = found
     steps: dict[Transformation, Step] = {
-        t: replace(step, source=source, pushed=_shown(schema.names if columns is not None else None, conditions))
+        t: msgspec.structs.replace(
+            step, source=source, pushed=_shown(schema.names if columns is not None else None, conditions)
+        )
     }
     todo = [] if columns is None else [(after, schema) for after, _ in consumers[t]]
     while todo:
@@ -92,7 +95,7 @@ def _pushed(
         if made is None:
             return {}  # an expression reads a column that it did not say
         if made != after.step.schema:
-            steps[after] = replace(after.step, schema=made)
+            steps[after] = msgspec.structs.replace(after.step, schema=made)
             todo += [(next_one, made) for next_one, _ in consumers[after]]
     return steps
 

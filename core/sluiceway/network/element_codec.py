@@ -87,7 +87,7 @@ def encode_control(element: Element) -> bytes:
     """Return the frame of a control element."""
     tag = _TAGS[type(element)]
     # The order of the fields in the class is their order on the wire.
-    fields = tuple(getattr(element, name) for name in element.__dataclass_fields__)  # type: ignore[union-attr]
+    fields = tuple(getattr(element, name) for name in element.__struct_fields__)  # type: ignore[union-attr]
     return bytes((tag,)) + _pack(fields)
 
 

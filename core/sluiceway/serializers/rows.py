@@ -149,8 +149,8 @@ def are_plain(values: Sequence[Any]) -> bool:
 
 
 def _are_pairs_of(values: Sequence[Any], left: type, right: type) -> bool:
-    # The usual state of a reduce. The interpreter has specialised instructions for each line of this loop, so that it
-    # takes two thirds of what sets of types take.
+    # The usual state of a reduce. The interpreter has specialised instructions for each line of this loop, so that
+    # it takes two thirds of what sets of types take.
     try:
         for value in values:
             if type(value) is not tuple:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any, ClassVar, get_args, get_origin
 
 from sluiceway.functions import AsyncFunction, AsyncRetryStrategy
@@ -13,8 +12,7 @@ from sluiceway.types import element_type
 __all__ = ["AsyncStep"]
 
 
-@dataclass(frozen=True)
-class AsyncStep(Step):
+class AsyncStep(Step, frozen=True):
     """Step that calls a coroutine function for each record, with many calls in flight.
 
     Attributes:

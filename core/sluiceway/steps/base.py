@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any, ClassVar
+
+import msgspec
 
 from sluiceway.functions import Function, FunctionObject
 from sluiceway.types import parameter_type, return_type
@@ -12,8 +13,7 @@ from sluiceway.types import parameter_type, return_type
 __all__ = ["Step"]
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """Base of all steps.
 
     Attributes:
@@ -86,7 +86,7 @@ class Step:
     def with_function(self, function: object) -> Step:
         """Return the step with another function. Only for steps that have one."""
         step: Any = self
-        changed: Step = replace(step, fn=function)
+        changed: Step = msgspec.structs.replace(step, fn=function)
         return changed
 
     def with_own_functions(self, own: Callable[[FunctionObject], object]) -> Step:

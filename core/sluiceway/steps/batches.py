@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import NoneType
 from typing import Any, ClassVar
 
@@ -17,8 +16,7 @@ from sluiceway.util.overriding import override
 __all__ = ["BatchProcessStep", "KeyedBatchProcessStep"]
 
 
-@dataclass(frozen=True)
-class BatchProcessStep(Step):
+class BatchProcessStep(Step, frozen=True):
     """Step of a process function of batches."""
 
     fn: BatchProcessFunction[Any, Any]
@@ -35,8 +33,7 @@ class BatchProcessStep(Step):
         return _made(self.returned_type())
 
 
-@dataclass(frozen=True)
-class KeyedBatchProcessStep(Step):
+class KeyedBatchProcessStep(Step, frozen=True):
     """Step of a keyed process function of batches. ``key`` is the key selector of the input."""
 
     fn: KeyedBatchProcessFunction[Any, Any, Any] | BatchProcessFunction[Any, Any]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sluiceway.functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction, KeySelector
@@ -14,8 +13,7 @@ from sluiceway.util.overriding import override
 __all__ = ["BroadcastProcessStep"]
 
 
-@dataclass(frozen=True)
-class BroadcastProcessStep(ConnectedStep):
+class BroadcastProcessStep(ConnectedStep, frozen=True):
     """Step of a process function of a stream, keyed or not, and a broadcast stream.
 
     Attributes:

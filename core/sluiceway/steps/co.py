@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, ClassVar
+
+import msgspec
 
 from sluiceway.functions import (
     CoFlatMapFunction,
@@ -21,16 +22,14 @@ from sluiceway.util.overriding import override
 __all__ = ["CoFlatMapStep", "CoMapStep", "CoProcessStep", "ConnectedStep", "PerInput", "elements"]
 
 
-@dataclass(frozen=True, slots=True)
-class PerInput:
+class PerInput(msgspec.Struct, frozen=True):
     """Pair of plain callables in place of a function object: one per input."""
 
     first: Callable[..., Any]
     second: Callable[..., Any]
 
 
-@dataclass(frozen=True)
-class ConnectedStep(Step):
+class ConnectedStep(Step, frozen=True):
     """Base of the steps that call a function per input.
 
     Attributes:
@@ -86,8 +85,7 @@ class ConnectedStep(Step):
         return union_of(self.returned_types())
 
 
-@dataclass(frozen=True)
-class CoMapStep(ConnectedStep):
+class CoMapStep(ConnectedStep, frozen=True):
     """Step that emits one record for each record of two inputs."""
 
     fn: CoMapFunction[Any, Any, Any] | PerInput
@@ -95,8 +93,7 @@ class CoMapStep(ConnectedStep):
     method: ClassVar[str | None] = "map"
 
 
-@dataclass(frozen=True)
-class CoFlatMapStep(ConnectedStep):
+class CoFlatMapStep(ConnectedStep, frozen=True):
     """Step that emits any number of records for each record of two inputs."""
 
     fn: CoFlatMapFunction[Any, Any, Any] | PerInput
@@ -108,8 +105,7 @@ class CoFlatMapStep(ConnectedStep):
         return elements(self.returned_types())
 
 
-@dataclass(frozen=True)
-class CoProcessStep(ConnectedStep):
+class CoProcessStep(ConnectedStep, frozen=True):
     """Step of a process function of two inputs, with side outputs, and with timers if both are keyed."""
 
     fn: CoProcessFunction[Any, Any, Any] | KeyedCoProcessFunction[Any, Any, Any, Any] | PerInput

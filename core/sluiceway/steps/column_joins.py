@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from sluiceway.functions import OutputTag
@@ -11,8 +10,7 @@ from sluiceway.steps.columns import ColumnStep
 __all__ = ["ColumnAsOfJoinStep", "ColumnIntervalJoinStep", "ColumnJoinStep"]
 
 
-@dataclass(frozen=True)
-class ColumnJoinStep(ColumnStep):
+class ColumnJoinStep(ColumnStep, frozen=True):
     """Base of the joins of two keyed streams in columns.
 
     Attributes:
@@ -49,8 +47,7 @@ class ColumnJoinStep(ColumnStep):
         return frozenset() if self.left_late is None else frozenset({self.left_late.name})
 
 
-@dataclass(frozen=True)
-class ColumnIntervalJoinStep(ColumnJoinStep):
+class ColumnIntervalJoinStep(ColumnJoinStep, frozen=True):
     """Join of rows with equal keys and event times within bounds of each other.
 
     Attributes:
@@ -73,8 +70,7 @@ class ColumnIntervalJoinStep(ColumnJoinStep):
         return frozenset(tag.name for tag in (self.left_late, self.right_late) if tag is not None)
 
 
-@dataclass(frozen=True)
-class ColumnAsOfJoinStep(ColumnJoinStep):
+class ColumnAsOfJoinStep(ColumnJoinStep, frozen=True):
     """Join of each left row with the latest right row of its key, as of its event time.
 
     Attributes:

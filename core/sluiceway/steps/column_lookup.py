@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sluiceway.elements import Columns
@@ -11,8 +10,7 @@ from sluiceway.steps.asynchronous import AsyncStep
 __all__ = ["ColumnLookupStep"]
 
 
-@dataclass(frozen=True)
-class ColumnLookupStep(AsyncStep):
+class ColumnLookupStep(AsyncStep, frozen=True):
     """Rows with the columns that a coroutine function finds for the values of one of them.
 
     Attributes:

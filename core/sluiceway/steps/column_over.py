@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sluiceway.functions import OutputTag
@@ -11,8 +10,7 @@ from sluiceway.steps.columns import ColumnStep
 __all__ = ["ColumnOverStep"]
 
 
-@dataclass(frozen=True)
-class ColumnOverStep(ColumnStep):
+class ColumnOverStep(ColumnStep, frozen=True):
     """Rows, each with aggregates of the last rows of its key in event time.
 
     Attributes:

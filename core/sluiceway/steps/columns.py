@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sluiceway.elements import Columns
@@ -22,8 +21,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class ColumnStep(Step):
+class ColumnStep(Step, frozen=True):
     """Base of steps that emit columns.
 
     Attributes:
@@ -46,8 +44,7 @@ class ColumnStep(Step):
         return []
 
 
-@dataclass(frozen=True)
-class ToColumnsStep(ColumnStep):
+class ToColumnsStep(ColumnStep, frozen=True):
     """Columns of records.
 
     Attributes:
@@ -60,8 +57,7 @@ class ToColumnsStep(ColumnStep):
     skips: ClassVar[bool] = True
 
 
-@dataclass(frozen=True)
-class ColumnTransformStep(ColumnStep):
+class ColumnTransformStep(ColumnStep, frozen=True):
     """A transform of columns that keeps no state: see :mod:`sluiceway.columns.transforms`."""
 
     transform: Any
@@ -69,8 +65,7 @@ class ColumnTransformStep(ColumnStep):
     skips: ClassVar[bool] = True
 
 
-@dataclass(frozen=True)
-class ColumnWindowStep(ColumnStep):
+class ColumnWindowStep(ColumnStep, frozen=True):
     """Aggregates of columns per key and window.
 
     Attributes:
@@ -105,29 +100,25 @@ class ColumnWindowStep(ColumnStep):
         return frozenset() if self.late_tag is None else frozenset({self.late_tag.name})
 
 
-@dataclass(frozen=True)
-class ColumnDistinctStep(ColumnWindowStep):
+class ColumnDistinctStep(ColumnWindowStep, frozen=True):
     """First row of each key, or of each key and window."""
 
     kind: ClassVar[str] = "columns distinct"
 
 
-@dataclass(frozen=True)
-class ColumnRunningStep(ColumnWindowStep):
+class ColumnRunningStep(ColumnWindowStep, frozen=True):
     """Rows, each with the aggregates of its key so far."""
 
     kind: ClassVar[str] = "columns running"
 
 
-@dataclass(frozen=True)
-class ColumnSessionStep(ColumnWindowStep):
+class ColumnSessionStep(ColumnWindowStep, frozen=True):
     """Aggregates of columns per key and session of event time."""
 
     kind: ClassVar[str] = "columns session"
 
 
-@dataclass(frozen=True)
-class ToRecordsStep(Step):
+class ToRecordsStep(Step, frozen=True):
     """Records of columns.
 
     Attributes:

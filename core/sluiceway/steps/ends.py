@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sluiceway.connector import Sink, Source
@@ -13,8 +12,7 @@ from sluiceway.util.overriding import override
 __all__ = ["IterationHeadStep", "SinkStep", "SourceStep"]
 
 
-@dataclass(frozen=True)
-class SourceStep(Step):
+class SourceStep(Step, frozen=True):
     """Step that reads a source, and emits watermarks if it has a strategy.
 
     Attributes:
@@ -40,8 +38,7 @@ class SourceStep(Step):
         return self.source.output_type
 
 
-@dataclass(frozen=True)
-class IterationHeadStep(Step):
+class IterationHeadStep(Step, frozen=True):
     """Head of a feedback loop: passes on records of its input and of its feedback edges."""
 
     kind: ClassVar[str] = "iterate"
@@ -51,8 +48,7 @@ class IterationHeadStep(Step):
         return entering[0]
 
 
-@dataclass(frozen=True)
-class SinkStep(Step):
+class SinkStep(Step, frozen=True):
     """Step that writes to a sink."""
 
     sink: Sink[Any]

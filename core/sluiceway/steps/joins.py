@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from sluiceway.functions import (
@@ -22,8 +21,7 @@ from sluiceway.util.overriding import override
 __all__ = ["AsOfJoinStep", "IntervalJoinStep", "TagStep"]
 
 
-@dataclass(frozen=True)
-class _KeyedJoinStep(Step):
+class _KeyedJoinStep(Step, frozen=True):
     """Base of the joins of two keyed streams.
 
     Attributes:
@@ -72,8 +70,7 @@ class _KeyedJoinStep(Step):
         return "join" if isinstance(function, Function) else None
 
 
-@dataclass(frozen=True)
-class IntervalJoinStep(_KeyedJoinStep):
+class IntervalJoinStep(_KeyedJoinStep, frozen=True):
     """Step that joins two keyed streams by key and by distance in event time.
 
     Attributes:
@@ -110,8 +107,7 @@ class IntervalJoinStep(_KeyedJoinStep):
         return self.with_context or super().gives_many
 
 
-@dataclass(frozen=True)
-class AsOfJoinStep(_KeyedJoinStep):
+class AsOfJoinStep(_KeyedJoinStep, frozen=True):
     """Step that joins each record of a keyed stream with the latest one of another, as of its event time.
 
     Attributes:
@@ -132,8 +128,7 @@ class AsOfJoinStep(_KeyedJoinStep):
         return frozenset() if self.left_late is None else frozenset({self.left_late.name})
 
 
-@dataclass(frozen=True)
-class TagStep(MapStep):
+class TagStep(MapStep, frozen=True):
     """Step that tags each record with its stream, before two streams are united.
 
     Attributes:

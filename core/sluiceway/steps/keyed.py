@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sluiceway.functions import AggregateFunction, KeyedProcessFunction, KeySelector, ReduceFunction
@@ -23,8 +22,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class KeyedMapStep(MapStep):
+class KeyedMapStep(MapStep, frozen=True):
     """Map step whose function object may have state per key."""
 
     key: Callable[[Any], Any] | KeySelector[Any, Any]
@@ -33,8 +31,7 @@ class KeyedMapStep(MapStep):
     stateful: ClassVar[bool] = True
 
 
-@dataclass(frozen=True)
-class KeyedFlatMapStep(FlatMapStep):
+class KeyedFlatMapStep(FlatMapStep, frozen=True):
     """Flat-map step whose function object may have state per key."""
 
     key: Callable[[Any], Any] | KeySelector[Any, Any]
@@ -43,8 +40,7 @@ class KeyedFlatMapStep(FlatMapStep):
     stateful: ClassVar[bool] = True
 
 
-@dataclass(frozen=True)
-class KeyedFilterStep(FilterStep):
+class KeyedFilterStep(FilterStep, frozen=True):
     """Filter step whose function object may have state per key."""
 
     key: Callable[[Any], Any] | KeySelector[Any, Any]
@@ -53,8 +49,7 @@ class KeyedFilterStep(FilterStep):
     stateful: ClassVar[bool] = True
 
 
-@dataclass(frozen=True)
-class KeyedReduceStep(Step):
+class KeyedReduceStep(Step, frozen=True):
     """Step of a running reduction per key; emits the new value for every record.
 
     ``key`` is what the input stream is keyed by.
@@ -79,8 +74,7 @@ class KeyedReduceStep(Step):
         return returned if is_known(returned) else entering[0]
 
 
-@dataclass(frozen=True)
-class KeyedAggregateStep(Step):
+class KeyedAggregateStep(Step, frozen=True):
     """Step of a running aggregate per key; emits a result for every record.
 
     ``with_key`` makes that a pair of key and result.
@@ -107,13 +101,11 @@ class KeyedAggregateStep(Step):
         return tuple[key_type(self.key) or Any, returned or Any]  # type: ignore[misc]
 
 
-@dataclass(frozen=True)
-class KeyedCountStep(KeyedAggregateStep):
+class KeyedCountStep(KeyedAggregateStep, frozen=True):
     """Step that counts records per key: the accumulator is a number, the result a pair of key and number."""
 
 
-@dataclass(frozen=True)
-class KeyedProcessStep(Step):
+class KeyedProcessStep(Step, frozen=True):
     """Step of a keyed process function."""
 
     fn: KeyedProcessFunction[Any, Any, Any] | Callable[[Any, KeyedProcessFunction.Context], Any]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sluiceway.functions import FilterFunction, FlatMapFunction, MapFunction, ProcessFunction
@@ -15,8 +14,7 @@ from sluiceway.util.overriding import override
 __all__ = ["FilterStep", "FlatMapStep", "MapStep", "ProcessStep"]
 
 
-@dataclass(frozen=True)
-class MapStep(Step):
+class MapStep(Step, frozen=True):
     """Step that emits one record for each record."""
 
     fn: Callable[[Any], Any] | MapFunction[Any, Any]
@@ -26,8 +24,7 @@ class MapStep(Step):
     skips: ClassVar[bool] = True
 
 
-@dataclass(frozen=True)
-class FlatMapStep(Step):
+class FlatMapStep(Step, frozen=True):
     """Step that emits any number of records for each record."""
 
     fn: Callable[[Any], Any] | FlatMapFunction[Any, Any]
@@ -41,8 +38,7 @@ class FlatMapStep(Step):
         return element_type(self.returned_type())
 
 
-@dataclass(frozen=True)
-class FilterStep(Step):
+class FilterStep(Step, frozen=True):
     """Step that keeps the records for which the function is true."""
 
     fn: Callable[[Any], Any] | FilterFunction[Any]
@@ -65,8 +61,7 @@ class FilterStep(Step):
         return None if narrower else entering[0]
 
 
-@dataclass(frozen=True)
-class ProcessStep(Step):
+class ProcessStep(Step, frozen=True):
     """Step of a process function, with side outputs."""
 
     fn: ProcessFunction[Any, Any] | Callable[[Any, ProcessFunction.Context], Any]

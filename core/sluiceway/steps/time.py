@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sluiceway.eventtime import TimestampAssigner, WatermarkStrategy
@@ -13,8 +12,7 @@ from sluiceway.util.overriding import override
 __all__ = ["TimestampsStep"]
 
 
-@dataclass(frozen=True)
-class TimestampsStep(Step):
+class TimestampsStep(Step, frozen=True):
     """Step that assigns event times, and emits its own watermarks instead of those of its input."""
 
     strategy: WatermarkStrategy[Any]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, ClassVar
+
+import msgspec
 
 from sluiceway.functions import (
     AggregateFunction,
@@ -35,8 +36,7 @@ class WindowContents(Enum):
     ELEMENTS = "process"
 
 
-@dataclass(frozen=True)
-class WindowStep(Step):
+class WindowStep(Step, frozen=True):
     """Step that assigns records to windows per key, and evaluates a window when its trigger fires.
 
     Attributes:
@@ -102,14 +102,18 @@ class WindowStep(Step):
 
     def with_function(self, function: Any) -> Step:
         """Return the step with another function in place of :attr:`function`."""
-        return replace(self, window_fn=function) if self.fn is None else replace(self, fn=function)
+        return (
+            msgspec.structs.replace(self, window_fn=function)
+            if self.fn is None
+            else msgspec.structs.replace(self, fn=function)
+        )
 
     def with_own_functions(self, own: Callable[[FunctionObject], object]) -> Step:
         """Return the step with ``own(function)`` in place of both functions."""
         step: Any = super().with_own_functions(own)
         if self.fn is None or not isinstance(self.window_fn, FunctionObject):
             return step  # type: ignore[no-any-return]
-        changed: Step = replace(step, window_fn=own(self.window_fn))
+        changed: Step = msgspec.structs.replace(step, window_fn=own(self.window_fn))
         return changed
 
     @override

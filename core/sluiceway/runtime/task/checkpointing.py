@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
+
 from sluiceway.clock import Clock
 from sluiceway.connector import Wait
 from sluiceway.elements import BarrierAnnouncement, Batch, CancelCheckpointMarker, CheckpointBarrier
@@ -178,7 +180,7 @@ class TaskCheckpoints:
         # The alignment timeout counts from the trigger, over all tasks: once it has passed, the barrier is
         # forwarded as unaligned, and consumers need not wait for it again.
         if 0 < barrier.aligned_ms <= now_ms - barrier.timestamp_ms:
-            barrier = replace(barrier, aligned_ms=0)
+            barrier = msgspec.structs.replace(barrier, aligned_ms=0)
         # The barrier leaves after the snapshot and before any further record: consumers see the state's output
         # before it, and nothing else.
         sent = self._outputs.barrier(barrier)
