@@ -8,6 +8,7 @@ from itertools import count, islice
 from typing import Any
 
 from sluiceway.elements import MIN_WATERMARK
+from sluiceway.functions import AggregateFunction
 from sluiceway.isolation import all_unchangeable, copied
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.snapshot import OperatorSnapshot
@@ -47,8 +48,10 @@ class SlidingOperator(SlicedWindowOperator):
         else:
             merge = merge_function(self._step)
             self._window = RunningWindow(self._slices, arithmetic.width, merge, None, self.step_name)
-        # Only merge() is allowed to change its arguments.
-        self._may_share = not self._elements
+        # Only merge() is allowed to change its arguments. It may do so with object-reuse, too, which is about
+        # records: those are what a reduce function is given.
+        changes = not self.shares or isinstance(self._step.fn, AggregateFunction)
+        self._may_share = changes and not self._elements
         self._starts: list[int] = []
         # Windows that end by this time are over.
         self._over = MIN_WATERMARK
@@ -90,7 +93,7 @@ class SlidingOperator(SlicedWindowOperator):
         self._window.own = owned
 
     def _check_sharing(self, accumulators: Iterable[Any]) -> None:
-        if self._may_share and not self.shares and not all_unchangeable(list(accumulators)):
+        if self._may_share and not all_unchangeable(list(accumulators)):
             self._may_share = False
             assert isinstance(self._window, RunningWindow)
             self._window.merge = merge_of_copies(self._window.merge)

@@ -234,3 +234,39 @@ def test_an_error_in_it_names_step_and_key() -> None:
     notes = "\n".join(caught.value.__notes__)
     assert "SlidingEventTimeWindows" in notes
     assert "'apple'" in notes
+
+
+class Gathered(sw.AggregateFunction[tuple[str, int], list[int], list[int]]):
+    """Changes accumulators wherever it may."""
+
+    def create_accumulator(self) -> list[int]:
+        return []
+
+    def add(self, value: tuple[str, int], accumulator: list[int]) -> list[int]:
+        accumulator.append(value[1])
+        return accumulator
+
+    def get_result(self, accumulator: list[int]) -> list[int]:
+        return sorted(accumulator)
+
+    def merge(self, accumulator1: list[int], accumulator2: list[int]) -> list[int]:
+        accumulator1.extend(accumulator2)
+        accumulator2.clear()
+        return accumulator1
+
+
+@pytest.mark.parametrize("object_reuse", [False, True])
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_merge_may_change_accumulators_that_windows_share(object_reuse: bool, parallelism: int) -> None:
+    strategy = sw.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda value: value[1])
+    flow = sw.Pipeline("shared")
+    values = flow.from_collection([("ab"[n % 2], n) for n in range(60)], watermark_strategy=strategy)
+    windows = values.key_by(lambda value: value[0]).window(SlidingEventTimeWindows.of(30, 10))
+    found = windows.aggregate(Gathered(), lambda key, window, gathered: [(window.start, key, *gathered)]).collect()
+    flow.run(object_reuse=object_reuse, parallelism=parallelism, batch_size=7, auto_watermark_interval=0)
+    expected = [
+        (start, key, [n for n in range(max(start, 0), min(start + 30, 60)) if "ab"[n % 2] == key])
+        for start in range(-20, 60, 10)
+        for key in "ab"
+    ]
+    assert sorted(found) == expected
