@@ -41,7 +41,7 @@ __all__ = ["cancel", "cluster", "list_jobs", "stop_job", "submit"]
 _WORKERS: Final = 2
 """Default number of workers of a cluster."""
 
-_STARTED_WITH: Final = "is said when the cluster is started: sluiceway cluster start {}"
+_STARTED_WITH: Final = "belongs to the start of the cluster: sluiceway cluster start {}"
 _OF_THE_CLUSTER: Final = {
     "--workers": _STARTED_WITH.format("--workers N"),
     "--transport": _STARTED_WITH.format("--transport NAME"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -12,14 +12,20 @@ from sluiceway.cli.checkpoint_source import checkpoint_of
 from sluiceway.cli.groups import Group
 from sluiceway.cli.manager import manager
 from sluiceway.cli.tables import print_table
-from sluiceway.errors import ConfigurationError
+from sluiceway.errors import CheckpointError, ConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sluiceway.runtime.cluster.client import ClusterClient
     from sluiceway.savepoint import SavedTable
     from sluiceway.savepoint.lookup import KeyValue
     from sluiceway.savepoint.sizes import StateSize
 
 __all__ = ["state"]
+
+_ATTEMPTS: Final = 5
+"""Checkpoints that are tried, each deleted after the next one completed."""
 
 _uid = click.option("--uid", "--operator", "uid", metavar="UID", help="Uid of the step; default: all steps.")
 _name = click.option("--state", "name", metavar="NAME", help="Name of the state; default: all states.")
@@ -75,7 +81,9 @@ def show_state(path: str, uid: str | None, name: str | None, limit: int, as_json
 
 @state.command("size", short_help="Show how large each keyed state is.")
 @click.argument("source", metavar="JOB|PATH")
-@click.option("--uid", "--operator", "uid", metavar="UID", help="Uid of the step; default: all steps.")
+@click.option(
+    "--uid", "--operator", "uid", metavar="UID", help="Uid of the step, of JOB also its name; default: all steps."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per state.")
 def state_size(source: str, uid: str | None, as_json: bool) -> None:
     """Show the number of keys and the size of each keyed state, the largest first.
@@ -87,27 +95,63 @@ def state_size(source: str, uid: str | None, as_json: bool) -> None:
 
     from sluiceway.savepoint.json_text import as_json as encoded
     from sluiceway.savepoint.lookup import is_place
-    from sluiceway.savepoint.sizes import state_sizes
 
-    if not is_place(source):
+    names: dict[str, str] = {}
+    if is_place(source):
+        sizes = _sizes(source, uid)
+    else:
         from sluiceway.cli.jobs import id_of
         from sluiceway.runtime.cluster.client import ClusterClient
 
         with ClusterClient() as client:
-            source = client.latest_checkpoint(id_of(client, source))
+            job = id_of(client, source)
+            names = _step_names(client, job)
+            source, sizes = _last_sizes(client, job, uid and _uid_of(names, uid))
         click.echo(f"from {source}", err=True)
-    with checkpoint_of(source, manager()) as place:
-        sizes = state_sizes(place, uid=uid, manager=manager())
     if as_json:
         for size in sizes:
             click.echo(encoded(asdict(size) | {"subtask_sizes": list(size.subtask_sizes.items())}))
         return
-    head = ("UID", "STATE", "KIND", "KEYS", "ENTRIES", "BYTES", "LARGEST KEY", "ITS BYTES")
-    cells = []
+    head: tuple[str, ...] = ("UID", "STATE", "KIND", "KEYS", "ENTRIES", "BYTES", "LARGEST KEY", "ITS BYTES")
+    cells: list[tuple[str, ...]] = []
     for each in sizes:
         numbers = (f"{number:,}" for number in (each.keys, each.entries, each.size))
         cells.append((each.uid, each.state, each.kind, *numbers, _largest(each), f"{each.largest_size:,}"))
+    if names:
+        # A uid that the plan has derived means nothing to people.
+        head, cells = ("STEP", *head), [(names.get(row[0], "-"), *row) for row in cells]
     print_table(head, cells)
+
+
+def _sizes(source: str, uid: str | None) -> list[StateSize]:
+    from sluiceway.savepoint.sizes import state_sizes
+
+    with checkpoint_of(source, manager()) as place:
+        return state_sizes(place, uid=uid, manager=manager())
+
+
+def _last_sizes(client: ClusterClient, job: str, uid: str | None) -> tuple[str, list[StateSize]]:
+    """Measure the last checkpoint of a job, again if a newer one has taken its place meanwhile."""
+    for _ in range(_ATTEMPTS):
+        place = client.latest_checkpoint(job)
+        try:
+            return place, _sizes(place, uid)
+        except CheckpointError as error:
+            problem = error
+            if client.latest_checkpoint(job) == place:
+                break
+    raise problem
+
+
+def _step_names(client: ClusterClient, job: str) -> dict[str, str]:
+    """Return the names of the steps of a job by their uids."""
+    return {step.uid: step.name for vertex in client.describe(job).vertices for step in vertex.steps}
+
+
+def _uid_of(names: Mapping[str, str], step: str) -> str:
+    """Return the uid of the one step that a uid or a name means; ``step`` itself if there is none."""
+    named = [uid for uid, name in names.items() if name == step]
+    return named[0] if step not in names and len(named) == 1 else step
 
 
 def _largest(size: StateSize) -> str:
@@ -118,7 +162,9 @@ def _largest(size: StateSize) -> str:
 
 @state.command("get", short_help="Show the state of one key, in a checkpoint or in a running job.")
 @click.argument("source", metavar="JOB|PATH")
-@click.option("--uid", "--operator", "uid", metavar="UID", required=True, help="Uid of the step.")
+@click.option(
+    "--uid", "--operator", "uid", metavar="UID", required=True, help="Uid of the step, of JOB also its name."
+)
 @click.option("--state", "name", metavar="NAME", required=True, help="Name of the state.")
 @click.option(
     "--key", metavar="KEY", required=True, help="Key, as JSON or as text: 7, ann, '\"7\"', '[\"a\", 1]'."
@@ -160,6 +206,7 @@ def get_state(
 
         with ClusterClient() as client:
             job = id_of(client, source)
+            uid = _uid_of(_step_names(client, job), uid)
             if live:
                 within_s = _seconds(timeout or "10s")
                 values = find_live_state(

@@ -25,7 +25,7 @@ def program(place: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "value", "told"),
     [
-        ("--workers", "3", "--workers is said when the cluster is started: sluiceway cluster start --workers N"),
+        ("--workers", "3", "--workers belongs to the start of the cluster: sluiceway cluster start --workers N"),
         ("--transport", "zmq", "sluiceway cluster start --transport NAME"),
         ("--network-buffers", "9", "sluiceway cluster start --network-buffers N"),
         ("--heartbeat-timeout", "1s", "sluiceway cluster start --heartbeat-timeout TIME"),

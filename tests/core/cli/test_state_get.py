@@ -116,6 +116,14 @@ def has_all(job: str) -> bool:
 def test_the_state_of_a_key_of_a_running_job(cluster: Any, submitted: Any) -> None:
     job = submitted(PROGRAM)
     cluster.until(lambda: has_all(job))
+    # The names of steps do for their uids.
+    by_name = cluster("state", "get", job, "--uid", "process(All)", "--state", "most", "--key", "k1")
+    assert by_name.stdout == "7\n"
+    told = cluster("state", "size", job, "--uid", "process(All)")
+    assert told.returncode == 0, told.stderr
+    sizes = told.stdout.splitlines()
+    assert sizes[0].split()[:3] == ["STEP", "UID", "STATE"]
+    assert {tuple(row.split()[:2]) for row in sizes[1:]} == {("process(All)", "all")}
 
     def get(*arguments: str) -> Any:
         found = cluster("state", "get", "states", "--uid", "all", *arguments)

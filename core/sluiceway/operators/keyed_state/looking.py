@@ -79,7 +79,7 @@ def key_candidates(text: str, type_: Any = None) -> list[Any]:
 
 def missing_key(text: str, state: str, uid: str, keys: Iterable[Any]) -> StateError:
     """Return the error for a key without such state; it names some keys that have it."""
-    known = [str(key) for key in keys]
+    known = list(dict.fromkeys(map(str, keys)))  # a key is in several windows
     near = get_close_matches(text, known, n=3) or known[:3]
     some = f"; others are {', '.join(map(repr, near))}" if near else "; no key has any"
     return StateError(f"the key {text!r} has no state {state!r} in step {uid!r}{some}")
