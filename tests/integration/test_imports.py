@@ -67,16 +67,29 @@ flow = sw.Pipeline("empty")
 flow.from_collection([]).map(abs).filter(bool).print()
 """
 TELL = 'atexit.register(lambda: print("loaded", json.dumps(sorted(sys.modules))))'
+# A dataclass compiles up to six functions when its module is imported; a struct of msgspec compiles none.
+MOST_DATACLASSES = 100
+COUNT = """\
+def count():
+    ours = [module for name, module in sys.modules.items() if name.startswith("sluiceway")]
+    classes = {each for module in ours for each in vars(module).values() if isinstance(each, type)}
+    print("dataclasses", sum("__dataclass_params__" in vars(each) for each in classes))
+
+atexit.register(count)
+"""
 
 
-def loaded(*arguments: str, cwd: Path) -> set[str]:
+def output(*arguments: str, cwd: Path, word: str) -> str:
     # Coverage and the like are no part of this; a site's .pth files are, and are subtracted.
     environment = {n: v for n, v in os.environ.items() if not n.startswith(("SLUICEWAY_", "COV_"))}
     done = subprocess.run(
         [sys.executable, *arguments], env=environment, cwd=cwd, check=True, capture_output=True, text=True
     )
-    line = next(each for each in done.stdout.splitlines() if each.startswith("loaded "))
-    return set(json.loads(line.partition(" ")[2]))
+    return next(each for each in done.stdout.splitlines() if each.startswith(f"{word} ")).partition(" ")[2]
+
+
+def loaded(*arguments: str, cwd: Path) -> set[str]:
+    return set(json.loads(output(*arguments, cwd=cwd, word="loaded")))
 
 
 @pytest.fixture
@@ -96,3 +109,8 @@ def test_a_run_in_one_process_loads_what_the_job_needs(tmp_path: Path, bare: set
     ours = loaded("-m", "sluiceway", "run", "empty.py", cwd=tmp_path) - bare
     assert "sluiceway.runtime.local.engine" in ours, "it ran"
     assert not ours & (HEAVY | APART)
+
+
+def test_a_run_in_one_process_makes_few_dataclasses(tmp_path: Path) -> None:
+    (tmp_path / "empty.py").write_text(PROGRAM.format(early=COUNT))
+    assert int(output("-m", "sluiceway", "run", "empty.py", cwd=tmp_path, word="dataclasses")) <= MOST_DATACLASSES
