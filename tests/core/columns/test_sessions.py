@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from sluiceway.columns.aggregation import aggregates as agg
 from sluiceway.columns.aggregation.sessions import Sessions
-from sluiceway.columns.aggregation.slices import Layout, forget_idle
+from sluiceway.columns.aggregation.slices import Layout
 from sluiceway.columns.aggregation.values import Values
+from sluiceway.columns.keys.idle_keys import forget_idle
 from sluiceway.columns.keys.key_ids import KeyIds
 
 SCHEMA = pa.schema([("user", pa.int64()), ("price", pa.float64()), ("word", pa.string())])

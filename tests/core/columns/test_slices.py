@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from sluiceway.columns.aggregation import aggregates as agg
 from sluiceway.columns.aggregation.layout import Layout
-from sluiceway.columns.aggregation.slices import AggregateSlice, forget_idle
+from sluiceway.columns.aggregation.slices import AggregateSlice
 from sluiceway.columns.aggregation.stored import open_stored
 from sluiceway.columns.aggregation.values import Values
+from sluiceway.columns.keys.idle_keys import forget_idle
 from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.errors import IncompatibleStateError
 from sluiceway.keygroups import key_group

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from effort import examples
 from hypothesis import example, given
@@ -24,6 +27,7 @@ from sluiceway.steps.columns import ColumnWindowStep
 from sluiceway.streamgraph import PartitionerSpec
 from sluiceway.table import TableStream, agg
 from sluiceway.windows import CumulativeEventTimeWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
+from sluiceway_files import FilesSink
 
 SCHEMA = pa.schema(
     [
@@ -224,3 +228,43 @@ def test_rows_of_partial_results_that_are_late_are_counted() -> None:
         harness.process_watermark(30)
         assert [(row["key"], row["n"]) for row in harness.values] == [("b", 1)]
         assert harness.metrics().counter("numLateRecordsDropped").value == 2
+
+
+def test_workers_that_take_checkpoints_and_begin_anew_give_the_same(tmp_path: Path) -> None:
+    count, size = 60, 2_000
+    marker = tmp_path / "failed"
+
+    def rows(number: int) -> pa.RecordBatch:
+        at = np.arange(number * size, (number + 1) * size)
+        return pa.record_batch({"key": at % 7, "amount": at, "at": at})
+
+    def fail_once(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch.num_rows and batch["at"][0].as_py() >= 40 * size and not marker.exists():
+            marker.touch()
+            raise OSError("once")
+        return batch
+
+    def found(**options: Any) -> list[Any]:
+        flow = sw.Pipeline("workers", parallelism=2)
+        batches = flow.generate(rows, count=count, rate=100 if options else None).returns(pa.RecordBatch)
+        stream = batches.to_columns(rows(0).schema).map_batches(fail_once)
+        stream = stream.assign_timestamps_and_watermarks(STRATEGY).key_by("key")
+        named = {"n": agg.count(), "total": agg.sum("amount"), "most": agg.max("amount")}
+        out = tmp_path / ("with" if options else "without")
+        stream.window(TumblingEventTimeWindows("5s")).aggregate(**named).sink(
+            FilesSink.parquet(str(out / "windows"))
+        )
+        stream.aggregate(**named).sink(FilesSink.parquet(str(out / "totals")))
+        flow.run(**(options or {"local_aggregation": "off"}))
+        return [
+            sorted(
+                repr(row)
+                for part in sorted((out / each).glob("part-*"))
+                for row in pq.read_table(part).to_pylist()
+            )
+            for each in ("windows", "totals")
+        ]
+
+    got = found(workers=2, batch_size=64, checkpoint_interval="50ms", restart="fixed-delay:2:10ms")
+    assert marker.exists()
+    assert got == found()

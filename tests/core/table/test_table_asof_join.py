@@ -15,9 +15,10 @@ from tests.core.table.column_harness import TwoColumnHarness, many_steps
 
 from sluiceway import OutputTag, Pipeline, WatermarkStrategy
 from sluiceway.columns.kept import keyed_runs
+from sluiceway.columns.keys import idle_keys
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import ConfigurationError, GraphError
-from sluiceway.operators.columns import asof_join, kept_rows
+from sluiceway.operators.columns import asof_join
 from sluiceway.table import TableStream, col
 from sluiceway.testing import TwoInputOperatorHarness
 
@@ -86,7 +87,7 @@ def compare(given_settings: dict[str, Any], steps: list[Any]) -> None:
 
     with pytest.MonkeyPatch.context() as patch, in_records(given_settings) as records:
         patch.setattr(asof_join, "_BURST", 3)
-        patch.setattr(kept_rows, "_IDLE", 2)
+        patch.setattr(idle_keys, "_IDLE", 2)
         patch.setattr(keyed_runs, "_PAUSE", 2)
         columns = in_columns(given_settings)
         try:
@@ -149,7 +150,7 @@ def test_the_latest_right_row_of_a_key_is_kept(given_settings: dict[str, Any], k
             columns.process1({"user": who, "number": second}, second * 1000 + 1)
             columns.process_watermark(second * 1000)
         columns.snapshot()
-        assert len({id_ for ids in operator._latest.ids() for id_ in ids.tolist()}) <= kept
+        assert len({id_ for ids in operator._latest.used_ids() for id_ in ids.tolist()}) <= kept
         assert len(operator._latest) <= 2 * kept
         assert len(operator._waiting) + len(operator._coming) <= 1
         names = asof_join._WAITING, asof_join._COMING, asof_join._LATEST

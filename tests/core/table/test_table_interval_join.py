@@ -15,9 +15,10 @@ from tests.core.table.column_harness import TwoColumnHarness, many_steps
 
 from sluiceway import OutputTag, Pipeline, WatermarkStrategy
 from sluiceway.columns.kept import timed_rows
+from sluiceway.columns.keys import idle_keys
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import ConfigurationError, GraphError, IncompatibleStateError
-from sluiceway.operators.columns import interval_join, kept_rows
+from sluiceway.operators.columns import interval_join
 from sluiceway.table import TableStream, col
 from sluiceway.testing import TwoInputOperatorHarness
 
@@ -92,7 +93,7 @@ def compare(bounds: tuple[int, int], steps: list[Any]) -> None:
     with pytest.MonkeyPatch.context() as patch, in_records(bounds) as records:
         patch.setattr(interval_join, "_LEAST_WIDTH", 4)
         patch.setattr(timed_rows, "_BURST", 3)
-        patch.setattr(kept_rows, "_IDLE", 2)
+        patch.setattr(idle_keys, "_IDLE", 2)
         columns = in_columns(bounds)
         try:
             now = 0

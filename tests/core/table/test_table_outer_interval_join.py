@@ -14,9 +14,10 @@ from tests.core.table.column_harness import TwoColumnHarness, many_steps
 
 from sluiceway import OutputTag, Pipeline, WatermarkStrategy
 from sluiceway.columns.kept import timed_rows
+from sluiceway.columns.keys import idle_keys
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import ConfigurationError
-from sluiceway.operators.columns import interval_join, kept_rows
+from sluiceway.operators.columns import interval_join
 from sluiceway.table import TableStream, agg
 from sluiceway.windows import TumblingEventTimeWindows
 
@@ -44,7 +45,7 @@ def test_rows_are_the_pairs_and_those_without_one(
     seed = BOUNDS.index(bounds) + len(BOUNDS) * HOWS.index(how)
     monkeypatch.setattr(interval_join, "_LEAST_WIDTH", 4)
     monkeypatch.setattr(timed_rows, "_BURST", 3)
-    monkeypatch.setattr(kept_rows, "_IDLE", 2)
+    monkeypatch.setattr(idle_keys, "_IDLE", 2)
     number = count()
 
     def batch(dice: Any, rows: list[Any]) -> Any:

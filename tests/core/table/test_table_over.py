@@ -13,9 +13,10 @@ from tests.core.table.column_harness import ColumnHarness, many_steps
 
 from sluiceway import OutputTag, Pipeline, WatermarkStrategy
 from sluiceway.columns.kept import keyed_runs
+from sluiceway.columns.keys import idle_keys
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import ConfigurationError, GraphError, SluicewayError
-from sluiceway.operators.columns import kept_rows, over
+from sluiceway.operators.columns import over
 from sluiceway.table import TableStream, agg
 
 SCHEMA = pa.schema(
@@ -76,7 +77,7 @@ def expected_of(given: dict[str, Any], rows: list[Any]) -> list[Any]:
 def test_results_are_those_of_all_rows_at_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(over, "_BURST", 3)
     monkeypatch.setattr(over, "_READS", 5)
-    monkeypatch.setattr(kept_rows, "_IDLE", 1)
+    monkeypatch.setattr(idle_keys, "_IDLE", 1)
     monkeypatch.setattr(keyed_runs, "_PAUSE", 2)
     chosen = SETTINGS[seed % len(SETTINGS)]
     steps = many_steps(

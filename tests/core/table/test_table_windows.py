@@ -16,6 +16,7 @@ from tests.core.table.column_harness import ColumnHarness
 
 from sluiceway import OutputTag, Pipeline, WatermarkStrategy
 from sluiceway.columns.aggregation import slices
+from sluiceway.columns.keys import idle_keys
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import GraphError, IncompatibleStateError
 from sluiceway.functions import ProcessWindowFunction
@@ -280,7 +281,7 @@ def test_each_late_row_has_a_result(size: int, named: Any) -> None:
 
 @pytest.mark.parametrize("assigner", [TumblingEventTimeWindows(10), EventTimeSessionWindows(4)])
 def test_keys_of_late_rows_are_forgotten(monkeypatch: pytest.MonkeyPatch, assigner: Any) -> None:
-    monkeypatch.setattr(slices, "_IDLE", 10)
+    monkeypatch.setattr(idle_keys, "_IDLE", 10)
     with in_columns(assigner) as columns:
         operator: Any = columns._subtasks[0].operators[0]
         columns.process_batch([{"user": "open", "item": 1, "price": 1}], [5000])

@@ -69,10 +69,9 @@ class Sessions:
 
     # ---- keys -------------------------------------------------------------------------------------------------
 
-    @property
-    def ids(self) -> Any:
-        """Numbers of the keys that have open sessions."""
-        return self._all["key"][self._places()]
+    def used_ids(self) -> Iterable[Any]:
+        """Return the numbers of the keys that have open sessions."""
+        return (self._all["key"][self._places()],)
 
     def renumber(self, renumbered: Any) -> None:
         """Take over new numbers of the keys."""

@@ -7,7 +7,7 @@ that it has rows in. Arrays have an element per position, so a slice needs memor
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -24,9 +24,7 @@ __all__ = [
     "CHUNK",
     "KEYS_OF_CHANGES",
     "AggregateSlice",
-    "HoldsKeys",
     "Positions",
-    "forget_idle",
     "part_of",
 ]
 
@@ -35,9 +33,6 @@ _FEW_KEYS: Final = 1 << 16
 
 _SPARSE: Final = 16
 """Keys of the subtask for one of the slice from which the slice has a hash table of its own."""
-
-_IDLE: Final = 1 << 16
-"""Keys without rows in any slice that are kept in any case."""
 
 CHUNK: Final = 1 << 18
 """Positions of a block: those that have not changed are not written again."""
@@ -75,6 +70,10 @@ class Positions:
     def ids(self) -> Any:
         """Number of the key at each position."""
         return self._ids[: self.size]
+
+    def used_ids(self) -> Iterable[Any]:
+        """Return the numbers of the keys."""
+        return (self.ids,)
 
     @property
     def nbytes(self) -> int:
@@ -360,39 +359,3 @@ def part_of(accumulators: Mapping[str, Accumulator], at: Any, layout: Layout) ->
             taken.resize(len(at))
             taken.restore(everyone, accumulator.part(at))
     return found
-
-
-class HoldsKeys(Protocol):
-    """Holder of numbers of keys."""
-
-    @property
-    def ids(self) -> Any:
-        """Numbers of the keys that are in use."""
-
-    def renumber(self, renumbered: Any) -> None:
-        """Take over new numbers, given by the old ones."""
-
-
-def forget_idle(keys: KeyIds, holders: Iterable[HoldsKeys], kept: int) -> int:
-    """Forget the keys that nobody uses, if most are such.
-
-    Args:
-        keys: the keys of the subtask.
-        holders: all that hold numbers of keys.
-        kept: what was returned the last time, 0 at first.
-
-    Returns:
-        how many keys were in use when they were last counted.
-    """
-    if len(keys) <= 2 * kept + _IDLE:
-        return kept
-    held = list(holders)
-    live = np.zeros(len(keys), bool)
-    for each in held:
-        live[each.ids] = True
-    alive = int(live.sum())
-    if 2 * alive + _IDLE // 2 <= len(keys):
-        renumbered = keys.retain(live)
-        for each in held:
-            each.renumber(renumbered)
-    return alive

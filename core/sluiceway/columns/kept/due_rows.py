@@ -130,7 +130,7 @@ class DueRows:
                 write_blocks(self._table.entries((0, run.number)), group_keys, groups[ids], stamps, data)
                 self._runs[place] = run._replace(saved=True)
 
-    def ids(self) -> Iterable[Any]:
+    def used_ids(self) -> Iterable[Any]:
         """Return the numbers of the keys of the rows, run by run."""
         return (run.rows.ids for run in self._runs)
 

@@ -83,7 +83,7 @@ class KeyedRuns:
                 write_blocks(entries, group_keys, groups[run.ids], run.stamps, run.data)
                 self._runs[at] = run._replace(saved=True)
 
-    def ids(self) -> Iterable[Any]:
+    def used_ids(self) -> Iterable[Any]:
         """Return the numbers of the keys of the rows, run by run."""
         return (run.ids for run in self._runs)
 

@@ -308,7 +308,7 @@ class TimedRows:
                     write_blocks(entries, group_keys, groups[ids], moment(at, self._width, times), data)
                     runs[place] = run._replace(saved=True)
 
-    def ids(self) -> Iterable[Any]:
+    def used_ids(self) -> Iterable[Any]:
         """Return the numbers of the keys of the rows, run by run."""
         return (run.index // self._width for runs in self._slices.values() for run in runs)
 

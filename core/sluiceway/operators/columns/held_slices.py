@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sluiceway.columns.aggregation.layout import Layout
-from sluiceway.columns.aggregation.slices import AggregateSlice, HoldsKeys
+from sluiceway.columns.aggregation.slices import AggregateSlice
 from sluiceway.columns.aggregation.stored import Stored, open_stored
+from sluiceway.columns.keys.idle_keys import HoldsKeys
 from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.state import StateTable
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from sluiceway.columns.kept.blocks import concatenated, plain_rows, rows_of_block
+from sluiceway.columns.keys.idle_keys import HoldsKeys, forget_idle
 from sluiceway.columns.keys.key_ids import KeyIds, key_groups_of_rows, keys_of_groups
 from sluiceway.columns.state_names import PROGRESS_OF_ROWS
 from sluiceway.columns.times import as_array, as_numpy
@@ -29,9 +30,6 @@ __all__ = ["KeptRowsOperator", "Rows"]
 
 _PROGRESS: Final = ValueStateDescriptor(PROGRESS_OF_ROWS, tuple[int, int])
 """Of each key group: the watermark that has been processed, and the number of runs of rows by then."""
-
-_IDLE: Final = 1 << 16
-"""Keys without rows that are kept in any case."""
 
 
 class Rows(NamedTuple):
@@ -65,7 +63,7 @@ class KeptRowsOperator(KeyedOperator, TimedOperator):
         self._floors: Any = None
         self._parts: Iterator[None] = iter(())
         self._held: Watermark | None = None
-        self._alive = 0
+        self._kept_keys = 0
 
     # ---- state ------------------------------------------------------------------------------------------------
 
@@ -207,24 +205,9 @@ class KeptRowsOperator(KeyedOperator, TimedOperator):
         self._number += 1
         return self._number
 
-    def _forget_keys(self, *held: Any) -> None:
-        """Forget the keys without rows, if most are.
-
-        Args:
-            held: what has :meth:`ids` and :meth:`renumber`.
-        """
-        keys = self._keys
-        if len(keys) <= 2 * self._alive + _IDLE:
-            return
-        live = np.zeros(len(keys), bool)
-        for each in held:
-            for ids in each.ids():
-                live[ids] = True
-        self._alive = int(live.sum())
-        if 2 * self._alive + _IDLE // 2 <= len(keys):
-            renumbered = keys.retain(live)
-            for each in held:
-                each.renumber(renumbered)
+    def _forget_keys(self, *held: HoldsKeys) -> None:
+        """Forget the keys without rows, if most are."""
+        self._kept_keys = forget_idle(self._keys, held, self._kept_keys)
 
     # ---- work -------------------------------------------------------------------------------------------------
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from sluiceway.columns.aggregation.runs import Runs
 from sluiceway.columns.aggregation.sessions import Sessions
-from sluiceway.columns.aggregation.slices import HoldsKeys
 from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.joining import as_one
 from sluiceway.columns.kept.timed_rows import shifted
+from sluiceway.columns.keys.idle_keys import HoldsKeys
 from sluiceway.columns.times import as_numpy
 from sluiceway.elements import MAX_WATERMARK, Batch
 from sluiceway.operators.columns.timed import ColumnTimeOperator

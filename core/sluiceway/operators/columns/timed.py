@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from sluiceway.columns.aggregation.layout import Layout
-from sluiceway.columns.aggregation.slices import HoldsKeys, forget_idle
 from sluiceway.columns.aggregation.values import Values
+from sluiceway.columns.keys.idle_keys import HoldsKeys, forget_idle
 from sluiceway.columns.keys.key_ids import KeyIds, keys_of_groups
 from sluiceway.columns.state_names import PROGRESS, SLICES
 from sluiceway.columns.times import as_array, as_numpy

@@ -11,8 +11,9 @@ import pyarrow as pa
 from sluiceway.columns.aggregation.aggregates import RUNNING
 from sluiceway.columns.aggregation.late import LateRows
 from sluiceway.columns.aggregation.runs import Runs
-from sluiceway.columns.aggregation.slices import AggregateSlice, HoldsKeys
+from sluiceway.columns.aggregation.slices import AggregateSlice
 from sluiceway.columns.aggregation.values import Values
+from sluiceway.columns.keys.idle_keys import HoldsKeys
 from sluiceway.columns.times import as_numpy
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch
 from sluiceway.operators.columns.combining import Partials, partials_of
