@@ -105,6 +105,7 @@ def _replay(
     from sluiceway.api.replay import replaying
     from sluiceway.connector.lib import dead_letter_files, delete_dead_letters, read_dead_letters
     from sluiceway.engine import JobStatus
+    from sluiceway.monitoring.losses import losses
 
     settings = request.resolved.settings
     for option in ("resume", "checkpoints"):
@@ -133,6 +134,11 @@ def _replay(
     if quiet:
         return
     told = "replayed and deleted" if delete else "replayed; they are still there, as --delete was not given"
+    # An unmended program would look like one that has processed them all.
+    again = sum(loss.records for loss in losses(job.metrics()) if loss.reason == "dead letter")
+    if again:
+        kept = "put aside again" if settings.dead_letters else "skipped, as --dead-letters was not given"
+        told += f"; {again:,} failed again and {'was' if again == 1 else 'were'} {kept}"
     click.echo(f"{_counted(len(meant))} {told}.", err=True)
 
 

@@ -78,7 +78,10 @@ def test_without_delete_they_stay(write: Callable[..., Path], sluiceway: Callabl
     write("rooms.py", ROOMS.replace("COMMA = False", "COMMA = True"))
     result = sluiceway("dlq", "replay", "--no-progress", "--on-error", "skip", "dead", "rooms.py")
     assert result.exit_code == 0
-    assert "2 dead letters replayed; they are still there, as --delete was not given." in result.stderr
+    assert (
+        "2 dead letters replayed; they are still there, as --delete was not given; 1 failed again and was skipped, "
+        "as --dead-letters was not given.\n"
+    ) in result.stderr
     assert sluiceway("dlq", "show", "dead").stdout.endswith("2 dead letters.\n")
 
 

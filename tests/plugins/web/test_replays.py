@@ -71,7 +71,7 @@ def test_a_replay_with_the_program_of_the_job(show: Callable[..., Page], tmp_pat
     assert page.get("/config")["replay"] == "program"
     # Nothing was mended: what fails again is kept again, and once.
     failed = replay(page)
-    assert failed["summary"] == "3 dead letters replayed and deleted."
+    assert failed["summary"] == "3 dead letters replayed and deleted; 3 failed again and were put aside again."
     assert failed["output"] == ""
     assert letters(page)["total"] == 3
     (tmp_path / "flow.py").write_text(MENDED)
@@ -184,8 +184,9 @@ def test_a_replay_from_the_page(show: Callable[..., Page], tab: Tab, tmp_path: P
     tab.page.get_by_label("Keep them afterwards").uncheck()
     no_violations(tab)
     tab.page.get_by_role("button", name="Replay 3").click()
-    tab.wait("3 dead letters replayed and deleted.")
+    tab.wait("3 dead letters replayed and deleted; 1 failed again and was put aside again.")
     tab.page.get_by_text("1 in").wait_for()
+    assert tab.page.get_by_text("were put aside since").count() == 0, "the others were deleted"
     tab.page.locator("summary", has_text="could not convert string to float: 'warm'").wait_for()
     assert tab.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     assert tab.problems == []
@@ -234,7 +235,7 @@ def test_a_replay_with_an_uploaded_program(cluster: Cluster, chromium: Any, tmp_
     tab.page.get_by_label("Arguments").fill("again")
     no_violations(tab)
     tab.page.get_by_role("button", name="Replay 3").click()
-    tab.wait("3 dead letters replayed and deleted.")
+    tab.wait("3 dead letters replayed and deleted; 1 failed again and was put aside again.")
     tab.page.get_by_label("Output of the replay").get_by_text("again> ('hall', 1.0)").wait_for()
     tab.page.get_by_text("1 in").wait_for()
     assert tab.problems == []

@@ -21,22 +21,26 @@ function Letters({ job, seen, replay }) {
   const [found, set] = useState(null);
   const [problem, tell] = useState("");
   const [asked, again] = useState(0);
+  const counted = useRef(0);
+  counted.current = seen;
   useEffect(() => {
     let closed = false;
     const query = step ? "?step=" + encodeURIComponent(step) : "";
     send("GET", `jobs/${encodeURIComponent(job)}/dead-letters${query}`).then(
-      (told) => { if (!closed) { set(told); tell(""); } },
+      (told) => { if (!closed) { set({ ...told, seen: counted.current }); tell(""); } },
       (error) => { if (!closed) { set(null); tell(error.message); } });
     return () => { closed = true; };
   }, [job, step, asked]);
   if (!found) return html`<h2>Dead letters</h2><p class="muted" role="status">${problem || "Reading…"}</p>`;
   const steps = Object.entries(found.steps);
+  // Counts of the job are a second old, and know nothing of letters that a replay has deleted.
+  const more = Math.min(seen - found.total, seen - found.seen);
   return html`<h2>Dead letters</h2>
     <p class="choices"><span>${count(found.total)} in <code>${found.directory}</code></span>
       ${steps.length > 1 && html`<label>Step <select value=${step} onChange=${(e) => choose(e.target.value)}>
         <option value="">all</option>${steps.map(([name, n]) => html`<option value=${name}>${name} (${count(n)})</option>`)}</select></label>`}
       <button onClick=${() => again(asked + 1)}>Read again</button></p>
-    ${seen > found.total ? html`<p class="muted">${count(seen - found.total)} more were put aside since they were read.</p>` : ""}
+    ${more > 0 ? html`<p class="muted">${count(more)} more were put aside since they were read.</p>` : ""}
     ${!step && found.letters.length < found.total ? html`<p class="muted">The newest ${found.letters.length} are shown.</p>` : ""}
     ${found.letters.map((l) => html`<details><summary>${time(l.time_ms)} · ${l.step} [${l.subtask}] · ${l.error.split("\n")[0].slice(0, 200)}</summary>
       <dl><dt>record</dt><dd><code>${l.record}</code></dd>${l.key != null && html`<dt>key</dt><dd><code>${l.key}</code></dd>`}
