@@ -79,8 +79,8 @@ def test_without_delete_they_stay(write: Callable[..., Path], sluiceway: Callabl
     result = sluiceway("dlq", "replay", "--no-progress", "--on-error", "skip", "dead", "rooms.py")
     assert result.exit_code == 0
     assert (
-        "2 dead letters replayed; they are still there, as --delete was not given; 1 failed again and was skipped, "
-        "as --dead-letters was not given.\n"
+        "2 dead letters replayed; they are still there, as --delete was not given; 1 failed again and was "
+        "skipped, as --dead-letters was not given.\n"
     ) in result.stderr
     assert sluiceway("dlq", "show", "dead").stdout.endswith("2 dead letters.\n")
 
