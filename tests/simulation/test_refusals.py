@@ -119,6 +119,11 @@ def test_arguments_that_cannot_be() -> None:
         Simulation(flow, delay_ms=(5, 1))
     with pytest.raises(sw.ConfigurationError, match=r"unreliable is 1.5: a chance is from 0 to 1"):
         Simulation(flow, unreliable=1.5)
+    with pytest.raises(
+        sw.ConfigurationError, match=r"waited for until checkpoint_timeout, 600 s, but .* most_s, 600 s"
+    ):
+        Simulation(flow, unreliable=0.1, checkpoint_interval="10ms")
+    Simulation(flow, unreliable=0.1, checkpoint_interval="10ms", checkpoint_timeout="1s")
     with pytest.raises(sw.UnknownNameError, match="there is no option 'crash'"):
         Simulation(flow, crash=1)
 

@@ -92,7 +92,8 @@ class Simulation:
         faults: what goes wrong at given steps, besides.
         unreliable: the chance with which a message about a checkpoint between the job manager and a worker gets
             lost, comes twice, or comes late, after others that were sent later (but for the one that begins it);
-            and that with which a task that would acknowledge a checkpoint declines it.
+            and that with which a task that would acknowledge a checkpoint declines it. The option
+            ``checkpoint_timeout`` has to be shorter than ``most_s``.
         delay_ms: the shortest and the longest time that a message or a piece of data is on its way.
         start_ms: the first reading of the clock, ms since the epoch.
         most_steps: turns of all processes together after which the job counts as endless.
@@ -147,6 +148,12 @@ class Simulation:
             {"seed": chance.getrandbits(32), **options, "workers": workers}, environ={}, directory="/"
         ).settings
         restart_strategy(settings.restart)
+        if unreliable and settings.checkpoint_interval_ms and settings.checkpoint_timeout_ms >= most_s * 1000:
+            raise ConfigurationError(
+                f"unreliable is {unreliable}, and a checkpoint whose message is lost is waited for until "
+                f"checkpoint_timeout, {settings.checkpoint_timeout_ms / 1000:g} s, but the simulation ends after "
+                f"most_s, {most_s:g} s: give it checkpoint_timeout='1s' and checkpoint_tolerated_failures=1000"
+            )
         self._services.state_backend(settings.state_backend)
         pipeline = flow if isinstance(flow, Pipeline) else flow()
         self._graph, self._settings = pipeline._make_job(self._make, settings)
