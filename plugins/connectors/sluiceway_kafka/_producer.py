@@ -93,7 +93,7 @@ class Outbox:
                 self.serve()
                 return False
             except (KafkaException, TypeError, ValueError, OverflowError) as error:
-                at = "" if partition < 0 else f", partition {partition}"
+                at = "" if partition == -1 else f", partition {partition!r}"
                 raise _kind_of(error)(
                     f"cannot write to topic {topic!r}{at} at {self._connection.servers}: {describe_error(error)}; "
                     f"the value was {value!r:.80}"

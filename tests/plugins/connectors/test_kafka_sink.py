@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sluiceway.errors import ConfigurationError, ConnectorError, SuppressRestartsError
+from sluiceway.errors import ConfigurationError, ConnectorError, RejectedRecordError, SuppressRestartsError
 from sluiceway.testing.drivers import SinkDriver, drive_sink
 from sluiceway.testing.kafka import KafkaCluster
 
@@ -87,7 +87,7 @@ def test_a_refused_record_fails_the_checkpoint(kafka_topics: Any, guarantee: str
         if guarantee == "exactly-once"
         else KafkaSink(kafka_topics.servers, topic)
     )
-    with pytest.raises(ConnectorError, match=f"not written to topic '{topic}'"):
+    with pytest.raises(RejectedRecordError, match=f"not written to topic '{topic}'"):
         _write_large(sink)
 
 
@@ -96,6 +96,24 @@ def _write_large(sink: KafkaSink) -> None:
         driver.write(["small", "large" * 1000])
         driver.checkpoint()
         driver.finish()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"partition": lambda _: "first"}, "partition 'first' at .*: 'str' object cannot be"),
+        ({"partition": lambda _: 99}, "partition 99 at .*_UNKNOWN_PARTITION"),
+        ({"key": lambda _: 5}, "a bytes-like object is required"),
+        ({"headers": lambda _: {"h": 1}}, "expected header value"),
+    ],
+    ids=str,
+)
+def test_what_functions_return_and_the_client_refuses(
+    kafka_topics: Any, arguments: dict[str, Any], message: str
+) -> None:
+    sink = KafkaSink(kafka_topics.servers, kafka_topics.make(), **arguments)
+    with pytest.raises(RejectedRecordError, match=message):
+        drive_sink(sink, ["value"])
 
 
 def test_what_functions_make_of_a_record(kafka_topics: Any) -> None:
