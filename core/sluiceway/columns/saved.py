@@ -73,18 +73,16 @@ def _aggregates(blocks: Mapping[Any, bytes]) -> Iterator[KeysAndRows]:
         metadata = json.loads(some[0].metadata or b"{}")
         for rows in latest(some):
             if start == "sessions":
-                bounds = [_times(rows.column("start")), _times(rows.column("end"))]
-                others = rows.schema.names[len(_SESSION) :]
+                bounds = [_times(rows.column(place)) for place in (0, 1)]
+                first = len(_SESSION)
             else:
                 bounds = [_times(pa.array(np.full(len(rows), bound))) for bound in (start, end)]
-                others = rows.schema.names[1:]
+                first = 1
             if not metadata.get("windows", True):
                 bounds = []
-            prefixed = [f"key {name}" for name in metadata.get("keys", ())]
-            keys = tuple(name[4:] for name in others if name in prefixed)
-            values = [name for name in others if name not in prefixed]
-            names = _different([*keys, *(BOUNDS if bounds else ()), *values])
-            columns = [*(rows.column(name) for name in prefixed), *bounds, *(rows.column(name) for name in values)]
+            keys, after = tuple(metadata.get("keys", ())), first + len(metadata.get("keys", ()))
+            names = _different([*keys, *(BOUNDS if bounds else ()), *rows.schema.names[after:]])
+            columns = [*rows.columns[first:after], *bounds, *rows.columns[after:]]
             yield KeysAndRows(keys, BOUNDS if bounds else (), pa.RecordBatch.from_arrays(columns, names))
 
 

@@ -537,3 +537,22 @@ def test_a_key_may_not_have_the_name_of_a_column_of_windows() -> None:
     table = Pipeline().table(pa.table({"window_start": [1], "at": [1]}), watermark_strategy=strategy)
     with pytest.raises(GraphError, match="'window_start' of its own"):
         table.key_by("window_start").window(TumblingEventTimeWindows("1s")).aggregate(n=agg.count())
+
+
+@pytest.mark.parametrize("assigner", [TumblingEventTimeWindows(10), EventTimeSessionWindows(4)])
+def test_aggregates_may_have_the_names_of_columns_of_the_state(assigner: Any) -> None:
+    names = ("position", "start", "end", "arrival", "rows", "key user")
+    named = {name: agg.sum("price") for name in names} | {"n": agg.count()}
+    with in_columns(assigner, named=named) as before:
+        before.process_batch([{"user": "a", "item": 1, "price": 5}, {"user": "b", "item": 2, "price": 7}], [1, 2])
+        taken = before.snapshot()
+    fewer = {name: named[name] for name in ("n", *names[1:])}
+    for later in (named, fewer):
+        with in_columns(assigner, named=later, restored=taken) as after:
+            after.process_batch([{"user": "a", "item": 1, "price": 6}], [3])
+            after.process_watermark(20)
+            found = {row["user"]: [row[name] for name in later] for row in after.values}
+        assert found == {
+            "a": [2 if name == "n" else 11 for name in later],
+            "b": [1 if name == "n" else 7 for name in later],
+        }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,9 +57,10 @@ class Layout:
         return list(dict.fromkeys(name for a in self.aggregates.values() for name in a.columns))
 
     def read(self, metadata: bytes | None, rows: Any, count: int) -> Any:
-        """Return saved rows in the columns of this layout.
+        """Return saved rows in the columns of this layout: other columns, keys, aggregates, each in their order.
 
-        Types of keys and columns may have become wider, and aggregates may be gone.
+        Columns go by their places, as an aggregate may have the name of another column. Types of keys and columns
+        may have become wider, and aggregates may be gone.
 
         Args:
             metadata: what was saved with the rows.
@@ -76,13 +77,13 @@ class Layout:
             was, is_now = (", ".join(each.get("keys", {})) or "not there" for each in (old, new))
             raise self._cannot(f"its keys were {was}, and are {is_now} now")
         columns = [rows.column(place) for place in range(count)]
-        for name, kind in self.keys.items():
-            key = rows.column(f"key {name}")
+        for place, (name, kind) in enumerate(self.keys.items(), count):
+            key = rows.column(place)
             if not is_wider(key.type, kind):
                 raise self._cannot(f"of its keys, {name!r} was {key.type}, and is {kind} now")
             columns.append(widened(key, kind))
         for name in self.aggregates:
-            columns.append(self._accumulator(name, rows, old, new))
+            columns.append(self._accumulator(name, rows.columns[count + len(self.keys) :], old, new))
         if not self.aggregates and (
             before := old.get("aggregates")
         ):  # results of these keys have not been emitted
@@ -91,14 +92,16 @@ class Layout:
         names = [*rows.schema.names[:count], *(f"key {name}" for name in self.keys), *self.aggregates]
         return pa.RecordBatch.from_arrays(columns, names)
 
-    def _accumulator(self, name: str, rows: Any, old: Mapping[str, Any], new: Mapping[str, Any]) -> Any:
+    def _accumulator(
+        self, name: str, accumulators: Sequence[Any], old: Mapping[str, Any], new: Mapping[str, Any]
+    ) -> Any:
         was, is_now = old.get("aggregates", {}).get(name, "not there"), new["aggregates"][name]
         changed = f"of its aggregates, {name!r} was {was}, and is {is_now} now"
         if was.rpartition(": ")[0] != is_now.rpartition(": ")[0]:
             raise self._cannot(changed)
         if self._kinds is None:
             self._kinds = {each: bound.create().state(0).type for each, bound in self.aggregates.items()}
-        saved, kind = rows.column(name), self._kinds[name]
+        saved, kind = accumulators[list(old["aggregates"]).index(name)], self._kinds[name]
         if saved.type.equals(kind) or _is_same_sum(saved.type, kind):
             found = saved
         elif is_wider(saved.type, kind):

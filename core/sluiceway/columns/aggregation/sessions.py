@@ -277,12 +277,13 @@ class Sessions:
             part = self._layout.read(stored.metadata, stored.rows, len(_SAVED))
             places = np.arange(self._size, self._size + len(part))
             self._resize(len(part))
-            for name in _SAVED:
-                self._all[name][places] = part.column(name).to_numpy()
-            self._all["key"][places] = self._keys.find([part.column(f"key {name}") for name in self._layout.keys])
+            columns, first = part.columns, len(_SAVED) + len(self._layout.keys)
+            for name, column in zip(_SAVED, columns, strict=False):
+                self._all[name][places] = column.to_numpy()
+            self._all["key"][places] = self._keys.find(columns[len(_SAVED) : first])
             self._all["open"][places] = True
-            for name, accumulator in self._accumulators.items():
-                accumulator.restore(places, part.column(name))
+            for accumulator, state in zip(self._accumulators.values(), columns[first:], strict=True):
+                accumulator.restore(places, state)
         places = self._places()
         self._open = len(places)
         if len(places):

@@ -305,17 +305,17 @@ class AggregateSlice:
         ]
         parts = latest(found)
         # One by one, as an integer sum may be in one part of 64 bits in some, and in several in others.
-        stored = [part.column("position").to_numpy() for part in parts]
+        stored = [part.column(0).to_numpy() for part in parts]
         order = _order(stored)
         self.moved = bool(len(order)) and not np.array_equal(np.concatenate(stored)[order], np.arange(len(order)))
         offset = 0
         at_of_row = np.empty(len(order), np.int64)
         at_of_row[order] = np.arange(len(order))
         keys = [
-            pa.concat_arrays([part.column(f"key {name}") for part in parts]).take(pa.array(order))
+            pa.concat_arrays([part.column(place) for part in parts]).take(pa.array(order))
             if parts
             else pa.array([], kind)
-            for name, kind in self._layout.keys.items()
+            for place, kind in enumerate(self._layout.keys.values(), len(_FIXED))
         ]
         self.find(self._keys.find(keys))
         for accumulator in self.accumulators.values():
@@ -323,8 +323,9 @@ class AggregateSlice:
         for part in parts:
             at = at_of_row[offset : offset + len(part)]
             offset += len(part)
-            for name, accumulator in self.accumulators.items():
-                accumulator.restore(at, part.column(name))
+            states = part.columns[len(_FIXED) + len(keys) :]
+            for accumulator, state in zip(self.accumulators.values(), states, strict=True):
+                accumulator.restore(at, state)
         if self._changed is not None:
             self._changed[:] = self.moved
         self._know_changes(found)
@@ -334,7 +335,7 @@ class AggregateSlice:
             self._last_change = max(self._last_change, -block.number, block.includes)
             if block.number < 0:
                 self._rows_of_changes += len(block.rows)
-                places = block.rows.column("position").to_numpy() // CHUNK
+                places = block.rows.column(0).to_numpy() // CHUNK
                 self._chunks_of_changes |= set(np.unique(places).tolist())
         self._changes = sorted({-block.number for block in blocks if block.number < 0})
 

@@ -29,7 +29,7 @@ class Stored(NamedTuple):
         number: a chunk, from 0 on; or changes, of which the first are -1, and the next -2.
         includes: of a chunk, how many changes it includes.
         metadata: keys and aggregates as JSON; None: it is no block of aggregates.
-        rows: the rows, with a column ``position``.
+        rows: the rows; their first column is the position.
     """
 
     group: int
@@ -70,7 +70,7 @@ def latest(blocks: Iterable[Stored]) -> list[Any]:
         seen = np.zeros(0, np.int64)
         kept = []
         for block in some:
-            at = block.rows.column("position").to_numpy()
+            at = block.rows.column(0).to_numpy()
             places = np.flatnonzero(~np.isin(at, seen))
             if len(places):
                 kept.append(block.rows if len(places) == len(at) else block.rows.take(pa.array(places)))

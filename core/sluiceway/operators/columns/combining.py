@@ -29,7 +29,7 @@ from sluiceway.util.overriding import override
 
 __all__ = ["ColumnCombiner", "Partials", "combines_columns", "partials_of"]
 
-_ROWS: Final = "\0rows"
+_ROWS: Final = "rows"
 """Column of partial results: how many rows each stands for."""
 
 _FEW: Final = 1024
@@ -164,7 +164,7 @@ class Partials:
 
     def __init__(self, layout: Layout, data: Any, metadata: bytes) -> None:
         keys, columns = len(layout.keys), data.columns
-        names = [_ROWS, *(f"key {name}" for name in layout.keys), *data.schema.names[keys + 1 :]]
+        names = [_ROWS, *layout.keys, *data.schema.names[keys + 1 :]]
         ordered = pa.RecordBatch.from_arrays([columns[keys], *columns[:keys], *columns[keys + 1 :]], names)
         read = layout.read(metadata, ordered, 1)
         self.rows = read.column(0).to_numpy()
