@@ -161,11 +161,21 @@ def _look(filesystem: Any, path: str) -> list[dict[str, Any]]:
         if not fsspec.core.has_magic(path):
             return []
         matches = filesystem.glob(path, detail=True).values()
-        return [m for m in matches if m["type"] == "file" and not _is_hidden(m["name"], path)]
+        return [m for m in matches if _is_file(filesystem, m) and not _is_hidden(m["name"], path)]
     if info["type"] != "directory":
         return [info]
     inside = filesystem.find(path, detail=True).values()
-    return [i for i in inside if not _is_hidden(i["name"], f"{path.rstrip('/')}/**")]
+    pattern = f"{path.rstrip('/')}/**"
+    return [i for i in inside if _is_file(filesystem, i) and not _is_hidden(i["name"], pattern)]
+
+
+def _is_file(filesystem: Any, info: Mapping[str, Any]) -> bool:
+    """Return whether a listed name stands for a file. A link to nothing does: reading it says what is wrong."""
+    kind, name = info["type"], info["name"]
+    if kind in ("file", "directory"):
+        return bool(kind == "file")
+    # A link, or what cannot be read as a file: opening a named pipe blocks until somebody writes to it.
+    return bool(not filesystem.isdir(name) if info.get("islink") else filesystem.isfile(name))
 
 
 def _is_hidden(path: str, pattern: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -60,6 +61,21 @@ def memory() -> Iterator[Any]:
 
 
 # ---- finding files ---------------------------------------------------------------------------------------------
+
+
+def test_links_to_files_are_read_and_what_is_no_file_is_not(tmp_path: Path) -> None:
+    place = tmp_path / "in"
+    place.mkdir()
+    (tmp_path / "elsewhere.txt").write_text("linked\n")
+    (place / "a.txt").write_text("one\n")
+    (place / "b.txt").symlink_to(tmp_path / "elsewhere.txt")
+    (place / "loop.txt").symlink_to(place)
+    os.mkfifo(place / "pipe.txt")
+    assert drive_source(FilesSource.text(place)) == ["one", "linked"]
+    assert drive_source(FilesSource.text(f"{place}/*.txt")) == ["one", "linked"]
+    (place / "gone.txt").symlink_to(place / "nothing")
+    with pytest.raises(ConnectorError, match=r"gone.txt: No such file"):
+        drive_source(FilesSource.text(f"{place}/*.txt"))
 
 
 def test_directories_globs_and_paths_are_read_in_order(tmp_path: Path) -> None:
