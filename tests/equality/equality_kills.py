@@ -130,19 +130,29 @@ VICTIMS: dict[str, Callable[[Path], int]] = {
 }
 
 
-def pipeline(place: Path, count: int, killing: Killing, *, held: bool = True) -> sw.Pipeline:
-    """Numbers that are compared with the state of their key; windows of them; and such as wait for a timer."""
+def pipeline(
+    place: Path, count: int, killing: Killing, *, held: bool = True, chained: bool = False
+) -> sw.Pipeline:
+    """Numbers that are compared with the state of their key; windows of them; and such as wait for a timer.
+
+    Args:
+        place: for the output.
+        count: how many numbers.
+        killing: told of each number.
+        held: whether numbers wait for a timer.
+        chained: whether all sinks are behind the last keyed steps, whose tasks write them then.
+    """
     flow = sw.Pipeline("kills", parallelism=2, max_parallelism=4)
     at_source, at_key, at_sink = (partial(killing.at, point) for point in ("source", "key", "sink"))
     stamped: Any = sw.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(int)
     numbers = flow.generate(count=count).uid("numbers").assign_timestamps_and_watermarks(stamped).uid("stamped")
     numbers = numbers.map(at_source).uid("at source")
     checked = numbers.key_by(lambda n: n % KEYS).map(KeySequence(KEYS)).uid("checked").map(at_key).uid("at key")
-    checked.sink(NumberFiles(place / "numbers")).uid("to numbers")
     windows = checked.key_by(lambda n: n % KEYS).window(TumblingEventTimeWindows.of(2000))
     sums = windows.reduce(lambda a, b: a + b).uid("windows").map(lambda total: (total,)).uid("rows")
     sums.sink(SqlSink(str(place / "sums.db"), "sums", ["total"])).uid("to sums")
     waiting = checked.key_by(lambda n: n % KEYS).process(Held()).uid("held") if held else checked
+    (waiting if chained else checked).sink(NumberFiles(place / "numbers")).uid("to numbers")
     waiting.sink(FilesSink.text(place / "lines", to_text=lambda n: str(at_sink(n)))).uid("to lines")
     return flow
 
@@ -170,7 +180,8 @@ def main() -> None:
         **asked["conf"],
     }
     SessionConf.of(master, None, conf).session()
-    result = pipeline(place, count, killing).run(engine="spark", **asked["options"])
+    flow = pipeline(place, count, killing, chained=asked["chained"])
+    result = flow.run(engine="spark", **asked["options"])
     print(json.dumps({"status": result.status.value, "restarts": result.metrics.restarts}))
 
 

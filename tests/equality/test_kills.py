@@ -18,7 +18,7 @@ from sluiceway.testing import NumberFiles
 
 pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 PROGRAM = Path(__file__).with_name("equality_kills.py")
 LOCAL, TRIES = "local[2]", "local[2,4]"
@@ -32,9 +32,11 @@ def run(
     master: str,
     kills: dict[str, tuple[str, int]],
     conf: dict[str, str] | None = None,
+    *,
+    chained: bool = False,
     **options: Any,
 ) -> subprocess.CompletedProcess[str]:
-    asked = json.dumps({"options": options, "conf": conf or {}, "kills": kills})
+    asked = json.dumps({"options": options, "conf": conf or {}, "kills": kills, "chained": chained})
     return subprocess.run(
         [sys.executable, str(PROGRAM), str(place), master, str(COUNT), asked],
         capture_output=True,
@@ -80,27 +82,34 @@ def test_a_batch_job_has_all_of_it_once(point: str, victim: str, tmp_path: Path,
     check(tmp_path, undisturbed)
 
 
-def test_micro_batches_have_all_of_it_once(tmp_path: Path, undisturbed: Output) -> None:
+CHAINED = pytest.mark.parametrize("chained", [False, True], ids=["sinks apart", "chained sinks"])
+
+
+@CHAINED
+def test_micro_batches_have_all_of_it_once(tmp_path: Path, undisturbed: Output, chained: bool) -> None:
     """Workers are killed in a source, in the midst of keys and in a sink, and Spark tries again."""
     kills = {point: ("worker", COUNT * n // 4) for n, point in enumerate(("source", "key", "sink"), 1)}
-    done = run(tmp_path, TRIES, kills, checkpoints=str(tmp_path / "runs"), restart="none")
+    done = run(tmp_path, TRIES, kills, chained=chained, checkpoints=str(tmp_path / "runs"), restart="none")
     assert done.returncode == 0, done.stderr[-3000:]
     assert len(list((tmp_path / "marks").iterdir())) == len(kills)
     check(tmp_path, undisturbed)
 
 
-def test_micro_batches_go_on_after_a_driver_whenever_it_was_killed(tmp_path: Path, undisturbed: Output) -> None:
+@CHAINED
+def test_micro_batches_go_on_after_a_driver_whenever_it_was_killed(
+    tmp_path: Path, undisturbed: Output, chained: bool
+) -> None:
     runs = str(tmp_path / "runs")
     per_batch = 2 * BATCH
     kills = {moment: ("driver", number) for number, moment in enumerate(MOMENTS, 1)}
     kills["key"] = ("driver", per_batch * 6 + KEYS)
     option = {"checkpoints": runs}
     for times in range(len(kills)):
-        done = run(tmp_path, LOCAL, kills, **option)
+        done = run(tmp_path, LOCAL, kills, chained=chained, **option)
         assert done.returncode == -9, (times, done.stderr[-3000:])
         assert len(list((tmp_path / "marks").iterdir())) == times + 1
         option = {"from_checkpoint": runs}
-    done = run(tmp_path, LOCAL, kills, **option)
+    done = run(tmp_path, LOCAL, kills, chained=chained, **option)
     assert done.returncode == 0, done.stderr[-3000:]
     check(tmp_path, undisturbed)
     assert len(list(Path(runs).iterdir())) == 1

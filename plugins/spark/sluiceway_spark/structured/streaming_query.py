@@ -20,10 +20,11 @@ from sluiceway_spark.structured.microbatch.metrics import StreamFigures
 from sluiceway_spark.structured.microbatch.progress import QueryProgress
 from sluiceway_spark.structured.query_settings import for_spark
 from sluiceway_spark.structured.stages.batch_tasks import ship
-from sluiceway_spark.structured.stages.driver_sinks import refuse_speculation
+from sluiceway_spark.structured.stages.chained_sinks import chained_sinks
+from sluiceway_spark.structured.stages.driver_sinks import in_this_process, refuse_speculation
 from sluiceway_spark.structured.stages.sink_stage import SinkStage
 from sluiceway_spark.structured.stages.stage_builder import stream_rows
-from sluiceway_spark.structured.stages.stateful_stage import NOW_MS
+from sluiceway_spark.structured.stages.stateful_stage import NOW_MS, SINKS_AFTER
 
 __all__ = ["StreamQuery"]
 
@@ -86,6 +87,7 @@ class StreamQuery:
         self._cancelled = cancelled
         self._pausing = pausing
         self._shipped = ship(plan, services)
+        self._chained: dict[int, frozenset[int]] = {}
         self._storage = services.checkpoint_storage(location)
         self._noted_due_ms: int | None = 0  # of an earlier query, nobody knows what
         self._ended = threading.Event()
@@ -115,6 +117,8 @@ class StreamQuery:
 
     def _run(self) -> bool:
         refuse_speculation(self._session, self._plan)
+        run, local = self._described, in_this_process(self._plan)
+        self._chained = chained_sinks(self._plan, run.partitions, spread=run.spread, local=local)
         sinks = SinkStage(
             self._plan,
             self._location,
@@ -122,6 +126,7 @@ class StreamQuery:
             shipped=self._shipped,
             slots=self._slots,
             owner=self._described.id,
+            chained=self._chained,
         )
         sinks.open()
         try:
@@ -139,7 +144,7 @@ class StreamQuery:
 
     def _start(self, sinks: SinkStage) -> Any:
         run = self._described
-        rows = stream_rows(self._session, self._plan, run, self._shipped, self._location, LIMITS)
+        rows = stream_rows(self._session, self._plan, run, self._shipped, self._location, LIMITS, self._chained)
         writer = rows.writeStream.foreachBatch(lambda frame, batch: self._write(sinks, frame, batch))
         writer = writer.option("checkpointLocation", f"{for_spark(self._location)}/spark")
         writer = writer.trigger(processingTime=f"{self._interval_ms} milliseconds")
@@ -153,6 +158,7 @@ class StreamQuery:
             # This thread and that of the query in the JVM are one to Spark, so that its tasks know.
             context = self._session.sparkContext
             context.setLocalProperty(NOW_MS, str(sinks.time_of(batch)))
+            context.setLocalProperty(SINKS_AFTER, sinks.after(batch))
             steps = f"{steps_text(self._plan)}, micro-batch {batch}"
             context.setLocalProperty("spark.job.description", job_text(self._described.job, steps))
             report = sinks.write(frame, batch)

@@ -112,8 +112,8 @@ class Fails:
         return f"{pair[0]} {pair[1]}"
 
 
-def counts_to(place: Path, note: Path) -> sw.Pipeline:
-    flow = sw.Pipeline("counts", parallelism=2)
+def counts_to(place: Path, note: Path, *, parallelism: int = 2) -> sw.Pipeline:
+    flow = sw.Pipeline("counts", parallelism=parallelism)
     counts = flow.from_collection(TEXT).uid("text").flat_map(str.split).key_by(lambda w: w).count().uid("counts")
     lines = counts.key_by(lambda pair: pair[0]).map(Fails(note, "x")).uid("lines")
     lines.sink(FilesSink.text(place)).uid("files")
@@ -127,8 +127,10 @@ EXPECTED = Counter(
 )
 
 
-def test_goes_on_after_a_failure_in_the_same_run(tmp_path: Path) -> None:
-    flow = counts_to(tmp_path / "out", tmp_path / "failed")
+@pytest.mark.parametrize("parallelism", [2, 3], ids=["sink apart", "chained sink"])
+def test_goes_on_after_a_failure_in_the_same_run(tmp_path: Path, parallelism: int) -> None:
+    """With as many subtasks as the session has cores, the sink is written by the tasks of the keyed step."""
+    flow = counts_to(tmp_path / "out", tmp_path / "failed", parallelism=parallelism)
     result = flow.run(engine="spark", checkpoints=str(tmp_path / "runs"), restart="fixed-delay:2:10ms")
     assert result.status is JobStatus.FINISHED
     assert [str(failure.cause) for failure in result.failures] == ["x for the 150th time"]

@@ -10,10 +10,12 @@ from sluiceway.engine import Services
 from sluiceway.runtime.messages.pickling import load
 from sluiceway.runtime.stepped import SteppedPlan
 from sluiceway_spark.structured.row_format import Row
+from sluiceway_spark.structured.stages.chained_sinks import ChainedSinks
 from sluiceway_spark.structured.stages.large_plans import PlanFile, bytes_of
+from sluiceway_spark.structured.stages.sink_chaining import SinkChaining
 from sluiceway_spark.structured.state.subtask_cache import Cache, Kept
 
-__all__ = ["BatchClock", "work"]
+__all__ = ["BatchClock", "open_sinks", "work"]
 
 
 class BatchClock(Clock):
@@ -79,6 +81,7 @@ def work(
     now_ms: int | None,
     rows: Iterable[Row],
     kept: Kept,
+    sinks: ChainedSinks | None = None,
 ) -> Iterator[Row]:
     """Process the rows of a micro-batch for a subtask.
 
@@ -91,13 +94,24 @@ def work(
         now_ms: what time it is in that, ms since the epoch; None: as the system says.
         rows: for this subtask, in any order.
         kept: what Spark keeps of it.
+        sinks: those that are chained to the stage; None: none are.
 
     Returns:
-        rows for later stages.
+        rows for later stages, and outcomes of chained sinks.
 
     Raises:
         Exception: what a user's function has raised, with notes.
     """
     plan = _process.take(path, shipped)
     _process.clock.stand_at(now_ms)
-    return _process.cache.process(run, plan, target, batch, rows, kept)
+    yield from _process.cache.process(run, plan, target, batch, rows, kept, sinks)
+    if sinks is not None:
+        yield from sinks.done(target)
+
+
+def open_sinks(
+    path: Sequence[str], shipped: bytes | PlanFile, chaining: SinkChaining, batch: int, after: str
+) -> ChainedSinks:
+    """Return the chained sinks for a task of a micro-batch; arguments as above and of :class:`ChainedSinks`."""
+    plan = _process.take(path, shipped)
+    return ChainedSinks(plan, _process.services, chaining, batch, after)

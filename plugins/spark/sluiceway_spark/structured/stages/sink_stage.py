@@ -3,56 +3,37 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from operator import attrgetter
+from typing import Any
 
 from sluiceway.connector import DeliveryGuarantee, Sink
 from sluiceway.engine import Services
-from sluiceway.errors import CheckpointError
+from sluiceway.errors import CheckpointError, ConnectorError
 from sluiceway.graph.job_graph import JobVertex
-from sluiceway.operators import OperatorSnapshot
 from sluiceway.runtime.failures.explanation import explain_failure
 from sluiceway.runtime.messages.pickling import dump, load
 from sluiceway.runtime.microbatch.commit_log import CommitLog, CommitRecord
 from sluiceway.runtime.microbatch.sinks import commit_all
-from sluiceway.runtime.stepped import Position, SteppedPlan, SteppedTask
+from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
 from sluiceway.steps import SinkStep
 from sluiceway_spark.persisted import SinkProgress
 from sluiceway_spark.structured.job_group import users_error
-from sluiceway_spark.structured.row_format import SCHEMA, Row, rows_in, to_batches, together
-from sluiceway_spark.structured.stages.batch_tasks import StageWorker
+from sluiceway_spark.structured.row_format import SCHEMA, Row, together
+from sluiceway_spark.structured.stages.chained_sinks import REPLAYED
 from sluiceway_spark.structured.stages.driver_sinks import in_this_process
+from sluiceway_spark.structured.stages.sink_tasks import (
+    DELIVERED,
+    Delivered,
+    finish_batch,
+    open_sink,
+    sink_chain,
+    sink_task,
+)
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-__all__ = ["BatchReport", "SinkStage", "commit_ready", "commit_sinks", "deliver"]
-
-_DELIVERED: Final = 2
-"""Distance behind the last stage of the rows that sinks give to the driver."""
-
-
-@dataclass(frozen=True, slots=True)
-class Delivered:
-    """Outcome of a sink subtask in one micro-batch, sent to the driver.
-
-    Attributes:
-        target: its number.
-        records: how many it was given in this batch.
-        metrics: the functions' own, by step and name.
-        ended: whether its input has ended.
-        kept: what it is to find in the next batch, as :func:`_kept_of` makes it.
-        ready: what commits it, pickled; empty if there is nothing.
-    """
-
-    target: int
-    records: int
-    metrics: dict[str, dict[str, float]]
-    ended: bool
-    kept: bytes
-    ready: bytes = b""
+__all__ = ["BatchReport", "SinkStage", "commit_ready", "commit_sinks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +61,10 @@ class SinkStage:
     """Sinks of a streaming query. Used in the driver, from one thread at a time.
 
     Sinks that hand records to this program work here, one writer for the whole run, and get a micro-batch when all
-    the others have written it; these work in Spark's tasks, with a writer for each batch. What these make ready
-    is noted in ``<directory>/commits/<batch>`` and then committed; a batch that is noted there and comes again is
-    computed, as steps before may have state, and not written.
+    the others have written it; these work in Spark's tasks, with a writer for each batch: in those of the stage
+    before them where they are chained to it, else in tasks of their own. What they make ready is noted in
+    ``<directory>/commits/<batch>`` and then committed; a batch that is noted there and comes again is computed, as
+    steps before may have state, and not written.
 
     Call order: :meth:`open`, :meth:`write` for each micro-batch, :meth:`close` once.
 
@@ -93,6 +75,7 @@ class SinkStage:
         shipped: plan and services for Spark's tasks, from ``ship``.
         slots: how many tasks run at a time.
         owner: names the stream over restarts; None: by the job's name.
+        chained: targets of the sinks that are written by the stage before.
 
     Raises:
         CheckpointError: the directory cannot be read.
@@ -108,6 +91,7 @@ class SinkStage:
         shipped: bytes,
         slots: int,
         owner: str | None = None,
+        chained: Iterable[int] = (),
     ) -> None:
         self._plan = plan
         self._services = services
@@ -118,6 +102,7 @@ class SinkStage:
         self._newest: CommitRecord | None = None
         self._local = in_this_process(plan)
         self._targets = plan.targets_of(plan.last_stage)
+        self._chained = frozenset(chained)
         self._chains: dict[int, SteppedTask] = {}
         self._counted: dict[int, int] = {}  # of those, which go on from batch to batch
         self._now_ms = 0
@@ -146,8 +131,8 @@ class SinkStage:
             vertex, subtask = self._plan.who(target)
             if vertex in self._local:
                 # On what the program itself holds.
-                chain = self._chains[target] = _chain(self._plan, target, self._services, own=subtask > 0)
-                _open(chain, self._kept.subtasks.get(self._name(target)))
+                chain = self._chains[target] = sink_chain(self._plan, target, self._services, own=subtask > 0)
+                open_sink(chain, self._kept.subtasks.get(self._name(target)))
 
     def time_of(self, batch: int) -> int:
         """The processing time of a batch that is to be written now, ms since the epoch.
@@ -157,6 +142,12 @@ class SinkStage:
         is_noted = self._newest is not None and batch <= self._newest.batch
         self._now_ms = self._kept.now_ms if is_noted else max(self._services.clock.now_ms(), self._kept.now_ms)
         return self._now_ms
+
+    def after(self, batch: int) -> str:
+        """Return what chained sinks have to know of a batch that is to be written now."""
+        if self._newest is None:
+            return "-1"
+        return REPLAYED if batch <= self._newest.batch else str(self._newest.batch)
 
     def write(self, rows: Any, batch: int) -> BatchReport:
         """Run one action over a micro-batch, and commit it.
@@ -226,16 +217,17 @@ class SinkStage:
     def _run(self, rows: Any, batch: int) -> tuple[list[Delivered], list[Row], list[Row]]:
         """Run the sinks in Spark's tasks; return results, rows for sinks of this process, rows for the driver."""
         kept = self._kept
-        here = frozenset(target for target in self._targets if self._plan.who(target)[0] in self._local)
+        here = frozenset(t for t in self._targets if t in self._chained or self._plan.who(t)[0] in self._local)
         restored = {
             target: kept.subtasks[self._name(target)]
             for target in self._targets
             if target not in here and self._name(target) in kept.subtasks
         }
         over = frozenset(target for target in self._targets if self._name(target) in kept.ended)
-        frame = together(rows, len(self._targets), self._slots)
+        frame = rows
         if len(here) < len(self._targets):
-            task = _sink_task(list(sys.path), self._shipped, batch, dump((here, over, restored)))
+            frame = together(rows, len(self._targets), self._slots)
+            task = sink_task(list(sys.path), self._shipped, batch, dump((here, over, restored)))
             frame = frame.mapInArrow(task, SCHEMA)
         delivered, given, others = [], [], []
         try:
@@ -243,13 +235,22 @@ class SinkStage:
                 row = Row(*found)
                 if row.stage == self._plan.last_stage:
                     given.append(row)
-                elif row.stage == self._plan.last_stage + _DELIVERED:
+                elif row.stage == self._plan.last_stage + DELIVERED:
                     delivered.append(load(bytes(row.payload)))
                 else:
                     others.append(row)
         except BaseException as error:
             self._undo()
             raise users_error(error) from None
+        done = {one.target for one in delivered}
+        if missing := sorted(self._chained - over - done):
+            self._undo()
+            raise ConnectorError(
+                f"sink subtasks {missing} did not report on micro-batch {batch}: Spark has left out tasks of the "
+                "stage before them"
+            )
+        # Tasks end in any order, and the writers of this process count on that of the channels.
+        given.sort(key=attrgetter("target", "seq", "sender"))
         return delivered, [row for row in given if row.target not in over], others
 
     def _deliver_here(self, given: Iterable[Row], batch: int) -> list[Delivered]:
@@ -257,7 +258,7 @@ class SinkStage:
             self._chains[row.target].feed(row.sender, self._plan.unpack(row.sender, row.payload))
         delivered = []
         for target, chain in self._chains.items():
-            one = _delivered(self._plan, chain, batch)
+            one = finish_batch(self._plan, chain, batch)
             before, self._counted[target] = self._counted.get(target, 0), one.records
             delivered.append(replace(one, records=one.records - before))
         return delivered
@@ -314,116 +315,6 @@ def commit_sinks(plan: SteppedPlan, ready: Mapping[str, Sequence[Any]], services
             )
         except Exception as error:
             raise explain_failure(error, vertex=vertex.name, step=vertex.head.name, subtask=0, parallelism=1)  # noqa: B904
-
-
-def _sink_task(path: Sequence[str], shipped: bytes, batch: int, told: bytes) -> Any:
-    def task(batches: Iterable[Any]) -> Iterator[Any]:
-        import sys
-
-        sys.path += [entry for entry in path if entry not in sys.path]
-        from sluiceway_spark.structured.stages.sink_stage import deliver
-
-        yield from deliver(shipped, batch, told, batches)
-
-    return task
-
-
-# ---- in the Python workers ----------------------------------------------------------------------------------
-
-
-def deliver(
-    shipped: bytes, batch: int, told: bytes, batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Run the sink subtasks that the rows are for, and yield their outcomes.
-
-    Args:
-        shipped: plan and services.
-        batch: number of the micro-batch.
-        told: which targets work in the driver, which have ended before, and what those of the batch before kept.
-        batches: the rows, those of a target behind one another.
-    """
-    worker = _SinkWorker(shipped)
-    with worker:
-        here, over, restored = worker.load(told)
-        yield from to_batches(worker.deliver(batch, here, over, restored, rows_in(batches)))
-
-
-class _SinkWorker(StageWorker):
-    """Task of Spark with sink subtasks."""
-
-    def deliver(
-        self,
-        batch: int,
-        here: frozenset[int],
-        over: frozenset[int],
-        restored: Mapping[int, bytes],
-        rows: Iterable[Row],
-    ) -> Iterator[Row]:
-        """Run subtask after subtask."""
-        plan = self._plan
-        chain: SteppedTask | None = None
-        target = -1
-        for row in rows:
-            if row.stage > plan.last_stage or row.target in here:
-                yield row
-                continue
-            if row.target in over:
-                continue
-            if chain is None or row.target != target:
-                if chain is not None:
-                    yield self._done(chain, batch)
-                target = row.target
-                chain = self._chain = _chain(plan, target, self._services)
-                _open(chain, restored.get(target))
-            chain.feed(row.sender, plan.unpack(row.sender, row.payload))
-        if chain is not None:
-            yield self._done(chain, batch)
-
-    def _done(self, chain: SteppedTask, batch: int) -> Row:
-        delivered = _delivered(self._plan, chain, batch)
-        self._chain = None
-        chain.close()
-        return Row(self._plan.last_stage + _DELIVERED, delivered.target, -1, 0, dump(delivered))
-
-
-def _chain(plan: SteppedPlan, target: int, services: Services, *, own: bool = True) -> SteppedTask:
-    vertex, subtask = plan.who(target)
-    return SteppedTask(
-        plan,
-        vertex,
-        subtask,
-        state_backend=services.state_backend("memory"),
-        clock=services.clock,
-        services=services,
-        own=own,
-    )
-
-
-def _open(chain: SteppedTask, kept: bytes | None) -> None:
-    if kept is None:
-        chain.open()
-        return
-    snapshots, position = load(kept)
-    chain.open(snapshots, position)
-
-
-def _delivered(plan: SteppedPlan, chain: SteppedTask, batch: int) -> Delivered:
-    """Finish a micro-batch of a sink subtask and return its outcome."""
-    chain.settle()
-    snapshots = chain.snapshot(batch + 1)
-    committables = [committable for snapshot in snapshots for committable in snapshot.committables]
-    kept: tuple[list[OperatorSnapshot], Position] = (
-        [replace(snapshot, committables=()) for snapshot in snapshots],
-        chain.position(),
-    )
-    return Delivered(
-        plan.target(chain.vertex.id, chain.subtask),
-        chain.records_to_sinks,
-        chain.metrics(),
-        chain.ended,
-        dump(kept),
-        dump(committables) if committables else b"",
-    )
 
 
 def _sink(vertex: JobVertex) -> Sink[Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Mapping
 from typing import Any, Final
 
 from sluiceway.runtime.microbatch.batch_limits import BatchLimits
@@ -12,6 +14,7 @@ from sluiceway_spark.structured.job_texts import steps_text
 from sluiceway_spark.structured.row_format import SCHEMA, together
 from sluiceway_spark.structured.stages.batch_tasks import level_task, source_task
 from sluiceway_spark.structured.stages.large_plans import in_message_or_file
+from sluiceway_spark.structured.stages.sink_chaining import SinkChaining
 from sluiceway_spark.structured.stages.source_stage import source_rows
 from sluiceway_spark.structured.stages.stage_grouping import Pass
 from sluiceway_spark.structured.stages.stateful_stage import LevelProcessor
@@ -66,12 +69,18 @@ def _parts_before(passes: list[Pass], each: Pass) -> int:
 
 
 def stream_rows(
-    session: Any, plan: SteppedPlan, run: Run, shipped: bytes, location: str, limits: BatchLimits
+    session: Any,
+    plan: SteppedPlan,
+    run: Run,
+    shipped: bytes,
+    location: str,
+    limits: BatchLimits,
+    chained: Mapping[int, frozenset[int]],
 ) -> Any:
     """Build the stages of a streaming query up to the sinks, and return their streaming DataFrame.
 
     The sources are one data source. Each later stage but the last is one ``transformWithState``, whose groups are
-    the targets of the plan. The last stage, of the sinks, runs in ``foreachBatch``.
+    the targets of the plan. Sinks run in the last of these, where they are chained, or in ``foreachBatch``.
 
     Args:
         session: of Spark, for this query alone.
@@ -80,11 +89,15 @@ def stream_rows(
         shipped: plan and services for Python workers, from ``batch_tasks.ship``.
         location: path or URL of the directory of the run.
         limits: of a micro-batch.
+        chained: producers of the sinks that are chained to the last stateful stage, from ``chained_sinks``.
     """
-    rows = source_rows(session, shipped, location, limits)
+    place = location if "://" in location else os.path.abspath(os.path.expanduser(location))
+    rows = source_rows(session, shipped, place, limits)
     sent = in_message_or_file(session, shipped) if plan.last_stage > 1 else shipped
     for stage in range(1, plan.last_stage):
-        processor = LevelProcessor(run.id, list(sys.path), sent, stage, spread=run.spread)
+        is_last = stage == plan.last_stage - 1
+        chaining = SinkChaining(place, dict(chained)) if chained and is_last else None
+        processor = LevelProcessor(run.id, list(sys.path), sent, stage, spread=run.spread, chaining=chaining)
         if run.spread:
             rows = rows.withColumn("target", _key_of_target(plan, run.partitions))
         rows = rows.groupBy("target").transformWithState(processor, SCHEMA, outputMode="append", timeMode="None")

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 # Before a query begins Spark starts a process that only asks a processor what state it has, and waits for that:
 # what does the work is imported when there is some.
 from sluiceway_spark.structured.row_format import Row
 from sluiceway_spark.structured.stages.large_plans import PlanFile
+from sluiceway_spark.structured.stages.sink_chaining import SinkChaining
+
+if TYPE_CHECKING:
+    from sluiceway_spark.structured.stages.chained_sinks import ChainedSinks
 
 try:
     from pyspark.sql.streaming import StatefulProcessor
 except ImportError:  # the engine says what is missing before anything comes here
     StatefulProcessor = object
 
-__all__ = ["NOW_MS", "LevelProcessor"]
+__all__ = ["NOW_MS", "SINKS_AFTER", "LevelProcessor"]
 
 _BATCH: Final = "streaming.sql.batchId"
 """The local property of Spark's, private to it, that says which micro-batch a task is of."""
 
 NOW_MS: Final = "sluiceway.now-ms"
 """The local property of Spark's that says what time it is in a micro-batch."""
+
+
+SINKS_AFTER: Final = "sluiceway.sinks-after"
+"""The local property of Spark's that says how far chained sinks are; see ``SinkStage.after``."""
 
 
 class LevelProcessor(StatefulProcessor):  # type: ignore[misc]
@@ -34,22 +42,32 @@ class LevelProcessor(StatefulProcessor):  # type: ignore[misc]
         stage: the stage.
         spread: whether ``target`` of the rows that come in is the key of their group, of which
             ``placement.target_of`` gives the number of the subtask.
+        chaining: the sinks that are chained to it; None: none are.
     """
 
     def __init__(
-        self, run: str, path: Sequence[str], shipped: bytes | PlanFile, stage: int, *, spread: bool = False
+        self,
+        run: str,
+        path: Sequence[str],
+        shipped: bytes | PlanFile,
+        stage: int,
+        *,
+        spread: bool = False,
+        chaining: SinkChaining | None = None,
     ) -> None:
         self._run = run
         self._path = path
         self._shipped = shipped
         self._stage = stage
         self._spread = spread
+        self._chaining = chaining
+        self._sinks: ChainedSinks | None = None
 
     def init(self, handle: Any) -> None:
         """Open the state variables."""
         self._kept = _InSpark(handle)
         self._batch = _batch_number()
-        self._now_ms = _property(NOW_MS)
+        self._now_ms = _number(NOW_MS)
 
     # Spark calls these by name of parameter.
     def handleInputRows(  # noqa: N802
@@ -59,7 +77,7 @@ class LevelProcessor(StatefulProcessor):  # type: ignore[misc]
         timerValues: Any,  # noqa: N803
     ) -> Iterator[Any]:
         """Process the rows of one target."""
-        from sluiceway_spark.structured.microbatch.worker import work
+        from sluiceway_spark.structured.microbatch.worker import open_sinks, work
         from sluiceway_spark.structured.stages.batch_tasks import sent
         from sluiceway_spark.structured.state.placement import target_of
 
@@ -72,13 +90,23 @@ class LevelProcessor(StatefulProcessor):  # type: ignore[misc]
         try:
             yield from later
             if mine:
+                if self._chaining is not None and self._sinks is None:
+                    after = _property(SINKS_AFTER)
+                    if after is None:
+                        raise RuntimeError(f"Spark does not tell its tasks the property {SINKS_AFTER!r}")
+                    self._sinks = open_sinks(self._path, self._shipped, self._chaining, self._batch, after)
                 given = (self._run, mine[0].target, self._batch, self._now_ms)
-                yield from map(_OutRow._make, work(self._path, self._shipped, *given, mine, self._kept))
+                worked = work(self._path, self._shipped, *given, mine, self._kept, self._sinks)
+                yield from map(_OutRow._make, worked)
         except Exception as error:
+            if self._sinks is not None:
+                self._sinks.close()
             raise sent(error) from None
 
     def close(self) -> None:
-        """Do nothing: subtasks stay for the next micro-batch."""
+        """Finish chained sinks; subtasks stay for the next micro-batch."""
+        if self._sinks is not None:
+            self._sinks.finish()
 
 
 class _OutRow(Row):
@@ -123,7 +151,7 @@ def _batch_number() -> int:
 
     if TaskContext.get() is None:  # the process that only asks what state there is
         return 0
-    number = _property(_BATCH)
+    number = _number(_BATCH)
     if number is None:
         raise RuntimeError(
             f"Spark does not tell its tasks the number of the micro-batch, as property {_BATCH!r}: micro-batches "
@@ -132,9 +160,13 @@ def _batch_number() -> int:
     return number
 
 
-def _property(name: str) -> int | None:
+def _number(name: str) -> int | None:
+    found = _property(name)
+    return int(found) if found else None
+
+
+def _property(name: str) -> str | None:
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    found = None if context is None else context.getLocalProperty(name)
-    return int(found) if found else None
+    return None if context is None else context.getLocalProperty(name)

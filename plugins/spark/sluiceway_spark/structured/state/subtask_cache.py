@@ -17,6 +17,7 @@ from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
 from sluiceway.state.changelog import ChangelogStateBackend
 from sluiceway_spark.structured.microbatch.metrics import did_since, told
 from sluiceway_spark.structured.row_format import Row
+from sluiceway_spark.structured.stages.chained_sinks import ChainedSinks
 from sluiceway_spark.structured.state.state_log import LogWriter, saved
 
 __all__ = ["Cache", "Kept"]
@@ -100,7 +101,14 @@ class Cache:
         self.misses = 0
 
     def process(
-        self, run: str, plan: SteppedPlan, target: int, batch: int, rows: Iterable[Row], kept: Kept
+        self,
+        run: str,
+        plan: SteppedPlan,
+        target: int,
+        batch: int,
+        rows: Iterable[Row],
+        kept: Kept,
+        sinks: ChainedSinks | None = None,
     ) -> Iterator[Row]:
         """Process the rows of a micro-batch for a subtask.
 
@@ -111,6 +119,7 @@ class Cache:
             batch: number of the micro-batch.
             rows: for this subtask, in any order.
             kept: what Spark keeps of it.
+            sinks: what takes the elements for sinks that are chained to the stage; None: none are.
 
         Returns:
             rows for later stages. All has been done when the first is there.
@@ -121,7 +130,7 @@ class Cache:
         self._sweep(run, batch)
         live = self._find(run, plan, target, batch, kept)
         try:
-            out = self._work(live, plan, target, batch, rows, kept)
+            out = self._work(live, plan, target, batch, rows, kept, sinks)
         except BaseException:
             self._drop((run, target))
             raise
@@ -176,22 +185,31 @@ class Cache:
         return live
 
     def _work(
-        self, live: _Live, plan: SteppedPlan, target: int, batch: int, rows: Iterable[Row], kept: Kept
+        self,
+        live: _Live,
+        plan: SteppedPlan,
+        target: int,
+        batch: int,
+        rows: Iterable[Row],
+        kept: Kept,
+        sinks: ChainedSinks | None,
     ) -> Sequence[Row]:
         chain = live.chain
         if chain.ended:
             live.batch = batch
-            return list(self._signs_of_life(plan, target, set()))
+            return list(self._signs_of_life(plan, target, set(), sinks))
         ordered = sorted(rows, key=attrgetter("sender", "seq"))
         for sender, some in groupby(ordered, key=attrgetter("sender")):
             chain.feed(sender, (element for row in some for element in plan.unpack(sender, row.payload)))
         if not chain.ended:
             chain.settle()
-        out = [
-            Row(stage, to, sender, seq, plan.pack(sender, elements))
-            for stage, to, sender, seq, elements in chain.take()
-        ]
-        out += self._signs_of_life(plan, target, {row.target for row in out})
+        out = []
+        for stage, to, sender, seq, elements in chain.take():
+            if sinks is not None and to in sinks:
+                sinks.feed(to, sender, elements)
+            else:
+                out.append(Row(stage, to, sender, seq, plan.pack(sender, elements)))
+        out += self._signs_of_life(plan, target, {row.target for row in out}, sinks)
         did = did_since(plan, chain, live.figures)
         if did.records_in or (chain.watermark, did.due_ms) != (live.watermark, live.due_ms):
             out.append(told(plan, did))
@@ -212,14 +230,16 @@ class Cache:
         kept.set_token(token)
         live.token = token
 
-    def _signs_of_life(self, plan: SteppedPlan, target: int, reached: set[int]) -> Iterator[Row]:
+    def _signs_of_life(
+        self, plan: SteppedPlan, target: int, reached: set[int], sinks: ChainedSinks | None
+    ) -> Iterator[Row]:
         """Yield empty rows, so that Spark calls every subtask in each micro-batch.
 
         Of the producers of a subtask along an edge one does that, the same in each micro-batch.
         """
         vertex, subtask = plan.who(target)
         for route in plan.routes_from(vertex, subtask):
-            if route.target in reached:
+            if route.target in reached or (sinks is not None and route.target in sinks):
                 continue
             producers = plan.producers_along(route)
             if producers[route.target % len(producers)] == subtask:

@@ -1,0 +1,21 @@
+"""Sinks that are chained to one stage, as its tasks are told of them."""
+
+# Spark imports this before a query begins, in a process for which it waits 10 s: nothing else is imported here.
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+__all__ = ["SinkChaining"]
+
+
+class SinkChaining(NamedTuple):
+    """Sinks that are chained to one stage; picklable.
+
+    Attributes:
+        location: path or URL of the directory of the run.
+        producers: the subtasks that give records to a sink subtask, by the sink's target.
+    """
+
+    location: str
+    producers: Mapping[int, frozenset[int]]
