@@ -37,7 +37,8 @@ settings.register_profile("repeatable", derandomize=True, deadline=None, max_exa
 settings.register_profile("explore", derandomize=False, deadline=None, max_examples=MANY)
 settings.load_profile("repeatable")
 
-_PROC = Path("/proc/self")
+_PROC = "/proc/self"
+_HAS_PROC = os.path.isdir(_PROC)
 # What is about to end gets this long.
 _PATIENT_S = 30.0
 # Made once per process by libraries, on first use, and meant to stay.
@@ -147,15 +148,18 @@ def _threads() -> frozenset[threading.Thread]:
 
 
 def _children() -> frozenset[str]:
-    found = set()
-    for listing in _PROC.glob("task/*/children"):
+    found: set[str] = set()
+    if not _HAS_PROC:
+        return frozenset()
+    # Twice for each test: text in place of paths is a fifth of the time.
+    for thread in os.listdir(f"{_PROC}/task"):
         try:
-            pids = listing.read_text().split()
+            pids = _read(f"{_PROC}/task/{thread}/children").split()
         except OSError:  # that thread has ended
             continue
-        for pid in pids:
+        for pid in map(bytes.decode, pids):
             try:
-                command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                command = _read(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode(errors="replace")
             except OSError:
                 continue
             if not any(lasting in command for lasting in _LASTING_CHILDREN):
@@ -163,13 +167,18 @@ def _children() -> frozenset[str]:
     return frozenset(found)
 
 
+def _read(place: str) -> bytes:
+    with open(place, "rb", buffering=0) as file:
+        return file.read()
+
+
 def _files() -> frozenset[str]:
-    found = set()
-    if not (_PROC / "fd").is_dir():
+    found: set[str] = set()
+    if not _HAS_PROC:
         return frozenset()
-    for number in os.listdir(_PROC / "fd"):
+    for number in os.listdir(f"{_PROC}/fd"):
         try:
-            what = os.readlink(_PROC / "fd" / number)
+            what = os.readlink(f"{_PROC}/fd/{number}")
         except OSError:  # the listing's own
             continue
         if not what.startswith(_LASTING_FILES) and what not in HELD:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from sluiceway.metrics import MetricGroup
 from sluiceway.state import (
@@ -40,11 +40,26 @@ class OutputTag(Generic[T]):
     name: str
     type: Any = None
 
+    _made: ClassVar[bool] = False
+
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
             raise TypeError(f"the name of an OutputTag is a str, not {self.name!r:.60}")
         if not self.name:
             raise ValueError("an OutputTag needs a name")
+        OutputTag._made = True
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        OutputTag._made = True
+
+
+def output_tags_exist() -> bool:
+    """Return whether a program has made an :class:`OutputTag` in this process, or sent one here.
+
+    If not, no function can yield one, and results need not be searched for them.
+    """
+    return OutputTag._made
 
 
 class RuntimeContext(Hinting, ABC):

@@ -82,5 +82,7 @@ class _Unpickler(pickle.Unpickler):
 
 _SCRIPTS: Final = ("__main__", "__sluiceway__")
 
-DEAD_LETTERS: Final[OutputTag[DeadLetter]] = OutputTag("dead letters", DeadLetter)
+# Not by its constructor: it is no tag that a program has made, for which results are searched.
+DEAD_LETTERS: Final[OutputTag[DeadLetter]] = object.__new__(OutputTag)
+vars(DEAD_LETTERS).update(name="dead letters", type=DeadLetter)
 """The side output of all steps that can skip records; no function emits to it."""

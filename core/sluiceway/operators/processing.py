@@ -14,7 +14,7 @@ from sluiceway.operators.dead_letters import DeadLetters
 from sluiceway.operators.opened import Opened
 from sluiceway.operators.process_context import ProcessContext, Results, Sides
 from sluiceway.operators.results import check_results
-from sluiceway.operators.tagged import may_yield_tags, take_tagged
+from sluiceway.operators.tagged import take_tagged
 from sluiceway.operators.timer_service import KeyedTimerService, TimedKeyedOperator
 from sluiceway.operators.timers import Timer
 from sluiceway.record_errors import record_loop
@@ -55,7 +55,6 @@ class ProcessingOperator(Operator):
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)
         self._dead = DeadLetters(context)
-        self._may_yield_tags = may_yield_tags(*context.node.step.functions)
 
     def _without_keys(self, call: Called, ctx: ProcessContext, batch: Batch[Any]) -> None:
         """Call a function for each record, which has no key."""
@@ -68,8 +67,7 @@ class ProcessingOperator(Operator):
         self._dead.give(self.output)
 
     def _give(self, ctx: ProcessContext, results: Results, *, stamped: bool) -> None:
-        if self._may_yield_tags:
-            take_tagged(results, ctx.sides, stamped=stamped)
+        take_tagged(results, ctx.sides, stamped=stamped)
         if ctx.sides:
             ctx.emit_sides(self)
         if results.values:

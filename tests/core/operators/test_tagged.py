@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +12,6 @@ from typing import Any
 import pytest
 
 import sluiceway as sw
-from sluiceway.operators.tagged import may_yield_tags
 from sluiceway.testing import OperatorHarness
 from sluiceway.windows import CountTrigger, GlobalWindows, TumblingEventTimeWindows
 
@@ -129,7 +131,7 @@ def test_other_pairs_stay_what_they_are() -> None:
         assert op.values == [(1, ODD), (ODD, 1, 1), ("odd", 1)]
 
 
-def test_where_tags_are_looked_for() -> None:
+def test_wherever_a_function_has_its_tag_from() -> None:
     tag = ODD
 
     def closure(value: int, ctx: Any) -> Any:
@@ -142,53 +144,42 @@ def test_where_tags_are_looked_for() -> None:
         return [(ELSEWHERE.tag, value)]
 
     def makes(value: int, ctx: Any) -> Any:
-        return [(sw.OutputTag("x"), value)]
+        return [(sw.OutputTag("odd"), value)]
 
-    def nothing(value: int, ctx: Any) -> Any:
-        return [(value, value)]
-
-    class Holds(sw.ProcessFunction[int, Any]):
-        def __init__(self) -> None:
-            self.tags = {"odd": ODD}
-
-        def process_element(self, value: int, ctx: Any) -> Any:
-            return nothing(value, ctx)
-
-    class HoldsNone(sw.ProcessFunction[int, Any]):
-        def process_element(self, value: int, ctx: Any) -> Any:
-            return nothing(value, ctx)
-
-    for function in (closure, default, attribute, makes, by_helper, Holds(), Parts(), KeyedParts()):
-        assert may_yield_tags(function), function
-    for function in (nothing, HoldsNone(), len, lambda value, ctx: [value]):
-        assert not may_yield_tags(function), function
+    for function in (closure, default, attribute, makes):
+        with OperatorHarness(lambda s, function=function: s.process(function)) as op:
+            op.process(1)
+            assert (op.values, op.side_output(ODD)) == ([], [1]), function
 
 
-def test_nothing_of_the_users_is_run_to_look_for_tags() -> None:
-    class Touchy(type):
-        def __iter__(cls) -> Iterator[Any]:
-            raise AssertionError("iterated over")
+@pytest.mark.parametrize("where", ["records", "windows"])
+def test_the_first_tag_of_a_process_may_be_made_in_a_generator(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Sums(sw.ProcessWindowFunction[str, int, Any]):
+        def process(self, key: str, context: Any, elements: Any) -> Iterator[Any]:
+            yield sw.OutputTag("odd"), sum(elements)
 
-        def __len__(cls) -> int:
-            raise AssertionError("asked for its length")
+    def makes(value: int, ctx: Any) -> Iterator[Any]:
+        yield sw.OutputTag("odd"), value
 
-        def __contains__(cls, _: object) -> bool:
-            raise AssertionError("searched")
+    def program(stream: Any) -> Any:
+        windowed = stream.key_by(lambda n: "all").window(TumblingEventTimeWindows(10))
+        return stream.process(makes) if where == "records" else windowed.process(Sums())
 
-    class Rows(list[Any], metaclass=Touchy):
-        def __iter__(self) -> Iterator[Any]:
-            raise AssertionError("iterated over")
+    with OperatorHarness(program) as op:
+        monkeypatch.setattr(sw.OutputTag, "_made", False)
+        op.process(1, 1)
+        op.process_watermark(20)
+        assert (op.values, op.side_output(ODD)) == ([], [1])
 
-        def __getattr__(self, name: str) -> Any:
-            raise AssertionError(f"asked for {name}")
 
-    class Holds(sw.ProcessFunction[int, int]):
-        kind = Touchy
-
-        def __init__(self) -> None:
-            self.rows, self.type = Rows(), Rows
-
-        def process_element(self, value: int, ctx: Any) -> Iterator[int]:
-            yield value
-
-    assert not may_yield_tags(Holds())
+def test_a_program_without_tags_pays_nothing_for_them() -> None:
+    """In a process of its own, as this one has made some; one that is sent there counts."""
+    code = (
+        "import copy, pickle, sys, sluiceway as sw; from sluiceway.functions.base import output_tags_exist\n"
+        "from sluiceway.functions import DEAD_LETTERS\n"
+        "assert pickle.dumps(DEAD_LETTERS) and not output_tags_exist()\n"
+        f"assert pickle.loads({pickle.dumps(ODD)!r}).name == 'odd' and output_tags_exist()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -12,7 +12,7 @@ from sluiceway.functions import (
     WindowContext,
     WindowFunction,
 )
-from sluiceway.operators.tagged import may_yield_tags, splitting
+from sluiceway.operators.tagged import splitting
 from sluiceway.windows.base import Window
 
 __all__ = ["WindowCall", "caller", "clear_of", "wants_context"]
@@ -45,7 +45,7 @@ def caller(function: Any, ctx: WindowContext | None, all_windows: bool) -> Windo
     if function is None:
         return None
     call = _caller(function, ctx, all_windows)
-    return splitting(call, ctx.output) if ctx is not None and may_yield_tags(function) else call
+    return call if ctx is None else splitting(call, ctx.output)
 
 
 def _caller(function: Any, ctx: WindowContext | None, all_windows: bool) -> WindowCall:
