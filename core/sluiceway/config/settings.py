@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -212,10 +213,9 @@ def _of_given(given: Mapping[str, object], flag: Callable[[str], str]) -> _Layer
 
 
 def _of_environment(environ: Mapping[str, str]) -> _Layer:
-    variables = [o.variable for o in OPTIONS.values()]
     return {
-        variable.removeprefix("SLUICEWAY_").lower().replace("_", "-"): (value, variable, f"{variable}={value!r}")
-        for variable in variables
+        name: (value, variable, f"{variable}={value!r}")
+        for variable, name in _VARIABLES.items()
         if (value := environ.get(variable))
     }
 
@@ -261,13 +261,19 @@ def _bytes(file: Path) -> bytes:
         raise ConfigurationError(f"{file} cannot be read: {error.strerror or error}") from error
 
 
-def _read(file: Path) -> dict[str, Any]:
-    import tomllib
-
+def _read(file: Path) -> Mapping[str, Any]:
     try:
-        return tomllib.loads(_bytes(file).decode())
+        return _parsed(_bytes(file))
     except ValueError as error:  # not TOML, or not UTF-8
         raise ConfigurationError(f"{file} is not valid TOML: {error}") from error
+
+
+# A program may run many jobs, as tests and notebooks do, and the parser takes longer than a small one of them.
+@lru_cache(maxsize=4)
+def _parsed(content: bytes) -> Mapping[str, Any]:
+    import tomllib
+
+    return tomllib.loads(content.decode())
 
 
 def _check(settings: Settings, origins: Mapping[str, str]) -> None:
@@ -323,15 +329,18 @@ def _check_unaligned(settings: Settings, origins: Mapping[str, str]) -> None:
 
 
 def _hints(environ: Mapping[str, str]) -> tuple[str, ...]:
-    known = {o.variable for o in OPTIONS.values()} | _OTHER_VARIABLES
-    unknown = sorted(v for v in environ if v.startswith("SLUICEWAY_") and v not in known)
+    unknown = sorted(
+        v for v in environ if v.startswith("SLUICEWAY_") and v not in _VARIABLES and v not in _OTHER_VARIABLES
+    )
     if not unknown:
         return ()
+    known = {*_VARIABLES, *_OTHER_VARIABLES}
     # Plugins have variables of their own, so only what looks like a slip is mentioned.
     close = {v: get_close_matches(v, known, n=1, cutoff=0.9) for v in unknown}
     return tuple(f"{v} is not an option: did you mean {match[0]}?" for v, match in close.items() if match)
 
 
+_VARIABLES: Final = {option.variable: name for name, option in OPTIONS.items()}
 _OTHER_VARIABLES: Final = {
     "SLUICEWAY_DISABLE_PLUGINS",
     "SLUICEWAY_TRACE_PLUGINS",
