@@ -1,5 +1,5 @@
 # The commands that people, the documents and CI use. Each needs nothing but Python 3.11 or newer: it makes .venv
-# and installs what is missing.  make PYTHON=/path/to/python3 picks the Python; make test ARGS='-k socket' narrows.
+# and installs what is missing.  make PYTHON=/path/to/python3 picks the Python; make test ARGS='-k watermark' narrows.
 
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
@@ -16,8 +16,9 @@ PYSPARK ?= 4.0.0
 # is made once.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto
 ELSEWHERE := not slow and not soak and not kafka and not spark
+CONNECTORS := tests/plugins/connectors
 
-.PHONY: help demo demo-spark kafka test test-web test-docs test-kafka test-pyspark test-all lint format bench bench-readme screenshot vendored docs clean
+.PHONY: help demo demo-spark kafka test test-connectors test-web test-docs test-kafka test-pyspark test-all lint format bench bench-readme screenshot vendored docs clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,8 +32,11 @@ demo-spark: $(VENV)/.spark ## install Apache Spark, and count words in one proce
 kafka: $(VENV)/.kafka ## start a broker of Apache Kafka, with the topics of examples/kafka_orders.py, until Ctrl-C
 	@$(BIN)/python -m sluiceway.testing.kafka --topic orders:4 --topic order-totals:2 $(ARGS)
 
-test: $(VENV)/.dev ## run the tests of the code, on all cores, in minutes
-	$(PYTEST) --dist loadfile -m "$(ELSEWHERE) and not docs and not web" $(ARGS)
+test: $(VENV)/.dev ## run the tests of the engine and its plugins, on all cores, in minutes
+	$(PYTEST) --dist loadfile --ignore $(CONNECTORS) -m "$(ELSEWHERE) and not docs and not web" $(ARGS)
+
+test-connectors: $(VENV)/.dev ## run the tests of files, tables, databases, sockets, and of Kafka without a broker
+	$(PYTEST) --dist loadfile $(CONNECTORS) -m "$(ELSEWHERE) and not docs and not web" $(ARGS)
 
 test-web: $(VENV)/.dev ## run the tests of the web interface of running jobs, and of its pages in Chromium
 	$(PYTEST) --dist loadfile tests/plugins/web -m "$(ELSEWHERE) and web" $(ARGS)
@@ -41,7 +45,7 @@ test-docs: $(VENV)/.dev ## run what the documents say, the demo, the wheel, the 
 	$(PYTEST) --dist worksteal -m "$(ELSEWHERE) and docs" $(ARGS)
 
 test-kafka: $(VENV)/.dev ## run the tests against a broker of Apache Kafka, which needs Java and Maven
-	$(PYTEST) --dist loadfile tests/contrib tests/plugins/connectors -m "kafka and not slow and not soak and not spark" $(ARGS)
+	$(PYTEST) --dist loadfile tests/contrib $(CONNECTORS) -m "kafka and not slow and not soak and not spark" $(ARGS)
 
 # PySpark before 4.1 leaves sockets of its own to the garbage collector.
 test-pyspark: $(VENV)-pyspark-$(PYSPARK)/.done ## run some tests of Spark with another PySpark, as make test-pyspark PYSPARK=4.0.0

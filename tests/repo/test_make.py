@@ -17,6 +17,7 @@ TARGETS = [
     "demo-spark",
     "kafka",
     "test",
+    "test-connectors",
     "test-web",
     "test-docs",
     "test-kafka",
@@ -83,6 +84,7 @@ def test_help_is_the_default_and_lists_every_target() -> None:
         "demo-spark",
         "kafka",
         "test",
+        "test-connectors",
         "test-web",
         "test-docs",
         "test-kafka",
@@ -134,12 +136,18 @@ def test_an_old_python_is_passed_over(project: Path) -> None:
     assert "python3.12 -m venv .venv" in printed
 
 
-def test_each_test_that_is_no_slower_is_run_by_one_of_three_targets(set_up: Path) -> None:
-    expressions = [
-        re.search(r' -m "(.*)" *$', make(set_up, "-n", target).stdout, re.M)
-        for target in ("test", "test-web", "test-docs")
-    ]
-    code, web, documents = (found[1] for found in expressions if found)
+def test_each_test_that_is_no_slower_is_run_by_one_of_four_targets(set_up: Path) -> None:
+    commands = {
+        target: make(set_up, "-n", target).stdout
+        for target in ("test", "test-connectors", "test-web", "test-docs")
+    }
+    expressions = [re.search(r' -m "(.*)" *$', command, re.M) for command in commands.values()]
+    code, connectors, web, documents = (found[1] for found in expressions if found)
+    assert connectors == code
+    assert " --ignore tests/plugins/connectors -m " in commands["test"]
+    assert " loadfile tests/plugins/connectors -m " in commands["test-connectors"]
+    for path in (ROOT / "tests/plugins/connectors").glob("*.py"):  # else nothing of these would run them
+        assert not re.search(r"mark\.(docs|web)\b", path.read_text()), path
     assert code == web.replace(" and web", " and not docs and not web")
     assert code == documents.replace(" and docs", " and not docs and not web")
     assert " -m " not in make(set_up, "-n", "test-all").stdout.replace(" -m pytest", "")
@@ -156,7 +164,7 @@ def test_a_target_of_a_few_folders_misses_no_test(set_up: Path, target: str) -> 
     assert all(any(path.is_relative_to(ROOT / place) for place in told[1].split()) for path in set(marked) - apart)
 
 
-STEPS = ["lint", "test", "test-web", "test-kafka", "test-docs"]
+STEPS = ["lint", "test", "test-connectors", "test-web", "test-kafka", "test-docs"]
 
 
 @pytest.mark.parametrize(("failing", "code"), [("", 0), *((step, 1) for step in STEPS)])
