@@ -78,11 +78,11 @@ def begins_anew(shape: Any, simulation: SimulationRunner, seeds: int, **faults: 
 
 
 def test_with_a_restart_strategy_the_input_is_read_again(shape: Any, simulation: SimulationRunner) -> None:
-    begins_anew(shape, simulation, 10, crashes=2)
+    begins_anew(shape, simulation, 4, crashes=2)
 
 
 def test_a_worker_that_hangs_for_too_long_is_killed(shape: Any, simulation: SimulationRunner) -> None:
-    begins_anew(shape, simulation, 6, hangs=2, heartbeat_timeout="5s")
+    begins_anew(shape, simulation, 3, hangs=2, heartbeat_timeout="5s")
 
 
 @pytest.mark.soak

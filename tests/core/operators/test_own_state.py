@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from effort import diagonal
 
 import sluiceway as sw
 from sluiceway.errors import StateError
@@ -91,8 +92,7 @@ def test_running_results(how: str) -> None:
     assert sums == expected
 
 
-@pytest.mark.parametrize("how", SUMS)
-@pytest.mark.parametrize("windows", ASSIGNERS)
+@pytest.mark.parametrize(("windows", "how"), diagonal(list(ASSIGNERS), list(SUMS)))
 def test_windows(windows: str, how: str) -> None:
     def program(stream: Any) -> Any:
         return SUMS[how](ASSIGNERS[windows](stream.key_by(by_name)))

@@ -138,7 +138,7 @@ def _table(name: str, size: int) -> Any:
     return pa.table({"user": users, name: np.arange(size), "at": pa.array(times, pa.timestamp("ms"))})
 
 
-_CLICKS, _ORDERS = _table("click", 2000), _table("order", 1500)
+_CLICKS, _ORDERS = _table("click", 800), _table("order", 600)
 
 
 @pytest.mark.parametrize(

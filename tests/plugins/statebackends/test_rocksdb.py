@@ -48,6 +48,7 @@ class TestRocksDB(StateBackendConformance):
 
 class TestRocksDBWithHardlyAnyMemory(TestRocksDB):
     examples = 20
+    big_value_bytes = 4 << 20
 
     @pytest.fixture(autouse=True)
     def _tight(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import pytest
-from effort import examples
+from effort import diagonal, examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -145,8 +145,7 @@ def run(
     return out
 
 
-@pytest.mark.parametrize("assigner", ASSIGNERS)
-@pytest.mark.parametrize("finish", FINISHES)
+@pytest.mark.parametrize(("finish", "assigner"), diagonal(list(FINISHES), list(ASSIGNERS)))
 @examples(3, 10)
 @given(steps, st.sampled_from([1, 3, 1024]))
 def test_sessions_at_hand_are_those_in_the_tables(

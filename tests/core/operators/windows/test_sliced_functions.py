@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from effort import first
 
 import sluiceway as sw
 from sluiceway.operators.windows.sliced import SlicedWindowOperator
@@ -132,7 +133,7 @@ def window_state(harness: OperatorHarness) -> list[tuple[str, Any]]:
     return [(name, namespace) for name, table in tables.items() for namespace in table._namespaces]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", first(2, range(5)))
 @pytest.mark.parametrize(
     "finish",
     [
@@ -156,7 +157,7 @@ def test_slices_call_it_as_windows_one_by_one_do(
     assert len(sliced) > 10
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", first(2, range(5)))
 @pytest.mark.parametrize("function", [tell, Talk()], ids=["callable", "with a context"])
 @pytest.mark.parametrize("restores", [False, True])
 def test_late_records_have_it_called_again(function: Any, restores: bool, seed: int) -> None:
