@@ -27,7 +27,7 @@ class Ends(Exception):
 
 def flow_of(out: Path, ends_after: Path | None = None) -> tuple[sw.Pipeline, NumberFiles]:
     def check(value: int) -> int:
-        if ends_after is not None and value % 200 == 0:
+        if ends_after is not None and value % 20 == 0:
             numbers = [int(file.parent.name[4:]) for file in ends_after.glob("*/*/metadata.json")]
             if max(numbers, default=0) > 3:
                 raise Ends
@@ -35,7 +35,7 @@ def flow_of(out: Path, ends_after: Path | None = None) -> tuple[sw.Pipeline, Num
 
     flow = sw.Pipeline("numbers")
     sink = NumberFiles(out)
-    rate = None if ends_after is None else 10_000
+    rate = None if ends_after is None else 1_000  # the numbers last for a minute, should checkpoints take long
     source: sw.DataStream[int] = flow.source(GeneratorSource(count=COUNT, rate=rate)).uid("numbers")
     source.map(check).key_by(lambda n: n % KEYS).map(KeySequence(KEYS)).uid("counted").sink(sink).uid("out")
     return flow, sink

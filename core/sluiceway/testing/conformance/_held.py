@@ -14,7 +14,7 @@ from typing import Final
 __all__ = ["nothing_left_behind"]
 
 _DESCRIPTORS: Final = next((p for p in (Path("/proc/self/fd"), Path("/dev/fd")) if p.is_dir()), None)
-_PATIENCE_S: Final = 5.0
+_PATIENCE_S: Final = 60.0
 _STEP_S: Final = 0.01
 
 
