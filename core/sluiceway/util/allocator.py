@@ -15,7 +15,7 @@ from typing import Any, Final
 __all__ = ["keep_freed_memory"]
 
 KEPT_BYTES: Final = 64 << 20
-"""Freed memory at the end of the heap that is not given back."""
+"""Freed memory at the end of the heap that is not given back; what is between blocks in use comes on top."""
 
 _LARGEST_BYTES: Final = 16 << 20
 """Blocks from this size on are mapped by themselves and given back when they are freed."""
@@ -29,7 +29,7 @@ _CHOSEN: Final = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TO
 
 @cache
 def keep_freed_memory() -> bool:
-    """Have glibc keep up to 64 MB of freed memory, for the rest of the process.
+    """Have glibc keep 64 MB of freed memory at the end of the heap, for the rest of the process.
 
     Returns:
         False if nothing was changed: the C library is another one, or the environment has chosen such parameters.
