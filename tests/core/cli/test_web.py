@@ -39,13 +39,13 @@ def test_a_cluster(cluster: Any, place: Path, start: Callable[..., Any]) -> None
     (place / "slow.py").write_text(SLOW)
     assert cluster("cluster", "start", "--workers", "1").returncode == 0
     cluster("submit", "slow.py")
-    told = cluster.until(
-        lambda: (t := cluster.json("why-slow", "words", "--over", "1")) and not t["healthy"] and t
-    )
-    assert told["findings"][0]["kind"] in ("busy-task", "slow-consumer")
-    assert "'map(enrich)'" in cluster("why-slow", "words-1").stdout
+    slow = ("busy-task", "slow-consumer")
+    # Of a machine that is busy elsewhere, that is said.
+    assert cluster.until(lambda: cluster.json("why-slow", "words", "--over", "1")["findings"][0]["kind"] in slow)
+    where = "samples are in enrich (slow.py:6)"
+    told = cluster.until(lambda: where in (t := cluster("why-slow", "words-1").stdout) and t)
+    assert "'map(enrich)'" in told
     assert cluster("why-late", "words-1").stdout == "No task has a watermark: the job does not use event time.\n"
-    assert "samples are in enrich (slow.py:6)" in cluster("why-slow", "words-1").stdout
     assert cluster("flamegraph", "words", "-o", "words.svg", "--seconds", "1").returncode == 0
     assert "enrich (slow.py:6)" in (place / "words.svg").read_text()
     asked = ("flamegraph", "words-1", "--seconds", "1", "--task", "map(enrich)")
