@@ -106,7 +106,7 @@ def _write_large(sink: KafkaSink) -> None:
         ({"key": lambda _: 5}, "a bytes-like object is required"),
         ({"headers": lambda _: {"h": 1}}, "expected header value"),
     ],
-    ids=str,
+    ids=["partition of another type", "unknown partition", "key", "headers"],
 )
 def test_what_functions_return_and_the_client_refuses(
     kafka_topics: Any, arguments: dict[str, Any], message: str
