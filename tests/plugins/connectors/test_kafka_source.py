@@ -350,7 +350,9 @@ def test_a_topic_that_is_made_anew_is_an_error(kafka_topics: Any, pattern: bool)
         until(lambda: name not in kafka_topics.admin.list_topics(timeout=60).topics)
         kafka_topics.make(name=name)
         kafka_topics.write(name, ["skipped", "read"])
-        with pytest.raises(ConnectorError, match=f"topic '{name}' was deleted and created again"):
+        # The client may ask for the next record of the empty topic before the source has seen that it is another.
+        anew = f"topic '{name}' was deleted and created again|offset 1: that offset is not there .* made anew"
+        with pytest.raises(ConnectorError, match=anew):
             driver.run(3)
     with (
         pytest.raises(ConnectorError, match=f"topic '{name}' was deleted and created again"),
