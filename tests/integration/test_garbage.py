@@ -183,7 +183,7 @@ print(Counted.most, gc.get_freeze_count(), *gc.get_threshold())
 
 
 def test_many_short_jobs_leave_nothing_behind() -> None:
-    """What is frozen at each beginning and unfrozen at each end would never be collected.
+    """Objects that are frozen at each beginning and unfrozen at each end would never be collected.
 
     In a process of its own: the more there is from before, the later comes a full collection.
     """
