@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ class Observation:
     Attributes:
         history: directory in which the job leaves a record; None: none.
         web: options of the web server; None: there is none.
-        stay: keep the web server after the end of the job, until Ctrl-C.
+        stay: keep the web server after the end of the job, until Ctrl-C or SIGTERM.
         resolved: options of the run, which the web server shows with their origins.
     """
 
@@ -38,12 +39,17 @@ class Observation:
 
 
 @contextmanager
-def observed(job: Job, name: str, observation: Observation, *, as_json: bool, quiet: bool) -> Iterator[None]:
+def observed(
+    job: Job, name: str, observation: Observation, *, as_json: bool, quiet: bool
+) -> Iterator[threading.Event]:
     """Have a job seen while it runs in this context, and afterwards if that is wanted.
+
+    Gives an event to set where nothing is to stay after the end of the job.
 
     Raises:
         ConfigurationError: the web server cannot be started, or the directory of records cannot be written.
     """
+    over = threading.Event()
     with ExitStack() as stack:
         if observation.history is not None:
             from sluiceway.cli.job_record import recorded
@@ -57,9 +63,9 @@ def observed(job: Job, name: str, observation: Observation, *, as_json: bool, qu
             tell = _tell_link_as_json if as_json else _tell_link
             server = stack.enter_context(web_interface(job, name, observation.web, tell, options))
             if observation.stay:
-                stack.callback(_wait, quiet or as_json)
+                stack.callback(_wait, over, quiet or as_json)
             stack.callback(server.job_ended)
-        yield
+        yield over
 
 
 def _tell_link(link: str) -> None:
@@ -70,12 +76,12 @@ def _tell_link_as_json(link: str) -> None:
     print(json.dumps({"event": "web", "url": link}), file=sys.stderr, flush=True)
 
 
-def _wait(quiet: bool) -> None:
-    """Wait for Ctrl-C or SIGTERM."""
+def _wait(over: threading.Event, quiet: bool) -> None:
+    """Wait for the event, Ctrl-C or SIGTERM."""
     import signal
-    import threading
 
-    over = threading.Event()
+    if over.is_set():
+        return
     old = signal.signal(signal.SIGTERM, lambda number, frame: over.set())
     if not quiet:
         print("the job has ended; Ctrl-C ends the web interface", file=sys.stderr, flush=True)

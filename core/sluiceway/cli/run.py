@@ -154,10 +154,12 @@ def _run(
             job = records.job
             go = partial(_print, records, take)
         pipeline = target if isinstance(target, Pipeline) else target._pipeline
-        stack.enter_context(observed(job, pipeline.name, observation, as_json=as_json, quiet=quiet))
+        over = stack.enter_context(observed(job, pipeline.name, observation, as_json=as_json, quiet=quiet))
         code = run_job(
             job, go, settings, no_progress=no_progress, quiet=quiet, as_json=as_json, savepoint=savepoint
         )
+        if code == exit_codes.TERMINATED:
+            over.set()  # container managers send one signal, and then kill
     if job.status is JobStatus.CANCELED and isinstance(target, Pipeline) and not (quiet or as_json):
         tell_where_to_go_on(settings, target.name)
     if job.status is JobStatus.CANCELED and (take is None or code is not None):

@@ -152,6 +152,19 @@ def test_pages_that_stay(start: Callable[..., Any], write: Callable[..., Path]) 
     assert len(out.splitlines()) == 3
 
 
+def test_sigterm_to_a_running_job_ends_its_pages_too(
+    start: Callable[..., Any], write: Callable[..., Path]
+) -> None:
+    pytest.importorskip("uvicorn", reason='not installed: pip install "sluiceway[web]"')
+    write("flow.py", 'flow = sw.Pipeline("endless")\nflow.generate(lambda n: n, rate=100).print()\n')
+    run = start("run", "--web", "--web-stay", "--web-address", "0", "--no-progress", "flow.py")
+    assert run.stdout.readline() == "0\n"
+    run.send_signal(signal.SIGTERM)
+    _, err = run.communicate(timeout=60)
+    assert run.returncode == 143
+    assert "Ctrl-C ends the web interface" not in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
