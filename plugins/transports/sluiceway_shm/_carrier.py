@@ -98,6 +98,7 @@ class ShmCarrier(Carrier):
         if self._memfd >= 0:
             os.close(self._memfd)
             self._memfd = -1
+        # Last: links that close release the buffers that peers had not yet read.
         if self._memory is not None:
             self._memory.close()
             self._memory = None
@@ -105,6 +106,7 @@ class ShmCarrier(Carrier):
     def _accept(self, sock: socket.socket) -> ShmLink | None:
         assert self._accepting is not None
         sock.setblocking(False)
+        # The kernel's answer, before a byte of the peer is read.
         uid = _uid_of_peer(sock)
         if uid != os.getuid():
             sock.close()
@@ -112,6 +114,7 @@ class ShmCarrier(Carrier):
             return None
         link = ShmLink(
             sock,
+            # The accept loop bounds the handshake in time, and ends that only when the peer has proved itself.
             replace(self._started(), accepted=self._proved),
             self._hello(),
             self._chunk,

@@ -59,6 +59,7 @@ class _ShmPayload:
         self.data = memory.lend(segment, size)
 
     def release(self) -> None:
+        # First: once the sender knows, it writes into the segment again.
         self._memory.give_back(self.data)
         self._link.done_with(self._segment)
 
@@ -104,6 +105,8 @@ class ShmLink(Link):
         self._in = bytearray()
         self._fds: deque[int] = deque()
         self._released: list[int] = []
+        # Sent buffers by segment, until the peer gives them back. A segment can be sent again before that, hence
+        # the list.
         self._lent: dict[int, list[Buffer]] = {}
         self._unannounced = 0
         self._peers_memory: Memory | None = None
@@ -126,10 +129,12 @@ class ShmLink(Link):
             self._out += header
         else:
             size = payload.size
+            # The reference keeps the segment from being overwritten while the peer reads it in place.
             self._lent.setdefault(payload.segment, []).append(payload)
             self._out += _HEAD_AND_PLACE.pack(_PLACE.size + len(header), _WITH_PAYLOAD, payload.segment, size)
             self._out += header
             self._unannounced += size
+            # A socket that is full is left alone: _flush() is called when it can be written.
             if self._unannounced >= _ENOUGH_BYTES and not self._writing:
                 self._flush()
                 return
@@ -234,6 +239,7 @@ class ShmLink(Link):
 
     def _readable(self) -> None:
         try:
+            # Only the greeting brings a descriptor. With recv_into() the kernel discards all that are sent later.
             if self._greeted:
                 size = self._socket.recv_into(self._chunk)
             else:
@@ -257,6 +263,7 @@ class ShmLink(Link):
             self._lose(f"worker {self.peer!r} sent what is no frame: {type(error).__name__}: {error}")
 
     def _receive_with_files(self) -> int:
+        # Room for more than the one descriptor that is allowed, so that a second one is seen and refused.
         size, ancillary, _, _ = self._socket.recvmsg_into([self._chunk], socket.CMSG_SPACE(4 * 4))
         for level, kind, body in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
@@ -276,6 +283,7 @@ class ShmLink(Link):
             begin = at + _HEAD.size
             end = begin + size
             if end > len(data) or not self._greeted:
+                # A frame that is complete is in memory already; the limit stops the growth of one that is not.
                 longest = _LONGEST if self._greeted else _LONGEST_BEFORE_PROOF
                 if size > longest:
                     raise ValueError(f"a header of {size} bytes, where {longest} is the limit")
@@ -287,6 +295,7 @@ class ShmLink(Link):
                     raise ValueError(f"a place of {size} bytes")
                 segment, length = _PLACE.unpack_from(data, begin)
                 payload = self._payload(segment, length)
+                # Copied: the chunk is shared by all links, and overwritten by the next read.
                 self.on_frame(bytes(data[begin + _PLACE.size : end]), payload)
             else:
                 self._take(kind, bytes(data[begin:end]))
@@ -318,6 +327,8 @@ class ShmLink(Link):
                 raise ValueError("a greeting without its memory")
             fd = self._fds.popleft()
             try:
+                # The mapping keeps the file; its descriptor is no longer needed. One that is shorter than the
+                # greeting says is refused by mmap().
                 self._peers_memory = Memory(fd, count, size, writable=False)
             finally:
                 os.close(fd)

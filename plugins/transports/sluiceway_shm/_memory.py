@@ -28,6 +28,7 @@ class Memory:
 
     def lend(self, index: int, size: int) -> memoryview:
         """Return a view of the beginning of a segment, which must be given back."""
+        # Both numbers come from the peer.
         if index >= self._count or size > self._size:
             raise ValueError(f"a payload of {size} bytes in segment {index}")
         self._lent += 1
@@ -43,6 +44,7 @@ class Memory:
     def close(self) -> None:
         """Unmap it, at once or with the last view."""
         self._closed = True
+        # mmap refuses to close while a view of it exists.
         for view in self._segments:
             view.release()
         self._segments.clear()

@@ -64,6 +64,8 @@ class Address:
 
 def client_keys(secret: bytes) -> tuple[bytes, bytes]:
     """Return the public and secret CURVE key with which all workers of a cluster connect, from its secret."""
+    # SHA-256 gives 32 bytes, the size of a CURVE secret key. The label separates it from other digests of the
+    # secret.
     secret_key = z85.encode(hmac.digest(secret, b"sluiceway zmq client key", "sha256"))
     return zmq.curve_public(secret_key), secret_key
 
@@ -89,6 +91,8 @@ class Gatekeeper:
                 asked = self.socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
+            # ZAP 1.0 (ZeroMQ RFC 27): version, request, domain, address, identity, mechanism, credentials. CURVE
+            # has one credential, the public key of the peer, which ZeroMQ has verified to hold the secret one.
             _, number, _, _, _, mechanism, *credentials = asked
             if mechanism == b"CURVE" and credentials == [self._admitted]:
                 verdict = [b"200", b"OK"]

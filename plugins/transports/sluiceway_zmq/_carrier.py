@@ -19,8 +19,10 @@ from sluiceway_zmq._loop import can_be_read, configure, read_event, rest_of_mess
 
 __all__ = ["ZmqCarrier"]
 
+# MAXMSGSIZE: ZeroMQ disconnects a peer that announces a larger message, before any memory is reserved for it.
 _LARGEST: Final = 1 << 26
 _BACKLOG: Final = 1024
+# sun_path has 108 bytes on Linux, the terminating zero included.
 _LONGEST_PATH: Final = 107
 _MOST_STRANGERS: Final = 128
 """Peers that were challenged and have not answered; one more takes the place of the oldest."""
@@ -69,6 +71,7 @@ class ZmqCarrier(Carrier):
         self._dialed: set[DialedLink] = set()
         self._strangers: dict[bytes, _Stranger] = {}
         self._accepted: dict[bytes, AcceptedLink] = {}
+        # Identity of the peer by connection: events of the monitor name a descriptor, messages an identity.
         self._at: dict[_Place, bytes] = {}
         self._turns: dict[int, int] = {}
         self._gone: list[_Place] = []
@@ -85,8 +88,10 @@ class ZmqCarrier(Carrier):
         self._zmq.setsockopt(zmq.RCVHWM, 0)
         self._router = self._zmq.socket(zmq.ROUTER)
         configure(self._router, _LARGEST)
+        # Sending to a peer that has gone raises; without the option the message is dropped silently.
         self._router.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._router.setsockopt(zmq.BACKLOG, _BACKLOG)
+        # Before the socket is bound: a missed EVENT_ACCEPTED would leave the turn of its descriptor one short.
         self._life = watch_life(self._router, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
         self._watch(self._router, self._look)
         self._watch(self._life, self._ready)
@@ -123,16 +128,20 @@ class ZmqCarrier(Carrier):
         """Close all links and the socket, remove its name."""
         if self._zmq is None:
             return
+        # The goodbyes of accepted links go out on the router's socket, which therefore closes after them.
         for link in [*self._dialed, *self._accepted.values()]:
             link.close()
         # While its events still have a reader: without one, ZeroMQ's own thread would wait for one for ever.
         self._router.disable_monitor()
         for socket, fileno in self._watched:
             self._started().unwatch(fileno, False)
+            # Monitors and the gatekeeper have nothing left to send. The router keeps its linger time, for the
+            # goodbyes.
             if socket is not self._router:
                 socket.close(0)
         self._watched.clear()
         self._router.close()
+        # Blocks until all goodbyes are sent or the linger time is over.
         self._zmq.term()
         self._zmq = None
         if self._path:
@@ -213,10 +222,14 @@ class ZmqCarrier(Carrier):
             sender = router.recv(zmq.NOBLOCK)
             link = self._accepted.get(sender)
             if link is not None:
+                # The first part is small and copied; a payload stays in ZeroMQ's memory.
                 said = router.recv(zmq.NOBLOCK)
                 link.received(said, *rest_of_message(router))
             else:
+                # Only a Frame, not bytes, can be asked for the descriptor that it came from.
                 frame = router.recv(zmq.NOBLOCK, copy=False)
+                # Surplus parts are read and dropped: left there, the next read would take one for a peer's
+                # identity.
                 if rest_of_message(router)[1] == 1:
                     self._greet(sender, frame)
 
@@ -246,6 +259,7 @@ class ZmqCarrier(Carrier):
         if said[:1] == HELLO and sender not in self._strangers:
             self._challenge(sender, said[1:], frame)
         elif said[:1] == PROOF:
+            # Forgotten before the proof is checked: each challenge allows one answer.
             stranger = self._strangers.pop(sender, None)
             if stranger is not None and stranger.greeting.proves(said[1:]):
                 self._accept(sender, stranger)
@@ -298,5 +312,6 @@ class ZmqCarrier(Carrier):
             self._read()
         finally:
             self._reading = False
+        # _challenge() drains the monitor while messages are read; the signal for what it found there is used up.
         if self._gone:
             self._ready()

@@ -73,6 +73,8 @@ class Greeting:
         return hmac.compare_digest(answer, self._proof(b"dialer"))
 
     def _proof(self, who: bytes) -> bytes:
+        # Each part with its length: no two lists of parts give the same bytes. The role keeps a peer from
+        # returning a proof to its maker, and random bytes of both sides make it useless in another handshake.
         said = b"".join(
             len(part).to_bytes(4, "little") + part
             for part in (b"sluiceway zmq", who, *self._names, self._dialers, self._others)

@@ -27,6 +27,7 @@ _MORE: Final = zmq.NOBLOCK | zmq.SNDMORE
 _REFUSED: Final = (
     zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 )
+# ZeroMQ reports a first attempt that failed as closed or retried; the interval of configure() prevents a second.
 _LOST: Final = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_CONNECT_RETRIED
 
 
@@ -51,6 +52,7 @@ class _ZmqLink(Link):
         self.on_lost = _no_loss
         self._context = context
         self._closed = False
+        # Frames may be sent. False in a dialed link until the peer has answered the hello with a valid challenge.
         self._standing = True
         self._headers: list[bytes] = []
         self._flush_comes = False
@@ -69,6 +71,8 @@ class _ZmqLink(Link):
                 self._flush_comes = True
                 self._context.soon(self._flush_now)
         else:
+            # The payload ends its message, with all earlier headers before it, so that frames stay in order.
+            # ZeroMQ copies it, and the segment is free at once.
             self._flush(payload.data)
             payload.release()
 
@@ -102,6 +106,7 @@ class _ZmqLink(Link):
     def _frames(self, said: bytes, payload: zmq.Frame | None) -> None:
         """Return frames, of which all but the last have no payload."""
         at, until = 1, len(said)
+        # on_frame() may close the link between two frames.
         while at < until and not self._closed:
             if at + _LENGTH.size > until:
                 self._breaks_rules(said, 1)
@@ -209,6 +214,8 @@ class DialedLink(_ZmqLink):
         self._reading = False
         self._look_comes = False
         self._waiting: list[tuple[bytes, bytes]] = []
+        # Both proofs cover the name that was dialed, so a worker that answers at another's address is not
+        # accepted.
         said, drawn = hello(context.worker)
         self._hello = HELLO + said
         self._greeting = Greeting(context.secret, context.worker, peer, drawn)
@@ -224,6 +231,7 @@ class DialedLink(_ZmqLink):
         self._context.soon(self._ready)
         try:
             self._socket.connect(endpoint)
+            # ZeroMQ keeps the hello until the connection is up.
             self._socket.send(self._hello, zmq.NOBLOCK)
         except zmq.ZMQError as error:
             why = f"cannot be reached at {endpoint}: {error}"
@@ -244,6 +252,7 @@ class DialedLink(_ZmqLink):
     def close(self) -> None:
         """Send the goodbye, if the peer is still connected."""
         if not self._closed:
+            # A goodbye to a lost peer would never leave, and hold up the context for the linger time.
             if self._what_became_of_it() is not None:
                 self._standing = False
             super().close()
@@ -315,6 +324,7 @@ class DialedLink(_ZmqLink):
             self.lose("does not know this cluster's secret")
             return
         self._standing = True
+        # The peer drops frames of strangers: the proof precedes everything that has waited.
         self._send(PROOF + answer, None)
         waiting, self._waiting = self._waiting, []
         for header, payload in waiting:
@@ -327,6 +337,7 @@ class DialedLink(_ZmqLink):
             self._context.unwatch(fileno, False)
         self._socket.disable_monitor()  # before its events have no reader
         self._life.close(0)
+        # Linger only where the goodbye can still go out.
         if self._standing:
             self._socket.close()
         else:

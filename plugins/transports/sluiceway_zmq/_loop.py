@@ -16,6 +16,8 @@ _HEARTBEAT_MS: Final = 10_000
 _NEVER_MS: Final = 2**31 - 1
 _LINGER_MS: Final = 500
 
+# First frame of a monitor's event: its kind, and a value, which is the descriptor for the kinds that are watched.
+# The second frame is the endpoint.
 _EVENT: Final = struct.Struct("=Hi")
 
 
