@@ -66,6 +66,8 @@ class LocalStorage(CheckpointStorage):
             except OSError as error:
                 if error.errno not in _NO_LINK:
                     raise
+                # Not atomic: without hard links, two processes that create the name at the same moment both
+                # succeed.
                 if os.path.exists(path):
                     os.unlink(partial)
                     return False
@@ -88,6 +90,7 @@ class LocalStorage(CheckpointStorage):
             with self._failing("write", name):
                 size = file.tell()
                 file.flush()
+                # Before the name exists: after a power cut it could stand for a file without content.
                 os.fsync(file.fileno())
                 file.close()
             yield partial, size
@@ -163,6 +166,7 @@ class LocalStorage(CheckpointStorage):
         for folder in emptied:
             while folder != self.location and len(folder) > len(self.location):
                 try:
+                    # Fails for a directory with files, also for one that another process has put there just now.
                     os.rmdir(folder)
                 except OSError:
                     break

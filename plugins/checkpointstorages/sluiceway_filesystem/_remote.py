@@ -127,6 +127,7 @@ class RemoteStorage(CheckpointStorage):
     def files(self, directory: str = "") -> Iterator[StoredFile]:
         top = self._path(directory) if directory else self._root
         with self._failing("list", directory):
+            # fsspec keeps listings, in which files of other processes are missing.
             self._fs.invalidate_cache()
             try:
                 found = self._fs.find(top or "/", detail=True)
@@ -147,6 +148,7 @@ class RemoteStorage(CheckpointStorage):
         try:
             self._fs.mv(partial, path)
         except FileExistsError:  # as HDFS has it
+            # Not atomic: for a moment the name does not exist.
             self._fs.rm_file(path)
             self._fs.mv(partial, path)
 

@@ -95,6 +95,8 @@ class Spool(Mapping[int, bytes]):
         data = memoryview(b"".join(parts))
         try:
             while data:
+                # Positions are explicit here and in reads: all readers share the descriptor, and with it the file
+                # offset.
                 written = os.pwrite(self._file, data, self._size)
                 self._size += written
                 data = data[written:]

@@ -116,6 +116,8 @@ class RocksDBKeyedBackend(KeyedStateBackend):
         dirty = changed + sum(len(entries.logged) for entries in every)
         log, most = self._log, self._options.changes
         dropped, self._dropped = self._dropped, []
+        # Way of this snapshot: one more file behind those of the last, a first file with everything, or (log is
+        # None) all changes to the database and a checkpoint of that.
         everything = log is None or not log.takes(changed, dirty, most)
         if everything:
             self._log, dropped = None, []
@@ -144,6 +146,7 @@ class RocksDBKeyedBackend(KeyedStateBackend):
         if self._closed:
             return
         try:
+            # Its reader may not have come yet, and needs the database.
             if self._pending is not None and self._pending.state is OPEN:
                 self._pending.finish()
         except Exception:
@@ -163,6 +166,7 @@ class RocksDBKeyedBackend(KeyedStateBackend):
     def measure(self, count: int, size: int) -> None:
         """Note that so many objects took so many bytes."""
         if count:
+            # Moving average: a thousand objects count as much as all before them, a single one 1/64.
             weight = max(count / (count + 1000), 1 / 64)
             self._average += (size / count - self._average) * weight
 
@@ -172,6 +176,7 @@ class RocksDBKeyedBackend(KeyedStateBackend):
             entries.check = entries.check_clean = 1 << 62
             return
         entries.table.heat(entries)
+        # A sample, the object that was assigned last: nothing else is encoded before it is written.
         if entries.young:
             key = next(reversed(entries.young))
             if (value := entries.young[key]) is not MISSING:
@@ -191,6 +196,8 @@ class RocksDBKeyedBackend(KeyedStateBackend):
         clean, most_clean = sum(len(e.clean) for e in every), max(limit - young, 0)
         if clean > most_clean:
             clean -= _forget(every, min(clean - most_clean + step, 4 * step))
+        # Growth until the next call: a fair part of half the free room, and no more than doubling the layer, so
+        # that the cost of a call is spread over many assignments.
         room = max((limit - young - clean) // (2 * len(every)), step)
         entries.check = len(entries.young) + more + min(room, max(len(entries.young), 16))
         entries.check_clean = len(entries.clean) + min(room, max(len(entries.clean), 16))
@@ -270,6 +277,7 @@ class RocksDBKeyedBackend(KeyedStateBackend):
             try:
                 pending.finish()
             except StateError:
+                # Failed or released: the reader of the snapshot gets the error, and the values are put back below.
                 if pending.state is OPEN:
                     raise
         self._pending = None
@@ -286,6 +294,7 @@ class RocksDBKeyedBackend(KeyedStateBackend):
                 continue
             if pending.state is FAILED:
                 entries.table.written(entries)  # in part, maybe
+            # Not written: the values are dirty again, under what was assigned since.
             merged = {**values, **entries.young}
             if not entries.stored:  # then there is nothing that would have to be removed
                 merged = {key: value for key, value in merged.items() if value is not MISSING}

@@ -157,6 +157,7 @@ def rows_of(db: Any, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
             return
         yield key, iterator.value()
         iterator.next()
+    # An iterator that has failed looks like one at the end; only this call raises its error.
     iterator.status()
 
 

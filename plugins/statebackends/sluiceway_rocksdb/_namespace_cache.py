@@ -39,7 +39,9 @@ from sluiceway_rocksdb._row_keys import pack_prefix
 __all__ = ["MISSING", "CacheControl", "CachedEntries", "Layer", "NamespaceRows"]
 
 MISSING: Final[Any] = object()
+# For searches in bulk by identity: == between the user's values may give no truth value, as with arrays.
 _MISSING_ID: Final = id(MISSING)
+# Types whose objects cannot change: they need no copy where a snapshot still reads them.
 _ATOMS: Final = frozenset({NoneType, bool, int, float, str, bytes})
 
 
@@ -238,6 +240,8 @@ class CachedEntries(MutableMapping[Any, Any]):
         young = self.young
         young[key] = value
         size = len(young)
+        # A new key, which leaves the older layers: each key is in one of young, logged and clean. To assign a key
+        # that is young already costs no more than this comparison.
         if size != self.size:
             self.size = size
             if self.logged:
@@ -263,6 +267,8 @@ class CachedEntries(MutableMapping[Any, Any]):
                 if default is MISSING:
                     raise KeyError(key)
                 return default
+        # The mark hides rows that the database or a snapshot may have. Without such rows nothing has to be
+        # remembered.
         if self.known:
             self[key] = MISSING
             self.holes = True
@@ -330,6 +336,7 @@ class CachedEntries(MutableMapping[Any, Any]):
             self.table.heat(self)
             young = self.young  # of which some may have been written back
             lacking = list(dict.fromkeys(filterfalse(young.__contains__, keys)))
+        # A bare dict would show removed keys with MISSING as their value.
         if self.holes:
             return self
         if lacking:
@@ -344,6 +351,7 @@ class CachedEntries(MutableMapping[Any, Any]):
         for layer in (self.logged, self.clean):
             if not layer:
                 continue
+            # Popped: what is brought into the young layer is in no other.
             values = list(map(layer.pop, keys, repeat(MISSING)))
             found, absent = dict(zip(keys, values, strict=True)), []
             if _MISSING_ID in map(id, values):
@@ -403,6 +411,8 @@ class CachedEntries(MutableMapping[Any, Any]):
         young, logged = self.young, self.logged
         gone = [key for key, value in young.items() if value is MISSING] if self.holes else []
         present = {key: value for key, value in young.items() if value is not MISSING} if gone else young
+        # The smaller layer is put into the larger one. `present` is never changed below: the snapshot reads it
+        # meanwhile.
         if len(present) <= len(logged):
             logged.update(present)
         else:
@@ -421,6 +431,7 @@ class CachedEntries(MutableMapping[Any, Any]):
     def logging_is_over(self, gone: Sequence[Any], *, done: bool) -> None:
         """Note that a file of changes has been written, or will not be."""
         self.guarded = False
+        # The writer of the file has deleted their rows. If it failed there may be rows, and the marks stay.
         if gone and done:
             young = self.young
             for key in gone:

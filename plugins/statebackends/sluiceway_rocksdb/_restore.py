@@ -120,6 +120,7 @@ def _fetch(native: NativeState, files: list[NativeFile], directory: str) -> None
     for file in files:
         path = os.path.join(directory, file.name)
         native.fetch(file.name, path)
+        # RocksDB writes on in these files. As a hard link that would change the file in the checkpoint.
         if not file.identity:
             shutil.copyfile(path, path + ".copy")
             os.replace(path + ".copy", path)
@@ -150,6 +151,7 @@ def _copy(store: SubtaskStore, native: NativeState, groups: list[int], index: tu
             def rows() -> Iterator[tuple[bytes, bytes]]:
                 for group in groups:
                     for key, value in rows_of(reader, group.to_bytes(2)):
+                        # Only the table's index differs between the two databases.
                         yield key[:2] + index[int.from_bytes(key[2:4])].to_bytes(2) + key[4:], value
 
             store.database.write(rows())
@@ -187,6 +189,7 @@ def _change(
     finally:
         place.remove()
     normal = _Normal()
+    # Before the rows: a namespace that was dropped may have been used again since.
     for table, namespace in changes.dropped:
         for group in groups:
             _check_table(store, group, table, metas)

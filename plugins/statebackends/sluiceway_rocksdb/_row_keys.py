@@ -52,6 +52,7 @@ def pack_prefix(group: int, table: int, namespace: bytes) -> bytes:
 
 def upper(prefix: bytes) -> bytes:
     """Return the least key that is greater than all that begin with ``prefix``."""
+    # No overflow: a prefix begins with a key group, of which there are at most 2**15.
     return (int.from_bytes(prefix) + 1).to_bytes(len(prefix))
 
 
@@ -84,6 +85,7 @@ def plain_tails(keys: list[Any]) -> list[bytes] | None:
 
 def normal(key: Any) -> Any:
     """Return the form that all keys equal to this one share; ``_OTHER`` if none is known."""
+    # A subclass with a hash of its own may have an equality of its own.
     if isinstance(key, str) and type(key).__hash__ is str.__hash__:
         try:
             key.encode()
@@ -116,6 +118,8 @@ def _number(key: Any) -> Any:
         if key.imag:
             return _OTHER
         key = key.real
+    # int first, the form of 1, 1.0, True and Decimal(1). Integers that msgpack lacks become the float that equals
+    # them, if one does.
     for kind in (int, float):
         try:
             found = kind(key)

@@ -15,6 +15,8 @@ from sluiceway_rocksdb._row_keys import BUCKET, PREFIX, decode_bucket, encode_bu
 
 __all__ = ["PLAIN", "changed_bucket", "keys_of", "put_row", "rows_in", "value_of", "with_own_key"]
 
+# First byte of a value. PLAIN: the key is in the row's key as it was. _OWN_KEY: the row's key has only its normal
+# form (1 for 1.0), and the key itself comes before the value.
 PLAIN: Final = b"\x00"
 _OWN_KEY: Final = b"\x01"
 
@@ -50,6 +52,7 @@ def changed_bucket(data: bytes | None, changes: Iterable[tuple[Hashable, bytes, 
     for key, own, value in changes:
         at = next((i for i, (known, _, _) in enumerate(kept) if known == key), None)
         if at is not None:
+            # The key that came first stays, as in a dict.
             own = kept.pop(at)[1]
         if value is not None:
             kept.append((key, own, value))

@@ -35,6 +35,8 @@ FORMAT_WITH_CHANGES: Final = "rocksdb 3"
 FORMATS: Final = frozenset({FORMAT_FILES, "rocksdb 2", FORMAT_WITH_CHANGES})
 """Formats that can be restored; "rocksdb 2" has change records of an earlier layout."""
 
+# OPEN becomes one of the others once, under the lock of Taken. A snapshot that is DONE remains so after its
+# release.
 OPEN, DONE, FAILED, RELEASED = "open", "done", "failed", "released"
 
 
@@ -72,6 +74,7 @@ class Taken:
         self.options: RocksDBOptions = store.options
         self.state = OPEN
         self.in_database = log is None
+        # Apart from `log`, which is gone with the release: the next snapshot extends the files after that, too.
         self.log = self._next = log
         self._dropped = dropped
         self._identity: Callable[[str], str] = store.identity
@@ -90,6 +93,7 @@ class Taken:
             StateError: they cannot be made, or the snapshot was released.
             SerializationError: a value cannot be serialized.
         """
+        # Held while files are written: whoever comes second waits for them.
         with self._lock:
             if self.state is OPEN:
                 assert self._store is not None

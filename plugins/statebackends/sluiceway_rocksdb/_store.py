@@ -71,6 +71,8 @@ class SubtaskStore:
 
     def identity(self, name: str) -> str:
         """Return the identity of a database file in checkpoint storages; empty if the file may still change."""
+        # A finished table file never changes, and its number is used once in a database. The random id keeps
+        # databases of other subtasks and attempts apart.
         return self.adopted.get(name) or (f"{self._id}-{name}" if name.endswith(".sst") else "")
 
     # -- tables --------------------------------------------------------------------------------------------------

@@ -75,6 +75,7 @@ class RocksDBTable(StateTable):
         self._dumps, self._loads = schema.serializer.dumps, schema.serializer.loads
         # Those with something in memory, and those that somebody may have in his hands.
         self.hot: dict[Hashable, CachedEntries] = {}
+        # Weak, but complete: two objects for one namespace would cache its rows apart from each other.
         self._idle: WeakValueDictionary[Hashable, CachedEntries] = WeakValueDictionary()
 
     # -- the contract --------------------------------------------------------------------------------------------
@@ -199,6 +200,8 @@ class RocksDBTable(StateTable):
         serializer = self.schema.serializer
         if not self._is_map and type(serializer) is MsgspecSerializer and len(found) > 1:
             with suppress(SerializationError):  # some are pickled
+                # Behind the head of an array32 of msgpack the values are one array: one call of the decoder for
+                # all of them.
                 return serializer.loads_all(b"\xdd" + len(found).to_bytes(4) + b"".join(found))
         return list(map(self.decode, found))
 
@@ -210,6 +213,7 @@ class RocksDBTable(StateTable):
         buckets: dict[bytes, list[tuple[Any, bytes, bytes | None]]] = {}
         while part := dict(islice(items, _PART)):
             yield self._plain_rows(entries, part) or self._rows(entries, part, buckets)
+        # Last, with all changes of a bucket together: its row is read, changed and written as a whole.
         yield ((place, self._bucket(place, changes)) for place, changes in buckets.items())
 
     def _plain_rows(
@@ -226,6 +230,7 @@ class RocksDBTable(StateTable):
             data = self.schema.serializer.dumps_all(list(layer.values()))
         except SerializationError:
             return None  # which one it is, is told where they are looked at one by one
+        # The slow way finds the key and names it.
         if not start <= min(groups) <= max(groups) < end:
             return None
         if entries.groups is not None:
@@ -321,6 +326,7 @@ class RocksDBTable(StateTable):
     def migrate(self, reader: Serializer) -> None:
         """Rewrite all values that another serializer wrote."""
 
+        # The iterator shows the database as of its first step, so what is written meanwhile is not read again.
         def rows() -> Iterator[tuple[bytes, bytes | None]]:
             for group in range(*self.store.key_groups):
                 start = group.to_bytes(2) + self.index.to_bytes(2)
@@ -333,6 +339,7 @@ class RocksDBTable(StateTable):
                         )
                     else:
                         value = value_of(data)
+                        # The flag and the key's own form stay before the value.
                         yield place, data[: len(data) - len(value)] + self._again(value, reader)
 
         self.store.database.write(rows())
@@ -358,5 +365,6 @@ def find_namespaces(store: SubtaskStore, index: int) -> dict[bytes, set[int]]:
         while place is not None and place.startswith(start):
             end = PREFIX + int.from_bytes(place[4:8])
             found.setdefault(place[PREFIX:end], set()).add(group)
+            # One seek for each namespace and key group, however many rows it has.
             place = store.database.first_key(upper(place[:end]))
     return found
