@@ -187,6 +187,7 @@ class _AvroReader(FormatReader):
                 raise SerializationError(
                     f"it does not fit its Avro schema, id {int.from_bytes(prefix[1:], 'big')}: {error!r}"
                 ) from error
+            # fastavro stops without an error where the schema ends.
             if stream.tell() != len(data):
                 raise SerializationError(
                     f"it does not fit its Avro schema, id {int.from_bytes(prefix[1:], 'big')}: "

@@ -93,6 +93,7 @@ class Connection:
         fixed = {
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
+            # An offset that has expired comes as an error. Any other value would skip or repeat records silently.
             "auto.offset.reset": "error",
             "allow.auto.create.topics": False,
             "error_cb": on_error,
@@ -118,6 +119,7 @@ class Connection:
         deadline = time.monotonic() + self.timeout_s
         answer = admin.describe_cluster(request_timeout=self.timeout_s)
         while not answer.done():
+            # poll() calls error_cb: a refusal ends the wait before its time is over.
             admin.poll(_PAUSE_S)
             if refusal.final is not None or time.monotonic() > deadline + _PAUSE_S:
                 break

@@ -41,6 +41,8 @@ _NAMES: Final = {
     90: "PRODUCER_FENCED",
     105: "TRANSACTIONAL_ID_NOT_FOUND",
 }
+# Answers after which a request is sent again: the coordinator is another one or is loading its log, or
+# (_CONCURRENT) is still completing the last transaction of the id.
 _MOVED: Final = (14, 15, 16)
 _CONCURRENT: Final = 51
 _PAUSE_S: Final = 0.02
@@ -194,6 +196,8 @@ class Coordinator:
             return InitProducerIdRequest(
                 transactional_id=transactional_id,
                 transaction_timeout_ms=timeout_ms,
+                # Without an id and an epoch the request is that of a new producer: the coordinator aborts what is
+                # open, and raises the epoch.
                 producer_id=-1,
                 producer_epoch=-1,
                 max_version=4,
@@ -267,6 +271,8 @@ class Coordinator:
         reason = ""
         while True:
             try:
+                # Sent again also if only the answer was lost: each transaction has its own producer, so that a
+                # request which is repeated finds no other transaction.
                 code = int(self._admin._manager.run(send).error_code)
                 reason = _name(code)
             except (KafkaError, OSError) as error:

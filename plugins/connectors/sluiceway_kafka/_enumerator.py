@@ -166,6 +166,7 @@ class KafkaEnumerator(DiscoveringEnumerator[Found]):
 
     def _schedule(self) -> None:
         super()._schedule()
+        # A partition that is missing is looked for again soon, not after a whole interval.
         if (
             self._missing_since is not None
             and self._interval_ms is not None
@@ -191,5 +192,6 @@ class KafkaEnumerator(DiscoveringEnumerator[Found]):
 
 def _owner(split: KafkaSplit, readers: int) -> int:
     """Return the reader of a partition. Those of a topic go to readers in turn, from one that its name decides."""
+    # Not hash(), which differs between processes.
     start = sum(split.topic.encode()) * 31
     return (start + split.partition) % readers

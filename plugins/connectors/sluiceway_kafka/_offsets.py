@@ -180,6 +180,7 @@ def _listed(
 ) -> dict[Partition, int]:
     if not partitions:
         return {}
+    # The end is the last stable offset then: what follows belongs to transactions that are open.
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
     with failing_with("list offsets", connection):
         asked = admin.list_offsets(

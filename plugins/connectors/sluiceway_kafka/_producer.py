@@ -59,6 +59,8 @@ class Outbox:
         self.failure: ConnectorError | None = None
         self.producer: Producer = connection.producer(
             self._on_error,
+            # A callback for each record doubles the processor time of writing: 2.4 to 2.7 µs a record instead of
+            # 1.1 to 1.3, measured with produce_batch().
             **{**settings, "delivery.report.only.error": True, "on_delivery": self._on_delivery},
         )
 
@@ -84,6 +86,7 @@ class Outbox:
             ConnectorError: the client refuses a message, or an earlier one was refused by a broker.
         """
         self.check()
+        # Not produce_batch(): it has no headers, and does not raise where the client's queue is full.
         waiting, produce = self._waiting, self.producer.produce
         while waiting:
             topic, value, key, partition, timestamp, headers = waiting[0]
@@ -139,6 +142,7 @@ class Outbox:
         del self.producer
 
     def _on_delivery(self, error: KafkaError | None, message: Delivered) -> None:
+        # The excepted ones come from the purge of close().
         if error is not None and error.code() not in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
             if self.failure is None:
                 self.failure = _kind_of(KafkaException(error))(

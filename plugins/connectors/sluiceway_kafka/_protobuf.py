@@ -179,6 +179,8 @@ class _Messages:
 
 def _indexes(data: bytes) -> tuple[tuple[int, ...], int]:
     """Return the indexes of a message in its schema, and where the message begins."""
+    # Confluent's wire format: behind the prefix is the path to the message among those of the file, as number of
+    # indexes and indexes. A lone 0 stands for the path [0].
     count, begin = _varint(data, PREFIX_LENGTH)
     if count == 0:
         return (0,), begin
@@ -192,6 +194,7 @@ def _indexes(data: bytes) -> tuple[tuple[int, ...], int]:
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     """Return a number in zigzag encoding, and where it ends."""
     value = shift = 0
+    # At most five bytes of seven bits: the numbers have 32 bits.
     while at < len(data) and shift < 35:
         byte = data[at]
         at += 1

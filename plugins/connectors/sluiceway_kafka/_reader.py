@@ -183,6 +183,8 @@ class KafkaReader(Reader[Any]):
         self._timestamps = timestamps
         self._commits = commits
         self._consumer: Consumer | None = None
+        # Shared with the waiter's thread without a lock: append() and pop() are atomic, and of two entries the
+        # later wins.
         self._to_commit: deque[list[TopicPartition]] = deque(maxlen=1)
         self._waiter: _Waiter | None = None
         self._partitions: dict[Partition, _Partition] = {}
@@ -216,6 +218,8 @@ class KafkaReader(Reader[Any]):
         self._decoder.start(self._context.wake)
         settings = {
             **self._settings,
+            # The last offsets of a partition may be markers or aborted records, which never come: only this event
+            # passes them.
             "enable.partition.eof": self._bounded,
             "on_commit": self._on_commit,
             "statistics.interval.ms": _STATISTICS_MS,
@@ -291,6 +295,7 @@ class KafkaReader(Reader[Any]):
         paused = frozenset(split_ids)
         keys = {p.name: TopicPartition(*key) for key, p in self._partitions.items()}
         if self._waiter is not None:
+            # As in add_splits().
             self._waiter.hold()
         with failing_with("pause partitions", self._connection):
             if begin := [keys[name] for name in paused - self._paused if name in keys]:
@@ -339,6 +344,7 @@ class KafkaReader(Reader[Any]):
         self._decoder.close()
         try:
             if waiter is not None:
+                # Before the consumer is closed: the thread has to be out of the client.
                 waiter.close()
         finally:
             if consumer is not None:
@@ -358,6 +364,7 @@ class KafkaReader(Reader[Any]):
         waiter = self._waiter
         if waiter is None:
             waiter = self._waiter = _Waiter(consumer, self._context.wake, self._commit)
+        # The thread is inside the client; it wakes the task when it has something.
         if waiter.waiting:
             return []
         if self._to_commit:
@@ -378,6 +385,7 @@ class KafkaReader(Reader[Any]):
                 if error is None:
                     records.append(message)
                 elif error.code() == KafkaError._PARTITION_EOF:
+                    # Before the event: a partition that has ended takes no more records.
                     self._append(records)
                     records = []
                     self._reached_end(message)
@@ -391,6 +399,7 @@ class KafkaReader(Reader[Any]):
         if not messages:
             return
         topic = self._single_topic
+        # With one topic the calls for its name are spared, and with one partition the grouping.
         if topic is not None:
             numbers = list(map(_partition, messages))
             if numbers.count(numbers[0]) == len(numbers):
@@ -473,6 +482,7 @@ class KafkaReader(Reader[Any]):
                 index += 1
                 continue
             del ready[index]
+            # The rest keeps its place, so that records of a partition stay in order.
             if len(messages) > limit:
                 ready.insert(index, (partition, messages[limit:]))
             else:
@@ -493,12 +503,14 @@ class KafkaReader(Reader[Any]):
         except (SchemaPendingError, RegistryError):
             raise
         except Exception as error:
+            # Something in the batch is wrong. Only now each record is looked at by itself.
             if self._decoder.joins:
                 values, messages_left = self._decode_parts(messages, error)
             else:
                 values, messages_left = self._decode_each(messages)
         else:
             messages_left = messages
+        # Behind rejected records, too: they were read.
         partition.position = messages[-1].offset() + 1
         self._records.inc(len(messages))
         self._bytes.inc(sum(map(len, messages)))
@@ -760,7 +772,7 @@ class _Waiter:
             try:
                 messages = self._consumer.consume(1, _BLOCK_S)
                 self._commit()
-            except BaseException as raised:
+            except BaseException as raised:  # take() raises it in the task's thread
                 error = raised
             with self._changed:
                 self._inside = False

@@ -385,6 +385,7 @@ class SchemaCache(Generic[T]):
             self.known[prefix] = result
 
     def _fetch_and_wake(self, prefix: bytes, wake: Callable[[], None]) -> None:
+        # One assignment, so that the task's thread sees both or none.
         self._fetched = (prefix, self._fetch(prefix))
         wake()
 

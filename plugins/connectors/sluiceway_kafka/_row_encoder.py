@@ -138,5 +138,6 @@ def _same(value: Any) -> Any:
 @lru_cache(32)
 def _row_type(names: tuple[str, ...]) -> Any:
     """Return a struct with fields of these names, which is encoded as a dict of them."""
+    # Names of columns need not be identifiers, as those of fields must.
     fields = {f"f{at}": name for at, name in enumerate(names)}
     return msgspec.defstruct("Row", list(fields), rename=fields, gc=False)

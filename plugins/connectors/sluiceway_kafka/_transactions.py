@@ -158,6 +158,8 @@ class TransactionalWriter(CommittingSinkWriter[Any]):
         named = [each for each in committables if each.transactional_id]
         names = {each.transactional_id for each in named}
         aborted = []
+        # Before anything is committed: an open transaction of a dead attempt holds the marker, which cannot be
+        # read then, and its producer may still write.
         for transactional_id, state in sorted(self._own_ids(committables).items()):
             if transactional_id not in names:
                 self._coordinator.fence(transactional_id, self._timeout_ms)
@@ -244,6 +246,7 @@ class TransactionalWriter(CommittingSinkWriter[Any]):
         self._end(mine)
         for each in mine:
             done = self._prepared.pop(each.number, None) if each.attempt == self._attempt else None
+            # Only transactions of this attempt have a producer and a slot here.
             if done is not None:
                 self._release(done)
         self._context.metrics.histogram("transactionCommit").observe(self._context.clock.monotonic() - began)
@@ -306,9 +309,12 @@ class TransactionalWriter(CommittingSinkWriter[Any]):
             self._free.append(self._slots)
             self._slots += 1
         slot = self._free.pop(0)
+        # Ahead of time: init_transactions() takes 60 to 75 ms, for which the barrier would wait.
         self._next = self._thread.submit(self._make, slot)
 
     def _make(self, slot: int) -> _Transaction:
+        # A new producer for each transaction. The client's own commits leave the epoch as it is, so a commit that
+        # is sent again would hit the next, open transaction of the same producer.
         transactional_id = f"{self._prefix}-{self._context.subtask}-{slot}"
         settings = {
             **self._settings,
@@ -331,6 +337,7 @@ class TransactionalWriter(CommittingSinkWriter[Any]):
                     f"{describe_error(error)}"
                 ) from error
             assert self._coordinator is not None
+            # The client does not tell its producer's id and epoch; the coordinator does.
             known = self._coordinator.describe([transactional_id]).get(transactional_id)
             if known is None:
                 raise ConnectorError(f"the brokers do not know transactional id {transactional_id!r} any more")
@@ -381,6 +388,7 @@ class TransactionalWriter(CommittingSinkWriter[Any]):
         """
         assert self._coordinator is not None
         refused: list[tuple[Committable, str]] = []
+        # In the order of their numbers: the marker has that of the last commit, and must not go back.
         for each in sorted(committables, key=lambda c: c.number):
             reason = self._coordinator.end(
                 each.transactional_id, each.producer_id, each.epoch, commit=True, version=self._version
@@ -405,6 +413,8 @@ class TransactionalWriter(CommittingSinkWriter[Any]):
         if marker is None:
             return False
         attempt, number, ancestors = marker
+        # A later transaction of the same attempt, or of an attempt that goes on from it, was committed: this one
+        # was before.
         if attempt == committable.attempt:
             return number >= committable.number
         return dict(ancestors).get(committable.attempt, 0) >= committable.number
