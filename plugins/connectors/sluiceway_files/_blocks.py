@@ -56,6 +56,7 @@ class Blocks:
         The last line may lack its line feed. Without lines, call again unless ``ended`` is true.
         """
         if self._to_skip:
+            # A compressed file is read from its start. A chunk per call, so that other tasks run in between.
             skipped = self._file.read(min(self._to_skip, _CHUNK))
             self._to_skip = self._to_skip - len(skipped) if skipped else 0
             return self.offset, b""

@@ -183,6 +183,7 @@ class CsvReader(SplitReader):
                     raise RejectedRecordError(
                         f"{self._file.name}: two columns have the same name: {', '.join(names)}"
                     )
+        # Otherwise the blocks are behind the header already, where the records begin.
         if form.header is not True or self._split.offset is not None:
             self._open(self._split)
         self._rows = self._parse()
@@ -224,6 +225,8 @@ class CsvReader(SplitReader):
 
     def _take(self, offset: int, text: str) -> None:
         """Make the lines of a block those to read next."""
+        # Not splitlines(), which ends lines at U+2028, vertical tabs and more. In quotes the line feed belongs to
+        # the field.
         lines = [f"{line}\n" for line in text.split("\n")]
         last = lines.pop()[:-1]
         if last:

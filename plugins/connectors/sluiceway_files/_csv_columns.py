@@ -150,6 +150,7 @@ class _ColumnsReader(CsvReader):
         import pyarrow.csv
 
         if form.encoding.lower().replace("_", "-") not in ("utf-8", "utf8") or form.errors != "strict":
+            # Arrow reads UTF-8 alone. Lines that are skipped are left out here as they are of the block.
             block = b"\n".join(text.encode().split(b"\n")[-lines - block.endswith(LF) :])
         if has_quotes and not _has_whole_quotes(block, quote, comma):
             return None
@@ -181,6 +182,8 @@ class _ColumnsReader(CsvReader):
         arrays = []
         limit = csv.field_size_limit()
         for at, leaf in self._shape:
+            # The csv module rejects such a field, with its line. Bytes are never fewer than the characters that it
+            # counts.
             if (pc.max(pc.binary_length(fields[at])).as_py() or 0) > limit:
                 return None
             array = of_strings(fields[at], leaf, has_null_text=True)

@@ -97,6 +97,7 @@ class _TextEncoder(FileEncoder):
         try:
             return "\n".join(lines).encode(self._form.encoding)
         except (TypeError, UnicodeEncodeError):
+            # Only where a batch fails is each record encoded by itself, to name the one that is wrong.
             return b"".join(self._line(value, line) for value, line in zip(values, lines, strict=False))
 
     def _line(self, value: Any, line: Any) -> bytes:
@@ -133,6 +134,7 @@ class _JsonEncoder(FileEncoder):
         try:
             return self._encoder.encode_lines(values)
         except (TypeError, ValueError, OverflowError, msgspec.MsgspecError):
+            # As above: this finds the record.
             return b"".join(map(self._line, values))
 
     def _line(self, value: Any) -> bytes:

@@ -60,6 +60,7 @@ class Parquet(Format):
         self, file: Found, name: str, opener: Callable[[], Any], compression: Compression | None, split_size: int
     ) -> list[FileSplit]:
         values = self.values_of(file.path, name)
+        # Before the file is opened: the names of its directories may exclude it.
         if not all(rows.may_hold(values) for rows in self.filters_by(values.schema, name)):
             return []
         with opener() as raw:

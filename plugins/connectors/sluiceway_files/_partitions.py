@@ -84,6 +84,7 @@ class PartitionedWriter(CommittingSinkWriter[Any]):
                 self._collect(place)
         held = {place: file.encoder.held for place, file in self._open.items() if file.encoder is not None}
         total = sum(held.values())
+        # The bound on memory. The largest go first, so that few row groups are cut short.
         for place in sorted(held, key=held.__getitem__, reverse=True):
             if total <= self._most_held:
                 break

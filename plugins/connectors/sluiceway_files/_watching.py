@@ -118,6 +118,7 @@ class WatchingEnumerator(DiscoveringEnumerator[_Look]):
 
     def _search(self) -> _Look:
         """Look, and plan what is new and complete."""
+        # In the thread of searches. What it reads of this object changes in _take() alone, between two searches.
         there = self._look()
         now_ms = self._context.clock.now_ms()
         growing: dict[str, Found] = {}

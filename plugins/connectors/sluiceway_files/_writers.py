@@ -21,6 +21,8 @@ __all__ = ["CommittingFilesWriter", "FilesWriter"]
 
 _log: Final = logging.getLogger("sluiceway_files")
 
+# Ends of hidden names: written to; complete, without its name until the checkpoint is; beginning of a file, copied
+# by a restore before it gets its name.
 _IN_PROGRESS: Final = "in-progress"
 _PENDING: Final = "pending"
 _CUT: Final = "cut"
@@ -94,6 +96,7 @@ class CommittingFilesWriter(OutputWriter, CommittingSinkWriter[Any]):
                     self.sync(self.raw)
                     self._is_in_checkpoint = True
                     ready.append((self.path(self.hidden_name()), self.path(self.final_name()), self.size))
+        # From here a checkpoint may know of these files: close() leaves them alone.
         self._ready, self._unknown = [], []
         return ready
 
@@ -105,6 +108,7 @@ class CommittingFilesWriter(OutputWriter, CommittingSinkWriter[Any]):
 
     def commit(self, committables: Sequence[Committable]) -> None:
         for hidden, final, length in committables:
+            # A file that goes on gets its name when it is complete. Only a restore publishes a part of one.
             if length is None and not self._publish(hidden, final):
                 raise ConnectorError(
                     f"cannot commit {shown(self.filesystem, final)}: neither it nor {hidden} is there any more. "
@@ -113,6 +117,7 @@ class CommittingFilesWriter(OutputWriter, CommittingSinkWriter[Any]):
         self._sync_directories(final for _, final, _ in committables)
 
     def recover(self, committables: Sequence[Committable]) -> None:
+        # A file that goes on over several checkpoints is in each of them; the last one has most of it.
         latest = {final: (hidden, length) for hidden, final, length in committables}
         for final, (hidden, length) in latest.items():
             with failing_with(f"commit {shown(self.filesystem, final)}"):
@@ -172,6 +177,7 @@ class CommittingFilesWriter(OutputWriter, CommittingSinkWriter[Any]):
         pattern = re.compile(rf"\.part-(\d+)-.*\.{self._owner}\.({_IN_PROGRESS}|{_PENDING}|{_CUT})")
         for name in self.names():
             match = pattern.fullmatch(name.rpartition("/")[2])
+            # Each earlier subtask has one successor, whatever the parallelism was.
             if match and int(match[1]) % self.context.parallelism == self.context.subtask:
                 self.remove(name)
 
