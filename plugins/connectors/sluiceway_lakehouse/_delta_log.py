@@ -53,6 +53,7 @@ def appended(place: DeltaPlace, version: int, schema: pa.Schema, table_id: str) 
     """
     splits: list[LakeSplit] = []
     for action in _actions(place, version):
+        # Actions without a change of data are those of OPTIMIZE and the like: the same rows in other files.
         if (add := action.get("add")) is not None and add.get("dataChange", True):
             if add.get("deletionVector"):
                 raise _changed(place, version)
@@ -93,6 +94,7 @@ def _actions(place: DeltaPlace, version: int) -> Iterator[dict[str, Any]]:
 
 
 def _path(path: str, place: DeltaPlace) -> str:
+    # Paths are URLs in the log.
     decoded = unquote(path)
     if "://" in decoded or decoded.startswith(("/", "file:")):
         raise MisfitError(

@@ -179,6 +179,7 @@ class DeltaFiles(FileStore):
             return self._filesystem.open_output_stream(path)
         whole = os.path.join(self._root, path)
         os.makedirs(os.path.dirname(whole), exist_ok=True)
+        # A file of Python's own can be synced; a stream of the object store cannot.
         return open(whole, "xb")
 
     def close(self, file: Any) -> None:

@@ -273,6 +273,8 @@ class DeltaWriter(CommittingSinkWriter[Any]):
                 raise MisfitError(
                     f"{self._place} is not there any more; rows that were written cannot be committed"
                 )
+            # Looked up in the version that the commit is made on: delta-rs refuses it if another attempt has
+            # committed since.
             pending = [one for one in committables if (table.transaction_version(one[0]) or 0) < one[1]]
             if not pending:
                 return

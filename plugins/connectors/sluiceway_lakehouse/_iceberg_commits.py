@@ -91,9 +91,12 @@ class IcebergCommits:
         summaries = (one.summary for one in metadata.snapshots)
         if any(summary is not None and mark in (summary[_MARKS] or "").split(",") for summary in summaries):
             return True
+        # No snapshot that could be the commit is missing, and none has the mark.
         if _has_all_since(metadata, sequence):
             return False
         with self._place.failing_with("look through"):
+            # A snapshot with the mark may have expired. Files of one commit come together, so the first one
+            # answers for all.
             if _has_file(table, files[0][0]):
                 return True
         raise MisfitError(

@@ -108,6 +108,7 @@ def appended(table: Any, snapshot: Any, place: IcebergPlace) -> Iterator[LakeSpl
         raise _changed(place, number, operation)
     with place.failing_with("read"):
         for manifest in snapshot.manifests(table.io):
+            # A snapshot lists the manifests of earlier ones, too.
             if manifest.added_snapshot_id != number:
                 continue
             if manifest.content == ManifestContent.DELETES:

@@ -168,5 +168,6 @@ def _time(column: Any, unit: str) -> Any:
     size = pa.scalar(_US_PER[unit] * (1000 if column.type.unit == "ns" else 1), pa.int64())
     numbers = column.cast(pa.int64())
     quotients = pc.divide(numbers, size)  # towards zero
+    # Before 1970 the unit that has begun is one less.
     below = pc.greater(pc.multiply(quotients, size), numbers)
     return pc.subtract(quotients, below.cast(pa.int64())).cast(pa.int32())

@@ -381,6 +381,7 @@ class IcebergEnumerator(DiscoveringEnumerator[IcebergProgress | MisfitError]):
         splits = [split for one in new for split in appended(table, one, self._place)]
         if splits and source._fields is None:
             source._wanted(table)  # the columns are still there
+        # Only partition values are compared: the manifest's statistics are not part of a split.
         splits = [split for split in splits if self._may_hold(split, table)]
         number = table.metadata.current_snapshot_id
         return IcebergProgress(splits, True, number, _sequence(table, number), before.table_id)
@@ -426,6 +427,7 @@ class IcebergEnumerator(DiscoveringEnumerator[IcebergProgress | MisfitError]):
         if isinstance(found, MisfitError):
             raise found
         self._pending += found.pending
+        # Splits are in `_pending` alone, from which snapshot() takes them.
         self._progress = replace(found, pending=[])
 
     def _hand_out(self) -> None:

@@ -125,6 +125,7 @@ class ParquetFiles:
                     self._finish(key)
             elif len(one.batches) >= _SMALL:
                 one.batches = pa.Table.from_batches(one.batches).combine_chunks().to_batches()
+        # The bound on memory: the largest group is written first, so that few row groups are cut short.
         while self._held > _ROWS_HELD:
             self._write_rows(max(self._open.values(), key=lambda one: one.rows))
 
@@ -183,6 +184,7 @@ class ParquetFiles:
         one = self._open[key]
         self._write_rows(one)
         one.writer.close()
+        # After the footer, and before the file is closed.
         size = one.file.tell()
         self._store.close(one.file)
         del self._open[key]

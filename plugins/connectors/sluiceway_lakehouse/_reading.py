@@ -188,6 +188,7 @@ class LakeReader(SimpleReader[Any]):
             return None
         if self._data is None:
             return replace(self._split, row=max(self._split.row, self._end))
+        # The row that comes next: what was filtered out before it is not looked at again.
         at = self._taken if self._numbers is None else self._numbers[self._taken].as_py()
         return replace(self._split, row=self._begin + at)
 
@@ -203,6 +204,8 @@ class LakeReader(SimpleReader[Any]):
         kept = set(groups)
         if layout.is_plain:
             values = layout.values()
+            # `_filter` is applied row by row, too; `_certain` skips row groups, and the steps behind the source
+            # filter again.
             for one in (self._filter, self._certain):
                 if one is not None:
                     kept &= set(one.groups(opened.metadata, values))
@@ -218,6 +221,8 @@ class LakeReader(SimpleReader[Any]):
         for group in groups:
             count = opened.metadata.row_group(group).num_rows
             assert self._split is not None
+            # Positions count the rows of all row groups, skipped ones included, so that they do not depend on the
+            # filter.
             if group in kept and first + count > self._split.row:
                 at = first
                 if columns:

@@ -51,6 +51,7 @@ def _storable_field(field: Any, name: str, where: str, has_times: bool) -> Any:
 
 def _storable_type(given: Any, name: str, where: str, has_times: bool) -> Any:
     kind = plain(given)
+    # The formats have no unsigned integers and no half floats: the next type holds all their values.
     wider = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.float16(): pa.float32()}
     if kind in wider:
         return wider[kind]

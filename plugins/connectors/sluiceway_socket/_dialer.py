@@ -75,6 +75,7 @@ class Dialer:
 
     def _resolve(self) -> list[_Address] | Wait:
         try:
+            # Addresses first: they need no name service, and the call does not block.
             return self._look_up(socket.AI_NUMERICHOST)
         except socket.gaierror:
             pass
@@ -125,6 +126,7 @@ class Dialer:
         if code:
             return self._failed(code)
         try:
+            # Fails as long as the socket is not connected; SO_ERROR is 0 also while the attempt is under way.
             peer = attempt.getpeername()
         except OSError:
             assert self._deadline is not None

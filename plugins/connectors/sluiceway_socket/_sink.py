@@ -154,6 +154,7 @@ class _SocketWriter(SinkWriter[Any]):
         if not self._size:
             self._draining = False
         if self._draining or self._size >= self._most:
+            # One descriptor can be waited for in one direction: answers are looked for at this interval.
             until = self._context.clock.monotonic() + _LISTEN_EVERY_S
             return Wait(fileno=self._connection().fileno(), write=True, until=until)
         return self._last_answers()
@@ -182,6 +183,7 @@ class _SocketWriter(SinkWriter[Any]):
         if self._hang_up_at is None or not (self._has_answered and self._listening):
             return None
         with contextlib.suppress(OSError):
+            # The server reads the end of the lines, and closes when it has answered.
             self._connection().shutdown(socket.SHUT_WR)
         if self._context.clock.monotonic() >= self._hang_up_at:
             return None

@@ -210,8 +210,10 @@ class _SocketReader(SimpleReader[str]):
         return len(data)
 
     def _connection_ended(self, link: Link, reason: str) -> int:
+        # The unfinished line is a record of its own, and is not joined with what the next connection sends.
         self._take(self._decoder.decode_tail(self._buffer.finish()))
         link.lost(reason)
+        # As large as a full read, so that read() goes on with the next connection.
         return _RECEIVE
 
     def _take(self, lines: list[str]) -> None:

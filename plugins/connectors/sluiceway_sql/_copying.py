@@ -137,7 +137,9 @@ def merge(
         f"CREATE TEMPORARY TABLE {staging} ON COMMIT DROP AS SELECT {names} FROM {table} WITH NO DATA", ()
     )
     cursor.execute(f"ALTER TABLE {staging} ADD COLUMN {order} bigserial", ())
+    # COPY cannot update rows: they go through a table that has the order in which they came.
     copy(cursor, staging, names, batches)
+    # ON CONFLICT refuses a statement that has a key twice; the row that was copied last wins.
     rows = f"SELECT DISTINCT ON ({keys}) {names} FROM {staging} ORDER BY {keys}, {order} DESC"
     rest = [dialect.column(column) for column in columns if column not in key]
     changes = ", ".join(f"{column} = excluded.{column}" for column in rest)

@@ -94,6 +94,8 @@ class _SqliteFile(Database):
         self._path = path
 
     def open(self) -> Opened:
+        # isolation_level=None: transactions begin as begin() says, not before the first statement that changes
+        # something.
         connection = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None)
         return Opened(connection, Dialect("sqlite", sqlite3.paramstyle))
 
@@ -120,6 +122,7 @@ class _Url(Database):
         from sqlalchemy.pool import NullPool
 
         try:
+            # Without a pool, close() ends the connection instead of keeping it.
             engine = create_engine(self._url, poolclass=NullPool)
         except (NoSuchModuleError, ImportError) as error:
             raise ConnectorError(f"cannot write to {self}: its driver is not installed ({error})") from error

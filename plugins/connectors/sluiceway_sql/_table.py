@@ -174,6 +174,8 @@ class Table:
 
     def _update_or_insert(self, cursor: Any, rows: Sequence[Row]) -> None:
         target, parameters = self._target, self._dialect.parameters
+        # Not atomic: two subtasks with rows of one key may both try to insert it, which is why SqlSink asks for a
+        # distribution by the key.
         update, order = self._dialect.update(target.table, target.columns, target.key)
         insert = self._dialect.insert(target.table, target.columns)
         for row in rows:

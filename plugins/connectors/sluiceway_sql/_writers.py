@@ -45,6 +45,7 @@ class _Writer(SinkWriter[Any]):
             data = _copying.selected(values.data, self._target.columns, str(self._target))
             copied = _copying.copyable(data, str(self._target)) if self.table.copies else None
             if copied is not None:
+                # Parts keep the order in which rows came, which counts where several have the same key.
                 if self._added or self._by_key or (self._batches and self._batches[0].schema != copied.schema):
                     self._seal()
                 self._batches.append(copied)
@@ -120,6 +121,8 @@ class CommittingSqlWriter(_Writer, CommittingSinkWriter[Any]):
     def prepare_commit(self, checkpoint_id: int) -> list[Any]:
         if not self.held:
             return []
+        # A row of this attempt exists before its first commit: one that is missing later was removed, and is told
+        # as such.
         if not self._number:
             self.table.introduce(self._writer)
         ready = []
