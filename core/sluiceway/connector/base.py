@@ -358,6 +358,7 @@ class SimpleReader(Reader[T_co]):
             if not self._is_open:
                 if not self._waiting:
                     return END_OF_INPUT if self._no_more else Wait()
+                # Before open_split(): close() then frees what a failed call has opened.
                 self._is_open = True
                 split = self._waiting.pop(0)
                 self.current_split_id = split.split_id

@@ -98,6 +98,7 @@ class DiscoveringEnumerator(Enumerator, Generic[T]):
             if self._thread is None:
                 self._thread = self._create_thread()
             self._under_way = self._thread.submit(self._search)
+            # The result is taken in the enumerator's thread, which run() is called in.
             self._under_way.add_done_callback(lambda done: self._context.wake())
         elif self._under_way.done():
             done, self._under_way = self._under_way, None

@@ -67,6 +67,8 @@ class LineBuffer:
         """
         pending = self._pending
         if pending:
+            # Only the seam is searched: what is pending has no delimiter, so a long line costs its length once,
+            # not once for each piece.
             straddle = len(self._delimiter) - 1
             seam = bytes(pending[-straddle:]) + data if straddle else data
             if self._delimiter not in seam:

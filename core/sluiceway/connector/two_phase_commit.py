@@ -123,6 +123,7 @@ class _TransactionWriter(CommittingSinkWriter[Any]):
         transaction = self._open[-1]
         self._sink.pre_commit(transaction)
         self._open[-1] = self._sink.begin_transaction()
+        # The next transaction is open when the checkpoint is taken: after a failure it has to be aborted.
         return [(True, transaction), (False, self._open[-1])]
 
     def commit(self, committables: Sequence[Any]) -> None:

@@ -112,6 +112,7 @@ class SequenceChecker(ProcessLocal):
                 raise ValueError(f"the numbers of a sequence are 0, 1, 2, ...; {value!r:.60} is none of them")
             mine.received += 1
             if value >= len(seen):
+                # Doubled, so that growing costs a constant per number.
                 seen.extend(bytes(max(value + 1 - len(seen), len(seen), 1024)))
             if seen[value]:
                 mine.duplicates += 1

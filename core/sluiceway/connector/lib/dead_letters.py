@@ -162,6 +162,7 @@ class _Transactions(TwoPhaseCommitSink[DeadLetter, str]):
         self._files.remove(transaction)
 
     def abort_unknown(self) -> None:
+        # What the checkpoint names is complete by now, and with one writer no other subtask has any.
         self._files.remove_open()
 
 

@@ -249,6 +249,7 @@ class _GeneratorReader(Reader[T]):
         if not self._paces:
             return list(self._lanes)
         clock = self._context.clock
+        # Monotonic readings mean nothing in another process.
         ahead_ms = clock.now_ms() - clock.monotonic() * 1000
         return [
             lane if pace is None else replace(lane, due_ms=pace.due(lane.next) * 1000 + ahead_ms)
@@ -270,6 +271,7 @@ class _GeneratorReader(Reader[T]):
     def _records(self, numbers: range) -> list[Any]:
         if self._function is None:
             return list(numbers)
+        # An iterator of its own says how far map() has come when the function raises.
         left = iter(numbers)
         try:
             records = list(map(self._function, left))

@@ -48,6 +48,7 @@ class ProcessLocal:
         raise SerializationError(f"{self.what} takes no records from other processes")
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # By reference: the copy is the same handle.
         return _find, (os.getpid(), self._number, type(self).what)
 
 
