@@ -162,6 +162,7 @@ class StagingEnumerator(Enumerator):
             self._failure = ConnectorError(f"Spark cannot compute {self._frame.what}: {said(error)}")
             self._failure.__cause__ = error
         finally:
+            # After the failure is set: run() looks at both in another thread.
             self._ended = True
             self._context.wake()
 

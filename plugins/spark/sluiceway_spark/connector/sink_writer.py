@@ -123,6 +123,7 @@ class SparkSinkWriter(CommittingSinkWriter[Any]):
         """Create the directory and, in a first attempt, apply the mode to the files in it. Raises TakenError."""
         with self.place.failing_with("write to"):
             self.place.make()
+            # What is there now may be of this run: the mode was applied when the run began.
             if self._context.is_restored:
                 return
             there = self._earlier()
@@ -224,6 +225,7 @@ class SparkSinkWriter(CommittingSinkWriter[Any]):
         self._open[directory] = one  # the last
         one.file.add(batch)
         if one.file.rows < self._target.row_group_size:
+            # The bound on memory of all partitions; beyond it the largest part is written as a short row group.
             if sum(other.file.held for other in self._open.values()) <= _BYTES_HELD:
                 return
             one = max(self._open.values(), key=lambda other: other.file.held)
@@ -263,6 +265,7 @@ class SparkSinkWriter(CommittingSinkWriter[Any]):
     def _commit(self, committables: Sequence[Any], *, again: bool) -> None:
         directories = set()
         with self.place.failing_with("commit to"):
+            # Removals before additions: files of this commit are not read beside those that they replace.
             for one in committables:
                 if isinstance(one, RemovedFiles):
                     self._remove_all(one.names)

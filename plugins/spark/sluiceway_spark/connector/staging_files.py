@@ -81,6 +81,7 @@ def stager(
             out.flush()
             os.fsync(out.fileno())
         try:
+            # Fails if the name exists: of two attempts one wins, whatever both have written.
             os.link(hidden, manifest)
         except FileExistsError:  # another attempt was faster
             for name in names:

@@ -64,6 +64,7 @@ class TableCommits:
                         f"transaction {version} of {app} is in the history of the table. Was it removed by hand, "
                         "or does another job of this name write to the table?"
                     )
+            # Before the write: one whose outcome is unknown counts as tried.
             self._tried[app] = version
             _write(_frame(session, target, files), target, app, version)
         except ConnectorError:

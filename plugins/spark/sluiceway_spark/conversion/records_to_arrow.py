@@ -111,6 +111,7 @@ class Columns:
     def _of_mappings(self, rows: Sequence[Any]) -> Sequence[Sequence[Any]]:
         names = self.schema.names
         try:
+            # As many keys as columns, and each column among them: then there is no other key to look for.
             if {len(names)}.issuperset(map(len, rows)):
                 return [list(map(itemgetter(name), rows)) for name in names]
         except KeyError:

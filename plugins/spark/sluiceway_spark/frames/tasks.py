@@ -226,6 +226,7 @@ class _Entry:
         if self._streams:
             batches = self._with_time(batches)
             first = next(iter(batches), None)
+            # Without a row the time of the micro-batch is not known, and there is nothing to say to later stages.
             if first is None:
                 return
             batches = _chained(first, batches)

@@ -129,6 +129,7 @@ def transform(
 
 
 def _batch(frame: Any, plan: SteppedPlan, shipped: Shipped, columns: Any, slots: int) -> Any:
+    # The first pass is that of the sources: here it runs in the partitions of the DataFrame, by entry_task().
     passes = [
         Pass(tuple(stage for stage in each.stages if stage < plan.last_stage), each.parts)
         for each in passes_of(plan, slots, by_id=hasattr(frame, "repartitionById"), readers_known=False)[1:]
@@ -136,6 +137,7 @@ def _batch(frame: Any, plan: SteppedPlan, shipped: Shipped, columns: Any, slots:
     passes = [each for each in passes if each.stages]
     if not passes:
         return frame.mapInArrow(entry_task(shipped, last=True), columns)
+    # A row for each subtask from outside of the DataFrame, which may have no partition at all.
     calls = frame.sparkSession.range(0, 1, 1, 1).mapInArrow(calling_task(shipped), SCHEMA)
     rows = frame.mapInArrow(entry_task(shipped, last=False), SCHEMA).union(calls)
     *others, final = passes

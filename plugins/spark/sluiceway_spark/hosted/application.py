@@ -65,6 +65,7 @@ class Application:
         until = time.monotonic() + _ENDS_WITHIN_S
         while not self.ended and not given_up() and time.monotonic() < until:
             with suppress(Exception):  # stopped between two calls
+                # Other executors are left, so the application goes on.
                 if _LOST.search(failure) and slots_of(self._session.sparkContext):
                     break
             time.sleep(_LOOK_S)

@@ -189,6 +189,8 @@ class _Stage(threading.Thread):
         over = ""
         if how and not told and self._application.ends_after(how, self._given_up.is_set):
             over = self._application.why_ended(how)
+        # The end of each member, from what says most: its own report, that of a member that ended the stage, the
+        # end of the application, Spark's text.
         for worker in self._members:
             mine = told.get(worker.config.name)
             if mine is not None:

@@ -33,6 +33,7 @@ def launch_for_terminal(settings: Mapping[str, str]) -> None:
     try:
         gateway = launch_gateway(conf, {"stderr": writing})
     finally:
+        # The JVM has its own copy: the reader sees the end when that is closed.
         os.close(writing)
     SparkContext._ensure_initialized(gateway=gateway, conf=conf)
 

@@ -124,10 +124,13 @@ class BatchJob(SparkJob):
             self._passes = len(passes)
             rows = batch_rows(session, plan, shipped, dump(readers), passes, local)
             with group:
+                # Rows for sinks of this process may be many, and are taken partition by partition. Otherwise there
+                # are outcomes alone, which are few.
                 received = rows.toLocalIterator(prefetchPartitions=True) if local else rows.collect()
                 for row in received:
                     self._received(Row(*row), sinks)
             self.check_cancelled()
+            # All tasks have ended: until here nothing of a job that fails is committed.
             self._committing = True
             self._commit(plan, sinks)
 

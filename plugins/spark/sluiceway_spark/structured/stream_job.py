@@ -262,6 +262,7 @@ class StreamJob(SparkJob):
             except BaseException as error:
                 cause = users_error(error)
                 if not isinstance(cause, Exception) or not self._go_on_after(cause):
+                    # With the chain that the exception had where it was raised, and not Spark's error around it.
                     raise cause from (cause.__cause__ if cause is not error else error.__cause__)
                 continue
             if has_ended:

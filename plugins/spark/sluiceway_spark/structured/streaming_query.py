@@ -136,6 +136,7 @@ class StreamQuery:
             try:
                 return self._wait(query, sinks)
             finally:
+                # Before the query is stopped: its thread may be in a sink of this process, and wait there.
                 sinks.cancel()
                 with suppress(Exception):  # it has ended, or Spark has
                     query.stop()
@@ -206,6 +207,7 @@ class StreamQuery:
         try:
             return bool(query.awaitTermination(_LOOK_S))
         except Exception:
+            # Spark's error has the short text of _write() alone; the exception itself was kept here.
             if self._problem is not None:
                 raise self._problem from self._problem.__cause__
             raise

@@ -101,6 +101,7 @@ def source_task(
     def task(batches: Iterable[Any]) -> Iterator[Any]:
         import sys
 
+        # The function is pickled by value and refers to nothing of this package: only now can that be imported.
         sys.path += [entry for entry in path if entry not in sys.path]
         from sluiceway_spark.structured.stages.batch_tasks import read_sources
 
@@ -251,6 +252,7 @@ class _Stages(StageWorker):
         return chain
 
     def _given_out(self, chain: SteppedTask) -> Iterator[Row]:
+        # Rows of a good size if there are any; else whatever waits, so that memory is free.
         return self._sent_on(chain.take(_FULL) or chain.take())
 
     def _sent_on(self, taken: Iterable[tuple[int, int, int, int, list[Any]]]) -> Iterator[Row]:
@@ -273,6 +275,7 @@ class _Stages(StageWorker):
             raise AssertionError(
                 f"{chain.vertex.name!r}, subtask {chain.subtask + 1}, has not heard of its input's end"
             )
+        # Checkpoint 1 of a sink is its pre-commit; the driver commits when all tasks have ended.
         ready = chain.snapshot(1) if chain.vertex.id in self._plan.sinks else []
         yield from self._sent_on(chain.take())
         outcome = Outcome(

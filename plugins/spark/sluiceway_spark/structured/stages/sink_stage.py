@@ -181,6 +181,8 @@ class SinkStage:
             ),
         )
         ready = [(names[one.target][0], one.ready) for one in delivered if one.ready]
+        # The commit point: a driver that dies before has the batch written again, one that dies after finds it in
+        # the log and commits it from there.
         self._log.write(record, ready)
         self._newest = record
         commit_ready(self._plan, ready, self._services)
@@ -243,6 +245,8 @@ class SinkStage:
             self._undo()
             raise users_error(error) from None
         done = {one.target for one in delivered}
+        # Each chained sink reports in each batch. Without this check, records of a task that Spark has left out
+        # would be lost.
         if missing := sorted(self._chained - over - done):
             self._undo()
             raise ConnectorError(
@@ -279,6 +283,7 @@ class SinkStage:
         for vertex in map(self._plan.graph.vertex, self._plan.sinks):
             if vertex.id not in self._local and _sink(vertex).guarantee is DeliveryGuarantee.EXACTLY_ONCE:
                 with suppress(Exception):  # what has failed is told already
+                    # A writer that recovers nothing removes what other attempts have left.
                     commit_all(_sink(vertex), (), job_name=self._plan.graph.job_name, uid=vertex.uid)
 
 

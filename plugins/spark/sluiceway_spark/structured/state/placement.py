@@ -47,6 +47,7 @@ def _key(target: int, partition: int, partitions: int) -> int:
 
 def partition_of(key: int, partitions: int) -> int:
     """Return the partition into which Spark puts an ``int`` key: its Murmur3 hash, modulo."""
+    # Murmur3 (x86, 32 bits) of one word with Spark's seed. Python's modulo is never negative, as Spark's pmod.
     word = key * 0xCC9E2D51 & _WORD
     word = (word << 15 | word >> 17) & _WORD
     found = _SEED ^ (word * 0x1B873593 & _WORD)

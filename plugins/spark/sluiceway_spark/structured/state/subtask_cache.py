@@ -147,6 +147,7 @@ class Cache:
         live = self._live.get((run, target))
         token = kept.token(is_there=live is not None and live.token is not None)
         if live is not None and live.token == token:
+            # Spark begins with a micro-batch when the one before is committed.
             if live.told < live.batch < batch:
                 live.chain.completed(live.batch + 1)
                 live.told = live.batch
@@ -198,6 +199,7 @@ class Cache:
         if chain.ended:
             live.batch = batch
             return list(self._signs_of_life(plan, target, set(), sinks))
+        # A shuffle of Spark keeps no order: it is restored from the numbers that senders have given.
         ordered = sorted(rows, key=attrgetter("sender", "seq"))
         for sender, some in groupby(ordered, key=attrgetter("sender")):
             chain.feed(sender, (element for row in some for element in plan.unpack(sender, row.payload)))
@@ -226,6 +228,7 @@ class Cache:
         if record is None:
             return
         (kept.replace if whole else kept.append)(record)
+        # A new token for each change of the state, and only then: unchanged state stays good where it is cached.
         token = uuid.uuid4().hex
         kept.set_token(token)
         live.token = token
