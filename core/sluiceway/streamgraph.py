@@ -30,11 +30,14 @@ class PartitionerSpec:
             ``custom``, or the name of a partitioner plugin.
         key: for ``hash`` and ``custom``: what to compute from a record.
         select: for ``custom``: ``select(key, consumers) -> index of the consumer``.
+        columns: for ``hash``: names of the columns that rows are sent with, as the consumer reads no others; None:
+            all.
     """
 
     name: str
     key: Any = None
     select: Callable[[Any, int], int] | None = None
+    columns: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sluiceway.config.settings import Settings
@@ -13,7 +13,7 @@ from sluiceway.functions import DEAD_LETTERS, FunctionObject
 from sluiceway.graph.findings import Finding, Level, graph_error
 from sluiceway.graph.identity import derive_uids, step_name
 from sluiceway.graph.parallelism import MAX_PARALLELISM_LIMIT, default_max_parallelism, subtask_limit
-from sluiceway.graph.pushdown import pushed_down
+from sluiceway.graph.pushdown import Pushdown, pushed_down
 from sluiceway.graph.transformations import InputRef, Transformation
 from sluiceway.steps import (
     IterationHeadStep,
@@ -111,7 +111,7 @@ class _Builder:
         self._groups: dict[Transformation, str] = {}
         self._types: dict[Transformation, Any] = {}
         self._functions: set[int] = set()
-        self._pushed: dict[Transformation, Step] = {}
+        self._pushed = Pushdown()
 
     def run(self) -> Assembly:
         if not self._visit():
@@ -473,7 +473,7 @@ class _Builder:
                 )
                 return function
 
-        return self._pushed.get(t, t.step).with_own_functions(own)
+        return self._pushed.steps.get(t, t.step).with_own_functions(own)
 
     def _group(self, t: Transformation) -> str:
         """Return its own group, else the one of all its inputs, else the default one."""
@@ -503,7 +503,9 @@ class _Builder:
                     id=f"{_quoted(uids[ref.upstream])}>{_quoted(uids[t])}#{index}",
                     source=ids[ref.upstream],
                     target=ids[t],
-                    partitioner=self._choose_partitioner(t, ref, feedback),
+                    partitioner=replace(
+                        self._choose_partitioner(t, ref, feedback), columns=self._pushed.sent.get(t)
+                    ),
                     tag=ref.tag,
                     feedback=feedback,
                     port=ref.port,

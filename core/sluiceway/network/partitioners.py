@@ -152,13 +152,17 @@ class HashPartitioner(_RoutingPartitioner):
     Args:
         key: returns the key of a record.
         max_parallelism: number of key groups of the consumer.
+        columns: names of the columns that rows are sent with; None: all.
     """
 
     name = "hash"
 
-    def __init__(self, key: Callable[[Any], Any], max_parallelism: int) -> None:
+    def __init__(
+        self, key: Callable[[Any], Any], max_parallelism: int, columns: tuple[str, ...] | None = None
+    ) -> None:
         self._key = key
         self._max_parallelism = max_parallelism
+        self._columns = None if columns is None else list(columns)
         self._with_keys = False
 
     def setup(self, subtask: int, consumers: int, seed: int) -> None:
@@ -186,6 +190,10 @@ class HashPartitioner(_RoutingPartitioner):
 
     def partition(self, batch: Batch[Any]) -> Sequence[tuple[int, Batch[Any]]]:
         """Route each record by its key."""
+        columns = self._columns
+        if columns is not None and batch.columns is not None:
+            # Before the rows are taken apart: each column costs a copy there, and its bytes on the wire.
+            batch = Batch.of_columns(batch.columns.select(columns), batch.timestamps)
         if self.consumers == 1:
             return ((0, batch),)
         if batch.columns is not None:
@@ -316,7 +324,7 @@ def make_partitioner(
     """
     key = getattr(spec.key, "get_key", spec.key)
     if spec.name == "hash":
-        return HashPartitioner(key, max_parallelism)
+        return HashPartitioner(key, max_parallelism, spec.columns)
     if spec.name == "custom":
         if spec.select is None:
             raise GraphError("a custom partitioner needs a function: partition_custom(select, key)")

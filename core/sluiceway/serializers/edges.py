@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from sluiceway.elements import Columns
 from sluiceway.errors import SerializationError
 from sluiceway.serializers.base import Serializer
 from sluiceway.serializers.columns import BY_MSGPACK, SCALARS
@@ -29,6 +30,7 @@ _IN_WORDS: Final = {
     "columns": "as columns",
     "pickle": "pickled",
     "content": "encoded by content",
+    "arrow": "in Arrow's format",
 }
 
 
@@ -40,7 +42,8 @@ class EdgeFormat:
         name: name of the serializer.
         version: version of the serializer.
         encoding: ``plain``, ``columns`` or ``pickle`` for what the default one does with records of the
-            declared type; ``content`` where no type is declared; ``registered`` for a plugin's serializer.
+            declared type; ``content`` where no type is declared; ``registered`` for a plugin's serializer;
+            ``arrow`` for rows in columns, which are written as they are.
         problem: reason why records of this type are pickled one by one, for a warning; None: they are not.
     """
 
@@ -70,6 +73,8 @@ def edge_serializer(record_type: Any, formats: Iterable[Serializer] = ()) -> Ser
 
 def edge_format(record_type: Any) -> EdgeFormat:
     """Return the encoding that :func:`edge_serializer` will use for a type, by the formats registered here."""
+    if record_type is Columns:
+        return EdgeFormat("arrow", 1, "arrow")
     registered = _registered(record_type, registered_serializers())
     if registered is not None:
         return EdgeFormat(registered.name, registered.version, "registered")

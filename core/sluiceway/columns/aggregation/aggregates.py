@@ -152,7 +152,7 @@ class Aggregate:
         for name in self.columns:
             if name not in schema.names:
                 near = similar(name, schema.names)
-                hint = f": did you mean {near!r}?" if near else ""
+                hint = f": did you mean {near!r}?" if near else "."
                 raise GraphError(
                     f"{where}: {self} names column {name!r}, which the rows do not have{hint} They have "
                     f"{', '.join(schema.names)}"

@@ -7,8 +7,8 @@ The format is versioned: within version 1 fields are only ever added.
      "steps": [{"id", "task", "uid", "uid_given", "name", "kind", "parallelism", "max_parallelism",
                 "slot_sharing_group", "co_location_group", "chaining", "buffer_timeout_ms", "stateful",
                 "boundedness", "output_type", "location", "settings": {name: value}}],
-     "edges": [{"id", "source", "target", "port", "partitioner", "key", "side_output", "feedback", "chained",
-                "distribution", "serializer": {"name", "version", "encoding"}}]}
+     "edges": [{"id", "source", "target", "port", "partitioner", "key", "columns", "side_output", "feedback",
+                "chained", "distribution", "serializer": {"name", "version", "encoding"}}]}
 
 ``settings`` has what is set of a step beyond its function, such as ``trigger``, ``allowed_lateness_ms``,
 ``bounds_ms``, or ``time_to_live_ms`` by names of states, where descriptors can be seen without calling
@@ -16,8 +16,8 @@ anything. ``source`` and ``target`` of an edge are ids of steps. ``boundedness``
 ``unbounded`` for a source. ``port`` is the input of the target, 0 or 1. ``distribution`` is ``pointwise`` or
 ``all-to-all``, null for a chained edge; so is ``serializer``, which says what records go through where they go
 to another process: ``encoding`` is ``plain``, ``columns`` or ``pickle`` for records of the declared type,
-``content`` where none is declared, ``registered`` for a plugin's or the program's own serializer. What is not
-known is null.
+``content`` where none is declared, ``registered`` for a plugin's or the program's own serializer, ``arrow`` for
+rows in columns. ``columns`` has those that rows are sent with, null for all. What is not known is null.
 """
 
 from __future__ import annotations
@@ -98,6 +98,7 @@ def _edge(graph: StreamGraph, edge: StreamEdge, distribution: str | None) -> dic
         "port": edge.port,
         "partitioner": edge.partitioner.name,
         "key": key_text(edge),
+        "columns": None if edge.partitioner.columns is None else list(edge.partitioner.columns),
         "side_output": None if edge.tag is None else edge.tag.name,
         "feedback": edge.feedback,
         "chained": distribution is None,

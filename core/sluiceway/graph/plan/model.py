@@ -126,8 +126,12 @@ def uid_text(node: StreamNode) -> str:
 
 
 def key_text(edge: StreamEdge) -> str | None:
-    """Return the name of an edge's key selector, or None."""
-    return None if edge.partitioner.key is None else function_name(edge.partitioner.key)
+    """Return the name of an edge's key selector, or the columns that it names; None: the edge has no key."""
+    key = edge.partitioner.key
+    names = getattr(key, "names", None)
+    if isinstance(names, tuple):  # a ColumnKey, whose module imports pyarrow
+        return ", ".join(names)
+    return None if key is None else function_name(key)
 
 
 def format_of(graph: StreamGraph, edge: StreamEdge) -> EdgeFormat:
@@ -142,6 +146,8 @@ def edge_text(edge: StreamEdge, target: StreamNode) -> str:
     """
     key = key_text(edge)
     text = edge.partitioner.name if key is None else f"{edge.partitioner.name} by {key.strip('<>')}"
+    if edge.partitioner.columns is not None:
+        text += f", sends {', '.join(edge.partitioner.columns)}"
     if edge.tag is not None:
         text += f", side output {edge.tag.name!r}"
     if target.step.ports > 1:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
 from sluiceway.elements import Batch
+from sluiceway.errors import IncompatibleStateError
 from sluiceway.network.channel_state import RECEIVED, RECOVERED, SENT, InFlight, Overtaken, Recording, apart, deal
 from sluiceway.network.element_codec import edge_serializer
 from sluiceway.runtime.task.deployment import InputDescriptor, OutputDescriptor, TaskDeployment
 from sluiceway.serializers import Serializer
+from sluiceway.steps import ColumnWindowStep
 
 __all__ = ["received", "recovered_batches", "sent"]
 
@@ -24,6 +26,7 @@ def recovered_batches(deployment: TaskDeployment) -> Iterator[tuple[int, int, Ba
     Raises:
         CheckpointError: it cannot be read, or is damaged.
         SerializationError: it is not of the edge's format.
+        IncompatibleStateError: rows lack a column that the step reads now.
     """
     for index, descriptor in enumerate(deployment.inputs):
         for batch in _again(deployment, descriptor):
@@ -34,11 +37,34 @@ def _again(deployment: TaskDeployment, descriptor: InputDescriptor) -> Iterator[
     if not descriptor.in_flight:
         return iter(())
     serializer = edge_serializer(descriptor.record_type, deployment.serializers)
-    batches = chain.from_iterable(part.batches(serializer) for part in descriptor.in_flight)
+    batches: Iterator[Batch[Any]] = chain.from_iterable(part.batches(serializer) for part in descriptor.in_flight)
+    step = deployment.vertex.head.step
+    if isinstance(step, ColumnWindowStep):
+        # The step is sent the columns that it and those behind it read: a changed program may read others.
+        names = descriptor.partitioner.columns or step.entering.names
+        batches = (_with_columns(batch, names, descriptor, deployment) for batch in batches)
     if not descriptor.dealt:
         return batches
     vertex = deployment.vertex
     return deal(batches, descriptor.partitioner, deployment.subtask, vertex.parallelism, vertex.max_parallelism)
+
+
+def _with_columns(
+    batch: Batch[Any], names: Sequence[str], descriptor: InputDescriptor, deployment: TaskDeployment
+) -> Batch[Any]:
+    """Return a batch in columns with those of some names. Raises IncompatibleStateError: it lacks one."""
+    data = batch.columns
+    if data is None or data.schema.names == list(names):
+        return batch
+    for name in names:
+        if name not in data.schema.names:
+            raise IncompatibleStateError(
+                f"rows that were in flight {descriptor.edge} have no column {name!r}, which step "
+                f"{deployment.vertex.head.name!r} or one behind it reads now; they have "
+                f"{', '.join(data.schema.names)}: change the program at a savepoint, which holds no rows in "
+                "flight, or at an aligned checkpoint"
+            )
+    return Batch.of_columns(data.select(list(names)), batch.timestamps)
 
 
 def received(deployment: TaskDeployment, recording: Recording) -> list[Overtaken]:
