@@ -50,6 +50,7 @@ class Histogram:
             return 0.0
         rank = q * self.count
         for index, reached in enumerate(accumulate(self._buckets)):
+            # For q = 0 the first bucket that has any.
             if reached >= rank and reached:
                 return min(_BOUNDS[index], self.max) if index < len(_BOUNDS) else self.max
         return self.max
@@ -88,6 +89,7 @@ class MetricGroup(Hinting):
         A histogram that has observed something gives ``NAME_count``, and in seconds ``NAME_p50``, ``NAME_p99`` and
         ``NAME_max``.
         """
+        # Copies of the dicts: the task may add metrics while another thread reads.
         figures: dict[str, float] = {name: counter.value for name, counter in list(self.counters.items())}
         for name, read in list(self.gauges.items()):
             try:

@@ -224,6 +224,7 @@ def _bottleneck(description: JobDescription, tasks: _Tasks, rates: Sequence[Subt
         feeding = [tasks[p][1] for p in producers.get(vertex_id, ()) if p in tasks]
         holds_back = any(rate.blocked >= BLOCKED for group in feeding for rate in group)
         hottest = max(subtasks, key=lambda r: r.busy + r.waiting)
+        # The limit blocks its producers and is not blocked itself; a busy source has no producers.
         if hottest.blocked < BLOCKED and (holds_back or hottest.busy >= BUSY):
             suspects.append((hottest.busy + hottest.waiting, vertex_id))
     if not suspects:
@@ -231,6 +232,7 @@ def _bottleneck(description: JobDescription, tasks: _Tasks, rates: Sequence[Subt
     _, worst = max(suspects)
     vertex, subtasks = tasks[worst]
     hottest = max(subtasks, key=lambda r: r.busy + r.waiting)
+    # It has the thread when it wants it: the task itself is the limit, or waits for something outside.
     if hottest.waiting < WAITING:
         if hottest.busy < 0.5:
             return [_neither_busy(vertex, hottest)]

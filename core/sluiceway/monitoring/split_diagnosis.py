@@ -76,6 +76,7 @@ def source_splits(subtasks: Iterable[SubtaskRates]) -> SourceSplits | None:
 
 def _rank(split: SplitOfSubtask) -> tuple[bool, bool, float, float]:
     mark = split.watermark
+    # Without a watermark first, then the lowest; idle ones last, the longest silent first.
     return (split.idle, mark is not None, 0 if split.idle or mark is None else mark, -split.silent_s)
 
 

@@ -137,6 +137,7 @@ def hottest_function(processes: Iterable[StackSamples], vertex: int) -> tuple[st
         for at, name in enumerate(names):
             if not name.startswith(_ENGINE):
                 depth[name] = max(depth.get(name, 0), at)
+        # Once per sample: a recursive function is in a stack several times.
         for name in {each for each in names if not each.startswith(_ENGINE)}:
             within[name] = within.get(name, 0) + count
     large = [name for name, count in within.items() if count >= _LARGE * total]

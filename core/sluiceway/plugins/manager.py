@@ -177,6 +177,7 @@ class PluginManager:
         with self._lock:
             if self._loaded:
                 return
+            # Before the search: whoever is told of a problem may ask for plugins.
             self._loaded = True
             began = perf_counter()
             from sluiceway.plugins import builtin
@@ -214,6 +215,7 @@ class PluginManager:
             implementation = load()
             self._pluggy.register(implementation, key)
         except _PLUGIN_FAILURES as error:
+            # register() may fail after the plugin was taken in.
             if self._pluggy.has_plugin(key):
                 self._pluggy.unregister(name=key)
             self._plugins[key] = replace(plugin, state="broken")
@@ -251,6 +253,7 @@ class PluginManager:
         """Return the plugins that implement a hook, in the order of calls."""
         self.load()
         impls: list[HookImpl] = getattr(self._pluggy.hook, hook).get_hookimpls()
+        # pluggy keeps implementations in the reverse order of calls.
         return [(self._plugins[i.plugin_name], i) for i in reversed(impls) if not (i.wrapper or i.hookwrapper)]
 
     def call(self, plugin: Plugin, impl: HookImpl, arguments: Mapping[str, Any]) -> tuple[bool, Any]:

@@ -37,6 +37,7 @@ def instant_ms(given: Any) -> int:
     if type(given) is int:
         return given
     if isinstance(given, datetime):
+        # pandas.NaT is a datetime that does not equal itself.
         if given != given:
             raise ValueError("it is no point in time; leave such records out with a filter before")
         if given.tzinfo is None or given.utcoffset() is None:

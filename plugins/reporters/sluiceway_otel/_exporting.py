@@ -149,6 +149,7 @@ class Exporting:
                 secrets = tuple(options.metrics_headers.values())
                 self._metrics = metrics, _Target(options.metrics_url, secrets, metrics, told)
                 self.reader = InMemoryMetricReader(
+                    # Those of the exporter, which the OTEL_* variables of the environment may have set.
                     preferred_temporality=metrics._preferred_temporality,
                     preferred_aggregation=metrics._preferred_aggregation,
                 )

@@ -93,6 +93,7 @@ class _Totals:
     def total(self, key: Hashable, attempt: int, value: float) -> float:
         """Return the sum of a count's last values in earlier attempts, and of ``value``."""
         known_attempt, last, before = self._known.get(key, (attempt, 0, 0))
+        # Counters must not go down: a value below the last one begins a new count.
         if attempt != known_attempt or value < last:
             before += last
         self._known[key] = attempt, value, before
@@ -180,6 +181,7 @@ class Instruments:
             if math.isfinite(value):
                 rows.setdefault(name, []).append((value, attributes))
         self._job, self._completed_ms = of_job(metrics), metrics.checkpoints.completed_ms
+        # Replaced as a whole: the exporting thread reads the figures of one moment.
         self._rows = rows
 
     def _of_job(self, metrics: JobMetrics) -> Iterator[tuple[str, float, Attributes]]:

@@ -64,6 +64,7 @@ class OtelReporter(MetricsReporter):
         """Have these figures exported from now on."""
         self._instruments.take(metrics)
         self._job = of_job(metrics)
+        # Events before the first report wait for the job's attributes, which come with it.
         while self._held:
             self._held.popleft()()
 

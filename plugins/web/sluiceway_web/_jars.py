@@ -105,6 +105,7 @@ async def plan(request: Request) -> dict[str, a.JobPlan]:
         program, command, target_of(program, asked.entry_class or ""), arguments, _options(asked)
     )
     try:
+        # The program may have printed something before the plan, which begins with its version.
         told = msgspec.json.decode(out[max(0, out.find('{\n  "version"')) :], type=_Plan)
     except msgspec.MsgspecError as error:
         raise RequestError(400, f"{program.name} prints to standard output where its plan is: {error}") from None

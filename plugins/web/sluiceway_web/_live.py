@@ -241,6 +241,7 @@ async def live(request: Request) -> Response:
         return await pages.get((request.path_params["page"], wanted), lambda: page(sampler, wanted))
 
     first = await encoded()  # its error has a status of its own
+    # nginx would collect events before it passes them on.
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     if "once" in request.query_params:
         return Response(first.whole(), media_type="application/json", headers=headers)

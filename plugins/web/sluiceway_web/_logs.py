@@ -103,6 +103,7 @@ def _number(request: Request, name: str) -> int | None:
 async def log_file(request: Request) -> Response:
     """Return bytes of a log file: its end, or those that ``offset`` and ``size`` or a Range header name."""
     name = request.path_params["file"]
+    # Only names that the job manager lists: no path of a client is opened.
     if name not in {file.name for file in await _files(request)}:
         raise RequestError(404, f"There is no log file {name[:120]}")
     part = await _part(request, name)

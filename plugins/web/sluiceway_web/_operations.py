@@ -69,6 +69,7 @@ class Operations:
             result = await action()
         except (SluicewayError, RequestError) as error:
             result = {"failure-cause": {"class": type(error).__name__, "stack-trace": str(error)}}
+        # It may have been dropped for newer ones.
         if request in self._results:
             self._results[request] = job, result
 

@@ -63,6 +63,7 @@ class PageCache:
         if making is None:
             making = self._making[name] = asyncio.ensure_future(self._make(name, make))
             making.add_done_callback(lambda made: self._made(name, made))
+        # A client that goes away cancels its own wait, not the page that others wait for.
         return await asyncio.shield(making)
 
     def clear(self) -> None:
@@ -75,6 +76,7 @@ class PageCache:
             making.exception()  # whoever asked may be gone, and asyncio logs errors that nobody has looked at
 
     async def _make(self, name: Any, make: Callable[[], Awaitable[dict[str, Any]]]) -> PageFields:
+        # The age counts from here: figures are read while the page is made.
         began = time.monotonic()
         page = PageFields.of(await make())
         if len(self._known) >= _MOST_PAGES:

@@ -52,6 +52,7 @@ class ProcessSampler:
             return self._last
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._take())
+        # One process that answers late does not hold up the page: it shows the last reading meanwhile.
         if self._last is not None and age < _STALE_S:
             await asyncio.wait([self._asking], timeout=_PATIENCE_S)
             if not self._asking.done():

@@ -73,6 +73,7 @@ class ProgramRuns:
         except TimeoutError:
             raise RequestError(400, late) from None
         finally:
+            # Also after its end: what it has started in its session may still run.
             _kill(process)
             # Its pipes are closed when they were read to the end.
             with suppress(TimeoutError):

@@ -129,6 +129,7 @@ class Sampler:
             await asyncio.sleep(PERIOD_S)
             if time.monotonic() - self._watched < _WATCHED_S:
                 with suppress(RequestError):  # whoever asks is told
+                    # Half a period: what a request has read a moment ago is not read again.
                     await self._read(PERIOD_S / 2)
             else:
                 self._history.clear()
@@ -152,6 +153,7 @@ class Sampler:
                 return known
         if self._asking_list is None or self._asking_list.done():
             self._asking_list = asyncio.create_task(self._list())
+        # Shielded: a client that goes away cancels its own wait, not the reading that others wait for.
         return await asyncio.shield(self._asking_list)
 
     async def _list(self) -> Reading:
@@ -222,6 +224,7 @@ class Sampler:
             return self._reading
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._take())
+        # As in listing().
         return await asyncio.shield(self._asking)
 
     async def _take(self) -> Reading:

@@ -115,6 +115,7 @@ class Guard:
             self._last_end = time.monotonic()
 
     def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
+        # Cheapest first; nothing about tokens is told before the host is known to be right.
         if not self._within_rate():
             return error_response(429, f"More than {_MOST_PER_S:.0f} requests per second: try again later.")
         if not self._right_host(headers):
@@ -144,6 +145,7 @@ class Guard:
             return error_response(403, "The web interface is read-only.")
         longest = LONGEST_UPLOAD if self._options.submit and path.endswith("/jars/upload") else LONGEST_BODY
         length = headers.get("content-length", "0")
+        # int() refuses thousands of digits; twenty are too long a body in any case.
         if not length.isascii() or not length.isdigit() or int(length[:20]) > longest:
             return error_response(413, f"The body of a request has at most {longest} bytes.")
         return None
@@ -183,6 +185,7 @@ class Guard:
             path=path,
             secure=bool(self._options.certificate),
             httponly=True,
+            # Sent with requests of its own pages alone.
             samesite="strict",
         )
         return response
@@ -200,6 +203,7 @@ class Guard:
     def _same_origin(self, headers: Headers) -> bool:
         site = headers.get("sec-fetch-site")
         if site is not None:
+            # none: the user has typed the address or opened a bookmark.
             return site in ("same-origin", "none")
         origin = headers.get("origin")
         if origin is None:

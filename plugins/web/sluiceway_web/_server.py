@@ -61,6 +61,7 @@ class UvicornServer(WebServer):
             ssl_keyfile=options.key or None,
         )
         try:
+            # Now rather than in serve(): a certificate that cannot be used is an error of the start.
             config.load()
         except OSError as error:  # ssl.SSLError is one
             sock.close()
@@ -76,6 +77,7 @@ class UvicornServer(WebServer):
     def serve(self) -> None:
         assert self._server is not None
         assert self._socket is not None
+        # stop() may have been called before.
         self._server.should_exit = self._stopped.is_set()
         if self._idle_s:
             threading.Thread(target=self._watch, name="sluiceway-web-idle", daemon=True).start()
