@@ -64,10 +64,12 @@ def wait_for(waits: Sequence[Wait], waker: Waker, clock: Clock, also_until: floa
         for wait in waits:
             if wait.fileno is not None:
                 event = selectors.EVENT_WRITE if wait.write else selectors.EVENT_READ
+                # Several may wait for one file: it is registered once, for all that they wait for.
                 if wait.fileno in selector.get_map():
                     event |= selector.get_key(wait.fileno).events
                     selector.unregister(wait.fileno)
                 selector.register(wait.fileno, event)
+        # Virtual time does not pass in a wait: what is there now counts, then the clock goes on.
         ready = selector.select(0 if virtual and until is not None else min(timeout, PATIENCE_S))
     if not ready and isinstance(clock, VirtualClock) and until is not None:
         clock.advance(max(math.ceil((until - clock.monotonic()) * 1000 - _ROUNDING_MS), 0))

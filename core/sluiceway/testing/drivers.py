@@ -229,6 +229,7 @@ class SourceDriver:
             )
         )
         self._readers[index] = reader
+        # The splits may be what it has waited for.
         self._waits[index] = None
         self._ended[index] = False
         self._driver.add_reader(index)
@@ -288,6 +289,7 @@ class SourceDriver:
             assert len(result.timestamps) == len(values), "as many timestamps as values are needed"
             self.timestamps[index] += result.timestamps
             result.timestamps.clear()
+        # A reader that goes on using what it has given away is found out.
         values.clear()
 
 
@@ -356,6 +358,7 @@ class SinkDriver:
                 assert writer is not None
                 writer.open()
                 if isinstance(writer, CommittingSinkWriter):
+                    # Dealt out in turn, as after a change of parallelism.
                     earlier = (restored or [])[index::parallelism]
                     writer.recover(pickle.loads(pickle.dumps([c for some in earlier for c in some])))
         except BaseException:
@@ -375,6 +378,7 @@ class SinkDriver:
         self.wait(subtask)
         given, stamps = list(values), None if timestamps is None else list(timestamps)
         self.writer(subtask).write(given, stamps)
+        # A writer that has kept the list instead of its records is found out.
         given.clear()
         if stamps is not None:
             stamps.clear()

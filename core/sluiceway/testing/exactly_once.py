@@ -171,6 +171,7 @@ class NumberFiles(TwoPhaseCommitSink[int, str]):
         """Find out what is there."""
         os.makedirs(self._directory, exist_ok=True)
         self._subtask = context.subtask
+        # A name that is used again could be committed for what another attempt has written.
         self._attempt = os.urandom(4).hex()
 
     def begin_transaction(self) -> str:

@@ -151,6 +151,7 @@ class _Trial:
             with PipelineHarness(flow, restored=snapshot, parallelism=n, **self._reuse, **options) as harness:
                 if script:
                     harness.run_until(lambda: source.paused)  # noqa: B023 (called at once)
+                # The source is restored in front of the PAUSE at which the snapshot was taken.
                 if turn:
                     source.resume()
                 if turn < len(script):

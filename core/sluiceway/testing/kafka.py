@@ -178,6 +178,7 @@ class KafkaCluster:
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
+                # Ctrl-C in the terminal is not for the broker: the cluster ends it.
                 start_new_session=True,
             )
 
@@ -272,10 +273,12 @@ class KafkaCluster:
             "transaction.state.log.replication.factor": replicas,
             "transaction.state.log.min.isr": least,
             "transaction.state.log.num.partitions": 4,
+            # Ten seconds by default, for which tests of timed-out transactions would wait.
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
             "share.coordinator.state.topic.replication.factor": replicas,
             "share.coordinator.state.topic.min.isr": least,
             "share.coordinator.state.topic.num.partitions": 1,
+            # Three seconds by default, in which the first consumers of a group read nothing.
             "group.initial.rebalance.delay.ms": 0,
             "auto.create.topics.enable": "false",
             "num.network.threads": 2,
@@ -425,6 +428,7 @@ def create_certificates(directory: Path, password: str) -> None:
         openssl("req", *key, *how, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
         authority = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "30"]
         openssl("x509", "-req", "-in", f"{name}.csr", *authority, "-extfile", f"{name}.ext", "-out", f"{name}.pem")
+    # A PEM keystore is one file with the key and its certificate.
     certificate = directory / "broker.pem"
     certificate.write_text((directory / "broker.key").read_text() + certificate.read_text())
 
@@ -461,6 +465,7 @@ def _ports(wanted: Sequence[int]) -> list[int]:
 
 def _known_brokers(port: int) -> int:
     """Ask a broker, without a client library, how many brokers it knows (Metadata, version 1)."""
+    # API 3 (Metadata) in version 1, correlation id 1, client "wait", no topics.
     body = struct.pack(">hhih", 3, 1, 1, 4) + b"wait" + struct.pack(">i", 0)
     with socket.create_connection(("127.0.0.1", port), 1) as connection:
         connection.settimeout(2)
@@ -470,6 +475,7 @@ def _known_brokers(port: int) -> int:
             if len(size) < 4:
                 raise ConnectionError
             data = answer.read(struct.unpack(">i", size)[0])
+    # Behind the correlation id comes the list of brokers.
     count: int = struct.unpack(">i", data[4:8])[0]
     return count
 
@@ -514,6 +520,7 @@ def _main(arguments: Sequence[str]) -> int:
         help="topic to create, unless it exists; can be repeated",
     )
     given = parser.parse_args(arguments)
+    # SIGTERM ends the brokers in order, too. Shells have background programs ignore SIGINT.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     try:

@@ -318,6 +318,7 @@ class _Subtask:
                 key_groups=KeyGroupRange.of_subtask(index, node.parallelism, node.max_parallelism),
                 clock=harness.clock,
                 state_backend=backend,
+                # settle() looks after each call what is due.
                 wake=lambda: None,
                 calls=harness._event_loop.calls,
             )

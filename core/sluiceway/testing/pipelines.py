@@ -69,6 +69,7 @@ class PipelineHarness:
         settings = resolve({"seed": 0, **options}, environ={}, directory="/").settings
         self._poller = SelectorPoller()
         self._event_loop = VirtualEventLoop(self.clock, patience_s)
+        # Later threads are helpers of the job, which may bring something before time goes on.
         self._known_threads = set(threading.enumerate())
 
         def make(graph: StreamGraph, settings: Settings) -> LocalJob:

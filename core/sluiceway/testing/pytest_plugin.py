@@ -83,8 +83,10 @@ def _cluster(
 ) -> Iterator[KafkaCluster]:
     from sluiceway.testing.kafka import KafkaCluster, KafkaUnavailableError
 
+    # pytest keeps the directories of the last runs, and with them the brokers' logs.
     cluster = KafkaCluster(brokers, root=tmp_path_factory.mktemp("kafka"), secured=secured)
     try:
+        # Not by with: the error of a test must not skip it.
         cluster.__enter__()
     except KafkaUnavailableError as error:
         pytest.skip(str(error))

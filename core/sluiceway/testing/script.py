@@ -204,6 +204,7 @@ class _ScriptReader(SimpleReader[Any]):
         self._lane = replace(self._lane, position=self._lane.position + 1)
         if isinstance(item, Batch):
             return _copy(item)
+        # Read on at once: the mark was no record.
         return Wait(until=self.context.clock.monotonic())
 
     def position(self) -> _Lane | None:

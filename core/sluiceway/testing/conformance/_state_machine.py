@@ -84,6 +84,7 @@ def run(suite: StateBackendSuite) -> None:
             assigned=st.booleans(),
         )
         def work_on_a_batch(self, keys: list[Any], namespace: Any, value: Any, assigned: bool) -> None:
+            # Only keys of one subtask can be in a batch.
             own = [
                 key
                 for key in keys

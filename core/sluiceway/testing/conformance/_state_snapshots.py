@@ -330,6 +330,7 @@ class SnapshotTests(StateBackendSuite):
         backend.table(VALUE).entries()["a"] = 1
         snapshot = backend.snapshot()
         [(group, data)] = snapshot.groups.items()
+        # Cut short; with a bit changed; empty; of a table that is not there; with a value of no bytes.
         damaged: list[Mapping[int, bytes]] = [
             {group: data[:-1]},
             {group: data[:-1] + bytes([data[-1] ^ 1])},

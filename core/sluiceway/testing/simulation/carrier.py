@@ -125,8 +125,10 @@ class SimulatedLink(Link):
         elif self.copies:
             self.out.put(_Frame(header, _Copy(bytes(payload.data))))
             self._lent.append(payload)
+            # A socket gives the buffer back when it has taken the bytes, which may be later.
             self._node.world.after(self._node.world.delay_us(), partial(self._soon, _Read(payload)))
         else:
+            # The buffer is free only when the peer has read it in place.
             self._lent.append(payload)
             self.out.put(_Frame(header, _InPlace(self.other, payload)))
 
@@ -179,6 +181,7 @@ class SimulatedLink(Link):
                 )
                 self.on_frame(thing.header, thing.payload)
             case _Read():
+                # Given back already if the link was closed meanwhile.
                 if thing.buffer in self._lent:
                     self._lent.remove(thing.buffer)
                     thing.buffer.release()

@@ -170,6 +170,7 @@ class SimulatedCluster(LifecycleListener):
             if process.worker is not None and not process.closed:
                 for job in process.worker._jobs.values():
                     for task in job.tasks.tasks:
+                        # Of a crashed process: what state its tasks are in is unknown.
                         with suppress(Exception):
                             task.input.close()
 
@@ -211,6 +212,7 @@ class SimulatedCluster(LifecycleListener):
                 self.world.note(MANAGER, "is asked to cancel the job")
                 self.happened.append(fault)
                 for run in self.manager.jobs.values():
+                    # In a turn of the job manager, as the request of a client comes.
                     self.node.loop.soon(run.cancel)
                 continue
             if isinstance(fault, TakeSavepoint):

@@ -19,6 +19,7 @@ from sluiceway.util.overriding import override
 __all__ = ["Outside", "OutsideSink"]
 
 _numbers = count()
+# Sinks are pickled on their way to workers; by its number each copy finds the one store again.
 _living: WeakValueDictionary[int, Outside] = WeakValueDictionary()
 
 

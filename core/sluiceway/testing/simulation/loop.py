@@ -85,6 +85,7 @@ class Node:
             return
         world.step += 1
         world.before_step(world.step)
+        # What is due at this step may have been the crash of this process.
         if not self._has_ended() and not self.hung:
             self.loop.turn()
             if not self._has_ended():
@@ -148,6 +149,7 @@ class SimulatedLoop(TaskletLoop):
         ready = self._ready
         if ready:
             index = self._node.world.chance.randrange(len(ready))
+            # Takes one out of the middle; the others keep their order.
             ready.rotate(-index)
             tasklet = ready.popleft()
             ready.rotate(index)
@@ -159,6 +161,7 @@ class SimulatedLoop(TaskletLoop):
     def mail(self, action: Callable[[], None]) -> None:
         """Call an action between steps; raises SimulationError in another thread."""
         if threading.get_ident() != self._thread:
+            # Raised where the world runs: here it would only end the other thread.
             self._node.world.broken = SimulationError(
                 f"a step, source or sink in {self._node.name} has work done by a thread of its own"
                 f" ({threading.current_thread().name!r}): nobody can tell when such a thread runs, so it cannot be"

@@ -91,6 +91,7 @@ def simulate_lives(
         if result.failure is not None and not _was_to_end(result):
             simulation.tell_seed(result.failure)
             raise result.failure
+        # A job that was stopped with a savepoint has finished, too.
         if result.status is JobStatus.FINISHED and not result.ended_with:
             return tuple(results)
         origin = result.ended_with or _newest(place)

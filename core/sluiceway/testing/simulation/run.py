@@ -133,6 +133,7 @@ class Simulation:
             seed = _seed_of_environment()
         self.seed = SystemRandom().getrandbits(32) if seed is None else seed
         self._workers = workers
+        # A seed stands for its run only as long as these draws keep their order.
         chance = Random(self.seed)
         self._faults = [*faults, *draw_faults(chance, crashes, hangs)]
         self._segment_bytes = chance.choice(_SEGMENT_BYTES)
@@ -147,6 +148,7 @@ class Simulation:
         settings = resolve(
             {"seed": chance.getrandbits(32), **options, "workers": workers}, environ={}, directory="/"
         ).settings
+        # What cannot be fails here, as the state backend does below, and not in the middle of the run.
         restart_strategy(settings.restart)
         if unreliable and settings.checkpoint_interval_ms and settings.checkpoint_timeout_ms >= most_s * 1000:
             raise ConfigurationError(
@@ -213,6 +215,7 @@ class Simulation:
             unreliable=self._unreliable,
         )
         manager = cluster.manager
+        # Workers add the program's search path to that of their process, which is this one.
         path = list(sys.path)
         try:
             run = manager.submit(self._graph.job_name, self._graph, self._settings)
@@ -221,6 +224,7 @@ class Simulation:
                 cluster.end_without_manager()
                 lost = JobManagerLostError("the job manager was lost, and the job with it")
                 return self._result(cluster, run, lost, world.clock.us, world.step)
+            # Before settle(), which lets time go on.
             ended_us, steps = world.clock.us, world.step
             manager.ended(run)
             cluster.settle()

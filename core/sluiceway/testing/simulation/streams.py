@@ -38,6 +38,7 @@ class Pipe(Generic[T]):
     def put(self, thing: T) -> None:
         """Send a chunk."""
         world = self._world
+        # One microsecond apart at least: the world shuffles events of the same time.
         self._last_us = max(self._last_us + 1, world.clock.us + world.delay_us())
         self._under_way.append(thing)
         world.at_us(self._last_us, self._arrive)
@@ -134,6 +135,7 @@ class SimulatedStream:
         else:
             for name in self._heard.popleft():
                 self.node.world.note(self.node.name, f"is told by {self.peer.node.name}: {name}")
+            # To whoever reads, an empty chunk would be the end.
             if not data:
                 return
             self._in.append(data)
@@ -144,8 +146,10 @@ class SimulatedStream:
             return
         self._closed = True
         if not cleanly:
+            # The names of messages go with the chunks that are lost.
             for _ in self._pipe.cut():
                 self.peer._heard.pop()
+            # Sockets show the end of a process as a reset if it has left data unread, and else as an end.
             if self.node.world.chance.random() < 0.5:
                 self.node.world.after(self.node.world.delay_us(), self.peer._reset)
         self._pipe.put(None)
