@@ -141,6 +141,7 @@ class App(Group):
                 windows_expand_args=windows_expand_args,
                 **extra,
             )
+            # Here, where a broken pipe still has an exit code; the interpreter would print a traceback.
             output.flush()
         except click.ClickException as error:
             error.show()

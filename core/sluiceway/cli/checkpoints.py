@@ -152,6 +152,7 @@ def diff(old: str, new: str, as_json: bool) -> None:
         place, directory = split_location(path)
         metadata = load_metadata(manager().checkpoint_storage(place), directory)
         rows = [row for vertex in metadata.vertices for row in _states(vertex)]
+        # Splits and pending records are no states that a function has declared.
         sides.append({(row[0], row[1]): list(row[2:5]) for row in rows if row[2] not in ("split", "pending")})
     before, after = sides
     changes = []

@@ -145,6 +145,7 @@ def start(
     resolved = resolve(given, flag=lambda keyword: "--" + keyword.replace("_", "-"))
     settings = resolved.settings
     workers = settings.workers
+    # Of a run the default is no worker process at all.
     if resolved.origins["workers"] == "default":
         workers = _WORKERS
     elif not workers:
@@ -309,6 +310,7 @@ def submit(request: Request) -> None:
     with ClusterClient() as client, load_pipeline(request.target, request.arguments) as pipeline:
         settings = request.resolved.settings
         wanted = pipeline.graph(settings)
+        # Jobs of a cluster run on its workers, whatever the option says.
         on_workers = replace(settings, workers=max(1, settings.workers))
         refuse(wanted, on_workers, LocalEngine().capabilities(on_workers, bounded=is_bounded(wanted)))
         graph = job_graph_of(wanted, manager().services())

@@ -25,6 +25,7 @@ TRACEBACK_FLAG: Final = "sluiceway.traceback"
 
 _FRAME: Final = re.compile(r'  File "([^"]*)", line ')
 _VARIABLE: Final = "SLUICEWAY_TRACEBACK"
+# The mark of sluiceway.runtime.failures.explanation, which is not loaded for it alone.
 NOTED: Final = "_sluiceway_noted"
 _STANDARD: Final = str(Path(os.__file__).parent) + os.sep
 
@@ -48,6 +49,7 @@ def show(error: BaseException, engine_frames: bool = False) -> None:
     """
     from sluiceway.runtime.failures.error_texts import LIMIT_S, cut, describe, frames_of, within
 
+    # One with notes was raised by a step's function, and is no Ctrl-C.
     if isinstance(error, KeyboardInterrupt) and not getattr(error, NOTED, False):
         print("cancelled", file=sys.stderr)
         return
@@ -81,6 +83,7 @@ def _told(error: BaseException, engine_frames: bool) -> list[str]:
             _leave_out_engine(told)
         else:
             before = ["error: a fault inside Sluiceway or a plugin, not in the pipeline's own code:"]
+    # Without frames there would still be the heading of a traceback.
     formatted = told.format() if told.stack or told.__cause__ else told.format_exception_only()
     return before + "".join(formatted).splitlines()
 
@@ -112,6 +115,7 @@ def _of_worker(error: BaseException, *, notes_suffice: bool = True) -> list[str]
         error: it.
         notes_suffice: show it without any frame of the user's, too, if it has notes.
     """
+    # Not imported here: where nothing has loaded it, no error has come from a worker.
     shipping = sys.modules.get("sluiceway.runtime.messages.pickling")
     if shipping is None or not isinstance(error.__cause__, shipping.RemoteTraceback):
         return []
@@ -122,6 +126,7 @@ def _of_worker(error: BaseException, *, notes_suffice: bool = True) -> list[str]
         if frame := _FRAME.match(line):
             shown = _is_users(frame[1], users)
             users = users or shown
+        # Four spaces: the source of the frame above. Everything else is a heading or a message.
         elif not line.startswith("    "):
             shown = True
         if shown:

@@ -83,6 +83,7 @@ class _Wanted:
             return False
         if self._operator is not None and line.operator != self._operator:
             return False
+        # Lines with a level that is not known are shown.
         return _RANKS.get(line.level, self._rank) >= self._rank
 
 

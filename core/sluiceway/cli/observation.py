@@ -64,6 +64,7 @@ def observed(
             server = stack.enter_context(web_interface(job, name, observation.web, tell, options))
             if observation.stay:
                 stack.callback(_wait, over, quiet or as_json)
+            # Called before the wait: while the pages stay, they show the job as ended.
             stack.callback(server.job_ended)
         yield over
 

@@ -256,6 +256,7 @@ def settings_options(function: Callable[..., None]) -> Callable[..., None]:
     def wrapper(**given: Any) -> None:
         function(resolved=_resolve(_chosen(given)), **given)
 
+    # click collects them from decorators, of which the last one is the first option.
     wrapper.__click_params__ = list(reversed(_SETTINGS))  # type: ignore[attr-defined]
     return wrapper
 
@@ -281,6 +282,7 @@ def pipeline_command(
         def wrapper(target: str, script_arguments: tuple[str, ...], traceback: bool, **given: Any) -> None:
             ctx = click.get_current_context()
             ctx.meta[TRACEBACK_FLAG] = traceback
+            # click is told to ignore unknown options, so one before the target is taken for the target.
             if target.startswith("-"):
                 opts = [opt for p in ctx.command.params for opt in (*p.opts, *p.secondary_opts)]
                 wrong = target.partition("=")[0]

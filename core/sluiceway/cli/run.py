@@ -223,10 +223,12 @@ def run_job(
             go()
             flush()
         except BaseException as error:
+            # The reader of the output has left, as head does: no closing line.
             if is_broken_pipe(error):
                 quiet = True
             raise
         finally:
+            # The live line has to go before others are written.
             watching.close()
             if saving is not None and saving.said:
                 print(saving.said, file=sys.stderr)
@@ -257,6 +259,7 @@ class _Saving:
     """
 
     def __init__(self, job: Job, place: str) -> None:
+        # Now: at the signal it is too late to give another place.
         job.check_savepoint(place)
         self._job = job
         self._place = place
@@ -285,6 +288,7 @@ def _on_sigterm(cancel: Callable[[], None]) -> Iterator[list[int]]:
         came.append(number)
         cancel()
 
+    # Python lets no other thread set handlers of signals.
     if threading.current_thread() is not threading.main_thread():
         yield came
         return

@@ -98,6 +98,7 @@ def delete(path: str) -> None:
     storage = manager().checkpoint_storage(place)
     if load_metadata(storage, directory).kind != SAVEPOINT:
         raise ConfigurationError(f"{path} is a checkpoint: sluiceway checkpoints delete deletes it")
+    # First: what an interrupted deletion leaves is no savepoint without its metadata.
     storage.delete([f"{directory}/{METADATA}"])
     storage.delete([file.name for file in storage.files(directory)])
     click.echo(f"Deleted {path}.")

@@ -138,6 +138,7 @@ def _last_sizes(client: ClusterClient, job: str, uid: str | None) -> tuple[str, 
             return place, _sizes(place, uid)
         except CheckpointError as error:
             problem = error
+            # It is still the last one: no newer one explains the error.
             if client.latest_checkpoint(job) == place:
                 break
     raise problem
@@ -309,6 +310,7 @@ def _files(tables: list[SavedTable], directory: str, format_: str) -> list[tuple
     taken: set[str] = set()
     found = []
     for table in tables:
+        # Different names may become the same, so files that would be are numbered.
         base = name = re.sub(r"[^\w.-]+", "-", f"{table.uid}.{table.name}")
         number = 1
         while name in taken:

@@ -88,6 +88,7 @@ def load_target(target: str, arguments: Sequence[str] = ()) -> Iterator[Pipeline
     argv = _Arguments([script, *arguments])
     old_argv, old_path = sys.argv, list(sys.path)
     sys.argv = argv
+    # As python FILE and python -m MODULE do.
     sys.path.insert(0, os.path.dirname(os.path.abspath(where)) if is_file else os.getcwd())
     argv.taken = False
     try:
@@ -147,6 +148,7 @@ def _execute(where: str) -> ModuleType:
     module.__file__ = str(path.absolute())
     # Pickle, dataclasses and typing look a class's module up there.
     sys.modules[MODULE_NAME] = module
+    # Without the __future__ statements of this module.
     exec(compile(source, str(path), "exec", dont_inherit=True), module.__dict__)
     return module
 

@@ -33,6 +33,7 @@ class LiveLine:
         with self._lock:
             if self._midline:
                 return  # other output has begun a line; this one would end up in its middle
+            # A line that fills the width would wrap, and only its last part be erased.
             width = get_terminal_size().columns - 1
             self._stream.write(ERASE + text[:width])
             self._stream.flush()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Meter", "Row", "table", "top"]
 
+# The alternate screen, without a cursor; and back.
 _SCREEN: Final = "\x1b[?1049h\x1b[?25l"
 _BACK: Final = "\x1b[?25h\x1b[?1049l"
 _HOME: Final = "\x1b[H"
@@ -202,7 +203,9 @@ def _live(client: ClusterClient, job: str | None, meter: Meter, interval: float)
     out.write(_SCREEN)
     try:
         while True:
+            # A newline at the end of the last line would scroll the screen.
             lines = _view(client, shown, meter, True)[: get_terminal_size().lines - 1]
+            # Overwritten, since a screen that is cleared first flickers.
             out.write(_HOME + "".join(f"{line}{_REST_OF_LINE}\n" for line in lines) + _REST_OF_SCREEN)
             out.flush()
             time.sleep(interval)

@@ -91,6 +91,7 @@ def _check_installed() -> None:
 def _end(process: subprocess.Popen[bytes]) -> None:
     assert process.stdin is not None
     assert process.stdout is not None
+    # The server ends when its input does.
     process.stdin.close()
     process.stdout.close()
     try:
