@@ -79,6 +79,7 @@ def received(deployment: TaskDeployment, recording: Recording) -> list[Overtaken
         else:
             (edge, producer), stage = edges[index], RECEIVED
         descriptor = deployment.inputs[edge]
+        # The place alone: the writer adds frames, size and serializer.
         place = InFlight(
             descriptor.edge,
             descriptor.partitioner.name,
@@ -114,6 +115,8 @@ def sent(
             "",
             0,
         )
+        # Copies: the consumer may change the records while a helper thread writes them. A recording copies its
+        # own.
         yield Overtaken(place, list(map(apart, batches)), _serializer(deployment, output))
 
 

@@ -87,12 +87,14 @@ def open_gate(
     for descriptor in deployment.inputs:
         serializer = edge_serializer(descriptor.record_type, deployment.serializers)
         for channel in descriptor.channels:
+            # A loop under credit could wait for itself.
             ledger = Unlimited() if descriptor.feedback else ledger_of_gate.channel(far=_is_far(channel))
             receiver = transport.receiver(channel, ledger, _waker(data_came, gate, index), serializer)
             gate.add_channel(
                 receiver, feedback=descriptor.feedback, port=descriptor.port, overtakes=descriptor.overtakes
             )
             receiver.on_urgent = _waker(urgent_came, gate, index)
+            # An urgent element may have arrived before the callback was set.
             if receiver.urgent:
                 receiver.on_urgent()
             index += 1
@@ -157,6 +159,7 @@ def open_partition(
     except BaseException:
         for sender in senders:
             sender.discard()
+        # Senders hold network buffers of the worker, which outlive the failed deployment.
         raise
     node = next(n for n in deployment.vertex.nodes if n.id == output.node)
     if output.combined is not None and isinstance(partitioner, HashPartitioner):

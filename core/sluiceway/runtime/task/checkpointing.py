@@ -90,6 +90,8 @@ class TaskCheckpoints:
         self._chain = chain
         self._send = send
         self._acknowledge = acknowledge
+        # Highest checkpoints begun and notified here. Triggers and notifications are repeated, and take effect
+        # once.
         self._begun = self._told = 0
         self._timed: CheckpointBarrier | None = None
         self._taken: _Taken | None = None
@@ -115,6 +117,8 @@ class TaskCheckpoints:
         else:
             self._came_at = now
             self.barrier, self.early = element, False
+            # An unaligned barrier that came in its turn has overtaken nothing here, but it overtakes what waits in
+            # the outputs.
             self.hurry = element.aligned_ms == 0
             self.attention = self.attention or self.hurry
 
@@ -135,6 +139,8 @@ class TaskCheckpoints:
         if self.due is not None and self.due <= now:
             self.due = None
             assert timed is not None
+            # The barrier is in one of three places: taken and queued in the output, still in the input, or arrived
+            # and waiting for the task.
             if taken is not None and taken.snapshot.checkpoint_id == timed.checkpoint_id:
                 if taken.waits:
                     taken.sent += self._outputs.overtake(timed)
@@ -184,6 +190,7 @@ class TaskCheckpoints:
         # The barrier leaves after the snapshot and before any further record: consumers see the state's output
         # before it, and nothing else.
         sent = self._outputs.barrier(barrier)
+        # The first checkpoint that holds the end of the input, or any later one, lets the task finish.
         if self.drained and self._drained_in is None:
             self._drained_in = barrier.checkpoint_id
         if barrier.stops:
@@ -240,6 +247,7 @@ class TaskCheckpoints:
         self._acknowledge(replace(snapshot, in_flight=(*came, *taken.sent)))
 
     def _drop_taken(self) -> None:
+        # Nobody acknowledges it any more, and so no writer will read and release the snapshots.
         taken, self._taken = self._taken, None
         if taken is not None:
             for operator in taken.snapshot.operators:
@@ -247,6 +255,7 @@ class TaskCheckpoints:
                     operator.keyed.release()
 
     def _give_up(self, checkpoint_id: int, cause: BaseException) -> None:
+        # No barrier follows: consumers that align would wait for it.
         self._outputs.send(CancelCheckpointMarker(checkpoint_id))
         d = self._deployment
         self._send(DeclineCheckpoint(d.job, d.epoch, d.attempt_id, checkpoint_id, Cause(cause)))
@@ -283,6 +292,7 @@ class TaskCheckpoints:
         if self.barrier is not None and self.barrier.checkpoint_id == checkpoint_id:
             self.barrier, self.early, self.hurry = None, False, False
             self._source.checkpoint_taken()
+            # The barrier was not sent on, and is not going to be.
             self._outputs.send(CancelCheckpointMarker(checkpoint_id))
         self._chain.notify_checkpoint_aborted(checkpoint_id)
 

@@ -31,5 +31,6 @@ class InputSlicer:
         if size > 1 and (made > _MUCH * self._batch_size or took > _LONG_S):
             share = min(self._batch_size / made if made else 1.0, _LONG_S / took if took else 1.0)
             self.size = max(1, int(size * share))
+        # Twice as much then stays within both limits.
         elif self.size < _MUCH * self._batch_size and made < self._batch_size and took < _LONG_S / 4:
             self.size *= 2

@@ -55,6 +55,8 @@ class TaskInput(ABC):
         Other elements before it are kept for :meth:`read`.
         """
         ahead = self._ahead = deque() if self._ahead is None else self._ahead
+        # A barrier may overtake other control elements, but no watermark: it belongs behind the timers that this
+        # makes due.
         while not (ahead and type(ahead[-1]) is Watermark):
             element = self.poll()
             if isinstance(element, Batch | CheckpointBarrier | CancelCheckpointMarker):
@@ -437,6 +439,8 @@ class SourceInput(TaskInput):
             return self._out.popleft()
         if self._marks:
             barrier = self._marks.popleft()
+            # The first mark is a barrier: `tell` queues actions only behind one, and `_go_on` runs those in front.
+            # The task does not poll between a barrier and its snapshot.
             assert isinstance(barrier, CheckpointBarrier)
             self._taking = True
             return barrier
@@ -455,6 +459,7 @@ class SourceInput(TaskInput):
         if self._member is not None and not self._member.may_read():
             return self._wait(_NOTHING, self._member.again_at)
         polled = self._reader.poll(self.limit)
+        # Also with a wait: a reader may have found nothing but unreadable records.
         if rejected := self._reader.rejected():
             self._out.append(Rejected(list(rejected)))
         if type(polled) is list:
@@ -556,6 +561,7 @@ class SourceInput(TaskInput):
     def checkpoint_completed(self, checkpoint_id: int) -> None:
         """Notify the reader, and drop the splits kept for earlier checkpoints."""
         splits = self._snapshots.pop(checkpoint_id, None)
+        # An older checkpoint cannot complete any more: this one has subsumed it.
         self._snapshots = {id_: s for id_, s in self._snapshots.items() if id_ > checkpoint_id}
         if splits is not None and self._reader is not None:
             self._reader.checkpoint_completed(splits)

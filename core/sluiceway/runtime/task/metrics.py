@@ -57,6 +57,7 @@ def subtask_metrics(
         user["watermarkAlignmentDrift"] = drift
         by_operator.setdefault(d.vertex.head.name, {})["watermarkAlignmentDrift"] = drift
     sinks = (o.current_watermark for o in operators if isinstance(o, SinkOperator))
+    # Sinks count like edges: a chain that ends in sinks may have no edge out.
     entered, left = source.watermark, min((*(e.watermark for e in edges), *sinks), default=MIN_WATERMARK)
     now_ms, now = times
     blocked_s, idle_s = at_rest_s(tasklet, now)

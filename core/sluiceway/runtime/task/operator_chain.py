@@ -281,6 +281,8 @@ class OperatorChain:
         Unlike :meth:`poll` this starts nothing: timers of processing time that are due are left alone.
         """
         blocked: Wait | None = None
+        # The wait of the operator nearest to the tail counts, and only for work further upstream, which would emit
+        # into it.
         for _, operator, timed in self._polled:
             if timed is not None and timed.has_work:
                 return partial(self._work, timed), blocked
@@ -329,6 +331,8 @@ class OperatorChain:
 
     def prepare_snapshot(self) -> Wait | None:
         """Flush what sinks hold before a snapshot; return what to wait for before calling this again, or None."""
+        # All operators flush before the first wait is returned, so that several external systems flush at the same
+        # time.
         for operator in self.operators:
             self.step = operator.step_name
             operator.before_barrier()
@@ -357,6 +361,7 @@ class OperatorChain:
         Raises:
             StateError: the chain was closed, and a step had state.
         """
+        # A closed task can still be asked for a snapshot without a checkpoint; without state the answer is known.
         if self._closed:
             return self._empty_snapshots()
         taken: list[OperatorSnapshot] = []

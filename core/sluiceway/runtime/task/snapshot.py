@@ -139,6 +139,7 @@ class JobSnapshot:
 
     def _fit(self, vertex: JobVertex) -> JobVertex:
         saved = {self.key_groups[node.uid] for node in vertex.nodes if node.uid in self.key_groups}
+        # One number for the whole chain, whose steps share their key groups.
         if len(saved) != 1 or any(node.max_parallelism_given for node in vertex.nodes):
             return vertex
         (groups,) = saved
@@ -161,6 +162,7 @@ class JobSnapshot:
         if all(s.parallelism == vertex.parallelism for s in readers):
             dealt = tuple(split for s in readers if s.subtask == subtask for split in s.splits)
         else:
+            # Every subtask computes the same list, so each split goes to exactly one.
             dealt = tuple([split for s in readers for split in s.splits][subtask :: vertex.parallelism])
         return (*mine, OperatorSnapshot(vertex.uid, splits=dealt)) if dealt else tuple(mine)
 
@@ -190,6 +192,7 @@ class JobSnapshot:
         """Return whether all steps of a subtask had reached their end."""
         uids = {n.uid for n in vertex.nodes}
         mine = [s for s in self.operators if s.uid in uids]
+        # A step without a snapshot is new in this chain, and has not processed anything.
         if not mine or uids != {s.uid for s in mine}:
             return False
         if all(s.parallelism == vertex.parallelism for s in mine):

@@ -217,6 +217,7 @@ class SourceTime:
         if split.watch.idle:
             self._settle(out)
         self._unasked += len(batch.values)
+        # Also after each full batch: input that is read as fast as possible closes its windows steadily.
         if self._unasked >= self._many or not self._interval_ms:
             self._ask(out)
         elif self._ask_at is None:
@@ -287,12 +288,15 @@ class SourceTime:
 
     def _retire(self, split: _Split) -> None:
         """Call the generator of a removed split for the last time."""
+        # One that has timed out was asked when it became idle, and has had no record since.
         if not split.timed_out:
             split.watch.ask()
         self._ended_at = max(self._ended_at, split.watch.watermark)
         self._changed = True
 
     def _cut(self, batch: Batch[Any], split: _Split, rises: Iterable[tuple[int, int]], out: list[Element]) -> None:
+        # A generator that looks at single records raises the watermark within the batch. The batch is cut there,
+        # so that the watermark keeps its place between the records.
         others = min(
             (s.watch.watermark for s in self._splits.values() if s is not split and not s.idle),
             default=MAX_WATERMARK,
@@ -378,6 +382,7 @@ class SourceTime:
 
     def _rise(self, mark: int, out: list[Element]) -> None:
         if mark > self.watermark:
+            # Active first: consumers ignore the watermarks of idle channels.
             self._set_active(True, out)
             self.watermark = mark
             out.append(Watermark(mark))

@@ -28,6 +28,7 @@ def split_times(splits: Iterable[tuple[str, int, bool, int]]) -> SplitTimes | No
             active.append((mark, -silent_ms, split_id))
     if not active and not idle:
         return None
+    # A split whose generator has no watermark yet counts as active, and holds the watermark back.
     marks = sorted(mark for mark, _, _ in active if mark > MIN_WATERMARK)
     last_ms = min([-silent for _, silent, _ in active] + [-silent for silent, _, _ in idle])
     slowest = [_shown(id_, mark, False, -silent) for mark, silent, id_ in nsmallest(_SLOWEST, active)]

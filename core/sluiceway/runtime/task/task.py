@@ -120,6 +120,8 @@ class Task(Tasklet):
             deployment, self.clock, self.input, self._outputs, self._chain, send, acknowledge
         )
 
+    # The constructor opens the gate and connect() the partitions. The task manager constructs all tasks of a
+    # deployment before it connects one, so that a channel between them finds its consumer.
     # ---- wiring: the consumer's end first, then the producer's ----------------------------------------------
 
     def _make_input(self, make_reader: MakeReader) -> TaskInput:
@@ -144,6 +146,8 @@ class Task(Tasklet):
             outside.setdefault(output.node, []).append((output.tag, edge))
         self._chain.build(self._context, outside, copy=d.subtask != 0)
         if isinstance(self._chain.head, IterationHeadOperator):
+            # The head of a loop finishes when a termination probe has found the loop empty, not at the end of its
+            # inputs: records may still go round.
             self._chain.head.on_quiet = self._start_finish
 
     def _context(self, node: StreamNode) -> OperatorContext:
@@ -189,6 +193,8 @@ class Task(Tasklet):
         gate.wake(channel)
         self.worker.wake(self)
 
+    # Called in the middle of another task's step. As a mail, because an urgent barrier begins a checkpoint, which
+    # is only possible between two batches of this task.
     def _urgent_arrived(self, gate: InputGate, channel: int) -> None:
         self.mail(partial(gate.take_urgent, channel))
 
@@ -206,6 +212,7 @@ class Task(Tasklet):
     def cancel(self) -> None:
         """End without finishing: neither a watermark nor an end of data is sent. Worker's thread."""
         if self._phase is not Phase.ENDED:
+            # The wake-up gives the loop a step that returns DONE: only then does it drop the tasklet.
             self._end(ExecutionState.CANCELED, None)
             self.worker.wake(self)
 
@@ -227,11 +234,14 @@ class Task(Tasklet):
                     return self._await_savepoint()
                 case Phase.DRAINING:
                     return self._drain()
+        # Not only Exception: sys.exit() in a user's function fails the task and must not end the worker, which
+        # runs other tasks.
         except BaseException as error:
             if isinstance(error, self.worker.passed_on):
                 self._chain.explain(error)
                 raise
             self._end(ExecutionState.FAILED, stand_in(error, self._chain.step))
+        # The step has failed, or cancel() has ended the task since the last one.
         return Progress.DONE
 
     def goes_on(self) -> bool:
@@ -247,6 +257,8 @@ class Task(Tasklet):
         # State is restored before the input is opened: recovered in-flight batches go through the restored chain.
         self._report(ExecutionState.INITIALIZING)
         self._chain.open(d.restored)
+        # A source that was read to its end needs no reader. A gate is opened all the same: barriers of further
+        # checkpoints arrive through it.
         if d.drained and isinstance(self.input, SourceInput):
             self.input.end()
         else:
@@ -279,6 +291,7 @@ class Task(Tasklet):
             self._chain.flush()  # no input: output collected for larger batches must not wait for more
             return self._park(element, Progress.IDLE)
         elif type(element) is EndOfData:
+            # The head of a loop sends a probe now, and finishes when that comes back.
             if isinstance(self._chain.head, IterationHeadOperator):
                 self._chain.head.inputs_ended()
             else:
@@ -303,6 +316,7 @@ class Task(Tasklet):
         self._read_mails()
         if self.checkpoints.finished:
             self._end_partitions()
+        # The savepoint was aborted: the job continues.
         elif not self.checkpoints.suspends:
             self._enter(Phase.RUNNING)
         else:
@@ -331,6 +345,7 @@ class Task(Tasklet):
         """Send the end of data; with checkpoints, wait for one that holds the current state."""
         self._outputs.send(EndOfData())
         if self.deployment.settings.checkpoint_interval_ms:
+            # Sinks commit with checkpoints: output since the last one needs a further one before the task may end.
             self._enter(Phase.AWAITING_FINAL_CHECKPOINT)
             self.checkpoints.input_ended()
         else:
@@ -352,6 +367,8 @@ class Task(Tasklet):
             wait = self.checkpoints.snapshot(self._remainder)
             return Progress.AGAIN if wait is None else self._park(wait, Progress.BLOCKED, 0)
         else:
+            # Only barriers matter behind the end of data. Ends of partitions have reached the alignment within the
+            # gate.
             element = self.input.poll()
             if isinstance(element, _CHECKPOINT):
                 self.checkpoints.on_barrier(element)
@@ -365,6 +382,8 @@ class Task(Tasklet):
         if isinstance(head, IterationHeadOperator) and isinstance(self.input, GateInput):
             while not isinstance(element := self.input.poll(), Wait):
                 if type(element) is Batch:
+                    # A record that comes back behind the end of the loop fails the task: it would be lost without
+                    # a trace.
                     head.refuse(element)
             if not self.input.loops_ended():
                 return self._park(_UNTIL_WOKEN, Progress.IDLE, 0)
@@ -380,6 +399,8 @@ class Task(Tasklet):
         self._phase = Phase.ENDED
         if cause is not None:
             cause = self._chain.explain(cause)
+        # The poller stops watching files before their owners close them, and snapshots of keyed state are released
+        # before the operators close their backends.
         self.worker.forget(self)
         self.checkpoints.close()
         source = (self.deployment.vertex.head.name, self.input.close)
@@ -387,6 +408,7 @@ class Task(Tasklet):
         if cause is not None:
             state = ExecutionState.FAILED
             for partition in self._partitions:
+                # Before discard(): consumers receive the cause instead of a channel that ends.
                 partition.fail(cause)
         for partition in self._partitions:
             if state is ExecutionState.FINISHED:
@@ -450,6 +472,8 @@ class Task(Tasklet):
         if not self.checkpoints.hurry or self._phase is not Phase.RUNNING:
             return None
         early = self.checkpoints.early
+        # Begun work comes before any further record, since an operator with work left takes no input. Where a
+        # snapshot may hold that work, and no record has to be processed either, only blocked sinks count.
         if self._chain.interruptible and not (early and self._process_before_snapshot(can=False)):
             blocked = self._chain.blocked()
         else:
@@ -468,10 +492,13 @@ class Task(Tasklet):
         self._chain.enter_head()
         if isinstance(self.input, GateInput) and self.input.may_record_remainder:
             return False
+        # A remainder that cannot be recorded, as of a source or of an edge that aligns, has to be processed
+        # into the state.
         if self._remainder is not None:
             if can:
                 self._process(self._remainder)
             return True
+        # Elements that a source has read ahead: the position in the snapshot of its reader is behind them.
         if not isinstance(self.input, SourceInput) or not self.input.reads_ahead:
             return False
         element = self.input.read_before() if can else None
@@ -489,6 +516,7 @@ class Task(Tasklet):
         if self.checkpoints.barrier is None and self._remainder is None:
             self._chain.enter_head()
             element = self.input.look_ahead()
+            # The barrier was not next. The batch waits as the remainder until the pending work is done.
             if isinstance(element, Batch):
                 self._remainder = element
                 self.records_in += len(element.values)
@@ -502,6 +530,8 @@ class Task(Tasklet):
 
     def _park(self, wait: Wait, progress: Progress, depth: int | None = None) -> Progress:
         """Sleep until the event to ``wait`` for, or until a timer of the last ``depth`` operators is due."""
+        # Several waits may be registered; whichever ends first wakes the task, and `_unpark` drops the watches of
+        # the others. A depth of 0 leaves out all timers: they emit, and the output is full or at its end.
         self._parked = True
         self.worker.wait(self, wait)
         if (in_s := self._chain.seconds_to_timer(self.clock, depth)) is not None:
@@ -511,6 +541,7 @@ class Task(Tasklet):
             self.worker.wait(self, Wait(until=self.checkpoints.due))
         for partition in self._partitions:
             if progress is Progress.IDLE:
+                # No further record fills up a buffered batch soon.
                 partition.idle()
             if partition.due is not None:
                 self.worker.wait(self, Wait(until=partition.due))

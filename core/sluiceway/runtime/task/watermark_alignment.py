@@ -70,6 +70,7 @@ class AlignedReader:
         if self._splits_pause and not time.one_for_all:
             pausing = frozenset() if limit is None else time.ahead_of(limit)
             if pausing != self._pausing:
+                # False once the reader cannot pause single splits: from then on it is paused as a whole.
                 self._splits_pause = self._reader.pause_splits(pausing)
                 self._pause(pausing)
         if self._splits_pause and not time.one_for_all:
