@@ -47,6 +47,7 @@ class LoopCalls(Calls):
         self._into_loop = into_loop
         self._run = run
         self._wake = wake
+        # Each queue is filled by one thread and emptied by the other, with the atomic operations of a deque.
         self._coming: deque[Call | Any] = deque()
         self._over: deque[Ended] = deque()
         self._told = False
@@ -73,6 +74,7 @@ class LoopCalls(Calls):
         """Return the ended calls, and empty the queue."""
         # Cleared first: calls that end from now on wake the task again.
         self._told = False
+        # Only as many as it has now: the loop's thread goes on to append.
         over = self._over
         return [over.popleft() for _ in range(len(over))]
 
@@ -128,6 +130,7 @@ class LoopCalls(Calls):
             self._loop.call_soon(self._wake)
 
     async def _end(self, last: Callable[[], Awaitable[None]] | None) -> None:
+        # Calls that have not begun never begin.
         self._coming.clear()
         running = list(self._running.values())
         for future in running:

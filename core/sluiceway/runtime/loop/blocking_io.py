@@ -70,6 +70,7 @@ class HelperThread(Background):
         while (piece := self._work.get()) is not None:
             work, done = piece
             with short_turns(_TURN_S):
+                # Never raises, so that one failed call does not end the thread for the later ones.
                 outcome = _outcome(work, done)
             self._mail(outcome)
             del piece, work, done, outcome  # the call may hold large objects, and the next one may come late

@@ -49,6 +49,7 @@ def _forked() -> None:
     frame: FrameType | None = sys._getframe(1)
     if frame is None or frame.f_code.co_filename.startswith(CORE):
         return  # a fork of the engine itself, such as that of a job manager that goes into the background
+    # The innermost frame of the engine: generated loops call functions, too, and asyncio drives coroutines.
     for _ in range(_DEEPEST):
         if frame is None:
             return

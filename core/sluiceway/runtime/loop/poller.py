@@ -146,6 +146,7 @@ class SelectorPoller(Poller):
                 continue
             if key.fd in self._kept:
                 for event, ready in list(self._kept[key.fd].items()):
+                    # A callback before this one may have dropped the file.
                     if event & events and event in self._kept.get(key.fd, ()):
                         ready()
                 continue
@@ -161,6 +162,7 @@ class SelectorPoller(Poller):
         if not self._closed:
             try:
                 os.write(self._wake_in, b"\0")
+            # A full pipe, or one that the worker's thread has closed since the check.
             except OSError:
                 return
 

@@ -156,6 +156,7 @@ class TaskletLoop:
 
     def mail(self, action: Callable[[], None]) -> None:
         """Call ``action`` in the worker's thread, between steps. From any thread."""
+        # Appended before the wake-up, and append is atomic: a loop that wakes up finds the mail.
         self._mails.append(action)
         self._poller.wake()
 
@@ -254,6 +255,7 @@ class TaskletLoop:
             ended: while it says False, what is due later is waited for, too: there may be tasklets again.
         """
         while self._alive or self._mails or (self._deadlines and not ended()):
+            # Files are looked at even if tasklets are always ready, but not in each round: that is a system call.
             self.run_ready(_ROUNDS_BETWEEN_POLLS)
             if not self._alive and (self._mails or not self._deadlines or ended()):
                 continue
@@ -289,6 +291,8 @@ class TaskletLoop:
                     continue  # tasklets whose deadline has just passed
                 return ran
             ran = True
+            # Only those ready at the beginning of the round: a tasklet that is ready at once again has its turn
+            # behind all others.
             for _ in range(len(ready)):
                 self._step(ready.popleft())
                 if self._mails and self._monotonic() - began >= _PATIENCE_S:
@@ -300,6 +304,7 @@ class TaskletLoop:
         return ran
 
     def _step(self, tasklet: Tasklet) -> None:
+        # Woken between its last step and now.
         if tasklet not in self._alive:
             return
         started = self._monotonic()
