@@ -162,6 +162,7 @@ class CheckpointCoordinator:
         self._later = later
         self._next_id = first_id
         self._pending: dict[int, _Pending] = {}
+        # Complete checkpoints, oldest first. The last one is restored.
         self._kept: list[CompletedCheckpoint] = []
         self._wanted = False
         self._requests: deque[tuple[SavepointRequest, Scheduled]] = deque()
@@ -170,11 +171,15 @@ class CheckpointCoordinator:
         self._over = False
         self._resized_after = 0
         self._forgotten = False
+        # No checkpoint begins before this time, in monotonic seconds: the minimum pause, or the delay after a
+        # failure.
         self._earliest = 0.0
         self._interval: Scheduled | None = None
         self._asked_at = 0.0
         self._asked: Scheduled | None = None
         self._failures = 0
+        # Attempts that wait for a checkpoint with their end, and those that were notified of it and are about to
+        # finish.
         self._drained: set[str] = set()
         self._leaving: set[str] = set()
         self._reminders = NotificationRetry(later, job.notify)
@@ -431,6 +436,8 @@ class CheckpointCoordinator:
         self._drained.discard(attempt_id)
         self._leaving.discard(attempt_id)
         self._reminders.heard_from(attempt_id)
+        # A checkpoint that all have acknowledged is stored to its end in spite of a failure: nothing in it depends
+        # on the task any more.
         ended = CheckpointFailedError("a task has ended before it was complete")
         for pending in list(self._pending.values()):
             # A savepoint that is being stored now is newer than the checkpoint that the job is restored from.
@@ -486,6 +493,8 @@ class CheckpointCoordinator:
         self._drop(pending)
         self._failures = 0
         self._leaving |= pending.drained
+        # Before tasks are notified: sinks commit with it, so that no failure from here on may restore an older
+        # one.
         self._kept.append(checkpoint)
         self._ended()
         record = self._record(pending, "completed")
@@ -543,6 +552,7 @@ class CheckpointCoordinator:
             ask.answer(0, cause)
         if pending.request is not None:
             if pending.request.stops or pending.request.suspends:
+                # The tasks are suspended behind its barrier, and continue only when they are notified.
                 self._reminders.expect(pending.attempts, pending.id, completed=False)
             pending.request.done("", cause)
         elif counts:

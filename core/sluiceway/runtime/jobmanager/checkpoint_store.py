@@ -157,6 +157,7 @@ class StorageCheckpointStore(CompletedCheckpointStore):
         """Delete what was written for it; shared files once a newer checkpoint is complete."""
         entry = snapshot.entry
         if entry is not None:
+            # Shared files stay until a newer checkpoint is complete: one that is being taken may refer to them.
             self._given_up.setdefault(checkpoint_id, set()).update(shared_files(entry))
             self._background.run(lambda: self._delete(checkpoint_id, entry), _whatever)
 
@@ -175,6 +176,7 @@ class StorageCheckpointStore(CompletedCheckpointStore):
         directory = self._directory.directory(checkpoint.checkpoint_id)
         by_vertex: dict[int, list[SubtaskEntry]] = {}
         for where, snapshot in sorted(checkpoint.tasks.items()):
+            # A task that has finished before: its state is in the directory of an earlier checkpoint.
             if snapshot.checkpoint_id != checkpoint.checkpoint_id:
                 snapshot = checkpoint.tasks[where] = self._copied(where, snapshot, checkpoint.checkpoint_id)
             by_vertex.setdefault(where[0], []).append(snapshot.timed_entry())
@@ -188,6 +190,7 @@ class StorageCheckpointStore(CompletedCheckpointStore):
             by_vertex,
             self._write_enumerators(directory, checkpoint),
         )
+        # Last, when all other files are written: the metadata make the checkpoint complete.
         self._directory.complete(metadata)
         return metadata
 
@@ -315,6 +318,7 @@ class SavepointCheckpointStore(CompletedCheckpointStore):
         """Record it in the savepoints' metadata, before transactions that they rely on are aborted."""
         for savepoint in savepoints:
             place, directory = split_location(savepoint)
+            # Its owner may have moved or deleted it.
             with suppress(CheckpointError):
                 storage = self._open_storage(place)
                 metadata = load_metadata(storage, directory)
@@ -326,6 +330,8 @@ class SavepointCheckpointStore(CompletedCheckpointStore):
         storage = self._open_storage(place)
         by_vertex: dict[int, list[SubtaskEntry]] = {}
         for where, snapshot in sorted(checkpoint.tasks.items()):
+            # Finished tasks have written nothing for the savepoint: their state comes from the last checkpoint, as
+            # rows.
             if not snapshot.savepoint:
                 most = self._graph.vertex(where[0]).max_parallelism
                 state = (self._as_rows(operator, most) for operator in self._state_of(snapshot))
@@ -370,6 +376,7 @@ class SavepointCheckpointStore(CompletedCheckpointStore):
     def _delete_all(self, savepoint: str) -> None:
         place, directory = split_location(savepoint)
         storage = self._open_storage(place)
+        # The metadata first: what is left after an interruption is no savepoint.
         storage.delete([f"{directory}/{METADATA}"])
         storage.delete([file.name for file in storage.files(directory)])
 

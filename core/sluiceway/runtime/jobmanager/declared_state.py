@@ -89,6 +89,7 @@ def _is_called(function: object) -> bool:
 
 
 def _opened(graph: JobGraph, node: StreamNode, settings: Settings, services: Services, own: bool) -> Declared:
+    # In memory, whatever the job's backend is: nothing is restored, and only the declarations count.
     backend = _Recording(services.state_backend("memory"))
     problem = ""
     try:

@@ -117,6 +117,7 @@ class Failover:
     def failed(self, vertex: ExecutionVertex, cause: BaseException) -> bool:
         """Handle the failure of a subtask; return whether its region will be restarted."""
         region = self._region_of[vertex]
+        # A consequence of the failure before it, which costs no further restart. It may have been the last to end.
         if region in self._due:
             self.ended(vertex)
             return True
@@ -126,6 +127,7 @@ class Failover:
         if delay_ms is None:
             return False
         self.restarts += 1
+        # Before the cancellations: what ends from here on ends in a region that restarts.
         self._due[region] = self._clock.monotonic() + delay_ms / 1000
         for each in region:
             if not each.state.ended:
@@ -144,6 +146,7 @@ class Failover:
 
     def failed_everywhere(self, cause: BaseException) -> bool:
         """Handle a failure of the whole job; return whether all unfinished subtasks will be restarted."""
+        # Regions that have finished stay as they are, and those that wait for a restart keep their delay.
         return self._again(
             {r for v, r in self._region_of.items() if not v.state.ended and r not in self._due}, cause
         )
@@ -183,6 +186,7 @@ class Failover:
     def _decide(self, now_ms: int, cause: BaseException) -> int | None:
         if isinstance(cause, _HOPELESS):
             return None  # the error tells the user what to change
+        # Before the strategy is asked, which counts each question as a restart.
         limit = self._strategy.same_record_limit
         if limit is not None and self._repeated.count(cause, self._completed()) >= limit:
             times = "once" if limit == 1 else f"{limit} times"
@@ -253,6 +257,7 @@ class Failover:
         self._timers.clear()
 
     def _begin_anew(self, region: tuple[ExecutionVertex, ...]) -> None:
+        # Removed from `_due` before the call, in which a failure begins another restart of the region.
         self._timers.pop(region, None)
         if self._due.pop(region, None) is not None:
             self._restart(region)

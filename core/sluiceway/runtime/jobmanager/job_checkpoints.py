@@ -190,6 +190,7 @@ class JobCheckpoints:
         latest = self.coordinator.latest
         if latest is None:
             return self._restored
+        # Read once for all subtasks of a deployment.
         if self._loaded is None or self._loaded[0] != latest.checkpoint_id:
             self._loaded = latest.checkpoint_id, self.keeper.load(latest)
         return self._loaded[1]
@@ -258,6 +259,7 @@ class JobCheckpoints:
                 return None
             else:
                 running[vertex.current.attempt_id] = where
+                # Barriers arrive from producers; without a running one the subtask is triggered by a message.
                 if not any(p.state is ExecutionState.RUNNING for p in self._producers(vertex)):
                     first.append(vertex.current.attempt_id)
         return Participants(running, tuple(first), tuple(finished))
@@ -317,6 +319,7 @@ class JobCheckpoints:
             for source in self._sources.values():
                 source.checkpoint_completed(checkpoint.checkpoint_id)
             self.notify(self._running(), checkpoint.checkpoint_id, True)
+        # Replaced as a whole: other threads read it.
         known = self.figures
         self.figures = replace(
             known,
@@ -332,6 +335,7 @@ class JobCheckpoints:
     def restarting(self) -> None:
         """Restart tasks from before any savepoint that was taken since the last checkpoint."""
         self.coordinator.restarting()
+        # Transactions that these savepoints count on are aborted by the restart.
         if self._since and self._savepoints is not None:
             self._savepoints.left_behind(self._since)
             self._since.clear()

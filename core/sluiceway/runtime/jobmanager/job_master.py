@@ -230,6 +230,7 @@ class JobMaster(Handlers):
             within_s: seconds after which a task that has not ended counts as stuck; None: as its options say.
         """
         if within_s is not None:
+            # Also for a job that is being cancelled already: whoever wants it to end sooner calls again.
             self._cancelling.shorten(within_s)
         if self.status in (JobStatus.CREATED, JobStatus.RUNNING):
             self._set_status(JobStatus.CANCELLING)
@@ -237,6 +238,7 @@ class JobMaster(Handlers):
 
     def stop(self) -> None:
         """End the sources at their current positions, and let the job finish."""
+        # Readers that come up later, or restart, are stopped when they report RUNNING.
         self._stopping = True
         for vertex in self.executions.subtasks():
             if vertex.state is ExecutionState.RUNNING:
@@ -299,6 +301,7 @@ class JobMaster(Handlers):
         execution = self.executions.execution(attempt_id)
         assert execution is not None
         if state is ExecutionState.RUNNING:
+            # The coordinator keeps splits until then: an attempt that has not come up could lose them.
             self._reader_ready(execution.vertex_id, execution.subtask)
             self._stop_source(execution.vertex_id, attempt_id)
         if state.ended and not self._rescaler.holds_slots:
@@ -320,6 +323,7 @@ class JobMaster(Handlers):
         if state.ended and self.status is JobStatus.RUNNING:
             self._failover.ended(vertex)
         self._rescaler.task_changed()
+        # No strategy deploys a subtask because another one initializes.
         if self.status is JobStatus.RUNNING and state is not ExecutionState.INITIALIZING:
             self._guard(lambda: self._deploy(self._strategy.next()))
         self._check_end()
@@ -469,6 +473,7 @@ class JobMaster(Handlers):
             self._give_slots(region)
         except NoResourceAvailableError:
             self._waiting_for_slots.append(region)
+            # When asked, slots were requested already, as the region began to wait.
             if not asked:
                 self._on_slots_wanted()
             return
@@ -488,6 +493,7 @@ class JobMaster(Handlers):
         for vertex in vertices:
             execution = vertex.current
             now = self._clock.now_ms()
+            # Two compare-and-sets: an attempt that was cancelled since the strategy chose it is left out.
             scheduled = execution.transition(ExecutionState.CREATED, ExecutionState.SCHEDULED, now)
             if scheduled and execution.transition(ExecutionState.SCHEDULED, ExecutionState.DEPLOYING, now):
                 place = self._places[vertex.job_vertex.id, vertex.subtask]
@@ -567,6 +573,7 @@ class JobMaster(Handlers):
             f"{self._job}/{edge.id}" if self._job else edge.id,
             producer,
             consumer,
+            # Part of the channel's identity: data of earlier attempts stays in their channels.
             attempt=self.executions.subtask(edge.target, consumer).current.attempt,
             producer_at=self._places[edge.source, producer],
             consumer_at=self._places[edge.target, consumer],
@@ -590,6 +597,7 @@ class JobMaster(Handlers):
         return self._sources
 
     def _make_source(self, vertex_id: int, step: SourceStep, parallelism: int, restored: Any) -> SourceCoordinator:
+        # Looked up for each message, as the attempt changes with each restart.
         def attempt(reader: int) -> str:
             return self.executions.subtask(vertex_id, reader).current.attempt_id
 
@@ -648,6 +656,7 @@ class JobMaster(Handlers):
         """Create the subtasks and enumerators anew from the last checkpoint."""
         snapshot = self.checkpoints.snapshot()  # first: if it cannot be read, nothing has changed
         restored = None if snapshot is None else replace(snapshot, enumerators=_copies(snapshot.enumerators))
+        # Closed before any change: from here on the enumerators of the old parallelism assign nothing.
         error = self._close_sources()
         if error is not None:
             log(WARNING, "jobs", "an enumerator could not be closed", job=self._name, error=error)
@@ -756,6 +765,7 @@ class JobMaster(Handlers):
         # The job ends only with its last task, also if it has failed: a slot is free when nothing runs in it.
         if self.status.ended or not all(v.state.ended for v in self.executions.subtasks()):
             return
+        # The rescaler is asked last, since its answer may deploy them at once.
         # All subtasks have ended, but a restart or a rescale is about to create new attempts.
         if self.status is JobStatus.RUNNING and (
             self._failover.restarting or self._waiting_for_slots or self._broken or self._rescaler.all_ended()

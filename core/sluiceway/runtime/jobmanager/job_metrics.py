@@ -106,6 +106,7 @@ class JobFigures:
 
     def take_process(self, process: WorkerMetrics, present: Iterable[str]) -> None:
         """Store the figures of a worker's process, and forget workers that are not present."""
+        # Replaced as a whole: other threads read it.
         known = {**self._workers, process.worker: process}
         self._workers = {name: known[name] for name in present if name in known}
 
@@ -244,6 +245,7 @@ class Reporting:
 
     def _tell(self, event: Callable[[MetricsReporter], None]) -> None:
         if self._opened:
+            # One call for all events of a step.
             if not self._events:
                 self._loop.soon(self._tell_now)
             self._events.append(event)

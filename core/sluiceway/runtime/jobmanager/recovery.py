@@ -67,6 +67,7 @@ def recover(storage: CheckpointStorage, path: str, graph: JobGraph, now_ms: int)
         CheckpointError: one cannot be read.
     """
     directory = CheckpointDirectory(storage, path)
+    # Incomplete checkpoints count as well: an id is never used twice in a directory.
     begun = [_number(file.name[len(path) + 1 :]) for file in storage.files(path)]
     next_id = max(begun, default=0) + 1
     completed = []

@@ -34,6 +34,7 @@ _REFUSED: Final = (
 )
 """Errors about one value, whether or not the task knows which record it was."""
 
+# Addresses in a repr differ from attempt to attempt.
 _ADDRESS: Final = re.compile(r"\b0x[0-9a-f]+")
 _REMEMBERED: Final = 64
 _CHECKPOINTS_BETWEEN: Final = 8
@@ -62,6 +63,7 @@ class RepeatedFailures:
         outside = isinstance(cause, _OUTSIDE) and not isinstance(cause, RejectedRecordError)
         if record is None or outside:
             return 0
+        # Removed and added again, so that the first entry is the one that was seen longest ago.
         times, before = self._seen.pop(record, (0, completed))
         times = times + 1 if completed - before <= _CHECKPOINTS_BETWEEN else 1
         self._seen[record] = times, completed

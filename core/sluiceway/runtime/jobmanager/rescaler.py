@@ -196,6 +196,7 @@ class Rescaler:
         self._timer = self._post(self._no_slots, _SLOTS_S)
         if accepted is not None:
             accepted(info)
+        # The slots may be free already.
         self.slots_came()
 
     def _check(self) -> None:
@@ -261,6 +262,7 @@ class Rescaler:
         """Handle the end of all tasks; return whether they are restarted."""
         if self._phase not in (_Phase.ENDING_TASKS, _Phase.RETURNING):
             return False
+        # A timer is running where the checkpoint could not be read: it begins anew.
         if self._timer is None:
             self._begin_anew()
         return True
@@ -278,6 +280,8 @@ class Rescaler:
             self._job.resize(self._after)
             self._job.begin_all()
         except CheckpointError as error:
+            # `resize` reads the checkpoint before it changes the graph, so this tells which of the two calls has
+            # failed.
             if self._job.graph is self._after:
                 self._not_begun(error)
             else:
@@ -303,6 +307,7 @@ class Rescaler:
         assert self._problem is not None
         problem = describe(self._problem)
         why = f"the job failed at the new parallelism, and has its earlier one again: {problem}"
+        # From here on a failure of a subtask is one like any other.
         self._end("failed", why)
         self._job.begin_all_anew()
 
@@ -325,6 +330,7 @@ class Rescaler:
         self.failed_to_wait(cause)
         if self._phase not in _SWITCHING:
             return False
+        # While the tasks end, a failure costs nothing: all of them are deployed anew in any case.
         if self._phase is _Phase.RESTORING:
             self._phase, self._problem = _Phase.RETURNING, cause
         if not self._noted:  # later ones come from the same worker, or from links to it
@@ -341,6 +347,8 @@ class Rescaler:
     # ---- the end ----------------------------------------------------------------------------------------------
 
     def _end(self, status: str, reason: str) -> None:
+        # The phase is reset before anything is called that asks for it, such as whether ending subtasks keep their
+        # slots.
         now_ms, switched = self._clock.now_ms(), self._phase in _SWITCHING
         self._stop_timer()
         self._phase = _Phase.IDLE

@@ -87,6 +87,7 @@ class SourceCoordinator(EnumeratorDriver):
         self._readers.discard(reader)
         self._early_ends.discard(reader)
         self._early.pop(reader, None)  # it is among the assigned splits
+        # What was sealed belongs to checkpoints that are not complete, so the reader is restored from before it.
         given = (*self._sealed.values(), self._assigned)
         self.add_splits_back([split for assigned in given for split in assigned.pop(reader, ())], reader)
 

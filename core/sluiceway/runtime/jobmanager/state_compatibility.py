@@ -277,10 +277,12 @@ def compare(
 
 def _changes(node: StreamNode, had: _EarlierStep, known: Declared, earlier: Earlier) -> Iterator[StateChange]:
     uid, now = node.uid, node.step.kind
+    # Steps of users' functions may replace one another: their states go by name alone.
     others = bool(had.kind) and had.kind != now and not OF_FUNCTIONS.issuperset((had.kind, now))
     lazy = None if others else known.lazy
     for name, meta in had.states.items():
         schema = known.schemas.get(name)
+        # Both types are known: reading decides whether they fit, and whether values are migrated.
         if meta is not None and schema is not None:
             try:
                 same = schema.reader_for(meta, uid) is schema.serializer
@@ -288,15 +290,20 @@ def _changes(node: StreamNode, had: _EarlierStep, known: Declared, earlier: Earl
                 yield StateChange(name, "refused", _type(meta), _type(schema.meta), str(error))
             else:
                 yield StateChange(name, "keeps" if same else "migrates", _type(meta), _type(schema.meta))
+        # Too little is known to refuse: no type was saved, the step may ask for the state later, or it could not
+        # be asked.
         elif meta is None or (lazy is not None and lazy(name)) or not (others or known.complete):
             yield StateChange(name, "keeps", _type(meta))
+        # An empty table is no loss. The check reads state, so that all that metadata can answer comes first.
         elif (name == DUE.name and not others) or not earlier.has_rows(uid, name):
             yield StateChange(name, "unused", _type(meta))
+        # A function may ask for a state at any time, so its code is searched for the name.
         elif known.own and not others:
             if any(may_ask_for(function, name) for function in node.step.functions):
                 yield StateChange(name, "unused", _type(meta))
             else:
                 yield StateChange(name, "dropped", _type(meta), reason=unclaimed(name, uid))
+        # A window step keeps its windows in another layout than the saved one.
         elif lazy is not None:
             why = (
                 f"step {uid!r} cannot go on with what it has in {name!r}: its windows keep something else now. "

@@ -27,6 +27,7 @@ class AlignmentCoordinator:
         is_new = attempt_id not in members
         members[attempt_id] = mark
         self._group_of[attempt_id] = group
+        # A new reader has not received the last announcement, even if it is still true.
         if not self._compare(group) and is_new:
             self._announce(attempt_id, self._announced.get(group))
 

@@ -76,9 +76,8 @@ class _ThreadedReader(SimpleReader[T]):
         producer = self._producer
         assert producer is not None
         while True:
-            has_ended = (
-                producer.ended
-            )  # before the check: a record that is added in between is found by the next call
+            # Before the records: one that is added in between is found by the next call.
+            has_ended = producer.ended
             values = producer.take(limit)
             if values:
                 result = stamped(values, self._timestamp)
@@ -147,6 +146,8 @@ class _Producer(Generic[T]):
 
     def waits_for(self) -> bool:
         """Request a wake-up for the next record; return False if there is one already."""
+        # Set before the check, while the other thread appends before it looks: one of the two sees the other's
+        # change.
         self._awaited = True
         if self._records or self.ended:
             self._awaited = False
@@ -155,6 +156,7 @@ class _Producer(Generic[T]):
     def stop(self) -> None:
         """Stop the function, and wait for its end, for a time."""
         self._stopped.set()
+        # The function may be waiting for room.
         self._make_room()
         loop, task = self._loop, self._task
         if loop is not None and task is not None:
@@ -192,6 +194,7 @@ class _Producer(Generic[T]):
             # An exception that follows the request to stop is no failure.
             if not self._stopped.is_set():
                 self.error = error
+        # Set before the wake-up, and after the error that it announces.
         self.ended = True
         self._tell()
 
@@ -209,6 +212,7 @@ class _Producer(Generic[T]):
                 if self._stopped.is_set():
                     return
                 if self._put(record):
+                    # Checked under the lock, so that a notification cannot come between the check and the wait.
                     with self._room:
                         self._full = True
                         while len(self._records) > _ROOM_AT and not self._stopped.is_set():
