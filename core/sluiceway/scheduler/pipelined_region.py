@@ -17,6 +17,7 @@ def pipelined_regions(graph: ExecutionGraph) -> list[tuple[ExecutionVertex, ...]
     Returns:
         the regions, each in topological order, in the order of their first subtasks.
     """
+    # Union-find, with path halving.
     leader: dict[ExecutionVertex, ExecutionVertex] = {s: s for s in graph.subtasks()}
 
     def find(subtask: ExecutionVertex) -> ExecutionVertex:
@@ -29,6 +30,7 @@ def pipelined_regions(graph: ExecutionGraph) -> list[tuple[ExecutionVertex, ...]
             continue
         producers = graph.vertex(edge.source).subtasks
         if edge.distribution is Distribution.ALL_TO_ALL:
+            # One union per subtask has the same result as one per pair.
             everybody = [*producers, *graph.vertex(edge.target).subtasks]
             for subtask in everybody[1:]:
                 leader[find(subtask)] = find(everybody[0])

@@ -121,6 +121,7 @@ class ExponentialDelay(RestartStrategy):
         self._next_ms = min(delay * self._multiplier, float(self._max_ms))
         spread = delay * self._jitter
         drawn = max(0, min(round(delay + self._random.uniform(-spread, spread)), self._max_ms))
+        # The time without a failure begins with the restart, not with the failure before it.
         self._running_since_ms = now_ms + drawn
         return drawn
 

@@ -97,6 +97,8 @@ class SlotPool:
                 f" {self.total} {'is' if self.available == 1 else 'are'} free: lower the parallelism, let steps"
                 " share a slot-sharing group, or run with more slots"
             )
+        # First the preferred workers, then the rest, so that no slot goes to a subtask without a preference that
+        # another one prefers.
         taken: list[Slot | None] = [
             self._free[worker].pop(0) if worker is not None and self._free.get(worker) else None
             for worker, _ in zip_longest(before, range(count))
@@ -104,6 +106,7 @@ class SlotPool:
         return [self._free[self._freest()].pop(0) if slot is None else slot for slot in taken]
 
     def _freest(self) -> str:
+        # Spread, not packed: a job packed onto few workers leaves the cores of the others idle.
         return max(self._free, key=lambda worker: len(self._free[worker]))
 
     def free(self, slot: Slot) -> None:
@@ -112,12 +115,14 @@ class SlotPool:
         Raises:
             ValueError: it is free already.
         """
+        # The worker was withdrawn, and its slots with it.
         if slot.worker not in self._offered:
             return
         free = self._free[slot.worker]
         if slot in free:
             raise ValueError(f"slot {slot.index} of worker {slot.worker!r} was freed twice")
         free.append(slot)
+        # By index, so that the next allocation does not depend on the order of releases.
         free.sort(key=lambda s: s.index)
 
 
@@ -170,6 +175,7 @@ class SlotSharing:
     def resized(self, job_graph: JobGraph) -> SlotSharing:
         """Return the sharing of the same job at another parallelism, after this one has released everything."""
         sharing = SlotSharing(job_graph, self._pool)
+        # Subtasks return to the workers of their last attempts, where local copies of their state may be.
         sharing._before = dict(self._before)
         return sharing
 

@@ -82,6 +82,7 @@ class LazyFromSourcesScheduling(SchedulingStrategy):
 
     def _ready(self, subtask: ExecutionVertex) -> bool:
         for edge in self._inputs[subtask.job_vertex.id]:
+            # A blocking edge is read when it is complete, a pipelined one while it is written.
             wanted = frozenset({ExecutionState.FINISHED}) if edge.blocking else _UP
             if any(p.state not in wanted for p in self._producers(edge, subtask)):
                 return False
