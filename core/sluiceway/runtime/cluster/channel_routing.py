@@ -25,6 +25,7 @@ class RoutingTransport(Transport):
         self._worker = worker
         self._local = local
         self._network = network
+        # Weak: senders of earlier attempts are not kept.
         self._senders: WeakSet[Sender] = WeakSet()
 
     @override

@@ -229,6 +229,7 @@ def run_cluster(
         with tempfile.TemporaryFile() as line:  # not readable by others: it holds the secret
             line.write(json.dumps({**asdict(config), "foreground": foreground}).encode() + b"\n")
             line.seek(0)
+            # Standard input survives the replacement of the program.
             os.dup2(line.fileno(), 0)
         sys.stdout.flush()
         sys.stderr.flush()
@@ -284,6 +285,7 @@ def _config(
     if before is None:
         directory, secret, logs = make_directory(), secrets.token_hex(32), put_logs_aside()
     else:
+        # The waiting workers know the address and the secret of the previous job manager only.
         (directory, secret), logs = before, logs_directory()
         make_private_directory(logs)
     return ClusterConfig(
@@ -309,6 +311,7 @@ def _awaited(kept: ExitStack) -> tuple[Path, str] | None:
         directory = Path(known.directory)
         if not is_awaited(directory):
             return None
+        # Nobody removes the directory until the new job manager has locked it.
         kept.enter_context(stay(directory))
     except (OSError, ConnectorError):
         return None
@@ -603,6 +606,7 @@ class ClusterClient:
         Returns:
             A sentence for each worker that had to be killed, with the task that did not end.
         """
+        # Process ids are opened while the processes live: later, another process may have them.
         told = self.status()
         with ExitStack() as processes:
             opened = []
@@ -636,6 +640,7 @@ class ClusterClient:
                     raise ConnectorError(f"the connection to the cluster was lost: {self._lost}") from self._lost
                 message = self._ask_next_leader(message, self._lost)
                 if until is not None:
+                    # The next leader recovers its jobs before it answers.
                     until = self._clock.monotonic() + _ANSWER_S
             if until is not None and self._clock.monotonic() > until:
                 raise ConnectorError(f"the cluster has not answered within {within_s:g} s")
@@ -652,6 +657,8 @@ class ClusterClient:
         except ConnectorError as error:
             raise ConnectorError(f"the connection to the cluster was lost: {lost}. {error}") from lost
         self._connection = self._connect(sock)
+        # The lost leader may have carried it out without answering. The next one finds out by its records, or by
+        # the key of a submission.
         if isinstance(message, CancelJob | StopJob | TakeSavepoint):
             message = msgspec.structs.replace(message, again=True)
         self._connection.send(message)

@@ -106,6 +106,7 @@ def stay(directory: Path) -> FileIO:
     file = FileIO(directory / WAITING, "w", opener=private_opener)
     try:
         fcntl.flock(file, fcntl.LOCK_SH)
+        # Removed, and perhaps made again, between opening and locking.
         if os.stat(directory / WAITING).st_ino != os.fstat(file.fileno()).st_ino:
             raise FileNotFoundError(f"{directory} was removed")
     except BaseException:
@@ -166,6 +167,7 @@ def remove_if_dead(directory: Path) -> bool:
     """Remove a directory without a job manager and workers; return whether it was one."""
     held = []
     try:
+        # Both are held during the removal, so that nobody begins to wait or to lead in the directory.
         for name in (WAITING, LOCK):
             with suppress(FileNotFoundError):
                 held.append(FileIO(directory / name, "r"))

@@ -117,6 +117,7 @@ class ClusterJob(Job):
             secrets.token_bytes(32),
             self._services,
             transport=self._transport,
+            # Rounded up, so that the workers have enough in all.
             slots_per_worker=-(-sum(slots_required(self._graph).values()) // workers),
             max_workers=workers,
             heartbeat_timeout_s=self._settings.heartbeat_timeout_ms / 1000,
@@ -141,6 +142,7 @@ class ClusterJob(Job):
             run = self._run = manager.submit(self._graph.job_name, self._graph, self._settings)
             run.master.events.listen(reporting)
             self._requests.begin(run.master, manager.loop.mail)
+            # cancel() may have come before there was a run to mail to.
             if self._cancelled:
                 run.cancel(STOP_S)
             while not run.status.ended:

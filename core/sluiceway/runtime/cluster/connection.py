@@ -26,6 +26,7 @@ from sluiceway.util.overriding import override
 
 __all__ = ["BrokenProtocolError", "Connection", "ConnectionLostError"]
 
+# Sizes in bytes. A frame is its length, big-endian, and that many bytes.
 _HEADER: Final = 4
 _LONGEST_BEFORE_PROOF: Final = 1024
 _LONGEST: Final = 16 << 20
@@ -34,6 +35,7 @@ _LARGEST: Final = 1 << 30
 _PART: Final = 1 << 20
 _CHUNK: Final = 1 << 18
 _CHUNK_BEFORE_PROOF: Final = 4096
+# A peer that sends without a pause leaves other tasklets their turns.
 _READS_PER_STEP: Final = 8
 
 
@@ -238,6 +240,7 @@ class Connection(Tasklet):
         self._announced = message
 
     def _take_part(self, announced: LargeMessage, part: bytes) -> None:
+        # Checked with each part: at most one frame more than announced is buffered.
         self._parts += part
         if not part or len(self._parts) > announced.size:
             raise BrokenProtocolError(f"{self._peer_name()} sent parts of a message that are not as it announced")
@@ -318,6 +321,7 @@ class Connection(Tasklet):
         expected = _sign(self._secret, self.peer, self._nonce, self._peer_nonce)
         if not hmac.compare_digest(proof.signature, expected):
             raise BrokenProtocolError(f"a {self.peer} does not know this cluster's secret")
+        # Messages sent before are held until here: they may be secret.
         self._proved = True
         for held in self._held:
             self._write(held)

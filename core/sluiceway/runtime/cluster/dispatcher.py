@@ -139,6 +139,7 @@ class Dispatcher(Handlers):
             while not self._stopped:
                 self._manager.turn()
                 self._look_after_jobs()
+            # Standbys first: one of them would take the lead as soon as this process ends.
             if not self._hands_over:
                 self._standbys.stop()
             self._manager.stop_workers()
@@ -164,6 +165,7 @@ class Dispatcher(Handlers):
         store.check_leadership()
         leader = store.election.leader()
         if leader is None or (leader.pid, leader.address) != (os.getpid(), self._manager.address):
+            # A full disk, for example. The next check writes it again.
             with suppress(OSError):
                 store.election.announce(self._manager.address)
         now = self._clock.monotonic()
@@ -233,6 +235,8 @@ class Dispatcher(Handlers):
             needs_slots=needed,
             key=message.key,
         )
+        # In memory first, where the job may be refused; then in the store, and only then is the client answered.
+        # No task is deployed before, as that takes another turn of the loop.
         run = self._begin(stored.job, graph, settings, None)
         stored.checkpoints = run.checkpoint_path
         try:
@@ -283,6 +287,7 @@ class Dispatcher(Handlers):
                 log(ERROR, "jobs", "cannot go on", job=stored.job, error=error)
                 self._records.stuck(stored, self._clock.now_ms(), error)
             else:
+                # The sources end as soon as their readers run.
                 if stored.wanted == "stop":
                     run.stop()
                 self._records.recovered(stored, self._clock.now_ms())
@@ -512,6 +517,7 @@ class Dispatcher(Handlers):
             client, request = self._stopping
             client.send(Done(request, problems=tuple(self._manager.stuck.killed)))
             client.close()
+            # The loop has made its last turn: this one writes the answer.
             self._manager.loop.run_ready(4)
 
     def _done_before(self, message: CancelJob | StopJob | TakeSavepoint) -> Message | None:
@@ -528,6 +534,7 @@ class Dispatcher(Handlers):
             if problem is not None:
                 client.send(Refused(message.request, f"there is no savepoint of job {message.job!r}: {problem}"))
             elif message.stop:
+                # The client is answered when the job has ended: until then it may still fail.
                 self._records.saved(message.job, location)
                 self._ending.setdefault(message.job, []).append((client, message.request, location))
             else:
@@ -536,6 +543,7 @@ class Dispatcher(Handlers):
         try:
             place = savepoint_place(message.place or None, self._records.place_of(run.settings))
             if message.stop:
+                # Recorded before the savepoint begins: the next job manager looks there for a complete one.
                 self._records.ends_with(message.job, place)
         except (SluicewayError, OSError) as error:
             client.send(Refused(message.request, str(error)))

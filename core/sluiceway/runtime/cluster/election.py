@@ -82,6 +82,7 @@ class FileLeaderElection(LeaderElection):
             return False
         try:
             epoch = max(self._least, self._stored_epoch() + 1)
+            # On disk before anybody is led: after a crash, no later leader has this epoch again.
             write_file(self._directory / EPOCH, f"{epoch}\n".encode())
             self._tell(file, epoch, "")
         except BaseException:
@@ -127,6 +128,7 @@ class FileLeaderElection(LeaderElection):
         if told is None or told.pid == os.getpid():
             return False
         try:
+            # Opened before the start time is compared: whoever has the id then is the process that is killed.
             process = os.pidfd_open(told.pid)
         except OSError:
             return False
@@ -167,6 +169,8 @@ class FileLeaderElection(LeaderElection):
     def _tell(self, file: FileIO, epoch: int, address: str) -> None:
         pid = os.getpid()
         data = msgspec.json.encode(_Told(pid, _began(pid), epoch, address)) + b"\n"
+        # In place: a file that replaced this one would not have the lock. A reader that sees half of it finds no
+        # leader.
         os.pwrite(file.fileno(), data, 0)
         os.ftruncate(file.fileno(), len(data))
 

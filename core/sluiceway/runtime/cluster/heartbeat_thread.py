@@ -67,6 +67,7 @@ class HeartbeatThread:
             called: called in this thread when the other end requests the inspector.
         """
         if self._own:
+            # For the one byte that must not be lost.
             self._line.setblocking(True)
             self._line.sendall(UP)
             self._line.setblocking(False)
@@ -99,10 +100,12 @@ class HeartbeatThread:
                 with suppress(OSError):  # a full line needs no further byte; that it is closed is found out below
                     self._line.send(BEAT)
                 self._look_at_loop()
+            # Also the pause between two heartbeats.
             if self._is_alone(self._config.beat_s):
                 if not self._done.wait(GRACE_S):
                     if not self._config.rejoin_s:
                         shutil.rmtree(self._config.directory, ignore_errors=True)
+                    # The loop may be in a call that never returns: no ordinary exit can be waited for.
                     os._exit(EXIT_CODE)
                 return
 
@@ -121,6 +124,7 @@ class HeartbeatThread:
         poll = select.poll()
         poll.register(self._line, select.POLLIN)
         ended = bool(poll.poll(wait_s * 1000)) and not self._has_called()
+        # The line may stay open in another process that has inherited it; an orphan has another parent.
         return ended or (self._own and os.getppid() != self._config.parent)
 
     def _has_called(self) -> bool:
@@ -139,6 +143,7 @@ class HeartbeatThread:
         assert self._mail is not None
         self._mail(self._turn)
         stuck_s = time.monotonic() - self._turned
+        # Once per call: a turn of the loop resets it.
         if stuck_s > self._stuck_s and not self._told:
             self._told = True
             frame = sys._current_frames().get(self._main)

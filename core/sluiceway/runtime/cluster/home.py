@@ -54,6 +54,7 @@ def start_lock(within_s: float) -> FileIO:
     until = time.monotonic() + within_s
     while True:
         try:
+            # Polled, as flock has no timeout.
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > until:
@@ -164,6 +165,7 @@ def put_logs_aside() -> Path:
 
 
 def _write_privately(file: Path, text: str) -> None:
+    # Replaced as a whole, and private from the beginning.
     part = file.with_suffix(".part")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(descriptor, "w") as stream:

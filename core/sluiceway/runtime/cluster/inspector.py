@@ -73,6 +73,7 @@ class Inspector(Handlers):
 
     def _is_called(self) -> bool:
         with self._lock:
+            # Under the lock of open(): a call either finds the thread and is served by it, or starts another one.
             called, self._called = self._called and not self._closed, False
             if not called:
                 self._thread = None
@@ -99,6 +100,7 @@ class Inspector(Handlers):
             self._watch(loop)
             with self._lock:
                 self._loop = loop
+                # close() has come before there was a loop to mail to.
                 if self._closed:
                     loop.mail(self._leave)
             loop.run()

@@ -192,11 +192,14 @@ class JobManager(Handlers):
         if not self._workers_leave(STOP_S):
             self.stuck.end_connected(STOP_S)
             self._workers_leave(_LAST_S)
+        # Processes whose connection has closed are about to end; those still connected are stuck, and have had
+        # their time.
         self.resources.end_processes(STOP_S if not self.resources.connected else 0)
 
     def _workers_leave(self, within_s: float) -> bool:
         """Wait until no worker is connected; return False if one still is after ``within_s``."""
         until = self._clock.monotonic() + within_s
+        # A deadline without an action ends the sleep of turn().
         self.loop.at(until, lambda: None)
         while self.resources.connected and self._clock.monotonic() < until:
             self.turn()
@@ -266,6 +269,8 @@ class JobManager(Handlers):
             if found is not None:
                 recovered = recovered.from_savepoint(*found)
                 settings = replace(settings, from_checkpoint=found[0])
+        # A job that was to end with a savepoint restores that one if it was complete: its sinks may have committed
+        # with it. Otherwise its own last checkpoint counts, and only without any the one that the user has named.
         if recovered is not None and recovered.snapshot is not None:
             restored: JobSnapshot | None = recovered.snapshot
         else:
@@ -295,6 +300,7 @@ class JobManager(Handlers):
             recovered=recovered,
         )
         self.jobs[job] = run
+        # Started by a later turn: the caller records the job before its first task is deployed.
         self._waiting.append(run)
         self.loop.soon(self._start_what_can)
         return run
@@ -328,6 +334,7 @@ class JobManager(Handlers):
         running = [run for run in self.jobs.values() if run.waits_for_slots]
         for run in running:
             run.slots_came()
+        # Jobs that have not started wait, too: they would take the slots of tasks that are to be restarted.
         if waiting := [run for run in running if run.waits_for_slots]:
             lacking = sum(run.slots_wanted for run in waiting) - self.resources.slots.available
             self._start_workers(max(1, -(-lacking // self._slots_per_worker)))
@@ -352,6 +359,7 @@ class JobManager(Handlers):
         most = self._max_workers * self._slots_per_worker
         # A waiting rescale keeps waiting for slots that other jobs have taken.
         others = 0 if run in self._waiting else pool.total - pool.available - run.master.slots.held
+        # Slots that are lacking even if all workers run and all that other jobs do not have is given to this one.
         short = run.master.slots.held + lacking - (most - others)
         if short > 0 and not self._slots_grow:
             taken = f", of which other jobs have taken {others}" if others else ""
@@ -392,6 +400,8 @@ class JobManager(Handlers):
         needed = sum(slots_required(run.graph).values())
         lacking = -(-(needed - self.resources.slots.available) // self._slots_per_worker)
         wanted = max(lacking, 0)
+        # Once per job, as many workers as it can use: a job packed onto few of them leaves the cores of the others
+        # idle.
         if self._spread is not run:
             self._spread = run
             wanted = max(wanted, min(needed, self._max_workers) - len(self.resources.slots.idle_workers()))
@@ -448,6 +458,7 @@ class JobManager(Handlers):
         if self._stopping:
             return
         if why.started and why.hopeless:
+            # Before the restart strategies are asked: another worker would fail to start in the same way.
             for run in list(self.jobs.values()):
                 run.give_up(why)
         for worker in workers:
@@ -487,6 +498,7 @@ class JobManager(Handlers):
             if self._on_client is not None:
                 self._on_client(connection, message)
             return
+        # Any message proves that the worker lives.
         self.resources.heard_from(connection)
         if isinstance(message, JobMessage):
             if (run := self.jobs.get(message.job)) is not None:
@@ -505,6 +517,7 @@ class JobManager(Handlers):
             message = structs_replace(message, slots=self._slots_per_worker)
         if message.slots != self._slots_per_worker and message.epoch == self.epoch:
             raise BrokenProtocolError(f"worker {message.worker!r:.80} offers {message.slots} slots")
+        # Three origins: started by this job manager, left by an earlier one and waiting for the next, or neither.
         if message.epoch == self.epoch:
             self.resources.register(connection, message)
         elif message.line and message.epoch < self.epoch and self._could_start(message):

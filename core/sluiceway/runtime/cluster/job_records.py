@@ -145,6 +145,7 @@ class JobRecords:
         before, _ = self._before.get(job, (0, []))
         begun = stored.begun or run.status is not JobStatus.CREATED
         restarts = before + run.master.restarts
+        # Called in each turn of the loop; written to disk only with news.
         if (begun, restarts) != (stored.begun, stored.restarts):
             stored.begun, stored.restarts = begun, restarts
             stored.failures = self.failures(job, run)

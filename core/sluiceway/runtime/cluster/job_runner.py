@@ -113,6 +113,7 @@ class JobRun(Handlers):
         self.workers: set[str] = set()
         self.rejected = 0
         self._held: set[int] = set()
+        # They share the set of workers, which changes with deployments and losses.
         self._stacks: WorkerQueries[StackSamples] = WorkerQueries(self.workers, resources.send, loop)
         self._keys: WorkerQueries[list[KeySample]] = WorkerQueries(self.workers, resources.send, loop)
         self._started_at = 0.0
@@ -270,6 +271,7 @@ class JobRun(Handlers):
     @handles(Results)
     def _results(self, message: Results) -> None:
         handle = living(message.number)
+        # The program has dropped the object that collects them.
         if handle is None:
             return
         try:

@@ -84,6 +84,7 @@ class JobServer(Handlers):
         self._ended_ms = 0
         remove_dead(place_of_directories())
         self._directory = make_directory()
+        # A directory without a lock counts as that of a dead process, and is removed by the next one that starts.
         self._lock = lock_directory(self._directory)
         self._secret = secrets.token_bytes(32)
         self.known = Known(str(self._directory), self._secret.hex(), os.getpid(), "")
@@ -274,6 +275,7 @@ class JobServer(Handlers):
         if problem is not None:
             client.send(Refused(message.request, f"no savepoint of job {message.job!r}: {told_error(problem)}"))
         elif message.stop:
+            # Answered by _end: the job has not ended yet.
             self._ending.append((client, message.request, location))
         else:
             client.send(SavepointTaken(message.request, location))

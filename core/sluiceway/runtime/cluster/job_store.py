@@ -222,6 +222,7 @@ class JobStore:
         place = self._place(job.job)
         try:
             place.mkdir(mode=0o700, exist_ok=True)
+            # The entry last, as it makes the job visible. Then the directory, so that its name is on disk, too.
             write_file(place / _PROGRAM, program)
             self.update(job)
             sync_directory(self.directory)
@@ -236,6 +237,7 @@ class JobStore:
 
     def end(self, job: StoredJob, told: JobInfo) -> None:
         """Store the summary of an ended job, and delete everything else. Raises OSError."""
+        # The entry first: it needs no program once it says that the job has ended.
         job.ended = told
         self.update(job)
         (self._place(job.job) / _PROGRAM).unlink(missing_ok=True)
@@ -252,10 +254,12 @@ class JobStore:
         place = self._place(job.job)
         with suppress(OSError):
             self.history.forget(job.job)
+        # The entry first: a directory without one is removed when the store is loaded.
         with suppress(OSError):
             (place / _TOLD).unlink(missing_ok=True)
         shutil.rmtree(place, ignore_errors=True)
 
     def _place(self, job: str) -> Path:
         safe = re.sub(r"[^\w.-]+", "-", job, flags=re.ASCII)
+        # The end of an id has the number, which makes it unique; names of files are limited to 255 bytes.
         return self.directory / f"job-{safe[-120:]}"

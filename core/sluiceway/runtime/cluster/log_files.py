@@ -190,6 +190,7 @@ class PrintedLines(io.TextIOBase):
 
     def write(self, text: str) -> int:
         """Write text; an incomplete line is buffered."""
+        # By thread: print() writes the text and the end of the line in two calls.
         me = threading.get_ident()
         begun = self._begun.pop(me, "") + text
         *lines, rest = begun.split("\n")
@@ -270,9 +271,11 @@ class LogFollower:
                     data = file.read()
             except FileNotFoundError:
                 continue
+            # Half of the first line identifies no file.
             if not which.endswith(b"\n"):
                 continue
             there.add(which)
+            # The rest of a line that is being written belongs to the next call.
             whole = data[: data.rfind(b"\n") + 1]
             self._at[which] = at + len(whole)
             parts.append(whole)

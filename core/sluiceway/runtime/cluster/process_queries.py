@@ -76,6 +76,7 @@ class ProcessQueries(Handlers):
             if name in self._inspectors:
                 self._inspectors[name].send(InspectProcess(number, threads))
             else:
+                # It connects by itself, and is sent the open queries when it registers.
                 self._resources.call_inspector(name)
 
     def take(self, connection: Connection, message: Message) -> None:
@@ -101,6 +102,7 @@ class ProcessQueries(Handlers):
 
     @handles(RegisterInspector)
     def _register(self, message: RegisterInspector, connection: Connection) -> None:
+        # A name may be that of another process by now.
         if self._resources.pid_of(message.worker) != message.pid:
             connection.close()  # it belongs to a worker that counts as lost
             return
@@ -139,6 +141,7 @@ class ProcessQueries(Handlers):
                 f"{worker} has not answered within {query.within_s:g} s: it is stopped, or in one long call that "
                 "keeps Python's lock"
             )
+            # The operating system has figures of a process that does not answer.
             pid = self._resources.local_pid_of(worker)
             if pid and not query.threads:
                 query.figures.append(figures_of_other(worker, pid, self._clock.now_ms(), problem))

@@ -34,6 +34,7 @@ class Patience:
         Args:
             lasted_s: seconds that the last job manager has kept the worker.
         """
+        # Doubles from 0.05 s; the tenth pause in a row is 51 s.
         self._short = self._short + 1 if lasted_s < _SHORT_S else 0
         return None if self._short > _MOST_SHORT else _LOOK_S * (2**self._short - 1)
 

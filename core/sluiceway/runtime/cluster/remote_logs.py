@@ -44,6 +44,7 @@ class RemoteLogHandler(WorkerLog):
         self._send = send
         self._mail = mail
         self._backlog = backlog
+        # Bytes that are mailed to the loop, and not in the backlog of the connection yet.
         self._mailed = 0
         self._left_out = 0
         self._count = threading.Lock()

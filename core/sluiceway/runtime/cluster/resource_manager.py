@@ -53,6 +53,7 @@ class _Known:
         self.address = ""
         self.slots = 0
         self.started = started
+        # Liveness, by messages or by bytes on the line, and the last message, which is what is displayed.
         self.heard = started
         self.spoke = started
         self.idle_since: float | None = None
@@ -173,6 +174,7 @@ class ResourceManager:
         if known is None:
             return
         known.connection = None
+        # It was idle and has been asked to end.
         if known.released:
             if not known.process.ended(_EXIT_S):
                 known.process.kill()
@@ -320,6 +322,7 @@ class ResourceManager:
             elif known.idle_since is None:
                 known.idle_since = now
             elif now - known.idle_since >= idle_s and known.connection is not None:
+                # Withdrawn before it is stopped: nothing may be deployed there any more.
                 known.released = True
                 self.slots.withdraw(known.name)
                 known.connection.send(StopWorker(self._epoch))
@@ -340,10 +343,12 @@ class ResourceManager:
     def _lose(self, known: _Known, why: str, killed: bool = False) -> None:
         lost = self._lost_with(known)
         for each in lost:
+            # Workers that end together are cut off at once, without waiting until each connection closes.
             if each is not known:
                 self._cut_off(each)
             del self._workers[each.name]
             self.slots.withdraw(each.name)
+        # A worker tells its address when it registers.
         started = bool(known.address)
         said = known.process.what_it_said()
         if said and not started:

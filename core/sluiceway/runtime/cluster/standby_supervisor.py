@@ -135,6 +135,7 @@ class _Watch(Handlers):
         if silent_s > self._config.heartbeat_timeout_s / 2:
             leader = self._election.leader()
             at_work, self._used = is_at_work(leader.pid, self._used) if leader is not None else (False, None)
+            # As for workers: a leader in a long call of C code sends nothing, but uses processor time.
             if at_work:
                 self._heard = now
             elif silent_s > self._config.heartbeat_timeout_s:

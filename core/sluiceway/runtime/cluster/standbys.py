@@ -201,6 +201,7 @@ class Standbys(Handlers):
             except OSError as error:
                 self._not_up(0, f"cannot be started: {error}")
                 return
+            # Also once it has registered: this process has to collect its exit status.
             self._children[child.pid] = child, now
 
     def _not_up(self, pid: int, how: str) -> None:

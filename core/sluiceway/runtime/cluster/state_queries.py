@@ -134,6 +134,7 @@ class StateReads:
         read = self._open.get(message.number)
         if read is None:
             return
+        # Where the text may be two keys, two tasks are asked, and one of them has nothing.
         read.left -= 1
         if message.found is not None or not read.left:
             self._end(message.number, message.found, message.problem)

@@ -85,5 +85,6 @@ def connect(address: str) -> socket.socket:
         return sock
     host, _, port = address.removeprefix(_SCHEME).rpartition(":")
     sock = socket.create_connection((host, int(port)))
+    # Control messages are small and must not wait for more to send.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock

@@ -168,6 +168,7 @@ class _ChildProcess(WorkerHandle):
             self._process.wait(within_s)
         except subprocess.TimeoutExpired:
             return False
+        # What it has said last is read before the line is closed.
         self.heard()
         self._line.close()
         return True
@@ -184,6 +185,7 @@ class _ChildProcess(WorkerHandle):
             while data := self._line.recv(65_536):
                 came = True
                 if not self._up:
+                    # Output until the byte that says that it is up; heartbeats after that.
                     text, up, _ = data.partition(UP)
                     self._said += text
                     del self._said[:-_LONGEST_TEXT]
@@ -244,6 +246,7 @@ class _AdoptedProcess(WorkerHandle):
 
     def __init__(self, pid: int, line: str) -> None:
         self._pid = pid
+        # Readable when the process ends, and never about another process with the same id.
         self._process = os.pidfd_open(pid)
         self._line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -326,6 +329,8 @@ def is_at_work(pid: int, before: str | None) -> tuple[bool, str | None]:
     """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
+            # Behind the name, which may contain anything: the state is field 0, user and system time are 11 and
+            # 12.
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return False, before

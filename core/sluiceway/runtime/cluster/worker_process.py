@@ -104,6 +104,7 @@ class _JobHere(Handlers):
 
     def send(self, message: Message) -> None:
         """Send a message of a task to the job master; its last metrics precede the report of its end."""
+        # Metrics first: with the report of the last task the job may end, and later metrics are dropped.
         if isinstance(message, ReportTask) and ExecutionState(message.state).ended:
             self._worker.send_metrics(self._job)
             self.over.add(message.attempt)
@@ -208,6 +209,8 @@ class WorkerProcess(Handlers):
                 watch=self._poller.keep,
                 unwatch=self._poller.drop,
                 soon=self._loop.soon,
+                # Looked up when a link is accepted: the network is created below, with the segments of this
+                # carrier.
                 accepted=lambda link: self.network.accepted(link),
                 later=lambda action, after_s: self._loop.at(self._clock.monotonic() + after_s, action),
                 warn=lambda text: log(WARNING, "workers", f"{config.name}: {text}"),
@@ -312,6 +315,7 @@ class WorkerProcess(Handlers):
         """End the tasks, and with them the loop: a worker cannot run them without its job manager."""
         self._ended = True
         self.left = why is not None
+        # The loop ends by itself when the tasks have ended.
         for job in self._jobs.values():
             job.tasks.cancel_all()
 
@@ -324,6 +328,8 @@ class WorkerProcess(Handlers):
     def _measure(self) -> None:
         if not self._ended:
             for name, job in self._jobs.items():
+                # An ended task is kept until its last metrics are sent and its output has left the network
+                # buffers.
                 taken = {f.attempt_id for f in self.send_metrics(name) if not f.metrics.buffers_in_use}
                 for attempt_id in job.over & taken:
                     job.over.discard(attempt_id)
@@ -408,10 +414,12 @@ class WorkerProcess(Handlers):
         self._unfit.pop(message.job, None)
         before = self._jobs.get(message.job)
         if before is not None:
+            # The leader prepares a worker once per epoch.
             if message.epoch <= before.epoch:
                 self.rejected += 1
                 return
             self._drop(message.job, before)
+        # From here on, messages of earlier leaders are rejected, those about other jobs included.
         self._epoch = message.epoch
         program: Program = load(message.program)
         self._use_log_level(message.job, program.settings.log_level)
