@@ -145,7 +145,7 @@ class JobRun(Handlers):
             make_room=lambda lacking: make_room(self, lacking),
             awaits_reason=lambda: resources.awaits_reason,
         )
-        self._readers = StateReads(job, epoch, graph, self.master, loop)
+        self._readers = StateReads(job, epoch, self.master, loop)
         if recovered is not None:
             completed = (checkpoint for checkpoint, _ in recovered.completed)
             self.master.checkpoints.coordinator.go_on(completed, recovered.next_id)

@@ -89,15 +89,13 @@ class StateReads:
     Args:
         job: id of the job.
         epoch: epoch of the leader of the job.
-        graph: graph of the job.
         master: job master of the job.
         loop: loop of the job manager.
     """
 
-    def __init__(self, job: str, epoch: int, graph: JobGraph, master: JobMaster, loop: TaskletLoop) -> None:
+    def __init__(self, job: str, epoch: int, master: JobMaster, loop: TaskletLoop) -> None:
         self._job = job
         self._epoch = epoch
-        self._graph = graph
         self._master = master
         self._loop = loop
         self._numbers = count(1)
@@ -147,7 +145,8 @@ class StateReads:
 
     def _attempts(self, message: AskState) -> dict[str, list[Any]]:
         """Return by attempt the keys to look up: one, or two if the text may be JSON or a string."""
-        vertex, node = _step(self._graph, message.uid)
+        # The master's graph, not one of the start: a rescale gives keys to other subtasks.
+        vertex, node = _step(self._master.graph, message.uid)
         if message.namespace:
             json.loads(message.namespace)
         found: dict[str, list[Any]] = {}
