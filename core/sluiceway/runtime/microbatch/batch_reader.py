@@ -247,6 +247,7 @@ class BatchReader(Reader[Any]):
         work, cache, where = self._work, self._cache, self._files.where
         self._done = self._files.read(work.batch, work.reader)
         self.is_replay = self._done is not None
+        # A replay ends at the recorded positions; a reader that is open stands where another attempt has left it.
         if self._done is not None:
             if cache is not None:
                 cache.drop(where, work.reader)
@@ -373,6 +374,7 @@ class BatchReader(Reader[Any]):
     def _poll_live(self, live: LiveReader, limit: int) -> Poll[Any]:
         work = self._work
         while True:
+            # Limits are checked before each poll, so that no record is read that the batch has no room for.
             room = self._room()
             if room <= 0 or self._clock.monotonic() >= self._began + work.time_s:
                 return self._end()
@@ -382,6 +384,7 @@ class BatchReader(Reader[Any]):
             self._finished += finished
             self._unlogged += finished
             if isinstance(result, Wait):
+                # Splits first: a reader that gets one has records at once, and need not be waited for.
                 if not self._feed(live, idle=True) and not self._may_come(live, result):
                     self._dry = True
                     return self._end()
@@ -478,10 +481,12 @@ class _Again:
         """Return records, their split, and splits finished and begun with them; records are None at the end."""
         gone: list[str] = []
         begun: list[str] = []
+        # Polls without records only say which splits began and ended: they go with the next records.
         for poll in self._polls:
             gone += poll.finished
             begun += poll.begun
             result = self._part(poll.split_id).take(poll.count) if poll.count else None
+            # A split that was read to its end needs its reader no more.
             if self._apart:
                 for split_id in poll.finished:
                     part = self._open.pop(split_id, None)
@@ -534,6 +539,8 @@ class _Part:
             elif isinstance(result, list):
                 self._values += result
             elif isinstance(result, Batch) and result.columns is not None:
+                # Polls may cut the records in other places than the first time: what is too much waits for the
+                # next take.
                 self._rows = result if not held or self._rows is None else _joined(self._rows, result)
             elif isinstance(result, Batch):
                 self._values += result.values

@@ -69,6 +69,7 @@ class CommitLog:
     def read(self, batch: int) -> CommitRecord | None:
         """Return the record of a batch, or None. Raises as :meth:`newest`."""
         name = self._name(batch)
+        # Records are small; the committables behind them are needed by ready() alone.
         data = self._load(name, _AT_ONCE)
         if data is None:
             return None

@@ -96,6 +96,7 @@ class BatchPlanner:
             ConnectorError: the source's enumerator has failed.
         """
         found = self._files.plan(batch)
+        # Planned before, by this or an earlier driver: the batch is what that plan says.
         if found is not None:
             if self._at != batch:
                 self._attach(batch, found)
@@ -114,6 +115,8 @@ class BatchPlanner:
         looks = looks and not self._stores
         if wait_s is None:
             wait_s = self._limits.wait_s
+        # Two looks: at what is there now, and, if that is nothing, once more after the enumerator has had time to
+        # run.
         enumerator.step()
         plan, is_needed = self._look(enumerator, states, seen, now=now, tells_end=tells_end, looks=looks)
         if not (is_needed or always) and enumerator.step(0.0 if now else wait_s):
@@ -156,6 +159,7 @@ class BatchPlanner:
         """Delete files of batches that are not retried once this one is committed; the last 20 are kept."""
         before = batch - _KEPT
         if before > 0:
+            # Records first: the plan that is forgotten next names their files.
             self._forget_stored(before, batch)
             self._files.forget(before)
 
@@ -303,6 +307,8 @@ class BatchPlanner:
         before = self._files.read(batch - 1, reader) if found is None and batch > 1 else None
         if found is not None or not self._reads_what_is_left or (before is None and batch > 1):
             return found
+        # The consumer wanted no more of this reader's records. What it has left is read here, as the next batch
+        # begins behind it.
         rest = BatchReader(self.source, self._work_of(batch, reader, plan, before), self._files)
         try:
             rest.start()
@@ -342,6 +348,7 @@ class BatchPlanner:
         if found is None:
             found = read()
             if found is not None:
+                # Files are immutable. A plan needs those of its batch and of the one before.
                 self._known = {which: known for which, known in self._known.items() if which[0] >= batch - 1}
                 self._known[batch, what] = found
         return found

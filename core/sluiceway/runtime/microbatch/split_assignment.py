@@ -233,6 +233,7 @@ class SplitsInTurn:
 
     def give(self) -> None:
         """Add the splits that the reader waits for; after the last one, notify it that no more follow."""
+        # At least one, as a reader may have run dry without asking.
         self._owed = max(1, self._chain.splits_wanted)
         self._answer()
 

@@ -198,6 +198,8 @@ class _StoringEnumerator(Enumerator):
             return
         values, stamps, ended = self._read(self._readers[reader], reader, patience_s)
         if values:
+            # A random name: a file that a dead driver has left, and that no plan names, is not written again. The
+            # file is complete before it is assigned.
             file = f"{self._files.prefix}/stored/{secrets.token_hex(8)}"
             stored = _encoded(values) if type(values) is Columns else values
             self._files.storage.write(file, [cloudpickle.dumps((stored, stamps))])
@@ -205,6 +207,7 @@ class _StoringEnumerator(Enumerator):
         if ended:
             self._ended.add(reader)
             self._readers.pop(reader).close()
+            # With values the end comes on the next request, behind the file.
             if not values:
                 self._context.no_more_splits(reader)
         if values or ended:
@@ -224,6 +227,7 @@ class _StoringEnumerator(Enumerator):
             self._give_splits(live, number)
             result = live.reader.poll(limits.records - len(values))
             raise_rejected(live.reader)
+            # Taken so that they do not gather; files have splits of their own.
             live.reader.finished_splits()
             if result is END_OF_INPUT:
                 return values, stamps, True

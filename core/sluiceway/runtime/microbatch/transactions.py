@@ -97,6 +97,8 @@ class StreamOfBatches:
             for _ in batches:
                 pass
             return None
+        # Without a log, a batch that is not the first follows others, of which nothing is known here: its writers
+        # count as restored ones, with nothing to restore.
         kept = self._kept(latest)
         return write_batch(
             self.sink,
@@ -124,6 +126,7 @@ class StreamOfBatches:
             done = [one for one in written if one is not None]
             # A partition without data in this batch keeps its writer's state of an earlier one.
             kept = {**self._kept(latest), **{one.subtask: one.kept for one in done}}
+            # The decision: from here on the batch is committed, if not by this driver then by the next one.
             log.write(CommitRecord(number, self.owner, kept), _committables(done))
         if latest is None or latest.batch <= number:
             self._commit_noted(log, number, clock)

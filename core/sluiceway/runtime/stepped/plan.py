@@ -146,6 +146,7 @@ class SteppedPlan:
         stages: dict[int, int] = {}
         for vertex in self.graph.vertices:
             stages[vertex.id] = max((stages[e.source] + 1 for e in self.graph.in_edges(vertex.id)), default=0)
+        # All sinks together at the end, whatever their depth: an engine commits them in one stage.
         last = max((stage for id_, stage in stages.items() if id_ not in self.sinks), default=-1) + 1
         return {id_: last if id_ in self.sinks else stage for id_, stage in stages.items()}
 

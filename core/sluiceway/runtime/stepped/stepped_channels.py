@@ -72,6 +72,7 @@ class Outbox(Sender):
 
     def take(self) -> Iterator[tuple[int, int, int, int, list[Element]]]:
         """Yield stage, target, sender, sequence number, and queued elements; several times if large."""
+        # Exchanged before the parts are yielded: what is sent meanwhile is for the next take.
         elements, self.elements, self.records = self.elements, [], 0
         for part in _parts(elements):
             seq, self.seq = self.seq, self.seq + 1

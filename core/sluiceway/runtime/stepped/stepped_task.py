@@ -225,6 +225,7 @@ class SteppedTask:
             if kept is not None:
                 operator.go_on_in_time(kept)
                 self._free()
+        # Last, as the last end finishes the operators.
         for sender in position.over:
             self._feed(sender, [EndOfData(), EndOfPartition()])
 
@@ -262,6 +263,7 @@ class SteppedTask:
             return
         self._closed = True
         others: list[tuple[str, Callable[[], None]]] = []
+        # open() may have failed before.
         if hasattr(self, "input"):
             others.append((self.vertex.head.name, self.input.close))
         others.append((self.vertex.head.name, self._event_loop.close))
@@ -347,6 +349,7 @@ class SteppedTask:
             self.splits_wanted += 1
 
     def _take_in(self, element: Element) -> None:
+        # What is due comes before the element, as in a task.
         self._free()
         if type(element) is Batch:
             self.records_in += len(element.values)
@@ -388,6 +391,7 @@ class SteppedTask:
     def _settle(self) -> None:
         self._drain()
         for operator in self._chain.operators:
+            # Each generator is asked when what the ones before it have made due is done.
             if not isinstance(operator, TimestampsOperator):
                 continue
             self._chain.step = operator.step_name
