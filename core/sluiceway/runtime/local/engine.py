@@ -81,6 +81,7 @@ class LocalEngine(Engine):
         """Chain the graph and look up what it needs."""
         if settings.scheduler not in SCHEDULERS:
             raise choose("scheduling strategy", settings.scheduler, SCHEDULERS)
+        # Made and dropped: a text that is no strategy is an error before anything runs.
         restart_strategy(settings.restart)
         if settings.workers:
             from sluiceway.runtime.cluster.cluster_job import ClusterJob
@@ -329,6 +330,7 @@ class LocalJob(Job):
         executions = None if self._master is None else self._master.executions
         restarts = 0 if self._master is None else self._master.restarts
         checkpoints = CheckpointFigures() if self._master is None else self._master.checkpoints.figures
+        # Reporters and programs ask from different threads.
         with self._figures_lock:
             self._figures.take(figures_of(task, state=_state_of(task, executions)) for task in self.tasks)
             return self._figures.metrics(
@@ -400,9 +402,11 @@ class LocalJob(Job):
         self._reporting = Reporting(self._reporters, self._worker, clock, interval_ms, self.metrics)
         self._reporting.open(self._graph.job_name)
         self._master.events.listen(self._reporting)
+        # Without it the loop would end while nothing is left but a mail to come, such as that of a helper thread.
         self._worker.add(presence)
         self._worker.soon(self._master.start)
         self._requests.begin(self._master, self._worker.mail)
+        # cancel() may have come before there was a job master to mail to.
         if self._cancelled:
             self._worker.soon(self._master.cancel)
 
@@ -443,6 +447,7 @@ class LocalJob(Job):
         if self._master is not None and self._tasks is not None:
             self._tasks.cancel_all()
             self._master.cancel()
+            # Lets the cancelled tasks report their end, so that the job ends as cancelled.
             self.worker.run_ready()
         self._close()
 
@@ -503,6 +508,7 @@ class LocalJob(Job):
         for task in self.tasks:
             d = task.deployment
             if d.subtask >= graph.vertex(d.vertex.id).parallelism:
+                # Their last figures stay in the job's totals.
                 self._task_dropped(task)
                 self._tasks_of_job().drop(d.attempt_id)
 
@@ -531,10 +537,13 @@ class LocalJob(Job):
         finally:
             self._requests.close()
             if self._background is not None:
+                # Runs what is queued, such as deletions of files, while the directory is still there.
                 self._background.close()
             if self._copies is not None:
                 self._copies.close()
             if self._lock is not None and self._directory is not None:
+                # Removed while it is locked: without the lock, another process that starts would remove it at the
+                # same time.
                 shutil.rmtree(self._directory, ignore_errors=True)
                 self._lock.close()
             self._transport.close()

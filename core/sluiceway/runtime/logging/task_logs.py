@@ -74,6 +74,7 @@ class TaskLogFilter(logging.Filter):
 
 def fields_of(record: logging.LogRecord) -> TaskFields | None:
     """Return the fields of a record, looked up once, in the thread that logs it."""
+    # A handler may format the record in another thread, where another task or none is running.
     if _FIELDS not in record.__dict__:
         record.__dict__[_FIELDS] = task_fields(2)
     fields: TaskFields | None = record.__dict__[_FIELDS]
@@ -235,6 +236,7 @@ class _Stderr(logging.StreamHandler[Any]):
     def __init__(self) -> None:
         logging.Handler.__init__(self)
 
+    # Looked up for each record: programs and notebooks replace sys.stderr.
     @property
     def stream(self) -> Any:
         return sys.stderr

@@ -42,6 +42,7 @@ class Handlers:
             kind = getattr(value, "__handles__", None)
             if kind is not None and own.setdefault(kind, name) != name:
                 raise TypeError(f"{cls.__name__} has two handlers of {kind.__name__}: {own[kind]} and {name}")
+        # By name, so that an override in a subclass is called.
         cls.handlers = {**cls.handlers, **own}
 
     def dispatch(self, message: Message, *context: Any) -> bool:

@@ -165,6 +165,7 @@ def load_error(data: bytes) -> BaseException:
 
 def _pickle_error(error: BaseException) -> bytes:
     """Pickle an exception in the first way that brings it back; empty: there is none."""
+    # As it is; made anew from class, arguments and attributes; the same with texts for what cannot be sent.
     for way in (lambda: error, lambda: _Remade(error), lambda: _reduced(error)):
         pickled = within(LIMIT_S, lambda made=way: _pickled(made()), lambda _: b"")  # type: ignore[misc]
         if pickled:
@@ -208,6 +209,7 @@ class _Remade:
 
 
 def _remake(cls: type[BaseException], args: tuple[Any, ...], attributes: dict[str, Any]) -> BaseException:
+    # Keeps the arguments without __init__, which may want others than those in `args`.
     error = cls.__new__(cls, *args)
     error.__dict__.update(attributes)
     return error
@@ -237,6 +239,7 @@ def _sendable(value: Any) -> Any:
         if len(pickled) <= _MOST_BYTES // 64:
             load(pickled)
             return value
+    # Whatever a user's __reduce__ or __setstate__ raises, such as SystemExit.
     except BaseException:
         return shown(value)
     return f"{shown(value)} ({len(pickled):,} bytes, not sent)"

@@ -175,6 +175,7 @@ class _Copy:
             self._file = open(self.path, "wb", opener=private_opener)  # noqa: SIM115 - closed at its end
         except OSError:
             self.failed = True
+        # A copy that cannot be written is given up; the storage still gets every part.
         for part in parts:
             if self._file is not None and not self.failed:
                 try:
@@ -236,6 +237,7 @@ class _Copies:
             copy = self._by_name.get(name)
             if copy is None:
                 return None
+            # The one used longest ago goes first.
             self._by_name.move_to_end(name)
             return copy.path
 
@@ -249,6 +251,7 @@ class _Copies:
             return True
 
 
+# By location and not by object: storages are pickled with deployments, and several jobs may write to one place.
 _kept: Final[dict[str, _Copies]] = {}
 _lock: Final = Lock()
 

@@ -152,6 +152,7 @@ def _status(pid: int) -> dict[str, int]:
 def _used_s(pid: int) -> float | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
+            # Behind the name, which may contain anything: user and system time are fields 11 and 12, in ticks.
             fields = file.read().rpartition(b")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, IndexError):

@@ -67,6 +67,8 @@ class StorageWriter(SnapshotWriter):
     def __init__(self, storage: CheckpointStorage) -> None:
         self._storage = storage
         self._written: dict[tuple[str, int], SubtaskEntry] = {}
+        # Files that never change, of the last completed checkpoint by attempt. Not those of pending ones: if they
+        # are aborted, their files are deleted.
         self._known: dict[str, dict[str, NativeFileEntry]] = {}
 
     @override
@@ -93,6 +95,7 @@ class StorageWriter(SnapshotWriter):
                 self._known[attempt_id] = shared_files(entry)
             if id_ <= checkpoint_id:
                 del self._written[attempt_id, id_]
+        # Attempts that have ended.
         for attempt_id in self._known.keys() - attempt_ids:
             del self._known[attempt_id]
 
@@ -125,6 +128,7 @@ class SavepointWriter(SnapshotWriter):
     @override
     def write(self, deployment: TaskDeployment, checkpoint_id: int, snapshot: TaskSnapshot) -> TaskSnapshot:
         d = deployment
+        # Without in-flight records: barriers of savepoints never overtake.
         place, directory = split_location(snapshot.savepoint)
         entry = write_subtask(
             self._open_storage(place),

@@ -129,6 +129,7 @@ class _Sampling:
             used = self._used(ident, None if thread is None else thread.native_id)
             if elapsed is None:
                 continue
+            # A sample is of one moment; the time since the last one tells whether the thread mostly ran.
             on_cpu = used is None or used >= elapsed / 2
             if ident == self._loop_thread:
                 self._count_loop(frame, on_cpu)
@@ -139,6 +140,7 @@ class _Sampling:
     def _count_loop(self, frame: FrameType, on_cpu: bool) -> None:
         codes, turn = self._codes(frame)
         if turn is None:
+            # Off the CPU, the loop sleeps in its poller.
             if on_cpu:
                 self._add((NO_TASK, 0, True, ("the worker's loop", *reversed(codes))))
             return
@@ -172,6 +174,7 @@ class _Sampling:
         elif len(self._counts) < _MOST_STACKS:
             self._counts[key] = 1
         else:
+            # Bounded: a recursive function may have a different stack in each sample.
             rest: _Key = (key[0], key[1], key[2], ("(more stacks)",))
             self._counts[rest] = self._counts.get(rest, 0) + 1
 

@@ -126,6 +126,7 @@ class TaskManager(Handlers):
             return
         tasks = []
         deployments = [self._readable(deployment) for deployment in deployments]
+        # In one process, ended tasks are kept until here: their figures are asked for.
         self._drop_earlier(deployments)
         try:
             for deployment in deployments:
@@ -222,6 +223,7 @@ class TaskManager(Handlers):
         """Begin a checkpoint in a task, between its batches."""
         task, barrier = self._tasks.get(message.attempt), message.barrier
         if task is None or task.ended:
+            # Answered for the task, as the checkpoint would otherwise wait for its timeout.
             ended = Cause(CheckpointFailedError("a task has ended before it"))
             m = message
             self._send(DeclineCheckpoint(m.job, m.epoch, m.attempt, barrier.checkpoint_id, ended))
@@ -239,6 +241,7 @@ class TaskManager(Handlers):
     @handles(CheckpointCompleted)
     def checkpoint_completed(self, message: CheckpointCompleted) -> None:
         """Notify tasks, between their batches."""
+        # Before the tasks take their next snapshot, which may refer to these files.
         self._writer.completed(message.attempts, message.checkpoint)
         for task in filter(None, map(self._tasks.get, message.attempts)):
             task.mail(partial(task.checkpoints.completed, message.checkpoint))
@@ -262,6 +265,7 @@ class TaskManager(Handlers):
 
         def done(written: TaskSnapshot, problem: BaseException | None) -> None:
             if problem is None:
+                # Between processes, sending pickles the objects of the snapshot.
                 try:
                     self._send(_acknowledgement(d, written))
                 except SerializationError as error:

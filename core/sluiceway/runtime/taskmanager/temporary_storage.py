@@ -67,6 +67,7 @@ class TemporaryStorage(CheckpointStorage):
                 os.unlink(path)
             emptied.add(os.path.dirname(path))
         for folder in emptied - {self.location}:
+            # Not empty: files of other checkpoints are in it.
             with suppress(OSError):
                 os.rmdir(folder)
 
