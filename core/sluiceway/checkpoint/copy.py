@@ -95,6 +95,7 @@ def regrouped(
         for meta in snapshot.tables:
             tables.setdefault(meta.name, meta)
         names = list(tables)
+        # Rows refer to tables by index, which differs from subtask to subtask.
         places = [names.index(meta.name) for meta in snapshot.tables]
         for old in snapshot.groups:
             own, of_many = decode_blocks(snapshot.groups[old])

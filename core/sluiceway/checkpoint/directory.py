@@ -43,6 +43,7 @@ def split_location(location: str) -> tuple[str, str]:
     scheme, separator, path = location.rpartition("://")
     path = path.rstrip("/").removesuffix("/" + METADATA)
     if not separator and "/" not in path:
+        # A bare name is in the working directory, and not in the root.
         path = f"./{path}"
     parent, _, directory = path.rpartition("/")
     return f"{scheme}{separator}{parent or '/'}", directory
@@ -166,6 +167,7 @@ class CheckpointDirectory:
 
     def retain(self, count: int) -> list[int]:
         """Drop all complete checkpoints but the newest ``count``. Returns the ids of those that were dropped."""
+        # `or None`: -0 would keep all of them.
         dropped = self.ids()[: -count or None]
         for checkpoint_id in dropped:
             self.discard(checkpoint_id)
@@ -187,6 +189,7 @@ class CheckpointDirectory:
             mine = {name for name in self._files(checkpoint_id) if not name.startswith(directory + "/")}
             others = (other for other in self.ids() if other != checkpoint_id) if mine else ()
             shared = mine.difference(*map(self._files, others))
+        # The metadata first: from here on there is no checkpoint that could be restored from half of its files.
         self.storage.delete([join(directory, METADATA)])
         self._known.pop(checkpoint_id, None)
         own = [file.name for file in self.storage.files(directory)]
@@ -258,6 +261,7 @@ class CheckpointDirectory:
             except CheckpointError:
                 if any(file.name == name for file in self.storage.files(directory)):
                     raise
+                # Deleted between the listing and the reading.
                 gone.add(name)
             else:
                 needed.update(join(directory, part) for part in found.files())

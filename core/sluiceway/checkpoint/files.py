@@ -57,6 +57,7 @@ class StoredFiles(NativeState):
         stored = self._name(entry)
         self._storage.fetch_file(stored, path)
         found = _checksum(path)
+        # A local copy may be damaged where the storage is not. Once it is distrusted, the storage itself is read.
         if found != (entry.size, entry.crc32) and self._storage.distrust(stored):
             Path(path).unlink()
             self._storage.fetch_file(stored, path)

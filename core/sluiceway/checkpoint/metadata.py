@@ -414,6 +414,7 @@ class _Envelope(msgspec.Struct, frozen=True):
 
 def encode_metadata(metadata: CheckpointMetadata) -> bytes:
     """Return the metadata in the form of the file."""
+    # Kept as raw bytes on both sides: the checksum is of exactly what stands in the file.
     content = msgspec.json.encode(metadata)
     version = 2 if any(s.in_flight for v in metadata.vertices for s in v.subtasks) else 1
     return msgspec.json.encode(_Envelope(FORMAT, version, crc32(content), msgspec.Raw(content))) + b"\n"

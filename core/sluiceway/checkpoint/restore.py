@@ -66,6 +66,7 @@ class StateReader:
         """Return bytes of a file after a check of their checksum."""
         name = join(self.directory, file)
         data = self.storage.read(name, offset, size)
+        # A local copy may be damaged where the storage is not. Once it is distrusted, the storage itself is read.
         if (len(data) != size or crc32(data) != checksum) and self.storage.distrust(name):
             data = self.storage.read(name, offset, size)
         if len(data) != size:
@@ -116,6 +117,7 @@ class StateReader:
     def keyed(self, uid: str, entry: KeyedEntry) -> KeyedSnapshot:
         """Return the keyed state of a step in one subtask, which is read at its access."""
         tables = tuple(map(_meta, entry.tables))
+        # Nothing is read yet: snapshots are sent to subtasks, which read what they own.
         if entry.native is not None:
             native = StoredFiles(self.storage, self.directory, entry.native)
             return KeyedSnapshot(tables, _NoRows(native, self.shown("")), native)
@@ -266,6 +268,8 @@ class _NoRows(Mapping[int, bytes]):
         )
 
     def __iter__(self) -> Iterator[int]:
+        # All of its key groups count as having rows, so that each subtask that owns one of them is given the
+        # files.
         return iter(range(*self._native.key_groups))
 
     def __len__(self) -> int:

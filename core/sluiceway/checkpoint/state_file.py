@@ -43,6 +43,7 @@ SHARED: Final = "shared"
 """The directory, beside those of the checkpoints, of the files that several of them may refer to."""
 
 _MAGIC: Final = b"sluiceway state 1\n"
+# Bytes that are gathered before they are given to the storage.
 _ENOUGH: Final = 1 << 18
 _PLAIN: Final = MsgspecSerializer()
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -72,6 +73,7 @@ class SectionWriter:
             content: calls :meth:`add` and :meth:`add_values`, and yields often: what was added is written then.
         """
         steps = content()
+        # The file is begun with the first bytes: subtasks without state have none.
         for _ in steps:
             if self._offset:
                 break
@@ -143,6 +145,7 @@ def write_subtask(
         SerializationError: a value cannot be serialized; names state and key.
         StateError: from a lazy snapshot.
     """
+    # A list, as the iterable may be a generator: all of them are released in any case.
     kept = list(snapshots)
     try:
         writer = SectionWriter(storage, directory, name)
@@ -197,6 +200,7 @@ def _write_operator(
     keyed = None
     if snapshot.keyed is not None:
         files = snapshot.keyed.native
+        # Read from an earlier checkpoint, as the state of a finished task is.
         if isinstance(files, StoredFiles):
             keyed = native.copy(snapshot.keyed, files, alone=canonical)
         elif files is not None and not canonical:
@@ -334,6 +338,7 @@ class _NativeWriter:
         """Copy what is stored already; with ``alone``, without references outside of the own directory."""
         files = []
         for entry in native.entries:
+            # A shared file is referred to where it is; a savepoint must not refer to anything outside.
             if not entry.shared or alone:
                 stored = f"{self._name}.{self._count}"
                 self._count += 1
