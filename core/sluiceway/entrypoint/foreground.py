@@ -75,6 +75,7 @@ def end_on_signals(stop: Callable[[], None]) -> None:
 
     def handle(number: int, frame: FrameType | None) -> None:
         came.append(number)
+        # Impatient: whatever the first signal has begun is not waited for.
         if len(came) > 1:
             os._exit(128 + number)
         notify_service_manager("STOPPING=1")

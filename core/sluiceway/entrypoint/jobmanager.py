@@ -65,6 +65,7 @@ def main() -> None:
         dispatcher.abandon()
         os.write(2, f"{cluster_file()} cannot be written: {error}\n".encode())
         sys.exit(1)
+    # Clients find the cluster now, and so does another start, which is refused.
     if starting is not None:
         os.close(starting)
     if ready is not None:
@@ -103,6 +104,7 @@ def _stand_by(config: ClusterConfig) -> None:
         announce(config, os.getpid(), str(cluster_file().with_name("cluster.log")), election.epoch)
     except OSError as error:  # clients find this one all the same: it is where the one before it was
         log(WARNING, "jobs", f"{cluster_file()} cannot be written, and has the last leader's process id: {error}")
+    # Held until the new leader listens: clients wait for one as long as there is a standby.
     for file in held:
         file.close()
     dispatcher.serve()

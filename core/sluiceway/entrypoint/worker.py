@@ -49,6 +49,7 @@ def main() -> None:
     if not told:
         return  # whoever has started this process wants no worker, or is gone
     config = WorkerConfig(**json.loads(told))
+    # Before the imports, which may take long: from here on the process ends with the one that has started it.
     guard = HeartbeatThread(config, _take_line())
     locks = [hold(config.lock), stay(Path(config.directory))] if config.lock else []
     try:
@@ -74,6 +75,7 @@ def main() -> None:
             patience, began = Patience(), time.monotonic()
             worker.run()
             while worker.left and config.rejoin_s:
+                # The line belongs to the job manager that is gone; the next one opens its own.
                 guard.part()
                 pause_s = patience.pause_s(time.monotonic() - began)
                 if pause_s is None:
@@ -95,6 +97,8 @@ def main() -> None:
         _flush_output()
         if locks:
             with suppress(OSError):
+                # Unlinked while it is locked, so that nobody sees it unlocked. The directory goes with the last
+                # process in it.
                 os.unlink(config.lock)
             for lock in locks:
                 lock.close()
