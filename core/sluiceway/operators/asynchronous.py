@@ -355,6 +355,9 @@ class AsyncOperator(TimedOperator):
                     "with timeout=, or give it an AsyncFunction with a timeout(value) that returns other results"
                 )
                 self._timed_out(entry, None, error)
+            # A record that waits for its retry has no call whose end would release its place in the queue.
+            self._drain()
+            self._start()
             return
         self._calls.start([Call(_Expiry(entry), self._fn.timeout, self._lent(entry)) for entry in entries])
 

@@ -111,6 +111,14 @@ def test_after_the_last_attempt() -> None:
         assert letter.traceback.splitlines()[1].endswith("in after")
 
 
+def test_time_that_is_up_while_a_record_waits_for_its_retry() -> None:
+    retry = sw.AsyncRetryStrategy.fixed_delay(3, 300)
+    with harness(timeout=20, retry=retry) as op:
+        op.process_batch([-1, 2])
+        assert op.advance(25) == [2], "no call is in flight whose end would emit what is behind it"
+        assert dead(op) == [(-1, None)]
+
+
 def test_results_of_no_use_and_coroutines_that_are_cancelled() -> None:
     async def cancelled(value: int) -> int:
         raise asyncio.CancelledError
