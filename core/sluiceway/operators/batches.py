@@ -26,8 +26,8 @@ from sluiceway.util.overriding import override
 
 __all__ = ["BatchProcessOperator", "KeyedBatchProcessOperator"]
 
-_STABLE: Final = frozenset({str, bytes, int, bool, float, type(None)})
-"""Types of keys whose hash needs no check."""
+_STABLE: Final = frozenset({str, bytes, int, bool, type(None)})
+"""Types of keys whose hash needs no check. Floats do, as NaN cannot be a key."""
 
 
 class _Context(BatchProcessFunction.Context):

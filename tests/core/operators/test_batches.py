@@ -310,6 +310,23 @@ def test_the_record_whose_key_fails_is_named():
         assert "record: 1" in caught.value.__notes__
 
 
+def test_nan_is_no_key_in_bulk_either():
+    class Bulk(sw.KeyedBatchProcessFunction):
+        def open(self, context):
+            self.count = context.get_state(COUNT)
+
+        def process_batch(self, values, ctx):
+            counts = ctx.bulk(self.count)
+            for key in ctx.keys:
+                counts[key] = counts.get(key, 0) + 1
+            return list(ctx.keys)
+
+    with OperatorHarness(lambda s: s.key_by(lambda number: number).process(Bulk())) as op:
+        assert op.process_batch([1.5, 2.0]) == [1.5, 2.0]
+        with pytest.raises(UnstableKeyError, match="NaN is not equal to itself"):
+            op.process_batch([1.5, float("nan")])
+
+
 def test_processing_time_timers_fire_for_any_key():
     def ask(f, values, ctx):
         for key in ctx.keys:
