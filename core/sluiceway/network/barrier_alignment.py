@@ -97,8 +97,8 @@ class BarrierAlignment:
         return channel not in self._open or (pending is not None and channel in pending.delivered)
 
     def cancel(self, channel: int, marker: CancelCheckpointMarker) -> _Out:
-        # Both a barrier and a cancel marker prove that the channel has skipped older checkpoints.
         """Record a channel's cancel marker and abort the checkpoint."""
+        # Both a barrier and a cancel marker prove that the channel has skipped older checkpoints.
         out: _Out = []
         self._passed(channel, marker.checkpoint_id, out)
         return out + self.abort(marker.checkpoint_id)

@@ -93,6 +93,7 @@ class OrderedQueue(Queue):
 
     def take(self) -> tuple[list[Entry], Element | None]:
         """Remove and return the results at the head that are done."""
+        # At most one control element per call: the caller lets the operators behind work it off before the next.
         items = self._items
         gone: list[Entry] = []
         while items:
@@ -147,12 +148,14 @@ class UnorderedQueue(Queue):
     def put_control(self, element: Element) -> None:
         """Close the last segment."""
         self._segments[-1].end = element
+        # There is always an open last segment that takes the next record.
         self._segments.append(_Segment())
 
     def done(self, entry: Entry) -> None:
         """Release the record at once if its segment is the first."""
         entry.done = True
         segment = entry.segment
+        # In the order of completion; a segment behind the first keeps its results until its turn comes.
         del segment.waiting[entry]
         segment.done.append(entry)
 

@@ -66,16 +66,23 @@ class AsyncOperator(TimedOperator):
         self._capacity = step.capacity
         self._retry = step.retry
         self._queue: Queue = OrderedQueue() if step.ordered else UnorderedQueue()
+        # Records whose call has not begun: a batch or a restore may bring more than the capacity.
         self._unstarted: deque[Entry] = deque()
+        # Records whose call has begun and whose results were not emitted: these take up the capacity.
         self._active = 0
+        # By deadline without sorting, as all records have the same timeout. Done ones stay until they come first.
         self._deadlines: deque[Entry] = deque()
+        # Heap by due time; the counter breaks ties, since entries cannot be compared.
         self._retries: list[tuple[int, int, Entry]] = []
         self._turn = count()
         self._calls: Calls | None = None
+        # The function's open() is running; and whether its close() is due, also after an open() that has failed.
         self._opening = False
         self._opened = False
+        # The queue has more to release, though no call has ended since.
         self._more = False
         self._dead = DeadLetters(context)
+        # Number of _Failed in the queue: while there is none, results are emitted without a look at each.
         self._failed = 0
 
     # ---- life ----------------------------------------------------------------------------------------------
@@ -85,6 +92,7 @@ class AsyncOperator(TimedOperator):
         subtask, parallelism = self.context.subtask, self.context.node.parallelism
         if len(restored) == parallelism:
             self._accept(restored[subtask].pending)
+        # Without keys, so any subtask may take any record.
         else:
             everything = [record for snapshot in restored for record in snapshot.pending]
             self._accept(everything[subtask::parallelism])
@@ -147,6 +155,7 @@ class AsyncOperator(TimedOperator):
 
     def _start(self) -> None:
         room = min(self._capacity - self._active, len(self._unstarted))
+        # Restored records wait here until the function is open.
         if room <= 0 or self._opening:
             return
         started = [self._unstarted.popleft() for _ in range(room)]
@@ -172,6 +181,7 @@ class AsyncOperator(TimedOperator):
     # ---- out -----------------------------------------------------------------------------------------------
 
     @property
+    # A property over an attribute: calls end in the event loop's thread, which only wakes the task.
     def has_work(self) -> bool:  # type: ignore[override]
         """True if calls have ended, or results can be emitted."""
         return self._more or (self._calls is not None and self._calls.ready)
@@ -210,6 +220,8 @@ class AsyncOperator(TimedOperator):
                 return
             entry.result = result
             self._queue.done(entry)
+        # A cancelled call is not repeated: that of an expired record was sorted out before, so the user's own code
+        # has cancelled this one.
         elif retry is None or type(error) is CallCancelledError or not self._tries_again(entry, None, error):
             self._fail(entry, error)
 
@@ -233,6 +245,8 @@ class AsyncOperator(TimedOperator):
 
     def _drain(self) -> None:
         """Emit results up to the first control element; everything behind it waits for its turn."""
+        # One control element per part: a watermark may leave work or a wait in the operators behind, which the
+        # task looks at before it asks for the next part.
         gone, element = self._queue.take()
         if gone:
             self._active -= len(gone)
@@ -268,6 +282,7 @@ class AsyncOperator(TimedOperator):
                 stamps.extend([entry.timestamp] * len(entry.result))
         if not values:
             return
+        # A batch has timestamps for all of its records or for none: cut where that changes.
         first = stamps[0] is None
         start = 0
         for index, stamp in enumerate(stamps):
@@ -340,6 +355,7 @@ class AsyncOperator(TimedOperator):
         again = []
         while self._retries and self._retries[0][0] <= now_ms:
             entry = heappop(self._retries)[2]
+            # An expired record stays in the heap; its timeout has decided about it.
             if not entry.expired:
                 again.append(entry)
         if again:
@@ -347,6 +363,7 @@ class AsyncOperator(TimedOperator):
 
     def _expire(self, entries: list[Entry]) -> None:
         assert self._calls is not None
+        # Whatever a cancelled call still returns is ignored, as its record is marked as expired.
         self._calls.cancel(entries)
         if not isinstance(self._fn, AsyncFunction):
             for entry in entries:

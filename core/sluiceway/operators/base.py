@@ -89,6 +89,7 @@ class Operator(ABC):
 
     def runtime_context(self, context: OperatorContext) -> RuntimeContext:
         """Return the runtime context for the functions of a step."""
+        # Only keyed operators have a store.
         return OperatorRuntimeContext(context, getattr(self, "store", None))
 
     def initialize(self, restored: Sequence[OperatorSnapshot]) -> None:
@@ -100,6 +101,7 @@ class Operator(ABC):
         self.initialize_state([s for s in restored if s.uid == self.context.node.uid])
         for context in self.contexts:
             node = context.node
+            # With the snapshots of all steps: a fused operator has several, each with lists of its own.
             states = FunctionStates(
                 node.uid,
                 context.subtask,
@@ -178,9 +180,12 @@ class Operator(ABC):
         Args:
             checkpoint_id: id of the checkpoint; 0: no checkpoint of a coordinator.
         """
+        # For operators whose snapshot() depends on the checkpoint, such as a sink's.
         self.checkpoint_id = checkpoint_id
+        # snapshot_state() of the functions comes first, as it writes the lists that are copied below.
         for states in self._function_states.values():
             states.prepare(checkpoint_id, self.context.clock.now_ms())
+        # Steps that are fused behind the first one have nothing but these lists.
         others = [OperatorSnapshot(context.node.uid) for context in self.contexts[1:]]
         return [
             replace(taken, lists=self._function_states[taken.uid].snapshot())

@@ -234,6 +234,7 @@ class _ReadingContext(
 
     def __init__(self, operator: Operator, states: _States, timers: TimerService | None = None) -> None:
         super().__init__(operator, timers)
+        # Bound as an attribute, which saves a call for each record. Its signature is that of the method.
         self.get_broadcast_state = states.reader  # type: ignore[method-assign]
 
     def get_broadcast_state(self, descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState[Any, Any]:
@@ -257,6 +258,7 @@ class _WritingContext(ProcessContext, KeyedBroadcastProcessFunction.Context):
         table = operator.backend.table(descriptor)
         state = _handle(operator.store, descriptor)
         try:
+            # A copy, as the function may clear the state of a key.
             for key in list(table.keys()):
                 operator.store.current_key = key
                 function(key, state)

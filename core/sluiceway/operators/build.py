@@ -170,6 +170,7 @@ class Fanout:
     def add(self, tag: str | None, emit: Callable[[Batch[Any]], None], control: Callable[[Element], None]) -> None:
         """Add a receiver."""
         (self.main if tag is None else self.sides.setdefault(tag, [])).append(emit)
+        # Once per receiver, though it may receive several outputs. Bound methods of one object are equal.
         if control not in self.controls:
             self.controls.append(control)
 
@@ -230,6 +231,8 @@ def build_operators(
         elif type(step) in _OPERATORS:
             place = _OPERATORS[type(step)]
             if place.startswith("columns."):
+                # Arrays are freed with their batch. glibc returns the memory each time, and each page of the next
+                # array is a fault.
                 keep_freed_memory()
             operator = _maker(place)(context(group[0]))
         else:

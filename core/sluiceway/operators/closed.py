@@ -84,6 +84,7 @@ def _keeps_nothing(function: Any, seen: set[int]) -> bool:
         if isinstance(function.__self__, type):  # such as tuple.__new__
             return function.__self__.__module__ == "builtins"
         return function.__self__ in (None, builtins) and function.__name__ not in _REACHING
+    # A closure or an attribute of the function could keep an object.
     if type(function) is not FunctionType or function.__closure__ or function.__dict__:
         return False
     if id(function) in seen:
@@ -96,6 +97,7 @@ def _keeps_nothing(function: Any, seen: set[int]) -> bool:
 
 def _constructs_only(cls: type, seen: set[int]) -> bool:
     """Return whether calling a class runs only Python's own code."""
+    # A metaclass with a __call__ of its own runs first.
     if type(cls).__call__ is not type.__call__:
         return False
     new, init = cls.__new__, cls.__init__  # type: ignore[misc]
@@ -103,12 +105,15 @@ def _constructs_only(cls: type, seen: set[int]) -> bool:
         return False
     if isinstance(init, WrapperDescriptorType):
         return init.__objclass__.__module__ == "builtins"
+    # dataclasses compiles __init__ from text: any other file name is that of a method of the user's.
     if not is_dataclass(cls) or init.__code__.co_filename != "<string>" or hasattr(cls, "__post_init__"):
         return False
+    # The generated __init__ of a frozen class assigns by object.__setattr__, any other one by the class's own.
     plain = cls.__setattr__ is object.__setattr__ or cls.__dataclass_params__.frozen  # type: ignore[attr-defined]
     return plain and all(
         (field.default is MISSING or unchangeable(field.default))
         and (field.default_factory is MISSING or _keeps_nothing(field.default_factory, seen))
+        # Assigning to a property calls its setter.
         and not isinstance(vars(cls).get(field.name), property)
         for field in fields(cls)
     )
@@ -126,6 +131,7 @@ def _reads_only(code: CodeType, known: Mapping[str, Any], seen: set[int]) -> boo
             return False  # it is not there, or is a module: what a module has can be anything
         if isinstance(found, type) and found.__module__ != "builtins" and found not in ATOMS:
             # What else is done with a class could reach its attributes, which may be a list.
+            # A load with NULL is that of a function about to be called.
             called = "NULL" in instruction.argrepr and _keeps_nothing(found, seen)
             tested = type(found).__instancecheck__ in _PLAIN_TESTS and _is_tested_for(instructions, i, known)
             if not called and not tested:
@@ -144,6 +150,7 @@ def _is_tested_for(instructions: Sequence[Instruction], index: int, known: Mappi
         after += 1
     if instructions[after].opname not in ("PRECALL", "CALL"):
         return False
+    # Backwards to the function of this call: each CALL in between belongs to an argument, with a NULL of its own.
     depth = 0
     for instruction in reversed(instructions[:index]):
         if instruction.opname == "CALL":

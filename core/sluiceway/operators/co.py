@@ -50,6 +50,7 @@ class _ConnectedOperator(TwoInputOperator):
 
     def _reading(self, port: int) -> None:
         """Note the input whose records the next loop processes."""
+        # Dead letters name their input, so that a replay feeds each record to the right one.
         self._dead.input = port
 
     def _emit(self, results: Results, batch: Batch[Any]) -> None:
@@ -89,6 +90,7 @@ class CoMapOperator(_ConnectedOperator, FunctionOperator):
             self.output.emit(Batch(self._loop(call, batch.values), batch.timestamps))
             return
         results = Results()
+        # As a flat map with one result each: steps that skip need not be as fast.
         self._careful_loop(lambda value: (call(value),), batch, results)
         self._emit(results, batch)
 
@@ -97,6 +99,7 @@ class CoMapOperator(_ConnectedOperator, FunctionOperator):
         out: list[Any] = []
         atoms, isolate = ATOMS, self.isolate
         for value in values:
+            # A function that returns its argument: the loop's variable and the batch hold it, too.
             made = call(value)
             out.append(made if type(made) in atoms else isolate(made, 2 if made is value else 0))
         return out
@@ -111,6 +114,7 @@ class CoMapOperator(_ConnectedOperator, FunctionOperator):
                 returned = call(value)
                 extend(values, returned)
             except Exception as error:
+                # What a generator has yielded before it raised is taken back.
                 del values[before:]
                 if not self._dead.take(error, value, timestamp):
                     raise

@@ -69,6 +69,8 @@ def combined_step(
 
 def _combines(step: WindowStep, settings: Settings) -> bool:
     if (
+        # Late records are handled one by one with allowed lateness or a side output, and a function of all
+        # elements receives each.
         not step.event_time
         or step.allowed_lateness_ms
         or step.late_tag is not None
@@ -124,6 +126,7 @@ class Combiner(CombinerBase):
         if high < first + slices.width and not (late and slices.first_end(first) - 1 <= watermark):
             self.records += len(batch.values)
             done = self._add_to(first, batch.values)
+            # None: all are folded. Else the rest is sent as it is, in order.
             return None if done is None else Batch(batch.values[done:], stamps[done:])
         shares: dict[int, tuple[list[Any], list[int]]] = {}
         for value, stamp in zip(batch.values, stamps, strict=True):
@@ -147,6 +150,8 @@ class Combiner(CombinerBase):
     def take(self) -> list[tuple[int, Batch[Any]]]:
         found: list[tuple[list[Any], list[int]]] = [([], []) for _ in range(self._consumers)]
         for start, (entries, routes) in self._parts.items():
+            # Partial results carry the start of their slice as timestamp, by which the window's step finds the
+            # slice.
             made = list(map(Partial, entries, self._finish(list(entries.values()))))
             if self._consumers == 1:
                 shares = [made]
@@ -192,6 +197,7 @@ def _fold_of(step: WindowStep) -> tuple[_Fold, Callable[[list[Any]], list[Any]]]
     fn: Any = step.fn
     combines = getattr(fn, "combines", None)
     if combines is None:
+        # A copy of the function, as two subtasks must not share an object with attributes.
         return _merging(copy.deepcopy(fn), step.contents is WindowContents.AGGREGATED), list
     kind, of = combines
     if kind == "count":
@@ -363,6 +369,7 @@ class CombiningPartition(ResultPartition):
 
     def _release(self) -> None:
         """Send the partial results, then the watermark that was buffered behind them."""
+        # Records that were buffered unchanged before combining began are older than the partial results.
         super().flush()
         if len(self._combiner):
             for index, batch in self._combiner.take():

@@ -43,6 +43,7 @@ class DeadLetters:
         self._context = context
         self._output = output
         self.input = 0
+        # Per attempt: the count is in no snapshot.
         self._taken = 0
         self._waiting: list[DeadLetter] = []
 
@@ -79,6 +80,7 @@ class DeadLetters:
     ) -> DeadLetter:
         context = self._context
         raised = error.__traceback__
+        # A traceback begins at the user's frame; the innermost one stays in any case, so that it is never empty.
         while raised is not None and raised.tb_next is not None and _is_ours(raised.tb_frame):
             raised = raised.tb_next
         return DeadLetter(
@@ -101,6 +103,7 @@ class DeadLetters:
         """Emit the letters added since the last call."""
         if self._waiting:
             letters, self._waiting = self._waiting, []
+            # A batch has timestamps for all of its records or for none.
             stamps = [letter.timestamp for letter in letters if letter.timestamp is not None]
             output.side(self._output, Batch(letters, stamps if len(stamps) == len(letters) else None))
 
@@ -125,5 +128,6 @@ def _is_ours(frame: FrameType) -> bool:
 def _pickled(value: Any) -> bytes | None:
     try:
         return PickleSerializer().dumps(value)
+    # The letter still has the record as text; only a replay needs the pickled one.
     except Exception:
         return None

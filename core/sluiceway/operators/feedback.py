@@ -30,6 +30,7 @@ class IterationHeadOperator(Operator):
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)
         self.on_quiet: Callable[[], None] = lambda: None
+        # Whether a record has passed since the last probe was sent.
         self._seen = False
         self._probing = False
         self._end_of_time: Watermark | None = None
@@ -62,6 +63,7 @@ class IterationHeadOperator(Operator):
             if rounds >= heads and self._end_of_time is not None:
                 self.output.control(self._end_of_time)
                 self._end_of_time = None
+            # The same number of quiet rounds again, for what the last watermark has made others emit.
             if rounds >= 2 * heads:
                 self._probing = False
                 self.on_quiet()

@@ -105,7 +105,8 @@ def made_of(filename: str, source: str, **names: Any) -> Callable[..., Any]:
         source: the text.
         names: names that the text uses besides :data:`NAMES`.
     """
-    # Registered for debuggers, which then show the text of the loop.
+    # Registered for debuggers, which then show the text of the loop. The mtime of None keeps
+    # linecache.checkcache() from dropping an entry without a file.
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     scope: dict[str, Any] = {**NAMES, **names}
     exec(compile(source, filename, "exec"), scope)
@@ -113,6 +114,7 @@ def made_of(filename: str, source: str, **names: Any) -> Callable[..., Any]:
     return loop
 
 
+# Each record so far has a result or was skipped, so that the number of both is the index of the failing one.
 _AGGREGATING: Final = """\
 def loop(self, batch, keys, entries, out, skipped, key_of, add, missing=missing, atoms=atoms):
     get, append, isolate = entries.get, out.append, self.isolate

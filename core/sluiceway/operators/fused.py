@@ -63,6 +63,7 @@ class FusedOperator(Operator):
         ]
         if self.trusts:
             self._guarded[last] = False
+        # Results of a last flat_map that keeps nothing are compared with one another a batch at a time.
         self._separates = ends_in_many and not (self.shares or self.trusts or self._guarded[last])
         self._plain = self._stamped = None
 
@@ -88,6 +89,7 @@ class FusedOperator(Operator):
         if parts < _FEWEST_PARTS:
             self._run(batch)
             return
+        # Equal parts, so that none is left over that is small.
         part = -(-len(values) // parts)
         for start in range(0, len(values), part):
             end = start + part

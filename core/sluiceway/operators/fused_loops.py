@@ -76,6 +76,7 @@ class _Loop:
         for i, step in enumerate(steps):
             made = f"v{i + 1}"
             skips = skipping[i]
+            # A call that needs no line around it waits for the next one, of which it becomes the argument.
             if isinstance(step, MapStep) and not (skips or guarded[i]):
                 if self._nested and (
                     len(self._nested) == _MAX_NESTED or argument_of(called_function(step)) is None
@@ -118,10 +119,12 @@ class _Loop:
                 held = 0
             value = made
         else:
+            # The loop was not left by break: the last value is still to be appended.
             if self._nested:
                 self._write_nested(depth, "out.append(", ")")
             else:
                 self._add(depth, f"out.append({value})")
+        # One result for each record, so that the timestamps are those of the batch.
         if stamped and all(isinstance(step, MapStep) for step in steps) and not any(skipping):
             self._add(1, "stamps += timestamps")
         elif stamped:
@@ -216,7 +219,8 @@ def generate(
     none = [False] * len(steps)
     source = _Loop(steps, skipping or none, guarded or none, stamped=stamped)
     filename = f"<sluiceway: {' -> '.join(names)}{' with timestamps' if stamped else ''}>"
-    # Registered for debuggers, which then show the text of the loop.
+    # Registered for debuggers, which then show the text of the loop. The mtime of None keeps
+    # linecache.checkcache() from dropping an entry without a file.
     linecache.cache[filename] = (len(source.text), None, source.text.splitlines(keepends=True), filename)
     module = compile(source.text, filename, "exec")
     scope: dict[str, Any] = {"atoms": ATOMS, "extend": extend_isolated, "isolate": isolated}

@@ -82,6 +82,8 @@ class KeyedOperator(Operator):
                 self._backend.restore(keyed)
             finally:
                 for snapshot in keyed:
+                    # Rows that are made on demand belong to this subtask alone. Others may be restored by several
+                    # subtasks.
                     if isinstance(snapshot.groups, RowsOnDemand):
                         snapshot.release()
         self.store = KeyedStateStore(self._backend, context.clock)
@@ -149,6 +151,8 @@ class KeyedOperator(Operator):
             try:
                 loop(records, entries, out)
             except Exception as error:
+                # Each record so far has a result or was skipped. The iterator stands behind the failing one, where
+                # the next round goes on.
                 index = len(out) + len(skipped)
                 if not self._skips(error, batch, index):
                     raise
@@ -199,6 +203,7 @@ class _RunningOperator(KeyedOperator):
         self._table = self.backend.table(ValueStateDescriptor(self._own))
         self._entries = self._table.entries()
         self._sets_key = may_ask_for_state(self._fn)
+        # The key selector itself sets the current key, so that the loops need no second form.
         if self._sets_key:
             self._key = self._setting_key(self._key)
 
@@ -229,6 +234,8 @@ class KeyedReduceOperator(_RunningOperator):
         self._reduce: Callable[[Any, Any], Any] = (
             self._fn.reduce if isinstance(self._fn, ReduceFunction) else self._fn
         )
+        # A function that changes nothing cannot change the state through a result: results are compared with one
+        # another once per batch, in place of a copy of each.
         self._looks_later = not (self.shares or self.trusts) and changes_nothing(self._reduce)
 
     @property
@@ -375,6 +382,7 @@ class KeyedAggregateOperator(_RunningOperator):
                 if not self._skips(error, batch, index):
                     raise
                 skipped.append(index)
+                # The key of the failing record, where it was computed.
                 del keys[len(out) :]
                 continue
             out.append(produced)

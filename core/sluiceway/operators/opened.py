@@ -46,6 +46,7 @@ class Opened(list[_Life]):
         """
         if isinstance(function, Function):
             life = _Life(function, context, store)
+            # Before open(): a function whose open() has failed is closed, too.
             self.append(life)
             life.open()
 

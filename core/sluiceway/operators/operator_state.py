@@ -43,12 +43,14 @@ def share_of_lists(old: Iterable[ListSnapshot], subtask: int, parallelism: int) 
         subtask: index of the subtask.
         parallelism: the number of subtasks now.
     """
+    # Raw state has fixed names, which a list of the user's may have as well.
     by_name: dict[tuple[str, bool], list[ListSnapshot]] = {}
     for kept in sorted(old, key=lambda kept: kept.subtask):
         by_name.setdefault((kept.name, kept.mode in _RAW), []).append(kept)
     share = []
     for parts in by_name.values():
         elements = tuple(element for part in parts for element in part.elements)
+        # Union lists and streams of key groups are left whole: every subtask takes its part itself.
         if parts[0].mode in (ListMode.SPLIT, ListMode.RAW):
             if parts[0].parallelism == parallelism:
                 elements = tuple(e for part in parts if part.subtask == subtask for e in part.elements)
@@ -159,6 +161,7 @@ class SubtaskLists(OperatorStateStore):
             return known[2]
         handle = _ListHandle(self._load(descriptor, declared), check_of(descriptor))
         self._lists[name] = mode, descriptor, handle
+        # From now on the handle has these elements, and the snapshot takes them from there.
         self._restored.pop(name, None)
         return handle
 

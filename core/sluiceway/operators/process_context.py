@@ -73,6 +73,7 @@ class ProcessContext(KeyedProcessFunction.OnTimerContext):
         """Emit the records of side outputs."""
         sides, self.sides = self.sides, {}
         for name, (values, stamps) in sides.items():
+            # A batch has timestamps for all of its records or for none.
             stamped = [s for s in stamps if s is not None]
             operator.output.side(name, Batch(values, stamped if len(stamped) == len(values) else None))
 

@@ -116,6 +116,7 @@ class ProcessingOperator(Operator):
                         kind = check_results(self._said, returned)
                     extend(values, returned)
             except Exception as error:
+                # Nothing is emitted for a skipped record, neither what it had yielded nor what it had put aside.
                 del values[before:]
                 ctx.sides = {}
                 if not self._dead.take(error, value, timestamp):
@@ -166,6 +167,7 @@ class KeyedProcessingOperator(ProcessingOperator, TimedKeyedOperator):
         extend = self.extend
         keys: Iterable[Any] = repeat(None) if batch.keys is None else batch.keys
         stamps: Iterable[int | None] = repeat(None) if batch.timestamps is None else batch.timestamps
+        # Not strict: repeat() has no end.
         for value, key, timestamp in zip(batch.values, keys, stamps, strict=False):
             if unknown:
                 key = key_of(value)

@@ -45,9 +45,12 @@ class RawStates:
         for kept in restored:
             elements = kept.elements
             if kept.mode is ListMode.RAW_KEYED:
+                # Every subtask is given the streams of all: keep those of its own key groups.
                 own = key_groups or KeyGroupRange(0, 0)
                 elements = tuple(e for e in elements if own.start <= _STREAMS.loads(e)[0] < own.end)
             self._restored.append(self._snapshot(kept.mode, elements))
+        # Modes that a function has read or written here. Restored data of the others goes into the next snapshot
+        # as it is.
         self._known: set[ListMode] = set()
         self.chunks = RawOperatorState(())
         self.streams = self._new_streams()

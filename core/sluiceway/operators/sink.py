@@ -27,8 +27,11 @@ class SinkOperator(Operator):
         self._sink = step.sink
         self._writer: SinkWriter[Any] | None = None
         self._restored: tuple[Any, ...] = ()
+        # Written since the last flush; and whether a flush has begun that the external system has not confirmed.
         self._dirty = False
         self._flushing = False
+        # Committables by checkpoint, until a completed one covers them. A savepoint that the job goes on after is
+        # never notified: what it made ready is committed with the next checkpoint, or at the end.
         self._ready: dict[int, tuple[Any, ...]] = {}
         self.records = 0
 
@@ -50,6 +53,7 @@ class SinkOperator(Operator):
             )
         )
 
+        # Each earlier subtask's committables go to exactly one subtask, whatever the parallelism is now.
         mine = [s for s in restored if s.subtask % context.node.parallelism == context.subtask]
         self._restored = tuple(c for s in mine for c in s.committables)
 
@@ -102,6 +106,7 @@ class SinkOperator(Operator):
 
     def pending_before_snapshot(self) -> Wait | None:
         """Return the wait until the external system has every record written."""
+        # A writer with two phases is always waited for: prepare_commit() may not be called while it is blocked.
         settles = self._dirty or self._flushing or isinstance(self._writer, CommittingSinkWriter)
         wait = self.blocked() if settles else None
         self._flushing = wait is not None and self._flushing
@@ -112,15 +117,19 @@ class SinkOperator(Operator):
         writer, uid = self._writer, self.context.node.uid
         if not isinstance(writer, CommittingSinkWriter):
             return OperatorSnapshot(uid)
+        # Snapshots that no coordinator has triggered all have id 0, so that their committables add up.
         self._ready[self.checkpoint_id] = (
             *self._ready.get(self.checkpoint_id, ()),
             *writer.prepare_commit(self.checkpoint_id),
         )
+        # All that is not committed, not only this checkpoint's: a job restored from it has to commit the rest,
+        # too.
         return OperatorSnapshot(uid, committables=tuple(c for some in self._ready.values() for c in some))
 
     def checkpoint_completed(self, checkpoint_id: int) -> None:
         """Commit the output that was ready at that checkpoint."""
         super().checkpoint_completed(checkpoint_id)
+        # Older checkpoints are covered, too: they may have been aborted, or their notification lost.
         ready = sorted(id_ for id_ in self._ready if id_ <= checkpoint_id)
         committables = [c for id_ in ready for c in self._ready[id_]]
         if committables and isinstance(self._writer, CommittingSinkWriter):
@@ -133,6 +142,7 @@ class SinkOperator(Operator):
         assert self._writer is not None
         self._dirty = False
         self._writer.finish()
+        # With an interval one more checkpoint follows the end of the input, whose completion commits.
         if isinstance(self._writer, CommittingSinkWriter) and not self.context.settings.checkpoint_interval_ms:
             last = self._writer.prepare_commit(0)
             self._writer.commit([*(c for some in self._ready.values() for c in some), *last])

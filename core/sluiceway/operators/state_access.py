@@ -36,6 +36,7 @@ def check_claimed(
     """
     settings, step = context.settings, context.node.step
     begins_with_checkpoint = settings.from_checkpoint is not None or settings.resume
+    # A restart goes on with what this program has written itself; only the first attempt may meet another one's.
     if context.attempt or not begins_with_checkpoint or settings.allow_dropped_state:
         return
     if step.kind not in OF_FUNCTIONS:

@@ -45,6 +45,7 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
 
     own_tables = frozenset({TIMERS.name, DUE.name})
 
+    # Between two bursts a snapshot is correct: it notes in DUE how far timers were firing.
     interruptible = True
 
     def __init__(self, context: OperatorContext) -> None:
@@ -71,6 +72,7 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
 
     @override
     def work(self) -> None:
+        # The input has ended: processing-time timers fire at once, whatever their timestamps are.
         if self._last:
             part = [self._last.popleft() for _ in range(min(BURST, len(self._last)))]
             self.fire(TimeDomain.PROCESSING_TIME, self._taken(part))
@@ -95,6 +97,7 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
 
     @override
     def on_processing_time(self, now_ms: int) -> None:
+        # One burst: the rest stays due, so that the task calls again after its mails.
         self.fire(TimeDomain.PROCESSING_TIME, islice(self.processing_timers.due(now_ms), BURST))
 
     def finish(self) -> None:
@@ -137,6 +140,8 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
     def _go_on_firing(self, due: Mapping[Any, int]) -> None:
         """Fire timers that were due, up to the first one that was not: subtasks may have had other watermarks."""
         until = max(due.values(), default=MIN_WATERMARK)
+        # Timers fire in order of time over all keys, so firing stops before the first that its own watermark had
+        # not reached. Those behind it wait for the next watermark.
         others = (t for t, key, _ in self.event_timers.timers() if t > due.get(key, MIN_WATERMARK))
         until = min(until, min(others, default=until + 1) - 1)
         if self.event_timers.is_due(until):
@@ -155,6 +160,7 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
         try:
             return super().snapshot()
         finally:
+            # Only the snapshot has the timers in the table; the queues stay the place where they are looked up.
             for call in taken:
                 call()
 
@@ -165,6 +171,8 @@ def _by_key(event: Iterable[Timer], processing: Iterable[Timer]) -> dict[Any, An
     several: dict[Any, list[tuple[bool, int, Hashable]]] = {}
     for is_event, timers in ((True, event), (False, processing)):
         for timestamp, key, namespace in timers:
+            # The usual case is one timer for a key, without a namespace: a tuple of plain values, which snapshots
+            # encode in blocks. A list is begun for the second one.
             known = kept.get(key)
             if known is None and namespace is VOID_NAMESPACE:
                 kept[key] = is_event, timestamp

@@ -17,6 +17,7 @@ __all__ = ["Timer", "TimerQueue"]
 Timer: TypeAlias = tuple[int, Any, Hashable]
 """Timestamp in ms, key, namespace."""
 
+# Buckets of 2**10 ms. Timers with an id up to that of the near bucket are in the near part.
 _SHIFT: Final = 10
 _by_timestamp: Final = itemgetter(0)
 
@@ -85,6 +86,7 @@ class TimerQueue:
         Timers that are registered or deleted meanwhile are taken into account. A caller may stop at any time, and
         continue with another call.
         """
+        # Bound once: these are changed in place and never replaced.
         live, near, late = self._live, self._sorted, self._late
         while True:
             if near and not late:
@@ -121,6 +123,7 @@ class TimerQueue:
             while late and late[0][2] not in live:
                 heappop(late)
             if near:
+                # Of one timestamp those that were sorted go first: they were registered before.
                 return late[0][2] if late and late[0][0] < near[-1][0] else near[-1]
             if late:
                 return late[0][2]

@@ -41,10 +41,13 @@ class TimestampsOperator(TimedOperator):
         self._interval_ms = context.settings.auto_watermark_interval_ms
         self._many = context.settings.batch_size
         self._idleness_ms = step.strategy.idleness_ms
+        # Records since the generator was called, and when it is called next, in ms; None: not planned.
         self._unasked = 0
         self._ask_at: int | None = None
+        # Since when the input has been empty, and when to look whether it still is, in ms.
         self._quiet_since: int | None = None
         self._look_at: int | None = None
+        # The idleness timeout is over: the output stays idle until a record arrives, whatever the generator emits.
         self._timed_out = False
         self._active = True
         # Records behind a watermark: the watermark may cause much work downstream, which is done first.
@@ -179,6 +182,7 @@ class TimestampsOperator(TimedOperator):
         self._rise(mark)
         start = first
         for end, mark in rises[1:]:
+            # Set before the mark is emitted: `_rise` compares with the last watermark that is queued.
             self._rest += (batch.part(start, end), Watermark(mark))
             self.current_watermark = mark
             start = end

@@ -34,7 +34,9 @@ def _are_times(batch: Batch[Any]) -> bool:
     """Return whether all timestamps are certainly times; sum and span cost less than a test of each type."""
     try:
         lowest, highest = batch.span()
+        # The sum is an int only of ints and bools, and bools are at most 1.
         return type(sum(batch.timestamps)) is int and lowest > 1 and highest <= MAX_WATERMARK  # type: ignore[arg-type]
+    # Such as datetimes: each is converted, or refused with its record.
     except Exception:
         return False
 
@@ -252,6 +254,7 @@ class GeneratorWatch:
                 f"was given a factory that returned {shown(generator, 100)} ({type(generator).__name__})"
             )
         self.step_name = step
+        # By exact types here and below: a subclass may override the methods that are passed over.
         self.passive = type(generator) in _PASSIVE
         self._generator = generator
         self._said = _Said(step)

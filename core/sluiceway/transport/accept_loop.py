@@ -11,7 +11,9 @@ PROOF_S: Final = 30.0
 """Seconds that a connection has for its handshake: a machine under load is slow, not hostile."""
 MOST_STRANGERS: Final = 128
 
+# Connections that are accepted in one turn of the loop, which has other files to serve as well.
 _A_TURN: Final = 16
+# Seconds that accepting pauses, and that refused connections are counted before they are logged.
 _PAUSE_S: Final = 0.5
 _QUIET_S: Final = 60.0
 
@@ -91,6 +93,7 @@ class AcceptLoop:
         self._what = what
         self._proof_s = proof_s
         self._most = most
+        # By age: where there are too many, the oldest is closed.
         self._strangers: dict[Stranger, Cancellable] = {}
         self._paused: Cancellable | None = None
         self._pause_told = False
@@ -129,6 +132,7 @@ class AcceptLoop:
         """Accept no further connection. The caller closes the listening socket after this."""
         if not self._closed:
             self._closed = True
+            # During a pause the socket is not watched.
             if self._paused is None:
                 self._unwatch(self._fileno, False)
             timers = [*self._strangers.values(), self._paused, self._quiet]
@@ -150,6 +154,7 @@ class AcceptLoop:
             except OSError as error:
                 self._pause(error)
                 return
+            # The next pause is logged again.
             self._pause_told = False
             self._take(sock)
 

@@ -160,6 +160,7 @@ class NetworkBufferPool:
         for pool in tuple(self._waiting):
             if not self._free:
                 return
+            # Checked again: the callback of a pool before may have taken the segment, or closed this pool.
             if pool in self._waiting and pool.in_use < pool.size:
                 del self._waiting[pool]
                 pool._on_available()
@@ -300,6 +301,7 @@ class PartitionBuffers:
         return buffer
 
     def _recycled(self, channel: ChannelBuffers, segment: int) -> None:
+        # A channel without a segment has one reserved; a closed one has none.
         if not channel.in_use and not channel.closed:
             self._idle += 1
         pool = self._pool
@@ -318,6 +320,7 @@ class PartitionBuffers:
             pool.close()
 
     def _wake(self) -> None:
+        # A channel that still finds no segment adds itself to the new dict.
         waiting, self._waiting = self._waiting, {}
         for channel in waiting:
             if not channel.closed:
@@ -348,6 +351,7 @@ class ChannelBuffers:
         buffer = self._partition._request(self)
         if buffer is not None:
             self.in_use += 1
+            # Recycled by way of the channel, which counts its segments.
             buffer._pool = self
         return buffer
 

@@ -79,6 +79,7 @@ class AsOfJoinOperator(TimedKeyedOperator):
             run: Run | None = get(key)
             if run is None:
                 run = []
+            # Only the earliest record of a key needs a timer; the next one is set when it fires.
             if insert(run, timestamp, value) == 0:
                 register(timestamp, key, VOID_NAMESPACE)
             waiting[key] = run
@@ -105,6 +106,7 @@ class AsOfJoinOperator(TimedKeyedOperator):
             if at and run[at - 1][0] == timestamp:
                 at -= 1
                 del run[at]  # a correction
+            # The first version is superseded by the second: only these two decide when there is work.
             if at < 2:
                 self._register_versions(key, run)
             versions[key] = run
@@ -125,6 +127,8 @@ class AsOfJoinOperator(TimedKeyedOperator):
     def _settle_all(self, timers: Iterator[Timer], done: list[Results]) -> None:
         waiting, versions, watermark = self._waiting, self._versions, self.current_watermark
         for _, key, _ in timers:
+            # All that is due by the watermark, whichever timer of the key fired. Further ones then find nothing to
+            # do.
             left_run: Run | None = waiting.get(key)
             right_run: Run = versions.get(key, [])
             if left_run is not None and left_run[0][0] <= watermark:

@@ -46,6 +46,7 @@ def insert(run: Run, timestamp: int, value: Any) -> int:
     if not run or run[-1][0] <= timestamp:
         run.append((timestamp, value))
         return len(run) - 1
+    # A tuple of one element sorts before every pair that begins with it, so that records are never compared.
     at = bisect_left(run, (timestamp + 1,))
     run.insert(at, (timestamp, value))
     return at

@@ -76,6 +76,7 @@ class _Side:
         """Drop the slices in which no record can have a further match."""
         self.fresh.clear()
         order, width = self._order, self._width
+        # By the slice's last ms: all of its records have expired.
         while order and (order[0] + 1) * width - 1 + self.kept <= watermark:
             number = heappop(order)
             del self.slices[number]
@@ -118,6 +119,8 @@ class IntervalJoinOperator(KeyedOperator):
         """Find restored slices, and open the function."""
         super().open()
         lower, upper = self._step.lower, self._step.upper
+        # An interval covers two or three slices, and the retention time is not divided into much more than
+        # _MOST_SLICES.
         self._width = max(1, (upper - lower + 2) // 2, max(upper, -lower) // _MOST_SLICES)
         # From the right side's view the bounds are mirrored.
         left, right = (self.backend.table(ValueStateDescriptor(f"interval join {s}")) for s in ("left", "right"))
@@ -181,6 +184,7 @@ class IntervalJoinOperator(KeyedOperator):
                 if run[-1][0] <= timestamp:
                     run.append((timestamp, value))
                 else:
+                    # Out of order within the slice.
                     insert(run, timestamp, value)
                 entries[key] = run  # changed in place: a backend outside memory sees only assignments
             if low // width != first or high // width != last:

@@ -78,6 +78,7 @@ class Expiry:
         """Count an access, do a part of the cleanup now and then, and return the time in ms."""
         now = self.now_ms()
         if now >= self._due:
+            # The walk goes on by _LOOK keys at a time, not by a few at each access.
             self._owed += self._size
             if self._owed >= _LOOK:
                 self._clean(now, self._owed)
@@ -114,6 +115,7 @@ class Expiry:
             if left < oldest:
                 oldest = left
         self._oldest = oldest
+        # The walk is over. Nothing expires before the oldest entry that it has left, or that was added meanwhile.
         if not seen:
             if oldest != _EVER:
                 self._due = oldest + self.ttl
@@ -298,6 +300,7 @@ class ExpiringMapState(TableMapState):
         check: EntryCheck | None,
         expiry: Expiry,
     ) -> None:
+        # Without the check of the base, which would be given the pairs of time and value.
         super().__init__(store, name, table, namespace, None)
         self._check_alive = check
         self._expiry = expiry

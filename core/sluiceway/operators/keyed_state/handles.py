@@ -204,6 +204,7 @@ class TableListState(_EntryHandle, ListState[Any]):
         if found is MISSING:
             self._insert(values)
         else:
+            # Changed in place: a table outside memory sees only the assignment.
             found += values
             self._entries[self._store.current_key] = found
 
@@ -266,6 +267,8 @@ class TableMapState(BulkState, MapState[Any, Any]):
     def _mapping(self) -> MutableMapping[Any, Any]:
         try:
             key = self._store.current_key
+            # By identity, which costs less than a comparison: the last key is kept, so that no other object has
+            # its address.
             if key is not self._last_key:
                 hash(key)  # not every backend would raise this
                 self._last_mapping = self._table.mapping(key, self._namespace)

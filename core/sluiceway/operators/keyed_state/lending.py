@@ -74,6 +74,7 @@ class LentEntries(MutableMapping[Any, Any]):
         self.stored[key] = value
         if lent:
             self.lend(key, value)
+        # Another object takes the place of the lent one, which settle() must not write back.
         elif self.lent and (mine := self.lent.get(self._place)) is not None and mine.get(key) is not value:
             mine.pop(key, None)
 
@@ -198,6 +199,7 @@ class LendingTable(StateTable):
 
     def settle(self) -> None:
         """Assign all lent objects to the table. Code that still holds one must not change it any more."""
+        # Emptied in place, as mappings and handles refer to this dict.
         lent = dict(self.lent)
         self.lent.clear()
         for place, values in lent.items():

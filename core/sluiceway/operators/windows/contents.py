@@ -125,6 +125,7 @@ class _Elements(Contents):
             entries[key] = [value]
             return True
         kept.append(value)
+        # Changed in place: a backend outside memory sees only assignments.
         entries[key] = kept
         return False
 
@@ -133,6 +134,7 @@ class _Elements(Contents):
         entries[key] = other if kept is None else kept + other
 
     def evaluate(self, kept: Any, window: Window) -> list[Any]:
+        # A copy, as the function may keep or change the list.
         return list(kept)
 
 
@@ -145,6 +147,7 @@ class _Evicted(_Elements):
         self._evictor = evictor
         self._context = context
         self._conclude = conclude
+        # Elements that evict_before() has left, for after(), which follows each evaluation.
         self._left: list[Timestamped[Any]] = []
 
     def fold(self) -> Fold:

@@ -224,6 +224,7 @@ class FunctionContext(WindowContext):
         """Buffer a record for a side output."""
         if not isinstance(tag, OutputTag):
             raise FunctionContractError(f"ctx.output(tag, value) needs an OutputTag first, not {tag!r:.100}")
+        # Not trusted for its type: the type hint of a tag is not checked elsewhere.
         value = value if self._operator.shares else isolated(value)
         self.aside(tag.name, value, self.current_window.max_timestamp)
 

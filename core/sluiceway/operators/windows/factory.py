@@ -42,6 +42,7 @@ def slices_of(step: WindowStep) -> Slices | None:
         slices = Slices(assigner.size_ms, assigner.slide_ms, assigner.offset_ms)
     else:
         return None
+    # Sliding windows need slices without gaps, few enough to pay, windows that are evaluated once, and a merge().
     if slices.size != slices.slide and (
         slices.slide > slices.size
         or slices.slide > _MANY_SLICES * slices.width

@@ -19,6 +19,7 @@ __all__ = ["slicing_loop"]
 
 _HEAD = "def loop(self, values, stamps, keys, slices, place, key_of, first, add, missing=missing):\n"
 
+# The entry is assigned also where it was changed in place: a backend outside memory sees only assignments.
 _BODY = """\
 {key}{slice}try:
     held = entries.get(key, missing)

@@ -47,13 +47,18 @@ class MergingWindowOperator(WindowOperator):
         set_before = timers_of(queue)
         for key, held in self._sets.items():
             for window, place in held:
+                # The step may have had the default trigger when the snapshot was taken, or another one: its timers
+                # then carry the other name.
                 last, cleanup = window.max_timestamp, self.cleanup_time(window)
                 by_window, by_place = (set_before.get((key, name), []) for name in (window, place))
                 if not self._plain:
                     queue.register(cleanup, key, window)
+                    # A timer by place at or before the window's last ms means that the default trigger had not
+                    # evaluated it.
                     if min(by_place, default=cleanup) <= last:
                         queue.register(last, key, window)
                 elif not by_place:
+                    # Later than the last ms: evaluated, and kept for late records.
                     first = min(by_window, default=last)
                     queue.register(last if first <= last else max(first, cleanup), key, place)
 
@@ -97,6 +102,7 @@ class MergingWindowOperator(WindowOperator):
         first = self._contents.add(entries, key, value, timestamp)
         if not self._plain:
             self._added(key, value, timestamp, window, entries, first or grown)
+        # Within the allowed lateness each record evaluates the window at once.
         elif window.max_timestamp <= self.current_watermark:
             self._evaluate(key, window, entries)
             if not near:
@@ -122,6 +128,7 @@ class MergingWindowOperator(WindowOperator):
         self, key: Any, held: list[Held], near: list[Held], new: TimeWindow
     ) -> tuple[TimeWindow, TimeWindow, bool]:
         """Merge ``new`` into the key's windows; return the resulting window, its place, and whether it grew."""
+        # Sorted by start: the earliest window is the one that keeps its place.
         known = dict(sorted(near))
         if new in known:
             return new, known[new], False
@@ -140,6 +147,7 @@ class MergingWindowOperator(WindowOperator):
                 grown = grown or new in parts
             if new in parts:
                 into = result
+        # A merge() of the user's may leave the new window alone.
         if into is None:
             into = left[new] = new
             if self._plain:
@@ -185,6 +193,7 @@ class MergingWindowOperator(WindowOperator):
             self.event_timers.delete(old.max_timestamp, key, place)
             if result.max_timestamp > self.current_watermark:
                 self.event_timers.register(result.max_timestamp, key, place)
+        # A timer that fires before the end is set again, so that only an earlier end needs one of its own.
         elif result.max_timestamp < old.max_timestamp:
             self.event_timers.register(result.max_timestamp, key, place)
 
@@ -192,6 +201,7 @@ class MergingWindowOperator(WindowOperator):
         access = self._access
         access.current_key, access.window, access.merged = key, result, windows
         try:
+            # Before clear(): it reads the state of the windows that merge.
             self._trigger.on_merge(result, access)
         finally:
             access.merged = None

@@ -65,6 +65,7 @@ class RunningWindow:
 
     def move_to(self, start: int, end: int) -> Iterator[None]:
         """Move to the window from ``start`` to ``end``, in parts. Both must not be earlier than before."""
+        # The front is used up: make the whole window into a new one, newest slice first.
         if start > self._turned or start >= self._end:
             self._front, self._back, self._beneath, self._alone = {}, {}, {}, {}
             self._turned = end
@@ -75,6 +76,7 @@ class RunningWindow:
                     self._lay_upon(items, *beneath)
                     yield
         else:
+            # New slices are added to the back, then old ones leave the front.
             for at in range(self._end, end, self._width):
                 for items in self._parts_of(at):
                     self._take_in(items)
@@ -82,6 +84,7 @@ class RunningWindow:
             for at in range(self._start, start, self._width):
                 self._leave(at)
         self._start, self._end = start, end
+        # Last, as it works on the window's new bounds.
         for key in self._stale:
             self._make_anew(key)
         self._stale.clear()
@@ -155,6 +158,7 @@ class RunningWindow:
         self._front.update(beneath)
         for key in last:
             del self._front[key]
+            # The key has no slice left in the front, which hid it.
             if key in self._back:
                 self._alone[key] = None
 
@@ -172,6 +176,7 @@ class RunningWindow:
             newer = get(key, missing)
             if newer is not missing:
                 accumulator = merge(accumulator, newer)
+            # A merged accumulator is new; this one may be that of a slice.
             elif own is not None:
                 accumulator = own(accumulator)
             made = accumulator if result is None else result(accumulator)

@@ -22,6 +22,7 @@ __all__ = ["SessionWindowOperator", "works_on_sessions"]
 _MOST: Final = 1 << 14
 """Largest number of held sessions: all are written before a snapshot, during which no record is processed."""
 
+# Places in the list of a held session. The generated loop writes the first three as numbers.
 _START, _END, _HELD, _PLACE, _STORED = range(5)
 
 _LOOP: Final = """\
@@ -100,10 +101,12 @@ class SessionWindowOperator(MergingWindowOperator):
     def _begin(self, key: Any, value: Any, timestamp: int, end: int) -> list[Any] | None:
         """Return the held session that a record extends; None: the record is processed already."""
         self.store.current_key = key
+        # The record does not touch the held session: from now on the key has several, in the tables.
         if key in self._sessions:
             self._settle(key)
         held = self._of(key)
         new = TimeWindow(timestamp, end)
+        # The key has no session to merge with: the record is late by its own window.
         if not held:
             if new.max_timestamp <= self.current_watermark:
                 self._too_late(value, timestamp)
@@ -111,8 +114,10 @@ class SessionWindowOperator(MergingWindowOperator):
             entries: dict[Any, Any] = {}
             self._contents.add(entries, key, value, timestamp)
             self._sessions[key] = [timestamp, end, entries[key], new, False]
+            # Not moved while the session grows: when it fires too early, it is set again.
             self.event_timers.register(new.max_timestamp, key, new)
             return None
+        # The only session of the key, and in the tables: held again if the record touches it.
         if len(held) == 1:
             window, place = held[0]
             if window.intersects(new) and (kept := self._entries_at(place).get(key, MISSING)) is not MISSING:
@@ -145,6 +150,7 @@ class SessionWindowOperator(MergingWindowOperator):
         own = TimeWindow(session[_START], session[_END])
         if timestamp < own.max_timestamp:
             self.event_timers.register(own.max_timestamp, key, place)
+        # The tables have an older version of it, which must be removed, too.
         elif session[_STORED]:
             self._settle(key)
             super()._on_timer(event_time, timestamp, key, window)

@@ -261,6 +261,7 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
     @record_loop
     def _evaluate(self, call: WindowCall, results: list[Item], window: TimeWindow) -> list[Any]:
         store, ctx = self.store, self._ctx
+        # With allowed lateness the window may be evaluated again: `_end` clears its state.
         clear = None if self._lateness else self._clear
         out: list[Any] = []
         kind: type = list

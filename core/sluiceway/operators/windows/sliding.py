@@ -60,6 +60,7 @@ class SlidingOperator(SlicedWindowOperator):
         # Windows that another operator has stored one by one, by their ends, with their contents at the restore.
         self._inherited: dict[int, Entries] = {}
         # End of the window that is being evaluated, and the number of its results that were emitted.
+        # A count is enough: unlike the entries of a backend, the running window keeps its order over a snapshot.
         self._burst: tuple[int, int] | None = None
 
     # ---- records ----------------------------------------------------------------------------------------------
@@ -119,6 +120,8 @@ class SlidingOperator(SlicedWindowOperator):
             if (
                 not self._elements
             ):  # slices of elements stay open: nothing is derived from them that would have to change
+                # From now on records of these slices go through `_place`, since the running window has their
+                # accumulators.
                 for number in [number for number in self._open if number < last]:
                     self._check_sharing(self._open.pop(number).values())
             yield from window.move_to(end - arithmetic.size, end)
@@ -130,6 +133,7 @@ class SlidingOperator(SlicedWindowOperator):
             self._burst = None
             self._over = end
             self._end(end, ())
+            # Slices that no later window includes.
             while starts and starts[0] < end - arithmetic.size + arithmetic.slide:
                 self._drop(heappop(starts))
             self._due_at = min(self._next_end(starts[0]) - 1 if starts else NEVER, self._next_inherited())
@@ -141,6 +145,7 @@ class SlidingOperator(SlicedWindowOperator):
         if end not in self._inherited:
             yield from self._window.results(self._result, BURST, wanted, with_key=self._with_key)
             return
+        # Keys with records in slices, then those that have only what was inherited.
         before = self._inherited[end]
         for items in self._window.results(None, BURST, wanted, with_key=True):
             yield self._with_inherited(items, before)
@@ -172,6 +177,7 @@ class SlidingOperator(SlicedWindowOperator):
         ahead = self._ahead
         if not ahead:
             return None
+        # All keys have caught up.
         if max(ahead.values()) < end:
             self._ahead = {}
             return None
@@ -198,6 +204,7 @@ class SlidingOperator(SlicedWindowOperator):
         if not unchangeable:
             self._expect_changes()
         number = count(highest + 1).__next__
+        # The lists of the state are in order of arrival, so that the last number of each is its highest.
         self._fold = numbered(number)
         self._next = lambda value, held: appended((number(), value), held)
 
@@ -226,6 +233,7 @@ class SlidingOperator(SlicedWindowOperator):
     def snapshot(self) -> OperatorSnapshot:
         """Return all slices, and how far each key's windows are evaluated."""
         evaluated = {}
+        # Keys that are done for the window of the burst come on top of those that are done for all before it.
         if self._over != MIN_WATERMARK:
             evaluated = dict.fromkeys((key for entries in self._slices.values() for key in entries), self._over)
         if self._burst is not None:

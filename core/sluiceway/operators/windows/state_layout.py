@@ -105,6 +105,8 @@ def evaluated_before(
     """
     if timers is None:
         return marked
+    # Without a timer the default is the window itself, whose minimum is its start: not evaluated. A timer at the
+    # window's end or later is that of its cleanup.
     return marked | {key for key in keys if min(timers.get((key, window), window)) >= window[1]}
 
 
@@ -217,6 +219,7 @@ class Kept:
                     if window[1] <= up_to.get(key, MIN_WATERMARK):
                         continue
                     before = entries.get(key, MISSING)
+                    # Several windows take over the accumulator of a slice, and merge() may change its arguments.
                     entries[key] = copied(later) if before is MISSING else merge(before, copied(later))
             kept.drop((start, end))
 
@@ -245,6 +248,7 @@ class Kept:
         slide = getattr(assigner, "slide_ms", size)
         last = start - (start - assigner.offset_ms) % slide
         for first in range(last, start - size, -slide):
+            # The slice would belong to two windows in part.
             if last + slide < end or first + size < end:
                 self.refuse(f"they have borders at other times than those of {assigner!r}")
             yield first, first + size

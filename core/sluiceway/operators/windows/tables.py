@@ -144,6 +144,7 @@ class WindowTables:
     def _table(
         self, descriptor: StateDescriptor, make: Callable[[Any], Any]
     ) -> tuple[Any, StateTable, Callable[[Any, Any], Any] | None]:
+        # Triggers ask for their state at each call, so that declarations are checked once per descriptor object.
         known = self._known.get(descriptor.name)
         if known is not None and known[0] is descriptor:
             return known[1:]

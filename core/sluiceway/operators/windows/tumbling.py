@@ -36,7 +36,9 @@ class TumblingOperator(SlicedWindowOperator):
         self._done: dict[int, set[Any]] = {}
         # The window that is being evaluated, and the keys whose results were emitted.
         self._burst: tuple[int, list[Any]] | None = None
+        # Whether a snapshot was taken during that evaluation.
         self._taken = False
+        # Results of windows that a late record has evaluated again, and their timestamps.
         self._again: tuple[list[Any], list[int]] = ([], [])
 
     # ---- records ----------------------------------------------------------------------------------------------
@@ -58,6 +60,7 @@ class TumblingOperator(SlicedWindowOperator):
 
     def _place(self, start: int, key: Any, value: Any, timestamp: int) -> Entries | None:
         last, now = start + self._size - 1, self.current_watermark
+        # Three cases: the window is open, over for good, or evaluated and kept for late records.
         if last > now:
             return self._make(start)
         if last + self._lateness <= now:
@@ -113,6 +116,7 @@ class TumblingOperator(SlicedWindowOperator):
             else:
                 self._end(start + size, ())
                 self._drop(start)
+        # The allowed lateness of these windows is over.
         for start in [start for start in kept if start + size - 1 + lateness <= until]:
             kept.remove(start)
             self._end(start + size, self._slices[start])
@@ -170,6 +174,7 @@ class TumblingOperator(SlicedWindowOperator):
         for start, entries in self._slices.items():
             window = (start, start + self._size)
             done = evaluated_before(entries, window, evaluated.get(window, set()), timers)
+            # With lateness the contents stay for late records; without, keys that were evaluated are done.
             if self._lateness:
                 self._done[start] = done
             else:
@@ -187,6 +192,7 @@ class TumblingOperator(SlicedWindowOperator):
         if self._burst is not None:
             self._taken = True
             evaluated.append(self._burst)
+        # The table has these marks only while the snapshot is taken.
         for start, keys in evaluated:
             self._evaluated.entries((start, start + self._size)).update((key, True) for key in keys)
         try:

@@ -37,6 +37,7 @@ class _ByProcessingTime(SlicedWindowOperator):
     def on_processing_time(self, now_ms: int) -> None:
         """Evaluate due windows, in parts."""
         self._now = max(self._now, now_ms)
+        # A window is over when its last ms is.
         self._firing = self._fire(now_ms - 1)
         self.has_work = True
         self.work()

@@ -58,6 +58,7 @@ class WindowOperator(TimedKeyedOperator):
         self._evicts = step.evictor is not None
         self._with_key = step.with_key
         self._windows: dict[Window, Entries] = {}
+        # Type of the function's last result: each type is checked once, not each result.
         self._kind: type = list
         self._values: list[Any] = []
         self._stamps: list[int] = []
@@ -98,12 +99,15 @@ class WindowOperator(TimedKeyedOperator):
             over = self.cleanup_time(window) == last
             for key in list(entries):
                 timers = set_before.get((key, window))
+                # Evaluated before the snapshot: marked by the operator of slices, or the timer of its last ms has
+                # fired.
                 if key in done or (self._plain and timers is not None and min(timers) > last):
                     if over:
                         del entries[key]
                         for timestamp in timers or ():
                             queue.delete(timestamp, key, window)
                         continue
+                # Of an operator without timers.
                 elif timers is None and not over:
                     queue.register(last, key, window)
                 self._register_cleanup(key, window)
@@ -140,6 +144,7 @@ class WindowOperator(TimedKeyedOperator):
                     continue
                 skipped = False
                 self._add(key, value, timestamp, window)
+            # A record without a window is late only by its own time: an assigner may have given it none.
             if skipped and event_time and timestamp + self._lateness <= watermark:
                 self._too_late(value, timestamp)
 
@@ -160,6 +165,7 @@ class WindowOperator(TimedKeyedOperator):
             skipped = True
             for window in assign(value, timestamp, times):
                 last = window.max_timestamp
+                # The general way decides; else the timer of the last ms does all that the default trigger would.
                 if last <= watermark or lateness:
                     if self.cleanup_time(window) <= watermark:
                         continue
@@ -225,6 +231,7 @@ class WindowOperator(TimedKeyedOperator):
 
     def _register_cleanup(self, key: Any, window: Window) -> None:
         at = self.cleanup_time(window)
+        # A window that never ends has no timer; with the default trigger the end of the input evaluates it.
         if at < MAX_WATERMARK or self._plain:
             (self.event_timers if self._event_time else self.processing_timers).register(at, key, window)
 
