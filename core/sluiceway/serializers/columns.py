@@ -92,6 +92,7 @@ def _of_class(cls: Any, values: Sequence[Any], path: tuple[Any, ...]) -> tuple[S
     kind = layouts.kind_of(cls)
     if kind is None:
         return None
+    # Even one level deep: a cycle could not be told from a tree without a memo.
     if cls in path:
         raise Knotted
     names = layouts.names_of(kind, values[0])
@@ -175,6 +176,7 @@ def rebuild(shape: Shape, left: Any) -> Sequence[Any]:
     if what == "msgpack":
         return _decoder_of(shape[1])(left)
     if what == "arrays":
+        # A view of a row would keep the whole batch in memory.
         return [row.copy() for row in left]
     if what == "scalars":
         return list(left)
@@ -201,6 +203,7 @@ def _numpy(cls: Any, values: Sequence[Any]) -> tuple[Shape, Any, bool] | None:
         return None
     if cls is np.ndarray:
         alike = len(set(map(attrgetter("dtype.str", "dtype.char", "shape"), values))) == 1
+        # Arrays with other flags would come back with these.
         usual = attrgetter("flags.c_contiguous", "flags.writeable")
         small = values[0].ndim > 0 and values[0].nbytes <= _SMALL  # large ones had better not be copied once more
         if alike and small and {(True, True)}.issuperset(map(usual, values)):

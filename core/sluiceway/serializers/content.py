@@ -58,6 +58,7 @@ class ContentSerializer(Serializer):
                 if is_plain(value[0]):
                     if len(value) < _WORTH_A_PICKLER:
                         return PICKLE.dumps(value)
+                    # A sample is enough: a batch that is misjudged is still pickled exactly, only larger.
                     if is_plain(value[len(value) // 2]) and is_plain(value[-1]):
                         return _pickled(value, True)
                 if (columns := self._in_columns(value)) is not None:
@@ -97,6 +98,7 @@ class ContentSerializer(Serializer):
         head = self._shapes.get(shape)
         if head is None:
             head = PICKLE.dumps(shape)
+            # Any number of shapes may come along: beyond the limit each is pickled again.
             if len(self._shapes) < _MOST_SHAPES:
                 self._shapes[shape] = head
         body = _pickled(left, plain and len(values) >= _WORTH_A_PICKLER, len(values))
@@ -117,6 +119,7 @@ def _names(cls: type, body: bytes) -> bool:
     """Return whether a pickle may hold an object of a class: pickle writes the name of its class before it."""
     for name in {cls.__name__, cls.__qualname__}:
         text = name.encode()
+        # 0x8c is pickle's opcode for a text of up to 255 bytes.
         if (text if len(text) > 255 else b"\x8c" + bytes((len(text),)) + text) in body:
             return True
     return False

@@ -105,6 +105,7 @@ class OnceSerializer(Serializer):
 
     def dumps(self, value: Any) -> bytes:
         """Encode, unless that very list was encoded just now."""
+        # By identity: the list is kept, so that no other one can have its address.
         if value is not self._value:
             self._encoded = self._inner.dumps(value)
             self._value = value

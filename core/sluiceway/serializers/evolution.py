@@ -123,17 +123,21 @@ def reader_of(
         IncompatibleSchemaError: no value can be made of an older one; has a reason, if there is more to say than
             the types.
     """
+    # Types that no schema describes are read by what wrote them.
     if new.schema is None or (old.schema is None and old.serializer != "pickle"):
         same = (old.type_name, old.serializer) == (new.type_name, new.serializer)
         return serializer.reader_for(old.version) if same else None
+    # It was pickled, and today a schema describes its type.
     if old.schema is None:
         if migrate is not None:
             return _evolving(None, hint, layers, migrate)
         if old.type_name and old.type_name == new.type_name:
             return PICKLE  # it was pickled when it could not be described yet
         raise IncompatibleSchemaError("what was saved is pickled, which does not say what is in it")
+    # Schemas can be compared only where the same format wrote both.
     if (old.serializer, serializer.reader_for(old.version)) != (new.serializer, serializer):
         return None
+    # Written alike. Only pickled values among them depend on where the classes are.
     if without_names(old.schema) == without_names(new.schema):
         if _classes_of(old.schema) == _classes_of(new.schema):
             return serializer
@@ -197,6 +201,7 @@ def _layered(
             return lambda value: value
         step, made = _step(old, new, classes, "a value"), _maker(hint)
         return made if step is None else lambda value: made(step(value))
+    # From the outside in: each layer maps the values inside it.
     layer, *left = layers
     rest = tuple(left)
     if layer == "list":
@@ -306,6 +311,7 @@ def _record_plain(schema: dict[str, Any]) -> Make:
 
 def _member(value: Any, members: list[tuple[Schema, Make]]) -> Make:
     """Return how to convert a value of a union."""
+    # Exact types first: an int would also pass for a float, and a text for a date.
     for exactly in (True, False):
         for schema, make in members:
             if _accepts(schema, value, exactly):
@@ -386,6 +392,7 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (found := self._stand_ins.get((module, name))) is not None:
             return found
+        # By which msgspec pickles structs with keyword-only fields; a stand-in takes any arguments.
         if name == "rebuild" and module.startswith("msgspec"):
             return lambda cls, given: cls(**given)
         return self._find_class(module, name)

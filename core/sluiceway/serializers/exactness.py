@@ -96,6 +96,7 @@ def _exactly(hint: Any, outer: tuple[Any, ...] = ()) -> _Check | None:
 
 def _literal(args: tuple[Any, ...]) -> _Check:
     plain = frozenset({str, int, NoneType})
+    # With their types, as 1 equals True.
     allowed = {(type(arg), arg) for arg in args}
     return lambda values: (
         plain.issuperset(map(type, values)) and allowed.issuperset(zip(map(type, values), values, strict=True))
@@ -152,6 +153,7 @@ def _row_of(cls: Any, hints: Iterable[Any], outer: tuple[Any, ...]) -> _Check | 
     def every(values: Collection[Any]) -> bool:
         if not types.issuperset(map(type, values)) or not lengths.issuperset(map(len, values)):
             return False
+        # Not strict: without values there are no columns.
         return all(check(column) for check, column in zip(columns, zip(*values, strict=True), strict=False))
 
     return every

@@ -43,6 +43,7 @@ def why_not(cls: type) -> str | None:
 
 @lru_cache(maxsize=256)
 def _judged(cls: Any) -> tuple[str | None, str]:
+    # Each test leaves out classes whose objects pickle would make in another way than put_together() does.
     if issubclass(cls, tuple):
         return ("tuple" if _is_named_tuple(cls) else None), "is a tuple with more to it than its fields"
     if cls in copyreg.dispatch_table or cls.__reduce_ex__ is not object.__reduce_ex__:
@@ -144,6 +145,7 @@ def _is_named_tuple(cls: Any) -> bool:
         and bool(getattr(cls, "_fields", ()))
         and cls.__reduce_ex__ is object.__reduce_ex__
         and cls.__reduce__ is object.__reduce__
+        # Of the __new__() that collections.namedtuple() generates; any other one is the user's.
         and cls.__new__.__module__ == f"namedtuple_{cls.__name__}"
         and not cls.__dictoffset__
         and not hasattr(cls, "__setstate__")
@@ -172,6 +174,8 @@ def _is_copied_by_state(cls: Any) -> bool:
 
 def _hides_state(cls: Any) -> bool:
     """Return whether instances have more than ``__dict__`` and slots, as where a base is written in C."""
+    # tuple.__itemsize__ is the size of a pointer. A dict that Python manages itself has a negative offset, and no
+    # place in the basic size.
     words = len(_slots(cls)) + bool(cls.__weakrefoffset__) + (cls.__dictoffset__ > 0)
     if cls.__basicsize__ > object.__basicsize__ + words * tuple.__itemsize__:
         return True

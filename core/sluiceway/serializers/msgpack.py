@@ -58,6 +58,7 @@ class MsgspecSerializer(Serializer):
         try:
             if self._every_exact((value,)):
                 return self._encode(value)
+        # Integers of more than 64 bits, lone surrogates, cycles, and values that lack a field: these are pickled.
         except (OverflowError, UnicodeEncodeError, RecursionError, AttributeError, TypeError):
             pass
         return _PICKLED + PICKLE.dumps(value)
@@ -93,6 +94,8 @@ class MsgspecSerializer(Serializer):
         if not self._in_one_go:
             return None
         try:
+            # Encoded before the check, in one call, so that the caller can tell afterwards which values may have
+            # been changed before.
             data = self._encode(values)
         except Exception:  # whatever :meth:`dumps` would pickle instead
             return None

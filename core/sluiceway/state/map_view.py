@@ -23,6 +23,7 @@ class KeyMapping(MutableMapping[Any, Any]):
         self._key = key
 
     def _entries(self) -> dict[Any, Any]:
+        # A dict of its own for a missing key: reading creates no state.
         return self._maps.get(self._key) or {}
 
     def __getitem__(self, name: Any) -> Any:

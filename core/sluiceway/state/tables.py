@@ -150,6 +150,7 @@ class TableSchema:
     def _reader(self, written: StateMeta) -> Serializer | None:
         new = self.meta
         layers: tuple[str, ...] = ("map",) if new.kind is TableKind.MAP else ()
+        # A list can be read only as a list; records of earlier versions do not name the kind.
         if written.expires != new.expires or "list" in {written.declared, new.declared} - {"", new.declared}:
             return None
         layers += ("list",) if new.declared == "list" else ()

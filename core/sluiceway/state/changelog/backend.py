@@ -65,6 +65,7 @@ class _ChangelogTable(HeapTable):
 
     def __init__(self, schema: TableSchema, operator: str) -> None:
         super().__init__(schema, operator)
+        # Namespaces that the log has, and those of them that were dropped since.
         self._logged: set[Hashable] = set()
         self._dropped: set[Hashable] = set()
         # What the log has of the void namespace, where that comes from set_aside().
@@ -81,6 +82,7 @@ class _ChangelogTable(HeapTable):
 
     def load(self, kept: Iterable[Any], reader: Serializer) -> None:
         """Apply the items of a log, which count as logged."""
+        # In runs between removals, which apply to what was loaded before them.
         run: list[Row | Block] = []
         for item in kept:
             if not isinstance(item, Removed | Dropped):
@@ -120,6 +122,7 @@ class _ChangelogTable(HeapTable):
         """Return what was set, removed keys and dropped namespaces since :meth:`logged`."""
         layers: list[Layer] = []
         gone: list[tuple[Hashable, list[Any]]] = []
+        # What set_aside() brings is compared with what it brought last: there is no assignment to record.
         aside = self._make_aside is not None or bool(self._logged_aside)
         for namespace, entries in self._tracked().items():
             if aside and namespace == VOID_NAMESPACE:
@@ -128,6 +131,7 @@ class _ChangelogTable(HeapTable):
                 present = {key: entries[key] for key in entries.changed if key in entries}
                 if present:
                     layers.append(self._layer(index, namespace, present))
+                # Keys that came and went since the last snapshot are in no record.
                 if namespace in self._logged and len(present) < len(entries.changed):
                     gone.append((namespace, [key for key in entries.changed if key not in entries]))
         if aside:
@@ -145,9 +149,11 @@ class _ChangelogTable(HeapTable):
         if known is None:
             known = {}
             if entries is not None and entries.before is not None:
+                # The operator has taken over what was restored and cleared the table; the log still has it.
                 known, changed = entries.before, changed - entries.before.keys()
         new = self._aside_now()
         present = {key: value for key, value in new.items() if key in changed or known.get(key, _ABSENT) != value}
+        # Kept for logged(), so that the entries are made once.
         self._new_aside = new
         return present, [key for key in known.keys() | changed if key not in new]
 
@@ -219,6 +225,7 @@ class ChangelogKeyedBackend(HeapKeyedBackend):
                 if group == ANY_GROUP or own.start <= group < own.end:
                     by_name[names[item.table]].append((group, item))
                 else:
+                    # The log holds key groups of other subtasks: the next record has to be whole.
                     self._is_logged = False
         for meta in changes[-1].metas():
             self._unclaimed[meta.name] = (meta, by_name[meta.name])
@@ -252,6 +259,7 @@ class ChangelogKeyedBackend(HeapKeyedBackend):
         layers = [self._own(table).all(index) for index, table in enumerate(self._tables.values())]
         kept: list[tuple[int, Row | Block]] = []
         for index, (name, (meta, unclaimed)) in enumerate(list(self._unclaimed.items()), len(self._tables)):
+            # Of a restored log only what is left is written; removals have been applied then.
             fold = ChangeFold(plain_key)
             for group, item in unclaimed:
                 fold.apply(group, item._replace(table=index))

@@ -19,6 +19,7 @@ class TrackedEntries(HeapEntries):
         before: what was in it when it was cleared, if nothing was changed before that.
     """
 
+    # Never frozen: freeze() would put a class in the place of this one that records nothing.
     __slots__ = ("before", "changed")
 
     def __init__(self) -> None:

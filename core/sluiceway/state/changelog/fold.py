@@ -87,10 +87,12 @@ class ChangeFold:
             where = item.table, self._same(item.namespace)
             keys = list(map(loads, item.keys))
             if group != ANY_GROUP:
+                # None hides what a database below the log has under the key.
                 self._groups[group].setdefault(where, {}).update(dict.fromkeys(keys))
                 return
             for namespaces in self._groups.values():
                 entries = namespaces.get(where, {})
+                # The groups of the keys are not known: mark the keys in whichever group has them.
                 entries.update({key: None for key in keys if key in entries})
         else:
             namespaces = self._groups[group]

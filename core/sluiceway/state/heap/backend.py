@@ -46,7 +46,9 @@ class HeapTable(StateTable):
         self.schema = schema
         self._operator = operator
         self._namespaces: dict[Hashable, HeapEntries] = {}
+        # Namespaces by their encoded form, while a snapshot is loaded.
         self._filling: dict[bytes, HeapEntries] = {}
+        # Without entries: it keeps the order of the keys that set_aside() brings from one snapshot to the next.
         self._aside = HeapEntries()
         self._make_aside: Callable[[], Mapping[Any, Any]] | None = None
 
@@ -97,6 +99,7 @@ class HeapTable(StateTable):
             if entries
         ]
         if (make := self._make_aside) is not None:
+            # The reader of the snapshot fills it.
             nothing = Frozen({}, self.encode)
             layers.append(Layer(index, self.schema, VOID_NAMESPACE, self._aside, nothing, make))
         return layers
@@ -180,6 +183,7 @@ class HeapKeyedBackend(KeyedStateBackend):
             meta, rows = found
             with gc_frozen():
                 table.load((row for _, row in rows), schema.reader_for(meta, self._context.operator))
+            # Only now: what cannot be read stays unclaimed, and so in the next snapshot.
             del self._unclaimed[descriptor.name]
         self._tables[descriptor.name] = table
         return table
@@ -197,6 +201,8 @@ class HeapKeyedBackend(KeyedStateBackend):
             layers += table.freeze(len(metas))
             metas.append(table.schema.meta)
         for meta, unclaimed in self._unclaimed.values():
+            # Restored tables that nobody has asked for are written again as they were, under indices behind the
+            # others.
             kept += [(group, row._replace(table=len(metas))) for group, row in unclaimed]
             metas.append(meta)
         taken = self._make_snapshot(self._context, layers, kept)

@@ -42,6 +42,7 @@ class Frozen:
 
     def keep(self, key: Any, value: Any) -> None:
         """Serialize a value before the task gets it and may change it. From the task's thread."""
+        # A value that was assigned after the snapshot is no part of it.
         if key not in self.kept and key not in self.failed and self.values.get(key, _ABSENT) is value:
             try:
                 self.kept[key] = self.encode(value)
@@ -80,6 +81,7 @@ class HeapEntries(dict[Any, Any]):
 
     def freeze(self, encode: Encode) -> Frozen:
         """Return the entries as of now, which stay as they are while the result exists."""
+        # The slot is empty until the first snapshot.
         watching = [known for known in self._watching if known() is not None] if type(self) is _Watched else []
         self.__class__ = HeapEntries  # with the lookups of dict it is copied at once
         frozen = Frozen(dict.copy(self), encode)
@@ -91,6 +93,7 @@ class HeapEntries(dict[Any, Any]):
 class _Watched(HeapEntries):
     """Dict that serializes values for its snapshots before it returns them."""
 
+    # Without slots of its own, as __class__ can be assigned only between classes of one layout.
     __slots__ = ()
 
     def get(self, key: Any, default: Any = None) -> Any:
@@ -122,6 +125,7 @@ class _Watched(HeapEntries):
         return _keep(self, key, dict.setdefault(self, key, default))
 
     def items(self) -> Any:
+        # All at once: the view hands out values without a call of a method here.
         for key, value in dict.items(self):
             _keep(self, key, value)
         return dict.items(self)
@@ -144,6 +148,7 @@ def _keep(entries: HeapEntries, key: Any, value: Any) -> Any:
     """Return a value after serializing it for the snapshots; if these are over, end the watch."""
     watching = entries._watching
     if watching[-1]() is None:
+        # Never empty, as the last one is looked at first.
         watching = entries._watching = [known for known in watching if known() is not None] or watching
         if watching[-1]() is None:
             entries.__class__ = HeapEntries

@@ -29,6 +29,8 @@ from sluiceway.util.garbage_collector import gc_paused
 __all__ = ["PART", "Blocks", "HeapSnapshot", "Layer", "Rows"]
 
 
+# A smaller part fits into the cache of a core, but each makes a block for each key group: with 2,048 keys and 128
+# groups that cost more than it saved (docs/notes/0009).
 PART: Final = 8192
 """Keys that are looked at in one go."""
 
@@ -77,6 +79,7 @@ class Part:
     def __init__(self, keys: list[Any], max_parallelism: int) -> None:
         self.keys = keys
         order, shares = in_key_groups(keys, max_parallelism)
+        # itemgetter() of one index returns the item, not a tuple of one.
         self.deal: Callable[[list[Any]], Sequence[Any]] = itemgetter(*order) if len(order) > 1 else tuple
         dealt, plain = self.deal(keys), are_plain(keys)
         self.shares = [
@@ -131,6 +134,7 @@ class HeapSnapshot(Mapping[int, bytes]):
         return dict, (dict(self._made()),)
 
     def _made(self) -> Mapping[int, bytes]:
+        # Readers in several threads: the first one makes the rows, the others wait for them.
         with self._lock:
             if self._released:
                 raise StateError(f"the snapshot of the state of operator {self._context.operator!r} was released")
@@ -198,6 +202,7 @@ class HeapSnapshot(Mapping[int, bytes]):
                 assert own_keys is not None
                 blocks[group].append(Block(index, namespace, pickled, own_keys, content))
             yield
+        # For the next snapshot. Two readers at a time may set it: one assignment of parts that nobody changes.
         layer.entries.order = tuple(parts)
 
     def _packed(self, layer: Layer, part: Part, values: list[Any]) -> tuple[bool, list[bytes]] | None:
@@ -231,6 +236,7 @@ class HeapSnapshot(Mapping[int, bytes]):
         stay = [place for place, key in enumerate(keys) if key not in gone]
         kept_keys = [keys[place] for place in stay]
         own_keys, own = pack(kept_keys), serializer.pack_all([values[place] for place in stay])
+        # Handed out while the rest was packed again: no attempt after the second, all become rows.
         if not stay or own_keys is None or own is None or layer.frozen.handed_out(kept_keys):
             return [], (keys, values)
         block = Block(layer.index, namespace, False, own_keys, own)
