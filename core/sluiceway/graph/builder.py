@@ -118,15 +118,18 @@ class _Builder:
             return Assembly(None, tuple(self._findings))
         for t in self._order:
             self._names[t] = t.name or step_name(t.step)
+        # In topological order: the parallelism of a sink may be that of its inputs.
         for t in self._order:
             self._check_shape(t)
             self._parallelism[t] = self._choose_parallelism(t)
         if not self._partial:
             self._check_reaches_sinks()
             self._check_side_outputs()
+        # Behind the checks of what the program lacks, and before the uids, of which it gets one, too.
         self._add_dead_letter_sink()
         uids = self._uids()
         if not any(finding.level is Level.ERROR for finding in self._findings):
+            # Only for a graph that will run: one with errors is only reported.
             self._pushed = pushed_down(self._order)
         nodes = tuple(self._node(i, t, uids[t]) for i, t in enumerate(self._order))
         self._check_co_location()
@@ -144,6 +147,8 @@ class _Builder:
         for root in roots:  # grows: what comes back to an iteration is followed when its head is there
             if root in done:
                 continue
+            # Depth first without recursion, as chains may be long. Whatever is on the path while it is met again
+            # closes a circle.
             path = [(root, iter([ref.upstream for ref in root.inputs]))]
             on_path = {root}
             while path:

@@ -12,6 +12,7 @@ def _share(index: int, mine: int, others: int) -> range:
     if mine >= others:
         first = index * others // mine
         return range(first, first + 1)
+    # The inverse of the above: all x with x * mine // others == index.
     return range(-(-index * others // mine), -(-(index + 1) * others // mine))
 
 

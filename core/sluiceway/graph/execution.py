@@ -31,6 +31,7 @@ class ExecutionState(Enum):
 _ENDED: Final = frozenset({ExecutionState.FINISHED, ExecutionState.CANCELED, ExecutionState.FAILED})
 
 _S = ExecutionState
+# FAILED may come at any time. What no worker has got yet is cancelled at once, without CANCELING.
 _NEXT: Final[Mapping[ExecutionState, frozenset[ExecutionState]]] = {
     _S.CREATED: frozenset({_S.SCHEDULED, _S.CANCELED, _S.FAILED}),
     _S.SCHEDULED: frozenset({_S.DEPLOYING, _S.CANCELED, _S.FAILED}),

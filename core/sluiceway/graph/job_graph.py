@@ -141,6 +141,7 @@ def _chainable(graph: StreamGraph, edge: StreamEdge) -> bool:
         and edge.partitioner.name in _POINTWISE
         and up.parallelism == down.parallelism
         and up.slot_sharing_group == down.slot_sharing_group
+        # HEAD begins a chain: others may be chained behind it, but it is chained to none.
         and up.chaining is not ChainingStrategy.NEVER
         and down.chaining is ChainingStrategy.ALWAYS
     )
@@ -162,6 +163,8 @@ def build_job_graph(graph: StreamGraph, distributions: Mapping[str, Distribution
     members: dict[int, list[StreamNode]] = {}
     inner: dict[int, list[StreamEdge]] = {}
     chained: set[int] = set()
+    # Nodes come in topological order, so that the head of a chain is known before its members. A node with several
+    # inputs is a head, since only heads have channels.
     for node in graph.nodes:
         entering = in_edges[node.id]
         if len(entering) == 1 and _chainable(graph, entering[0]):
@@ -177,6 +180,7 @@ def build_job_graph(graph: StreamGraph, distributions: Mapping[str, Distribution
     edges = []
     for target, entering in in_edges.items():
         for index, edge in enumerate(entering):
+            # This edge is inside a chain.
             if target in chained:
                 continue
             edges.append(

@@ -68,11 +68,13 @@ def pushed_down(order: Sequence[Transformation]) -> Pushdown:
             consumers[ref.upstream].append((t, ref))
     wanted: _Wanted = {}
     held: dict[Transformation, Alternatives | None] = {}
+    # Consumers first, as a step needs what those behind it need.
     for t in reversed(order):
         below = [_through(after, ref, wanted, held) for after, ref in consumers[t]]
         # What one consumer or the other needs.
         columns = [each for each, _ in below if each is not None]
         conditions = [each for _, each in below if each is not None]
+        # One consumer without an answer needs everything.
         wanted[t] = frozenset().union(*columns) if below and len(columns) == len(below) else None
         held[t] = tuple(chain(*conditions)) if below and len(conditions) == len(below) else None
     found = Pushdown()

@@ -106,6 +106,7 @@ def _limit(vertex: JobVertex) -> tuple[int | None, str]:
 
 def _groups(graph: JobGraph) -> Iterable[list[JobVertex]]:
     """Return groups of vertices with the same parallelism, which forward edges or co-location groups connect."""
+    # Sets that are merged, and shared by their members.
     group = {v.id: {v.id} for v in graph.vertices}
 
     def join(one: int, other: int) -> None:
@@ -127,6 +128,7 @@ def _groups(graph: JobGraph) -> Iterable[list[JobVertex]]:
 
 
 def _find(graph: JobGraph, text: str) -> JobVertex:
+    # The most specific first: a uid is unique, and a chain may be named like a step in another one.
     for names in (_uid_of_vertex, _names_of_vertex, _names_of_steps):
         found = [v for v in graph.vertices if text in names(v)]
         if len(found) == 1:

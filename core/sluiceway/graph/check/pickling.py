@@ -43,6 +43,7 @@ def find_obstacle(value: object) -> Obstacle | None:
         return None
     path: list[str] = []
     seen = {id(value)}
+    # Into the first part that fails by itself, until no part of what is left does.
     while len(path) < _MAX_DEPTH:
         for label, part in _parts(value):
             if id(part) in seen:

@@ -11,6 +11,7 @@ from sluiceway.graph.plan.model import Plan, Row, edge_text, facts, format_of
 
 __all__ = ["Box", "Layout", "Line", "PlacedRow", "clipped", "lay_out"]
 
+# All in pixels. Characters are as wide as those of monospaced fonts at 12 and 10 px, which the HTML uses.
 NAME_CHAR: Final = 7.25
 SMALL_CHAR: Final = 6.1
 HEADER: Final = 26
@@ -182,6 +183,8 @@ class _Drawing:
 
     def _reduce_crossings(self) -> None:
         """Sort every column by the average place of its neighbours, in both directions."""
+        # The barycentre heuristic (K. Sugiyama et al., IEEE Transactions on Systems, Man, and Cybernetics 11(2),
+        # 1981).
         before: dict[_Item, list[_Item]] = {}
         after: dict[_Item, list[_Item]] = {}
         for edge in self._edges:
