@@ -394,6 +394,7 @@ class SimpleReader(Reader[T_co]):
             self._leave()
 
     def _leave(self) -> None:
+        # First: close() does not repeat a close_split() that has failed.
         self._is_open = False
         self.close_split()
 

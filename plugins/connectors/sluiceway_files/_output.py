@@ -55,6 +55,7 @@ class Output:
     max_open: int = 1
 
     def __getstate__(self) -> dict[str, Any]:
+        # A worker may have another working directory.
         return {**self.__dict__, "directory": absolute(self.directory)}
 
     @property
@@ -156,6 +157,7 @@ class OutputWriter(SinkWriter[Any]):
         if self._encoder is None:
             with failing_with(f"write {self._shown()}"):
                 self._encoder = self._begin()
+        # Not within failing_with(): an error here is one of the record, not of the file.
         data = self._encoder.encode(values)
         self.size += len(data)
         with failing_with(f"write {self._shown()}"):
@@ -196,6 +198,7 @@ class OutputWriter(SinkWriter[Any]):
         """Write the trailer of the format, and close the file."""
         assert self._encoder is not None
         self._encoder.finish()
+        # A checkpoint may know of the file as soon as it is complete.
         self._close_files(durably=self.context.has_checkpoints)
         self.completed()
         self.number += 1
@@ -214,6 +217,7 @@ class OutputWriter(SinkWriter[Any]):
     def move(self, source: str, target: str) -> None:
         """Rename a file, replacing the target. Raises FileNotFoundError if it does not exist."""
         if self.is_local:
+            # Atomic, which fsspec's move is not.
             os.replace(source, target)
         else:
             self.filesystem.mv(source, target)

@@ -425,6 +425,7 @@ class FilesSource(Source[T]):
         return formats[format](paths, **options)
 
     def __getstate__(self) -> dict[str, Any]:
+        # A worker may have another working directory.
         return {**self.__dict__, "_paths": tuple(map(absolute, self._paths))}
 
     def __repr__(self) -> str:

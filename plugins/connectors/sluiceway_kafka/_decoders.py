@@ -145,6 +145,7 @@ class _Json(_ValueDecoder):
             self.function = msgspec.json.Decoder(self._type).decode
 
     def __getstate__(self) -> dict[str, Any]:
+        # start() makes the function: decoders of msgspec cannot be pickled.
         return {"_type": self._type}
 
 
@@ -187,6 +188,7 @@ class _KeysAndValues(Decoder):
     def start(self, wake: Callable[[], None] | None = None) -> None:
         self._keys.start(wake)
         self._values.start(wake)
+        # Decoders of bytes have no function.
         key, value = (getattr(each, "function", bytes) for each in (self._keys, self._values))
         self._functions = (key, value)
 

@@ -69,6 +69,7 @@ class Encoder:
                 if timestamp is not None:
                     at = timestamp(record)
                 elif timestamps is not None:
+                    # Kafka has no times before 1970; 0 stands for now.
                     at = max(timestamps[index], 0)
                 if not isinstance(topic, str):
                     name = topic(record)

@@ -203,6 +203,7 @@ def parsed_json(text: str) -> Any:
 def fetched(client: SchemaRegistryClient, schema_id: int, schema_type: str, form: str | None = None) -> Schema:
     """Return a schema of a registry, which must be one of Avro, Protobuf or JSON Schema."""
     schema = client.get_schema(schema_id, fmt=form)
+    # Registries leave the type out for Avro.
     if (schema.schema_type or "AVRO") != schema_type or schema.schema_str is None:
         raise SerializationError(
             f"the schema with id {schema_id} is of type {schema.schema_type}, not {schema_type}"
@@ -216,6 +217,7 @@ def references(client: SchemaRegistryClient, schema: Schema, seen: set[str]) -> 
         if reference.name in seen:
             continue
         seen.add(reference.name)
+        # True: deleted versions, too, since records that were written with them are still there.
         found = client.get_version(reference.subject, reference.version, True).schema
         yield from references(client, found, seen)
         yield reference.name, found.schema_str

@@ -152,6 +152,7 @@ def resolve(
             return _listed(partitions, OffsetSpec.latest(), admin, connection, read_committed)
         case "timestamp":
             at = _listed(partitions, OffsetSpec.for_timestamp(offsets.at_ms), admin, connection, read_committed)
+            # The offset is -1 where no record is that late.
             found = {partition: offset for partition, offset in at.items() if offset >= 0}
             past = [partition for partition in partitions if partition not in found]
             return found | _listed(past, OffsetSpec.latest(), admin, connection, read_committed)
@@ -198,4 +199,5 @@ def _committed(
         request = ConsumerGroupTopicPartitions(group_id, [TopicPartition(*each) for each in partitions])
         (future,) = admin.list_consumer_group_offsets([request], request_timeout=connection.timeout_s).values()
         listed = future.result().topic_partitions
+    # Without a committed offset it is negative.
     return {(tp.topic, tp.partition): tp.offset for tp in listed if tp.error is None and tp.offset >= 0}

@@ -247,6 +247,7 @@ def _repeated(registry: SchemaRegistry, doing: str, ask: Callable[[], T], closed
             raise RegistryError(
                 f"{cannot(doing, registry)}: {_describe(failure)}. It was tried for {registry.timeout_s:g} s"
             ) from failure
+        # Once, not with each try.
         if pause_s == _FIRST_PAUSE_S:
             _log.warning("%s: %s; trying again", cannot(doing, registry), _describe(failure))
         if closed.wait(pause_s):
@@ -363,6 +364,8 @@ class SchemaCache(Generic[T]):
         if self._pending is None:
             self._pending = prefix
             Thread(
+                # A request that close() does not interrupt may still take _REQUEST_S: as a daemon it keeps no
+                # process from ending.
                 target=self._fetch_and_wake,
                 args=(prefix, self._wake),
                 name="sluiceway-kafka-registry",

@@ -212,7 +212,9 @@ class _Look:
         there, topics = self._there(self._admin, is_first)
         new = sorted(there - known)
         if not is_first:
+            # What was written before this look has found the partition is read, too.
             return Found(there, [KafkaSplit(*partition, EARLIEST) for partition in new], topics)
+        # Starts before stops: a stop that was looked up first could lie before the start "latest".
         starts = self._resolve(source._start, new, self._admin)
         if source._stop is None:
             return Found(there, [KafkaSplit(*partition, starts[partition]) for partition in new], topics)
@@ -220,11 +222,13 @@ class _Look:
         splits = [
             KafkaSplit(*partition, starts[partition], stops[partition])
             for partition in new
+            # EARLIEST is negative. Partitions with nothing to read up to the stop have no split.
             if stops[partition] > max(starts[partition], 0)
         ]
         return Found(there, splits, topics)
 
     def close(self) -> None:
+        # The client ends when nothing refers to it: it has no close().
         self._admin = None
 
     def _resolve(

@@ -254,6 +254,7 @@ class DeltaWriter(CommittingSinkWriter[Any]):
 
     def _indexed(self) -> int:
         value = self._table.metadata().configuration.get("delta.dataSkippingNumIndexedCols", "")
+        # All columns.
         if value == "-1":
             return 1_000_000
         return int(value) if value.isdecimal() else _INDEXED
@@ -319,6 +320,7 @@ class DeltaWriter(CommittingSinkWriter[Any]):
 
         versions: dict[str, int] = {}
         for application, version, _, _ in pending:
+            # The last version of an application covers those before it.
             versions[application] = max(version, versions.get(application, 0))
         now_ms = self._context.clock.now_ms()
         table.create_write_transaction(

@@ -121,7 +121,7 @@ class IcebergWriter(CommittingSinkWriter[Any]):
         self._place = target.place
         self._agreement = IcebergAgreement(target)
         self._commits = IcebergCommits(target.place, context.job_name, context.parallelism)
-        # Marks are in one property, separated by commas.
+        # Marks are in one property, separated by commas. The end is kept, which no other attempt has.
         self._attempt = f"{context.uid}/{context.subtask}/{uuid.uuid4().hex}".replace(",", "_")[-200:]
         self._count = 0
         self._resources = ExitStack()

@@ -62,6 +62,7 @@ async def config(request: Request) -> a.CheckpointConfig:
     unaligned = options.get("checkpoint-unaligned") == "True"
     return a.CheckpointConfig(
         mode=options.get("checkpoint-mode", "exactly-once").replace("-", "_"),
+        # Flink's number where none are taken.
         interval=number("checkpoint-interval") or (1 << 63) - 1,
         timeout=number("checkpoint-timeout"),
         min_pause=number("checkpoint-min-pause"),

@@ -98,6 +98,7 @@ def _entry(failure: FailureInfo) -> a.ExceptionEntry:
     if failure.subtask is not None:
         where = f"{failure.task} ({failure.subtask + 1}) - execution #{failure.attempt}"
     return a.ExceptionEntry(
+        # A cause need not begin with the name of a class.
         exceptionName=name if name.isidentifier() else "Exception",
         stacktrace=failure.traceback or failure.cause,
         timestamp=failure.at_ms,
@@ -142,6 +143,7 @@ async def jobs_metrics(request: Request) -> list[Any]:
         "numRecordsOut": [job.records_out for job in reading.cluster.jobs],
         "numRestarts": [job.restarts for job in reading.cluster.jobs],
     }
+    # Without jobs there is nothing to aggregate.
     return [aggregated(name, values[name]) for name in wanted.split(",") if values.get(name)]
 
 

@@ -65,6 +65,7 @@ def _task_manager(cluster: ClusterInfo, worker: WorkerInfo, figures: ProcessFigu
     measured = metrics_of(figures)
     passes = (figures.collections if figures is not None else None) or []
     rss, memory = int(measured.get("process.rss", 0)), (figures.memory or 0) if figures is not None else 0
+    # Python has no such heap: the dashboard shows resident memory there.
     heap = {"heapUsed": rss, "heapCommitted": rss, "heapMax": memory}
     return a.TaskManager(
         id=worker.name,

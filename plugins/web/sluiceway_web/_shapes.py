@@ -138,6 +138,7 @@ def vertex_status(states: Iterable[str]) -> str:
 
 
 def _current(description: JobDescription, vertex: VertexInfo) -> list[ExecutionInfo]:
+    # Attempts are in their order, so that the last one of a subtask stays.
     newest = {e.subtask: e for e in description.executions if e.vertex == vertex.id}
     return [newest[subtask] for subtask in sorted(newest)]
 
@@ -343,4 +344,5 @@ def aggregated(name: str, values: Sequence[float]) -> a.AggregatedMetric:
 
 def level(rates: SubtaskRates) -> str:
     """Return Flink's word for the back-pressure of a subtask."""
+    # Flink's limits.
     return "high" if rates.blocked > 0.5 else "low" if rates.blocked > 0.1 else "ok"

@@ -67,6 +67,7 @@ def _figures(rates: SubtaskRates) -> dict[str, float]:
 
 
 def _current(asked: VertexRequest) -> list[ExecutionInfo]:
+    # Attempts are in their order, so that the last one of a subtask stays.
     newest = {e.subtask: e for e in asked.description.executions if e.vertex == asked.vertex.id}
     return [newest[subtask] for subtask in sorted(newest)]
 
@@ -156,6 +157,7 @@ async def backpressure(request: Request) -> a.Backpressure:
     """Return the shares of the time of each subtask."""
     asked = await vertex_request(request)
     if not asked.rates or not is_load_known(asked.metrics):
+        # Flink's word where there are no figures.
         return a.Backpressure("deprecated", None, None, [])
     levels = [level(r) for r in asked.rates]
     worst = next(word for word in ("high", "low", "ok") if word in levels)
@@ -184,6 +186,7 @@ async def watermarks(request: Request) -> list[a.WatermarkMetric]:
     found = []
     for rates in asked.rates:
         mark = rates.metrics.watermark
+        # Sources have no input.
         mark = rates.metrics.output_watermark if mark is None else mark
         if mark is not None and mark > _MIN_WATERMARK:
             name = f"{rates.metrics.subtask}.currentInputWatermark"

@@ -136,6 +136,7 @@ def _partitions_of(names: Sequence[str]) -> tuple[str, ...]:
     """Return the columns in the partition part of a description, which ends with an empty line."""
     if "# Partition Information" not in names:
         return ()
+    # Behind this heading comes that of the columns.
     after = list(names[names.index("# Partition Information") + 2 :])
     return tuple(after[: after.index("")])
 
@@ -198,6 +199,7 @@ class _Watched:
 
     def add(self, name: str, session: Any, statement: str) -> None:
         with self._lock:
+            # Another dict: _tell() walks the one before without the lock.
             self._tables = {**self._tables, name: (session, statement)}
 
     def checkpointed(self) -> None:

@@ -119,6 +119,7 @@ class TableDescription:
                 f"{self}: there is no such table. To create it, give schema= and format='delta' or 'iceberg'"
             )
         columns = ", ".join(f"{quoted(f.name)} {sql_type(f.type, f.name)}" for f in self.schema)
+        # Transforms of Iceberg, such as bucket(16, id), are no names.
         parts = ", ".join(part if "(" in part else quoted(part) for part in self.partition_by)
         by = f" PARTITIONED BY ({parts})" if parts else ""
         session.sql(f"CREATE TABLE {self.name} ({columns}) USING {self.form}{by}")
@@ -188,6 +189,7 @@ def _parts_of(rows: Sequence[Any]) -> list[str]:
     """Return the partitioning in a description: columns, or transforms of Iceberg."""
     names = [row.col_name for row in rows]
     if "# Partition Information" in names:
+        # Behind this heading comes that of the columns.
         after = names[names.index("# Partition Information") + 2 :]
         return list(after[: after.index("")])
     if "# Partitioning" in names:

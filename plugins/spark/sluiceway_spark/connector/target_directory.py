@@ -116,6 +116,7 @@ class Place:
             self._filesystem.makedirs(target.rsplit("/", 1)[0], exist_ok=True)
             self._filesystem.mv(source, target)
         except FileNotFoundError:
+            # An earlier commit of the same file may have moved it.
             return bool(self._filesystem.exists(target))
         return True
 
@@ -172,4 +173,5 @@ def _once_more(move: Callable[[], None], target: str) -> bool:
 
 
 def _is_hidden(part: str) -> bool:
+    # Spark sees the directory of a partition whose column begins with an underscore.
     return part[:1] in _HIDING and not (part[:1] == "_" and "=" in part)

@@ -221,6 +221,7 @@ def _of_hint(hint: Any, where: str) -> Any:
         bytes: pa.binary(),
         dt.datetime: pa.timestamp("us", "UTC"),
         dt.date: pa.date32(),
+        # Spark's own for decimals of an unknown size.
         Decimal: pa.decimal128(38, 18),
     }
     if hint in simple:

@@ -83,6 +83,7 @@ class StreamFigures:
         """A micro-batch is committed, so long after it was planned. One that came again counts once."""
         found: list[Did] = [pickle.loads(row.payload) for row in report.rows]
         with self._lock:
+            # Also of a repeated micro-batch: these are times, no sums.
             self._due_ms.update((did.target, did.due_ms) for did in found)
         if report.replayed:
             return
