@@ -204,6 +204,7 @@ class _ParquetReader(SplitReader):
         rows = self._rows[first : first + limit]
         self._take(len(rows))
         records = rows if self._form.type is None else self._convert(rows, first)
+        # All of these rows were skipped: the next ones are read in another call.
         return records or Wait(until=0.0)
 
     def position(self) -> FileSplit | None:

@@ -192,6 +192,7 @@ class _JsonReader(FormatReader):
             if validate is None:
                 validate = get(prefix)
             rest = data[PREFIX_LENGTH:]
+            # The schema is fetched in any case: an id that the registry does not know is an error.
             if validate is not _valid:
                 validate(rest)
             return parse(rest)

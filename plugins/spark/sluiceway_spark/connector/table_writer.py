@@ -101,6 +101,7 @@ class TableWriter(CommittingSinkWriter[Any]):
             return []
         if files and self._context.has_checkpoints:
             with self._place.failing_with("stage rows in"):
+                # The names, too: the commit may come after a loss of power.
                 self._place.sync({""})
         return [StagedRows(self._app, checkpoint_id, files, rows)]
 
@@ -174,6 +175,7 @@ class TableWriter(CommittingSinkWriter[Any]):
             if (
                 match
                 and not name.endswith(own)
+                # Subtasks that are no more, after a change of the parallelism, are shared out.
                 and int(match[1]) % self._context.parallelism == self._context.subtask
             ):
                 self._place.remove(name)

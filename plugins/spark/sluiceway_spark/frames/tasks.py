@@ -130,6 +130,7 @@ def readable() -> Iterator[None]:
     try:
         yield
     except SubtaskFailedError as error:
+        # sent() raises from None, which leaves the exception of the function as the context.
         cause = error.__context__
         raise (cause if isinstance(cause, Exception) else error) from None
 

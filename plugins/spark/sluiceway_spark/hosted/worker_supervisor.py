@@ -55,6 +55,7 @@ def task_of(path: list[str]) -> Callable[[Iterable[Told]], Iterator[str]]:
                     f"{platform.node()}, cannot import what it needs ({error}): install Sluiceway there, and have "
                     "PYSPARK_PYTHON name that Python"
                 )
+                # As WorkerEnd encodes itself, which cannot be imported here.
                 what = {"worker": config["name"], "how": how, "hopeless": True}
                 raise RuntimeError(f"{MARK} {base64.b64encode(json.dumps(what).encode()).decode()}.") from None
             supervise(config, places, silent_s)
@@ -87,6 +88,7 @@ def supervise(told: dict[str, Any], places: Sequence[str], may_be_silent_s: floa
             hopeless=True,
         )
     directory = tempfile.mkdtemp(prefix="sluiceway-worker-")
+    # The worker inherits it: others reach it where this machine reaches the job manager from.
     os.environ["SLUICEWAY_ZMQ_BIND"] = f"tcp://{_own_address(told['manager'])}:*"
     path = _search_path(told["path"])
     config = replace(WorkerConfig(**told), directory=directory, path=path)

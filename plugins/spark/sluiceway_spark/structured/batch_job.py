@@ -184,6 +184,7 @@ class _LocalSinks:
                 state_backend=self._services.state_backend("memory"),
                 clock=self._services.clock,
                 services=self._services,
+                # Subtasks of one process must not share function objects; the first has the originals.
                 own=subtask > 0,
             )
             chain.open()

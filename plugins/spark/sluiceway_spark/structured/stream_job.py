@@ -240,6 +240,7 @@ class StreamJob(SparkJob):
         location = storage.shown(run.directory) if run.directory else storage.location
         here = self.services.checkpoint_storage(location)
         stop_sources(here, False)  # an earlier run was asked, and did not come to it
+        # stop() leaves its mark before it looks for this place: one of the two sees what the other has set.
         self._here = here
         if self._stopping:
             stop_sources(here)
@@ -267,6 +268,7 @@ class StreamJob(SparkJob):
                 continue
             if has_ended:
                 run.finish(storage, self.services.clock.now_ms())
+            # Also where the input has ended meanwhile: the directory of the run is what they have asked for.
             for done in self._asked:
                 done(location, None)
             return

@@ -109,6 +109,7 @@ class StreamQuery:
                 with _told_once(lambda: self._sent):
                     return self._run()
             except Exception as error:
+                # Tries in a row in which no micro-batch was committed.
                 tries = tries + 1 if self._figures.batches == done else 1
                 done = self._figures.batches
                 if _NO_PROCESS not in str(error) or tries >= _STARTS or self._cancelled.is_set():

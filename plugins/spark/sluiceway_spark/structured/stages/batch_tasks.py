@@ -209,6 +209,7 @@ class _Stages(StageWorker):
         chain = self._open(target)
         assert isinstance(chain.input, SourceInput)
         splits = SplitsInTurn(chain, dealt, chain.input.snapshot)
+        # Reading pauses where the reader wants splits, or much is waiting to be sent.
         while not chain.read(_MANY, lambda: splits.wanted() or chain.waiting >= _MANY):
             if splits.wanted():
                 splits.give()

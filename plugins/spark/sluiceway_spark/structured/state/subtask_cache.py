@@ -149,6 +149,7 @@ class Cache:
         if live is not None and live.token == token:
             # Spark begins with a micro-batch when the one before is committed.
             if live.told < live.batch < batch:
+                # Checkpoints count from 1, micro-batches from 0.
                 live.chain.completed(live.batch + 1)
                 live.told = live.batch
             live.used = self._clock.monotonic()
