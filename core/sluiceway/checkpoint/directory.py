@@ -235,10 +235,13 @@ class CheckpointDirectory:
             nothing = sharing - {_place_of(name)[0] for name in before}
             if not restless and not nothing:
                 break
+        # What is not referred to, in directories that hold nothing but files of checkpoints.
         runs = {run for run, part in (_place_of(file.name) for file in files) if _CHECKPOINT.fullmatch(part)}
         orphans = [f for f in files if f.name not in needed and self._is_ours(f.name, runs)]
         orphans.sort(key=lambda file: file.name)
         limit = now_ms - older_than_ms
+        # A directory is as young as its youngest file. What is shared is as young as the youngest incomplete
+        # checkpoint of the run, which may refer to it.
         at_work = {_place_of(file.name)[0] for file in files if file.modified_ms > limit}
         young = {(run, SHARED) for run in restless | (at_work & nothing)}
         for run, part in (_place_of(file.name) for file in orphans if file.modified_ms > limit):

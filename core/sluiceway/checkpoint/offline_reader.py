@@ -296,6 +296,7 @@ class Decoder:
             return name, found, None
         if meta.kind is TableKind.MAP:
             name, found = found
+        # State with a time to live has each value in a pair with the time of its last access.
         if not meta.expires:
             return name, found, None
         if meta.declared == "list":

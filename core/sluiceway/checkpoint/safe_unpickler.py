@@ -73,6 +73,8 @@ def pickled_type(data: bytes) -> str:
     texts: list[str] = []
     try:
         for operation, argument, _ in pickletools.genops(data):
+            # Only the opcodes are read; nothing is unpickled. STACK_GLOBAL takes its name from the last text
+            # before it.
             if operation.name in ("GLOBAL", "INST"):
                 return str(argument).rpartition(" ")[2]
             if operation.name == "STACK_GLOBAL":

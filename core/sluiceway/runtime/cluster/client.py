@@ -155,6 +155,7 @@ def start_cluster(
                     inherited = {"ready": says_ready, "starting": starting.fileno()}
                     told.write(json.dumps({**asdict(config), **inherited}).encode() + b"\n")
                 process.wait()  # it leaves its work to an orphaned process
+                # Readable also at its end: then the process has ended without being ready, and nothing is read.
                 if select.select([line], [], [], _START_S)[0]:
                     said_ready = line.read(100)
             finally:
@@ -219,6 +220,7 @@ def run_cluster(
             job_store,
         )
         config = replace(config, options=tuple((o.name, o.value, o.origin) for o in options))
+        # The lock of the start survives the replacement, until clients can find the job manager.
         os.set_inheritable(starting.fileno(), True)
         foreground = {
             "log_format": log_format,

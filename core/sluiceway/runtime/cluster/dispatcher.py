@@ -162,6 +162,7 @@ class Dispatcher(Handlers):
 
     def _keep_leading(self, store: JobStore) -> None:
         """Check periodically whether this process still leads, and publish its address."""
+        # Before anything is announced: another leader may have announced itself.
         store.check_leadership()
         leader = store.election.leader()
         if leader is None or (leader.pid, leader.address) != (os.getpid(), self._manager.address):
@@ -326,6 +327,8 @@ class Dispatcher(Handlers):
     def _stop(self) -> None:
         for run in self._manager.jobs.values():
             run.cancel(STOP_S)
+        # Without a client that waits, the loop ends at once, and the workers end the tasks. With one, it turns
+        # until all jobs have ended, so that their ends are recorded.
         if self._stopping is None:
             self._stopped = True
 
@@ -364,6 +367,7 @@ class Dispatcher(Handlers):
 
     @handles(CancelJob)
     def _cancel(self, message: CancelJob, client: Connection) -> None:
+        # A job that could not be recovered is in the store alone.
         if message.job not in self._manager.jobs and self._records.give_up(message.job, self._clock.now_ms()):
             client.send(Done(message.request, message.job))
         elif (run := self._running(message, client)) is not None and self._wants(message, client, "cancel"):

@@ -258,6 +258,7 @@ class JobRecords:
 
     def drop_oldest(self, most: int) -> None:
         """Remove the jobs that ended first, except ``most`` of them."""
+        # Jobs that could not be recovered have not ended: they stay in the store.
         ended = [job for job in self._told if self._store is None or self._jobs[job].ended is not None]
         gone = ended[: max(0, len(ended) - most)]
         for job in gone:

@@ -121,6 +121,7 @@ class LogFile(WorkerLog):
         try:
             if self._descriptor < 0:
                 return
+            # A single write may be larger than the limit: it gets a file of its own.
             if self._size and self._size + len(data) > self._most_bytes:
                 os.close(self._descriptor)
                 self._path.replace(self._path.with_suffix(SUFFIX + OLDER))

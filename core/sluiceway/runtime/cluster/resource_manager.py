@@ -243,6 +243,7 @@ class ResourceManager:
 
     def end_processes(self, within_s: float) -> None:
         """Wait for the processes to end, and kill those that do not in time."""
+        # One limit for all of them together.
         until = self._clock.monotonic() + within_s
         for known in self._workers.values():
             if not known.process.ended(max(0.0, until - self._clock.monotonic())):

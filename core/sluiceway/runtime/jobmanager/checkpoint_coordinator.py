@@ -362,6 +362,7 @@ class CheckpointCoordinator:
         aligned_ms: int = -1,
     ) -> None:
         pending = _Pending(self._next_id, self._clock.now_ms(), now, who)
+        # Requests that came before this moment are answered by this checkpoint.
         if request is None:
             self._wanted = False
             pending.asks, self._asks = self._asks, []
@@ -393,6 +394,7 @@ class CheckpointCoordinator:
         stops = request is not None and (request.stops or request.suspends)
         barrier = CheckpointBarrier(pending.id, pending.timestamp_ms, pending.savepoint, stops, aligned_ms)
         pending.expiry = self._later(lambda: self._time_is_up(pending), self._policy.timeout_ms / 1000)
+        # All other tasks receive the barrier from their producers.
         for attempt_id in who.first:
             self._job.trigger(attempt_id, barrier)
 

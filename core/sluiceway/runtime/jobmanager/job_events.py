@@ -61,6 +61,7 @@ class JobEvents:
         if not self._listeners:
             return
         restart = _Restart(failure, {(v.job_vertex.id, v.subtask): v.current.attempt for v in restarted})
+        # A failure of subtasks that were being restarted ends that restart.
         for before in [r for r in self._restarts if not r.attempts.keys().isdisjoint(restart.attempts)]:
             self._over(before, "failed")
         if restart.attempts:

@@ -202,6 +202,7 @@ class JobMaster(Handlers):
     def send(self, message: TaskMessage | TasksMessage) -> None:
         """Send a message to its task, or to each worker that runs some of its tasks."""
         if isinstance(message, TaskMessage):
+            # An unknown attempt has no place, and its message is dropped.
             self._send(self.place_of(message.attempt) or "", message)
             return
         by_worker: dict[str, list[str]] = {}
@@ -292,11 +293,13 @@ class JobMaster(Handlers):
     ) -> None:
         """Change the state of an attempt; ``lost``: it ended with its worker."""
         if state.ended:
+            # Whatever the graph makes of the report, the task needs no killing any more.
             self._cancelling.ended(attempt_id)
         # Late and illegal reports, and those of unknown attempts, end here.
         if not self.executions.update(attempt_id, state, self._clock.now_ms(), cause):
             return
         if state.ended:
+            # A reader that has ended holds nobody back.
             self._alignment.leave(attempt_id)
         execution = self.executions.execution(attempt_id)
         assert execution is not None
@@ -711,6 +714,7 @@ class JobMaster(Handlers):
         """Release the slots of subtasks that have ended, and take checkpoints again."""
         for vertex in self.executions.subtasks():
             if vertex.state.ended:
+                # Those that ended during the switch have kept theirs.
                 self.slots.release(vertex.job_vertex.id, vertex.subtask)
         self.checkpoints.coordinator.start()
         self.checkpoints.coordinator.look()

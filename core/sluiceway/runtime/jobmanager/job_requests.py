@@ -75,6 +75,8 @@ class JobRequests(Generic[M]):
 
         def answer(result: T, problem: BaseException | None) -> None:
             with self._lock:
+                # Whoever removes the entry calls `done`: an answer and the end of the job may come at the same
+                # time. It is called without the lock, as it is code of others.
                 waits = self._unanswered.pop(number, None) is not None
             if waits:
                 done(result, problem)

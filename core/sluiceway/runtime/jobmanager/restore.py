@@ -70,6 +70,7 @@ def restore_from(settings: Settings, graph: JobGraph, services: Services) -> Job
         saved_key_groups(metadata),
         read_in_flight(storage, directory, metadata),
     )
+    # Compared with the graph as it would run: the saved number of key groups goes before one that nobody chose.
     wrong = refusals(metadata, services) | wrong_key_groups(restored.key_groups, restored.fit(graph))
     for problem in wrong.values():
         raise IncompatibleStateError(problem)

@@ -82,6 +82,7 @@ def find_resumable(
         directory, metadata = newest_of(storage, "", found)
         newest = Resumable(storage.shown(directory) if directory else storage.location, metadata)
     stop = _last_stop(storage, job_name)
+    # Stopped after its newest checkpoint: output was committed that only the savepoint knows of.
     if stop is not None and (newest is None or stop[0] > newest.metadata.completed_ms):
         newest = _stopped_with(stop[1], job_name, open_storage)
     _check_damaged(storage, job_name, damaged, newest)
@@ -106,6 +107,7 @@ def newest_of(
 ) -> tuple[str, CheckpointMetadata]:
     """Return the newest of some checkpoints; see :func:`find_newest`."""
     runs = {_run(metadata) for _, metadata in found if metadata.kind == CHECKPOINT} - {""}
+    # Savepoints after which the run went on are out, where the run has left a checkpoint.
     lasting = [one for one in found if _was_last(one[1]) or _run(one[1]) not in runs]
     lasting = [one for one in lasting if one[0] == name or not one[1].properties.get("behind")]
     if not lasting:
@@ -114,6 +116,7 @@ def newest_of(
             "failed after them and restarted from before them: to restore one all the same, name its own "
             f"directory, such as {storage.shown(found[-1][0])}"
         )
+    # By time first, as each run counts its checkpoints from 1.
     return max(lasting, key=lambda one: (one[1].completed_ms, one[1].checkpoint_id))
 
 
@@ -173,6 +176,7 @@ def _check_damaged(
 ) -> None:
     for directory, error in damaged:
         name = f"{directory}/{METADATA}" if directory else METADATA
+        # The time of the file stands for that in the metadata, which cannot be read.
         written_ms = max((file.modified_ms for file in storage.files(directory) if file.name == name), default=0)
         if newest is not None and 0 < written_ms < newest.metadata.completed_ms:
             log(WARNING, "jobs", f"{error}; it is older than {newest.location} and is skipped", job=job_name)

@@ -168,6 +168,7 @@ class TaskletLoop:
         """
         scheduled = Scheduled(action)
         if after_s > 0:
+            # The heap belongs to the worker's thread.
             self.mail(lambda: self._schedule(self._monotonic() + after_s, scheduled))
         else:
             self.mail(scheduled.call)
@@ -206,6 +207,7 @@ class TaskletLoop:
         """Drop cancelled calls that are due first, and all of them if they are the larger part of the heap."""
         self._cancelled += 1
         self._drop_cancelled()
+        # Rebuilt when most of it is cancelled, so that a cancelled call costs a constant share of it.
         if self._cancelled > _CANCELLED_KEPT and self._cancelled * 2 > len(self._deadlines):
             self._deadlines = [entry for entry in self._deadlines if entry[2].pending]
             heapq.heapify(self._deadlines)

@@ -40,6 +40,7 @@ class Payload(Generic[T]):
         """
         from sluiceway.runtime.messages.pickling import dump
 
+        # What was received is passed on as it is, without being unpickled here.
         return dump(self._value) if self._data is None else self._data
 
     def open(self, handle: Callable[[int], object] | None = None) -> T:

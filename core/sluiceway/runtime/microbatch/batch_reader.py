@@ -92,6 +92,7 @@ class LiveReader:
         *,
         no_more: bool = False,
     ) -> None:
+        # Before the reader is made, which may ask at once.
         self.asked = False
         self.waiter = Waiter(clock)
         self._told = False
@@ -340,9 +341,11 @@ class BatchReader(Reader[Any]):
         if self._done is not None:
             return self._done
         live = self._live
+        # Splits that have begun or ended since the last records.
         self._log(PollRead(None, 0))
         mine = BatchRead(
             tuple(self._polls),
+            # In this order: `queued` counts from the end.
             [*self.snapshot(), *self._queue],
             work.asked if live is None else live.asked,
             self.ended,

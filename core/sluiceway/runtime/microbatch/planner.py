@@ -219,6 +219,7 @@ class BatchPlanner:
         ended: set[int] = set()
         resting: set[int] = set()
         is_needed = False
+        # Each reader has ended, rests, or runs. A batch is needed if one that runs has something to do.
         for reader, state in enumerate(states):
             fresh = enumerator.taken(reader)
             has_splits = bool(fresh or (state is not None and state.splits))

@@ -202,9 +202,8 @@ def _read(storage: CheckpointStorage, directory: str) -> Run:
             RunVertex(**{**v, "uids": tuple(v["uids"]), "inputs": tuple(map(tuple, v["inputs"]))})
             for v in content.pop("vertices")
         )
-        content.pop(
-            "placed", None
-        )  # some runs have it; their state is keyed like that of earlier ones all the same
+        # Some runs have it; their state is keyed like that of earlier ones all the same.
+        content.pop("placed", None)
         return Run(directory=directory, vertices=vertices, **content)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{storage.shown(name)} does not describe a run: {error}") from error

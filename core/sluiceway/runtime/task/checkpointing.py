@@ -244,6 +244,7 @@ class TaskCheckpoints:
         if self._timed is not None and self._timed.checkpoint_id == snapshot.checkpoint_id:
             self.due = None
         came = () if taken.recording is None else received(self._deployment, taken.recording)
+        # Those received first: they are older than those that were not sent.
         self._acknowledge(replace(snapshot, in_flight=(*came, *taken.sent)))
 
     def _drop_taken(self) -> None:

@@ -137,6 +137,8 @@ class OperatorChain:
 
     def start_finish(self) -> None:
         """Begin to finish the operators: the input has ended. Then call :meth:`finish_next`."""
+        # One at a time, head to tail: what an operator emits at its end goes through those behind it before they
+        # finish.
         self._unfinished.extend(self.operators)
 
     @property

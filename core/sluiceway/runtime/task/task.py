@@ -121,7 +121,7 @@ class Task(Tasklet):
         )
 
     # The constructor opens the gate and connect() the partitions. The task manager constructs all tasks of a
-    # deployment before it connects one, so that a channel between them finds its consumer.
+    # deployment before it connects one.
     # ---- wiring: the consumer's end first, then the producer's ----------------------------------------------
 
     def _make_input(self, make_reader: MakeReader) -> TaskInput:
@@ -328,6 +328,7 @@ class Task(Tasklet):
         self._enter(Phase.FINISHING)
 
     def _finish(self) -> Progress:
+        # Also between two operators: mails are read, and nothing is emitted into a full output.
         progress = self._prepare_for_input()
         if progress is not None:
             return progress
@@ -558,6 +559,8 @@ class Task(Tasklet):
             batch = batch.part(0, size)
         else:
             self._remainder = None
+        # Only records that leave the chain are counted. Where it ends in a sink, the duration alone decides on the
+        # size.
         before = self.records_out
         self._chain.process(batch, self.input.port)
         slicer.learn(size, self.records_out - before, self.clock.monotonic() - self.started)
@@ -596,6 +599,7 @@ class Task(Tasklet):
             source=self.input,
             operators=self._chain.operators,
             edges=self._edges,
+            # Copies: the lists grow in the worker's thread.
             partitions=list(self._partitions),
             groups=list(self._metric_groups),
         )
