@@ -364,7 +364,8 @@ class ClusterClient:
         self._clock = SystemClock()
         self._loop = TaskletLoop(self._clock, self._poller)
         self._requests = count(1)
-        self._answers: list[Message] = []
+        self._asked = 0
+        self._answers: list[Answer] = []
         self._lost: ConnectionLostError | None = None
         self._opened = False
         self._connection = self._connect(sock)
@@ -623,15 +624,16 @@ class ClusterClient:
         cluster_file().unlink(missing_ok=True)
         return list(answer.problems) if isinstance(answer, Done) else []
 
-    def _done(self, message: Message) -> str:
+    def _done(self, message: Request) -> str:
         answer = self._ask(message)
         if isinstance(answer, Refused):
             raise SluicewayError(answer.reason)
         assert isinstance(answer, Done)
         return answer.job
 
-    def _ask(self, message: Message, within_s: float | None = _ANSWER_S) -> Message:
+    def _ask(self, message: Request, within_s: float | None = _ANSWER_S) -> Answer:
         self._answers.clear()
+        self._asked = message.request
         leaders = 1
         self._connection.send(message)
         until = None if within_s is None else self._clock.monotonic() + within_s
@@ -650,7 +652,7 @@ class ClusterClient:
                 self._poller.poll(1.0)
         return self._answers[0]
 
-    def _ask_next_leader(self, message: Message, lost: ConnectionLostError) -> Message:
+    def _ask_next_leader(self, message: Request, lost: ConnectionLostError) -> Request:
         """Send an unanswered request again to the next leader; return the message as sent."""
         if not self._opened and not self._stood_by:
             raise ConnectorError(f"the connection to the cluster was lost: {lost}") from lost
@@ -670,7 +672,9 @@ class ClusterClient:
         self._opened = True
 
     def _take(self, connection: Connection, message: Message) -> None:
-        self._answers.append(message)
+        # An answer to an earlier request, which was given up, may come late.
+        if isinstance(message, Answer) and message.request == self._asked:
+            self._answers.append(message)
 
     def _closed(self, connection: Connection, why: ConnectionLostError | None) -> None:
         self._lost = why or ConnectionLostError("closed")
