@@ -198,6 +198,7 @@ class SlotSharing:
         new = [share for share in dict.fromkeys(shared.values()) if share not in self._slots]
         before = [self._before.get(share) for share in new]
         slots = self._pool.allocate(len(new), self._purpose(new), before)
+        # From here on nothing can fail: all subtasks get a slot, or none does.
         for share, slot in zip(new, slots, strict=True):
             self._slots[share] = slot
             self._before[share] = slot.worker

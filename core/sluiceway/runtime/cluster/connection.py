@@ -96,12 +96,15 @@ class Connection(Tasklet):
         self._peer_nonce = b""
         self._proved = False
         self._held: list[Message] = []
+        # A large message that is announced, and the parts of it that have come.
         self._announced: LargeMessage | None = None
         self._parts = bytearray()
         self._in = bytearray()
         self._out = bytearray()
         self._closing = False
         self._closed = False
+        # Both sides begin with a Hello, answer the other's with a Proof, and send nothing else before they have
+        # checked the other's Proof.
         self._write(Hello(role, self._nonce))
         loop.add(self)
 
@@ -171,6 +174,7 @@ class Connection(Tasklet):
             return self._end(None)
         if more:
             return Progress.AGAIN
+        # Registered anew in each step, as the wait for room to write comes and goes.
         self._loop.forget(self)
         if not self._closing:
             self._loop.wait(self, Wait(self._socket.fileno()))
@@ -330,6 +334,7 @@ class Connection(Tasklet):
 
     def _end(self, why: ConnectionLostError | None) -> Progress:
         self._closed = True
+        # Before the descriptor is closed, as another file may get its number.
         self._loop.forget(self)
         self._socket.close()
         self._on_closed(self, why)

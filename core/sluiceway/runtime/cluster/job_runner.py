@@ -147,6 +147,7 @@ class JobRun(Handlers):
         )
         self._readers = StateReads(job, epoch, self.master, loop)
         if recovered is not None:
+            # Before the start: the first checkpoint here follows the last one of the earlier job manager.
             completed = (checkpoint for checkpoint, _ in recovered.completed)
             self.master.checkpoints.coordinator.go_on(completed, recovered.next_id)
 
@@ -282,6 +283,7 @@ class JobRun(Handlers):
             return
         handle._extend(records)
         if handle.full and message.number not in self._held:
+            # The workers are told once, until the program wants more.
             self._held.add(message.number)
             self._hold(message.number, True)
             handle.when_wanted(lambda: self.loop.mail(lambda: self._hold(message.number, False)))

@@ -246,6 +246,7 @@ class JobServer(Handlers):
             answer: Message = CheckpointTaken(message.request, checkpoint_id)
             if problem is not None:
                 answer = Refused(message.request, f"no checkpoint of job {message.job!r}: {told_error(problem)}")
+            # `done` is called in the job's thread, and connections belong to this one.
             self._loop.mail(lambda: client.send(answer))
 
         self._answer(message, client, lambda: self._job.checkpoint(done))

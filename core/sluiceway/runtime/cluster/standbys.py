@@ -172,6 +172,7 @@ class Standbys(Handlers):
         self._checked = now
         for connection, standby in list(self._here.items()):
             standby.heard += slept
+            # The heartbeat of the leader: standbys depose one that does not send it.
             connection.send(Leads(self._epoch))
             if now - standby.heard > self._config.heartbeat_timeout_s:
                 log(WARNING, "jobs", f"killed the standby (process {standby.pid}): it sends no heartbeat")

@@ -188,6 +188,7 @@ class _ChildProcess(WorkerHandle):
                     # Output until the byte that says that it is up; heartbeats after that.
                     text, up, _ = data.partition(UP)
                     self._said += text
+                    # The end is kept, where a traceback names the error.
                     del self._said[:-_LONGEST_TEXT]
                     if up:
                         self._up = True
@@ -350,6 +351,7 @@ def start_worker(config: WorkerConfig, path: Sequence[str] | None = None) -> Wor
     launched = launch(path)
     line = launched.line
     handle = _ChildProcess(launched.process, line)
+    # By the id of its parent, the worker notices the end of this process even if the line stays open.
     told = json.dumps(asdict(replace(config, parent=os.getpid(), stderr=launched.stderr))).encode() + b"\n"
     line.setblocking(True)
     with suppress(OSError):  # if it has ended already, waiting for its registration shows it

@@ -321,6 +321,7 @@ class WorkerProcess(Handlers):
 
     def _beat(self) -> None:
         if not self._ended:
+            # Beside the bytes of the heartbeat thread: a message shows that the loop turns.
             self._beats += 1
             self.send(Heartbeat(self._beats))
             self._loop.at(self._clock.monotonic() + HEARTBEAT_S, self._beat)
@@ -345,6 +346,7 @@ class WorkerProcess(Handlers):
                 return
             if job is None or message.epoch != job.epoch:
                 self.rejected += 1
+            # Handlers of the process, of the job, of its tasks.
             elif not (self.dispatch(message) or job.dispatch(message)):
                 job.tasks.dispatch(message)
         else:

@@ -125,6 +125,7 @@ class StorageCheckpointStore(CompletedCheckpointStore):
 
         def done(metadata: CheckpointMetadata, problem: BaseException | None) -> None:
             if problem is None:
+                # In the job master's thread again, to which these belong.
                 self._metadata[checkpoint.checkpoint_id] = metadata
                 self._delete_given_up(checkpoint.checkpoint_id)
             stored(problem)
@@ -228,6 +229,7 @@ class TemporaryCheckpointStore(StorageCheckpointStore):
     @override
     def load(self, checkpoint: CompletedCheckpoint) -> JobSnapshot:
         snapshot = super().load(checkpoint)
+        # Bytes are in the files, objects in memory: they meet by step and subtask.
         objects = {(o.uid, o.subtask): o for task in checkpoint.tasks.values() for o in task.operators}
         if not objects:
             return snapshot
@@ -364,6 +366,7 @@ class SavepointCheckpointStore(CompletedCheckpointStore):
             return operator
         found = with_rows(keyed, self._open_backend, operator.uid, operator.subtask, max_parallelism)
         try:
+            # Read at once: the release frees what the backend has taken for it.
             rows = KeyedSnapshot(found.tables, dict(found.groups))
         finally:
             found.release()

@@ -138,6 +138,7 @@ class Failover:
     @contextmanager
     def as_one_failure(self) -> Iterator[None]:
         """Ask the strategy once for all regions that fail within this with the same cause, as a lost worker's."""
+        # The first failure decides for all that have the same cause.
         self._counts_once, self._decided = True, None
         try:
             yield

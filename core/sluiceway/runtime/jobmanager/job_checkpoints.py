@@ -210,6 +210,7 @@ class JobCheckpoints:
         """Take a checkpoint with which all tasks end; ``done`` is called with its id, or with 0 and the error."""
 
         def answer(location: str, problem: BaseException | None) -> None:
+            # Retained before this is called, and nothing newer has begun.
             latest = self.coordinator.latest
             done(0 if problem is not None or latest is None else latest.checkpoint_id, problem)
 
@@ -255,6 +256,7 @@ class JobCheckpoints:
             where = vertex.job_vertex.id, vertex.subtask
             if vertex.state is ExecutionState.FINISHED:
                 finished.append(where)
+            # All or none: a checkpoint without a task that is coming up would lack its state.
             elif vertex.state is not ExecutionState.RUNNING:
                 return None
             else:
@@ -311,6 +313,7 @@ class JobCheckpoints:
             # Before sinks commit with it: a job that resumes must not restart from before their output.
             self.keeper.stopped_with(checkpoint.savepoint)
         elif checkpoint.savepoint:
+            # Savepoints behind the last checkpoint: a restart goes back to before them.
             self._since.append(checkpoint.savepoint)
         else:
             self._since.clear()

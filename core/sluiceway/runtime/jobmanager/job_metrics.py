@@ -226,6 +226,7 @@ class Reporting:
         if opened:
             with ExitStack() as closing:
                 for reporter in reversed(opened):
+                    # Registered first: all are closed, whatever the last events and the last report raise.
                     closing.callback(reporter.close)
                 events, self._events = self._events, []
                 for event in events:

@@ -35,6 +35,7 @@ class NotificationRetry:
     def expect(self, attempts: Iterable[str], checkpoint_id: int, *, completed: bool) -> None:
         """Record notified attempts, which are expected to end, or to continue."""
         self._waiting.update(dict.fromkeys(sorted(attempts), (checkpoint_id, completed)))
+        # Notifications may be lost with a connection, and the tasks would wait for ever.
         self._left = _MOST
         self._ask()
 

@@ -95,6 +95,7 @@ class SelectorPoller(Poller):
         os.set_blocking(self._wake_out, False)
         os.set_blocking(self._wake_in, False)
         self._selector.register(self._wake_out, selectors.EVENT_READ)
+        # Several owners may wait for one file, but the selector knows each descriptor once.
         self._watches: dict[int, list[_Watch]] = {}
         self._kept: dict[int, dict[int, Callable[[], None]]] = {}
         self._closed = False

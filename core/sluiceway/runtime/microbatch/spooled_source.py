@@ -220,6 +220,7 @@ class _StoringEnumerator(Enumerator):
         limits, monotonic = self._limits, self._context.clock.monotonic
         began = monotonic()
         stop = began + limits.time_s
+        # Until the first record; from there on the reader lingers for more.
         until = began + patience_s
         values: list[Any] = []
         stamps: list[int] | None = None

@@ -422,6 +422,7 @@ class SteppedTask:
     @property
     def due_ms(self) -> int | None:
         """Return the time of the next work without input, ms since the epoch; None: none."""
+        # The interval of watermark generators is no reason to begin: settle() asks them anyway. Idleness is.
         times = [
             timed.idle_at if isinstance(timed, TimestampsOperator) else timed.next_processing_time()
             for timed in self._chain.timed

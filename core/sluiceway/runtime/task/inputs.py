@@ -345,6 +345,7 @@ class SourceInput(TaskInput):
         if self._reader is None:
             self._before_open.append(action)
         elif self._taking or self._marks:
+            # Behind the barrier: the reader's snapshot must not have splits that the enumerator's still has.
             self._marks.append(action)
         else:
             action(self._reader)

@@ -175,9 +175,11 @@ class JobSnapshot:
             the records, and whether they are to be dealt out: then all subtasks are given the same, and each
             takes its share. That is so when there are other subtasks than there were, or another partitioner.
         """
+        # Oldest first: recovered ones, then those received, then those not sent.
         parts = sorted(
             (p for p in self.in_flight if p.edge == name), key=lambda p: (p.stage, p.producer, p.consumer)
         )
+        # Unchanged routes: the same subtasks, and for a hash edge the same key groups.
         partitioner = edge.edge.partitioner.name
         if all(
             p.partitioner == partitioner
@@ -195,6 +197,7 @@ class JobSnapshot:
         # A step without a snapshot is new in this chain, and has not processed anything.
         if not mine or uids != {s.uid for s in mine}:
             return False
+        # At another parallelism a subtask has ended only if all of them had.
         if all(s.parallelism == vertex.parallelism for s in mine):
             mine = [s for s in mine if s.subtask == subtask]
         return all(s.drained for s in mine)

@@ -204,6 +204,7 @@ class SourceTime:
             if not batch.values:
                 return out
         split = self._split_of(split_id)
+        # Before the batch: what splits that came or went have changed.
         if self._changed:
             self._settle(out)
         split.heard = self._now()

@@ -152,6 +152,7 @@ class TaskManager(Handlers):
                 self._cancel(task)  # they have channels already
             return
         for task in tasks:
+            # When all are wired: a task may emit in its first step.
             self._worker.add(task)
 
     def _failed(self, message: JobMessage, attempt: str, error: Exception) -> None:
@@ -188,6 +189,7 @@ class TaskManager(Handlers):
             self._cancel(task)
 
     def _cancel(self, task: Task) -> None:
+        # Functions may log while they are closed, and these lines are the task's.
         with acting_for(task):
             task.cancel()
 
@@ -298,4 +300,5 @@ class TaskManager(Handlers):
             request_split=lambda: self._send(RequestSplit(d.job, d.epoch, d.vertex.id, d.subtask)),
             metrics=task.reader_metrics(),
         )
+        # Made when the task opens its input: what it raises fails the task, and not the deployment.
         return lambda: step.source.create_reader(context)
