@@ -32,6 +32,7 @@ from sluiceway_spark.structured.state.placement import place_of
 from sluiceway_spark.structured.state.subtask_cache import Cache
 
 COUNT, LIMIT, KEYS = 120, 10, 6
+READS = 2  # in a micro-batch, so that a channel has several rows in it
 PARTITIONS, KEYED = 2, 4
 
 
@@ -124,8 +125,10 @@ class Query:
         rows: list[Row] = []
         for target, chain in self.sources.items():
             reached = set()
-            if not chain.ended:
-                chain.read(LIMIT)
+            for _ in range(READS):
+                if chain.ended:
+                    break
+                chain.read(LIMIT // READS)
                 for stage, to, sender, seq, elements in chain.take():
                     rows.append(Row(stage, to, sender, seq, self.plan.pack(sender, elements)))
                     reached.add(to)
@@ -238,6 +241,21 @@ def test_one_action_writes_and_commits_a_micro_batch(tmp_path: Path) -> None:
     assert sum(sum(report.records.values()) for report in reports) == 2 * COUNT
     assert [report.ended for report in reports] == [False] * (len(reports) - 1) + [True]
     assert [path.name for path in (tmp_path / "out").iterdir() if path.name.startswith(".")] == []
+
+
+def test_sinks_of_this_program_get_the_rows_of_a_channel_in_order(tmp_path: Path) -> None:
+    """Rows of a source pass by the stateful stage, whose shuffle gives them in any order."""
+    flow = sw.Pipeline("numbers", parallelism=2)
+    numbers = flow.from_collection(range(COUNT))
+    collected = numbers.collect()
+    numbers.key_by(lambda n: n % KEYS).count().sink(DiscardSink())
+    query = Query(flow, tmp_path / "run")
+    query.run()
+    query.close()
+    assert query.chained
+    half = COUNT // 2  # what each of the two readers reads
+    assert [n for n in collected if n < half] == list(range(half))
+    assert [n for n in collected if n >= half] == list(range(half, COUNT))
 
 
 def test_the_end_is_seen_where_nothing_comes_out(tmp_path: Path) -> None:
