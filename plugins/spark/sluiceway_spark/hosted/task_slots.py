@@ -85,11 +85,15 @@ def slots_of(context: Any) -> int:
 
 def _too_few(workers: int, spare: int, slots: int, master: str, waited_s: float = 0.0) -> str:
     since = f" after {waited_s:.0f} s" if waited_s else ""
-    more = (
-        "a larger N in local[N]"
-        if master.startswith("local[")
-        else ("more or larger executors (spark.executor.instances, spark.executor.cores, spark.cores.max)")
-    )
+    if master.startswith("local["):
+        more = "a larger N in local[N]"
+    else:
+        # Only a standalone master counts cores by application.
+        settings = ["spark.executor.instances", "spark.executor.cores"]
+        settings += ["spark.cores.max"] if master.startswith("spark://") else []
+        more = f"more or larger executors ({', '.join(settings)})"
+    if waited_s:
+        more += f", or more time to start them ({_WAITING})"
     beside = f", and what SparkSource reads takes {spare} beside them" if spare else ""
     return (
         f"{workers} workers take {workers} task slots of Spark's at a time{beside}, and {master} has "

@@ -292,8 +292,16 @@ def test_workers_wait_for_executors_that_come(monkeypatch: pytest.MonkeyPatch) -
 
 def test_they_do_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_slots, "_LOOK_S", 0.001)
-    with pytest.raises(NoResourceAvailableError, match=r"and yarn has 1 after 0 s: .*spark.executor.instances"):
-        wait_for_slots(Context("yarn", 1, waits_ms=1), 2, lambda: False)
+    for master, settings in (
+        ("yarn", "spark.executor.instances, spark.executor.cores"),
+        ("spark://there:7077", "spark.executor.instances, spark.executor.cores, spark.cores.max"),
+    ):
+        with pytest.raises(
+            NoResourceAvailableError,
+            match=rf"and {master} has 1 after 0 s: .* larger executors \({settings}\), or more time to start them "
+            r"\(spark\.scheduler\.maxRegisteredResourcesWaitingTime\)$",
+        ):
+            wait_for_slots(Context(master, 1, waits_ms=1), 2, lambda: False)
     wait_for_slots(Context("yarn", 1, waits_ms=60_000), 2, lambda: True)  # nobody wants them any more
 
 
