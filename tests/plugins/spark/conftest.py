@@ -35,7 +35,7 @@ class Later(sw.KeyedProcessFunction[int, int, int]):
 
 flow = sw.Pipeline("numbers")
 times = sw.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda n, _: n)
-numbers = flow.generate(count={count}, rate=1500).uid("numbers").assign_timestamps_and_watermarks(times)
+numbers = flow.generate(count={count}, rate={rate}).uid("numbers").assign_timestamps_and_watermarks(times)
 held = keyed(keyed(numbers).map(KeySequence(10)).uid("sequence")).process(Later()).uid("later")
 windows = keyed(held).window(TumblingEventTimeWindows.of("100ms"))
 windows.apply(lambda key, window, numbers: list(numbers)).uid("windows").sink(NumberFiles({out!r})).uid("files")
@@ -47,12 +47,15 @@ HELPER = "def keyed(numbers): return numbers.key_by(lambda n: n % 10)\n"
 
 @pytest.fixture
 def kept_numbers(tmp_path: Path) -> Callable[..., Path]:
-    """Writes a program whose numbers wait in state, timers and windows, and a module that it imports."""
+    """Writes a program whose numbers wait in state, timers and windows, and a module that it imports.
 
-    def write(count: int, **options: Any) -> Path:
+    A micro-batch has the numbers of up to a second, however long it takes.
+    """
+
+    def write(count: int, rate: int = 1500, **options: Any) -> Path:
         (tmp_path / "helper.py").write_text(HELPER)
         flow = tmp_path / "numbers_flow.py"
-        flow.write_text(NUMBERS.format(count=count, out=str(tmp_path / "out"), options=options))
+        flow.write_text(NUMBERS.format(count=count, rate=rate, out=str(tmp_path / "out"), options=options))
         return flow
 
     return write
