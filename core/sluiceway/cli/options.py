@@ -204,7 +204,7 @@ def _variables(chosen: Mapping[str, Any]) -> dict[str, str]:
 
 def _resolve(chosen: Mapping[str, Any]) -> Resolved:
     def flag(keyword: str) -> str:
-        return "--no-chaining" if chosen[keyword] is False else "--" + keyword.replace("_", "-")
+        return ("--no-" if chosen[keyword] is False else "--") + keyword.replace("_", "-")
 
     resolved = resolve(chosen, flag=flag)
     for hint in resolved.hints:

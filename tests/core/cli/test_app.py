@@ -305,10 +305,11 @@ def test_config_show_says_where_each_value_comes_from(
 ) -> None:
     (place / "pyproject.toml").write_text("[tool.sluiceway]\nbuffer-timeout = '1s'\n")
     monkeypatch.setenv("SLUICEWAY_METRICS", "log,jsonl")
-    told = sluiceway("config", "show", "-p", "3", "--no-chaining").stdout
+    told = sluiceway("config", "show", "-p", "3", "--no-chaining", "--no-object-reuse").stdout
     rows = {line.split()[0]: " ".join(line.split()[1:]) for line in told.splitlines() if line}
     assert rows["parallelism"] == "3 --parallelism"
     assert rows["chaining"] == "false --no-chaining"
+    assert rows["object-reuse"] == "false --no-object-reuse"
     assert rows["metrics"] == "log, jsonl SLUICEWAY_METRICS"
     assert rows["buffer-timeout"] == f"1000 ms buffer-timeout in {place}/pyproject.toml"
     assert rows["max-parallelism"] == "from the parallelism default"
