@@ -111,8 +111,9 @@ class Columns:
     def _of_mappings(self, rows: Sequence[Any]) -> Sequence[Sequence[Any]]:
         names = self.schema.names
         try:
-            # As many keys as columns, and each column among them: then there is no other key to look for.
-            if {len(names)}.issuperset(map(len, rows)):
+            # As many keys as columns, and each column among them: then there is no other key to look for. Not so
+            # with __missing__(), as of a defaultdict, which has a value for any key.
+            if {len(names)}.issuperset(map(len, rows)) and not hasattr(type(rows[0]), "__missing__"):
                 return [list(map(itemgetter(name), rows)) for name in names]
         except KeyError:
             pass

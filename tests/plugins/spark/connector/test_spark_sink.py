@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -208,6 +209,7 @@ def test_times_are_cut_to_what_spark_has(tmp_path: Path) -> None:
         (None, [(1, "to")], r"a tuple does not say which columns there are"),
         (WORDS, ["to"], r"'to' \(str\) is no row: a dict, a tuple, a dataclass"),
         (WORDS, [{"id": 1, "size": 2}], r"has 'size', the columns are id, word"),
+        (WORDS, [defaultdict(int, id=1, size=2)], r"has 'size', the columns are id, word"),
         (WORDS, [(1, "to", "be")], r"\(1, 'to', 'be'\) has 3 fields, there are 2 columns: id, word"),
         (WORDS, [Inner(1, [])], r"Inner has the fields x, y, the columns are id, word"),
         (WORDS, [(1, "to"), ("two", "be")], r"'id' is int64, which 'two' is not, of \('two', 'be'\)"),
