@@ -72,6 +72,9 @@ class Database:
     def _cannot_read(self, error: Exception) -> StateError:
         return StateError(f"state backend 'rocksdb' cannot read its database in {self.path}: {error}")
 
+    def _cannot_write(self, error: Exception) -> StateError:
+        return StateError(f"state backend 'rocksdb' cannot write to {self.path}: {error}")
+
     def write(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Put rows; those with None are deleted. Each has a key of its own."""
         rows = iter(rows)
@@ -91,11 +94,14 @@ class Database:
         try:
             self._db.write(batch)
         except Exception as error:
-            raise StateError(f"state backend 'rocksdb' cannot write to {self.path}: {error}") from error
+            raise self._cannot_write(error) from error
 
     def delete_range(self, begin: bytes, end: bytes) -> None:
         """Delete the rows from ``begin`` to before ``end``."""
-        self._db.delete_range(begin, end)
+        try:
+            self._db.delete_range(begin, end)
+        except Exception as error:
+            raise self._cannot_write(error) from error
 
     def rows(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield the rows whose keys begin with ``prefix``, as of the first step."""

@@ -146,6 +146,13 @@ def test_a_database_that_is_damaged_is_named(make: Make, tmp_path: Path) -> None
         dict(entries)
 
 
+def test_a_database_that_takes_no_deletion_is_named(make: Make) -> None:
+    database = make().store.database
+    database._db.close()
+    with pytest.raises(StateError, match=rf"cannot write to {database.path}: .*closed"):
+        database.delete_range(b"a", b"b")
+
+
 def test_a_damaged_file_is_named(make: Make, tmp_path: Path) -> None:
     storage = LocalStorage(str(tmp_path / "checkpoints"))
     backend = make()
