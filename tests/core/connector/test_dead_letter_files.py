@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 import sluiceway as sw
 from sluiceway.clock import VirtualClock
@@ -73,6 +76,26 @@ def test_with_checkpoints_a_letter_is_seen_when_one_is_complete(tmp_path: Path) 
     writer.close()
     assert records(tmp_path) == ["a"]
     assert len(os.listdir(tmp_path)) == 1
+
+
+def test_names_of_files_survive_a_loss_of_power(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[tuple[bool, list[str]]] = []
+
+    def fsync(descriptor: int) -> None:
+        is_directory = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        synced.append((is_directory, [Path(name).suffix for name in os.listdir(tmp_path)]))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    writer = opened(DeadLetterSink(tmp_path))
+    writer.recover([])
+    writer.commit(writer.prepare_commit(1))
+    assert synced == []
+    writer.write([letter("a")], None)
+    ready = writer.prepare_commit(2)
+    assert synced == [(False, [".open"]), (True, [".open"])]
+    writer.commit(ready)
+    assert synced[2:] == [(True, [".jsonl"])]
+    writer.close()
 
 
 def test_what_no_checkpoint_knows_of_goes_with_the_next_attempt_but_not_that_of_other_runs(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from sluiceway.connector import Sink, SinkWriter, WriterContext
 from sluiceway.connector.two_phase_commit import TwoPhaseCommitSink
 from sluiceway.errors import ConnectorError
 from sluiceway.functions import DeadLetter
+from sluiceway.util.durable_files import sync_directory
 from sluiceway.util.overriding import override
 
 __all__ = ["DeadLetterSink", "dead_letter_files", "delete_dead_letters", "read_dead_letters"]
@@ -92,11 +93,14 @@ class _Files:
         if self._open(name).exists():
             with open(self._open(name), "rb+") as file:
                 os.fsync(file.fileno())
+            sync_directory(self._directory)
 
-    def complete(self, name: str) -> None:
+    def complete(self, name: str, *, durably: bool = False) -> None:
         # One that is not there was empty, or was completed before.
         if self._open(name).exists():
             os.replace(self._open(name), self._directory / name)
+            if durably:
+                sync_directory(self._directory)
 
     def remove(self, name: str) -> None:
         self._open(name).unlink(missing_ok=True)
@@ -156,7 +160,8 @@ class _Transactions(TwoPhaseCommitSink[DeadLetter, str]):
         self._files.sync(transaction)
 
     def commit(self, transaction: str) -> None:
-        self._files.complete(transaction)
+        # Later checkpoints do not name the file: an attempt that found it under its open name would remove it.
+        self._files.complete(transaction, durably=True)
 
     def abort(self, transaction: str) -> None:
         self._files.remove(transaction)
