@@ -100,15 +100,16 @@ class Programs:
                     400, f"{name!r:.100} is no program: the name ends in .py or .whl, and has letters, digits, "
                     "'_', '.', '-', '+'"
                 )  # fmt: skip
-            return await asyncio.to_thread(self._keep, files[0], name)
+            # Here and not in the other thread: there may be two uploads at a time.
+            if self._directory is None:
+                self._directory = ProgramDirectory()
+            return await asyncio.to_thread(self._keep, files[0], name, self._directory.path)
         finally:
             await form.close()
 
-    def _keep(self, file: UploadFile, name: str) -> Program:
-        if self._directory is None:
-            self._directory = ProgramDirectory()
+    def _keep(self, file: UploadFile, name: str, directory: Path) -> Program:
         number = secrets.token_hex(16)
-        program = Program(f"{number}_{name}", name, now_ms(), self._directory.path / number)
+        program = Program(f"{number}_{name}", name, now_ms(), directory / number)
         program.place.mkdir(mode=0o700)
         try:
             with open(program.path, "xb") as copy:

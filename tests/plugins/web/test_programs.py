@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import subprocess
 import sys
+import threading
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -21,6 +23,7 @@ from patience import PATIENT_S, until
 from plugins.web.browser import Tab
 from plugins.web.conftest import Page
 from plugins.web.test_security import OPTIONS, TOKEN, serving
+from starlette.requests import Request
 
 from sluiceway_web import _answers as a
 from sluiceway_web import _programs
@@ -137,6 +140,38 @@ def test_the_directory_of_a_server_that_was_killed(tmp_path: Path, monkeypatch: 
         assert not left.exists()
         assert running.path.is_dir()
     running.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_uploads_at_the_same_time_share_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both_make_one = threading.Barrier(2)
+
+    class Slow(ProgramDirectory):
+        def __init__(self) -> None:
+            with suppress(threading.BrokenBarrierError):
+                both_make_one.wait(0.2)
+            super().__init__()
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(_programs, "ProgramDirectory", Slow)
+
+    def request(name: str) -> Request:
+        body, headers = form(name, b"")
+        content_type = headers["Content_Type"].encode()
+        scope = {"type": "http", "method": "POST", "headers": [(b"content-type", content_type)]}
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        return Request(scope, receive)
+
+    async def both() -> None:
+        programs = _programs.Programs()
+        first, second = await asyncio.gather(*map(programs.upload, map(request, ("a.py", "b.py"))))
+        assert first.place.parent == second.place.parent
+        await programs.close()
+
+    asyncio.run(both())
     assert list(tmp_path.iterdir()) == []
 
 
