@@ -110,6 +110,21 @@ def test_a_failure_shows_the_users_frames(notebook: Notebook) -> None:
     assert "tasklet" not in told
 
 
+def test_a_failure_shows_what_was_handled_when_it_was_raised(notebook: Notebook) -> None:
+    with pytest.raises(nbclient.exceptions.CellExecutionError):
+        notebook.run(
+            "import sluiceway as sw\n\n"
+            "def parse(line):\n    try:\n        return int(line)\n    except ValueError:\n"
+            "        raise KeyError(line)\n\n"
+            "flow = sw.Pipeline('fails')\nflow.from_collection(['x']).map(parse).for_each(print)\nflow.run()"
+        )
+    [error] = [o for o in notebook.outputs if o.output_type == "error"]
+    told = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error.traceback))
+    assert "return int(line)" in told
+    assert "During handling of the above exception" in told
+    assert "job_master" not in told
+
+
 def test_an_interrupt_ends_the_job_and_the_cell(notebook: Notebook) -> None:
     notebook.run("import threading")
     timer = threading.Timer(1.0, notebook.interrupt)

@@ -51,7 +51,9 @@ def run_in_notebook(job: Job, name: str) -> JobResult:
         try:
             result = job.run()
         except BaseException as error:
-            raise without_engine_frames(error) from error.__cause__
+            without_engine_frames(error)
+            # `from` would set __suppress_context__, which hides the exception in whose handler it was raised.
+            raise
     if interrupts.count:
         # So that "run all" does not go on with the next cell.
         raise KeyboardInterrupt(f"job {name!r} was cancelled")
