@@ -96,6 +96,15 @@ def test_tables_that_are_none() -> None:
         flow.sql("SELECT user FROM orders", orders=Pipeline().table(_TABLE))
 
 
+def test_a_cast_of_wide_numbers_may_fail_as_well() -> None:
+    flow = Pipeline()
+    table = flow.table(pa.table({"small": [True, False], "n": pa.array([1, 1 << 63], pa.uint64())}))
+    with pytest.raises(GraphError, match=r"column 34: CAST of n \(uint64\) to BIGINT can fail, and CASE computes"):
+        flow.sql("SELECT CASE WHEN small THEN CAST(n AS BIGINT) END FROM rows", rows=table)
+    made = flow.sql("SELECT CAST(n AS BIGINT) AS n FROM rows WHERE small", rows=table)
+    assert made.to_arrow().to_pylist() == [{"n": 1}]
+
+
 def test_fields_and_zoned_times() -> None:
     flow = Pipeline()
     times = "at >= '2025-03-01 01:00:00+01:00' AND at < at + INTERVAL 1 DAY"

@@ -66,9 +66,10 @@ def cast(node: exp.Cast, given: Typed) -> Typed:
     pair = (given.kind, target.kind)
     if given.kind in ("timestamp", "instant") and given.type == kind:
         return given
-    if pair in _MAY_FAIL and not _widens(given.type, kind):
+    wide = _from_wide_number(given.type, target.kind)
+    if (pair in _MAY_FAIL and not _widens(given.type, kind)) or (wide and target.kind == "integer"):
         _check_place(node, given)
-    elif pair not in _ALWAYS and pair not in _MAY_FAIL and not _from_wide_number(given.type, target.kind):
+    elif pair not in _ALWAYS and pair not in _MAY_FAIL and not wide:
         raise RefusedError(node, f"CAST does not convert {given} to {to.sql('duckdb')}: engines differ on it")
     if given.kind == "integer" and target.kind == "double":
         given = as_double(given)
