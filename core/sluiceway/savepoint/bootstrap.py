@@ -321,7 +321,11 @@ class _Type:
         config = getattr(cls, "__struct_config__", None)
         by_place = hasattr(cls, "_fields") or (config is not None and config.array_like)
         self._places = list(self.fields) if by_place else None
-        self._keys = {f.name: f.encode_name for f in msgspec.structs.fields(cls)} if config is not None else {}
+        own = msgspec.structs.fields(cls) if config is not None else ()
+        self._keys = {f.name: f.encode_name for f in own}
+        self._factories: dict[str, Any] = {
+            f.encode_name: f.default_factory for f in own if f.default_factory is not msgspec.NODEFAULT
+        }
 
     def records(self, rows: list[dict[str, Any]]) -> list[Any]:
         """Return the inputs of :meth:`made`, from rows with a column per field."""
@@ -331,7 +335,7 @@ class _Type:
         if self._places is None:
             return made
         places = [keys.get(name, name) for name in self._places]
-        return [[row[name] for name in places] for row in made]
+        return [[row[name] if name in row else self._factories[name]() for name in places] for row in made]
 
     def made(self, values: list[Any], where: Callable[[], str]) -> list[Any]:
         """Return values of exactly the type. Raises StateError."""

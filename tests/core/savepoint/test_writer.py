@@ -49,6 +49,11 @@ class Spot(msgspec.Struct, array_like=True):
     y: int = 0
 
 
+class Marked(msgspec.Struct, array_like=True, rename="camel"):
+    its_tags: list[str] = []
+    x: int = 0
+
+
 class Pin(pydantic.BaseModel):
     x: int
     y: int = 0
@@ -139,6 +144,12 @@ def test_other_classes_with_fields(tmp_path: Path, cls: type) -> None:
     rows = [{"key": 1, "x": 2, "y": 3}, {"key": 2, "x": 4}]
     found = written(tmp_path, sw.ValueStateDescriptor("at", cls), rows)
     assert found == [{"key": 1, "x": 2, "y": 3}, {"key": 2, "x": 4, "y": 0}]
+
+
+def test_fields_by_place_that_are_made_by_a_factory(tmp_path: Path) -> None:
+    rows = [{"key": 1, "x": 2}, {"key": 2, "x": 4}]
+    found = written(tmp_path, sw.ValueStateDescriptor("at", Marked), rows)
+    assert found == [{"key": 1, "its_tags": [], "x": 2}, {"key": 2, "its_tags": [], "x": 4}]
 
 
 def test_lists_keep_their_order(tmp_path: Path) -> None:
