@@ -163,6 +163,7 @@ class _Backoff(AsyncRetryStrategy):
         return current_attempts <= self._max_attempts
 
     def get_backoff_time_millis(self, current_attempts: int) -> int:
+        # Step by step: a power of the multiplier would overflow after many attempts.
         delay = float(self._first_ms)
         for _ in range(current_attempts - 1):
             delay *= self._multiplier

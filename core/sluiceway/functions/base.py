@@ -50,6 +50,7 @@ class OutputTag(Generic[T]):
         OutputTag._made = True
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        # Unpickling calls no __post_init__.
         vars(self).update(state)
         OutputTag._made = True
 

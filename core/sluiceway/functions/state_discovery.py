@@ -12,6 +12,7 @@ from sluiceway.state import StateDescriptor
 
 __all__ = ["may_ask_for", "visible_descriptors"]
 
+# Shorter texts would match names by chance.
 _PART: Final = 3
 
 
@@ -39,6 +40,7 @@ def may_ask_for(function: object, state: str) -> bool:
             _see(attribute, found, with_globals=True)
     _see(function, found, with_globals=True)
     return any(
+        # Names may be composed, as in f"{kind}-count": then a constant is at the start or the end.
         text == state or (len(text) >= _PART and (state.startswith(text) or state.endswith(text)))
         for text in found
         if isinstance(text, str)
@@ -55,12 +57,14 @@ def _classes(function: object) -> Iterator[type]:
 
 def _see(thing: object, found: set[object], *, with_globals: bool) -> None:
     """Take the constants in the code of a function, and of functions, classes and texts that it knows by name."""
+    # Properties, and static and class methods, have the function inside.
     thing = getattr(thing, "fget", getattr(thing, "__func__", thing))
     if not isinstance(thing, FunctionType):
         return
     _constants(thing.__code__, found)
     if not with_globals:
         return
+    # One level deep: of what these functions call, nothing is looked at.
     for name in thing.__code__.co_names:
         known = thing.__globals__.get(name)
         if isinstance(known, type):

@@ -132,6 +132,7 @@ class TimerQueue:
             self._near_id = heappop(self._ids)
             bucket = self._buckets.pop(self._near_id)
             live.update(bucket)
-            # Reversed, so that the first timer is popped from the end; sorting twice keeps ties in order.
+            # Reversed, so that the first timer is popped from the end. With sorted(reverse=True)
+            # ties would be popped last in, first out.
             near.extend(sorted(bucket, key=_by_timestamp))
             near.reverse()

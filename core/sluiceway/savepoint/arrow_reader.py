@@ -188,10 +188,13 @@ class KeyedSource(Source):
             meta = snapshot.tables[index]
             for group in sorted(snapshot.groups):
                 data = snapshot.groups[group]
+                # Lists of declared types are in blocks as well, but are read as rows, which have their elements
+                # apart.
                 rows_, blocks = (decode_rows(data), []) if self._is_list else decode_blocks(data)
                 for block in blocks:
                     if block.table == index:
                         yield from cut.add(self._of_block(block, reader, with_values))
+                # A key group may have any number of rows: slices bound what is decoded at a time.
                 mine = [row for row in rows_ if row.table == index]
                 for start in range(0, len(mine), _ROWS):
                     yield from cut.add(self._of_rows(mine[start : start + _ROWS], meta, reader, with_values))
@@ -211,11 +214,14 @@ class KeyedSource(Source):
 
     def _of_rows(self, rows: list[Row], meta: StateMeta, reader: PlainReader | None, with_values: bool) -> Part:
         decode = self._place.decode
+        # Many rows share a namespace: each is decoded once.
         spaces = {data: decode.key(data) for data in {row.namespace for row in rows}}
         keys, namespaces = _keys([row.key for row in rows], decode), [spaces[row.namespace] for row in rows]
         many = [row.value if isinstance(row.value, list) else [row.value] for row in rows]
         flat = list(chain.from_iterable(many))
         if self._schema is not None and any(data[:1] == _PICKLED for data in flat):
+            # A value that does not fit its declared type is pickled, and so the column cannot have that type: see
+            # unfit().
             self._strays = True
         if not with_values:
             return {"key": keys, "namespace": namespaces}
@@ -237,6 +243,7 @@ class KeyedSource(Source):
         touched: list[Any] = []
         start = 0
         for key, namespace, how_many in zip(keys, namespaces, counts, strict=True):
+            # Values of all keys are in a row: those of this key are the next `how_many`.
             of_key = values[start : start + how_many]
             start += how_many
             names: list[Any] = []

@@ -19,6 +19,7 @@ __all__ = ["Fixed", "Found", "MisfitError", "Moments", "NamespaceFound", "Shape"
 
 Convert = Callable[[Any], Any]
 
+# Dicts with more different keys become JSON text instead of columns.
 _MOST_FIELDS: Final = 64
 _FIRST_MS: Final = -62_135_596_800_000  # what a datetime can hold
 _LAST_MS: Final = 253_402_300_799_999
@@ -153,6 +154,7 @@ class Found(Shape):
         """Widen what is known."""
         kinds = set(map(type, values))
         kinds.discard(type(None))
+        # One value that cannot be read makes the column binary for good, beside one with the names of types.
         if Opaque in kinds:
             self._opaque = True
             return

@@ -169,6 +169,7 @@ class Filling:
             if known is None and begin is not None:
                 known = begin()
             made = value if known is None else merge(known, value)
+            # A result is as fresh as the latest of the values in it.
             entries[key] = made if touched is None else (max(touched[place], held[0] if held else 0), made)
 
     def _put_maps(self, namespace: Hashable, keys: list[Any], names: list[Any], stored: list[Any]) -> None:
@@ -246,6 +247,7 @@ def spaces_of(
     """Yield the namespaces of rows, each with the indices of its rows; None: all rows."""
     names = part.names or []
     if namespace is None and {"window_start", "window_end"} <= {*names}:
+        # Namespaces of slices are plain tuples.
         make: Any = tuple if state.startswith("slices") else TimeWindow._make
         starts, ends = part.column("window_start"), part.column("window_end")
         given = [
@@ -319,6 +321,7 @@ class _Type:
         self.fields, self.optional, self._defaults = _fields_of(hint)
         cls: Any = typing.get_origin(hint) or hint
         config = getattr(cls, "__struct_config__", None)
+        # For msgspec, named tuples and array_like Structs are arrays, not maps.
         by_place = hasattr(cls, "_fields") or (config is not None and config.array_like)
         self._places = list(self.fields) if by_place else None
         own = msgspec.structs.fields(cls) if config is not None else ()
@@ -344,6 +347,7 @@ class _Type:
             return values
         convert = self._convert
         try:
+            # All in one call; one by one only after a failure, to name the value.
             found: list[Any] = convert(values, list[self._hint])  # type: ignore[name-defined]
         except (msgspec.ValidationError, ValueError, TypeError):
             for value in values:

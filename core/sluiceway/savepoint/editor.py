@@ -74,6 +74,7 @@ class SavepointEditor(SavepointWriter):
         self._groups = max_parallelism
         self._allow_pickle = allow_pickle
         self._had = {operator.uid: vertex for vertex, _, operator in self._operators()}
+        # Steps without state are known by uid, too: they can be given some.
         self._had |= {step.uid: v for v in self._old.vertices for step in v.steps if step.uid not in self._had}
         self._removed: set[str] = set()
         self._dropped: dict[str, set[str]] = {}
@@ -180,6 +181,7 @@ class SavepointEditor(SavepointWriter):
         return max(known, default=self._max_parallelism)
 
     def _is_new(self, uid: str) -> bool:
+        # A removed operator may be given state again, as a new one.
         return uid in self._removed or all(operator.uid != uid for _, _, operator in self._operators())
 
     def _refuse_columns(self, uid: str, state: str) -> None:
@@ -282,6 +284,7 @@ class SavepointEditor(SavepointWriter):
             if step.uid not in self._removed
         )
         subtasks = tuple(self._subtask(self._copying(vertex, subtask, done)) for subtask in vertex.subtasks)
+        # A vertex whose own uid is removed gets that of the first step that is left.
         uid = vertex.uid if vertex.uid not in self._removed or not steps else steps[0].uid
         uid, groups = self._names.get(uid, uid), self._groups or vertex.max_parallelism
         return replace(vertex, uid=uid, max_parallelism=groups, steps=steps, subtasks=subtasks)

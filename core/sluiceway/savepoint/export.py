@@ -55,6 +55,7 @@ def _file(path: str) -> Iterator[Any]:
         with fsspec.open(path, "wb") as file:
             yield file
         return
+    # Renamed when it is complete, so that a failure leaves no half of a file under the name.
     part = f"{path}.part"
     try:
         with open(part, "wb") as file:

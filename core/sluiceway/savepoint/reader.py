@@ -147,6 +147,8 @@ class SavedTable:
     def _planned(self) -> tuple[dict[str, Shape], Any]:
         if self._plan is None:
             shapes = self._source.shapes()
+            # Only shapes that are inferred need a look at the values. If one is found that does not fit its
+            # declared type, the source gives that type up, and all is inferred from the beginning.
             while True:
                 only = frozenset(role for role, shape in shapes.items() if type(shape).see is not Shape.see)
                 for part in self._source.parts(ROWS, only=only):
@@ -293,6 +295,7 @@ def _states(
 
     def add(table: SavedTable) -> None:
         name = table.name
+        # Names are unique among keyed state, lists and broadcast state, but one may be in two of these.
         while name in found:
             name += "'"
         table.name = name

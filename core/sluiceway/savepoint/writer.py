@@ -233,6 +233,8 @@ class SavepointWriter:
         """Write the state of a new operator, and return its vertex."""
 
         def content(writer: SectionWriter) -> Generator[None, None, SubtaskEntry]:
+            # One subtask has all key groups: a job that starts from the savepoint divides them by its own
+            # parallelism.
             keyed = yield from self._write_new(writer, uid)
             return SubtaskEntry(index=0, operators=(OperatorEntry(uid=uid, keyed=keyed),))
 
@@ -256,6 +258,7 @@ class SavepointWriter:
     def _subtask(self, content: Callable[[SectionWriter], Generator[None, None, SubtaskEntry]]) -> SubtaskEntry:
         """Write the state of a subtask to its own file, and return the subtask's entry."""
         file = f"{len(self._files)}.state"
+        # Before it is written, so that a failure also deletes what is there of it.
         self._files.append(join(self._directory, file))
         writer = SectionWriter(self._storage, self._directory, file)
         made: list[SubtaskEntry] = []

@@ -139,6 +139,7 @@ class WindowStep(Step, frozen=True):
             return [first] if first == second else [first, second]
         if self.contents is WindowContents.AGGREGATED:
             return super().wanted_types(port)
+        # Arguments are key, window and elements, or without a key the last two.
         index = 1 if self.all_windows else 2
         return [element_type(parameter_type(self.window_fn, index, _method(self.window_fn)))]
 

@@ -116,6 +116,8 @@ class _Sliding(WindowAssigner):
     def _at(self, timestamp: int) -> list[Window]:
         last = timestamp - (timestamp - self.offset_ms) % self.slide_ms
         size = self.size_ms
+        # From the last window that has begun, back to the first one that has not ended. With a slide longer than
+        # the size the last one may have ended as well.
         return [TimeWindow(start, start + size) for start in range(last, timestamp - size, -self.slide_ms)]
 
     def __repr__(self) -> str:
@@ -211,6 +213,7 @@ class CumulativeEventTimeWindows(WindowAssigner):
     def assign(self, value: Any, timestamp: int, context: AssignerContext) -> Sequence[Window]:
         """Return every window that includes ``timestamp``, the shortest first."""
         start = timestamp - (timestamp - self.offset_ms) % self.size_ms
+        # The shortest window ends with the step that the timestamp is in.
         first = timestamp - (timestamp - self.offset_ms) % self.step_ms + self.step_ms
         return [TimeWindow(start, end) for end in range(first, start + self.size_ms + 1, self.step_ms)]
 

@@ -180,6 +180,7 @@ class MergingWindowAssigner(WindowAssigner):
             pairs of a merged window and the two or more windows that it replaces.
         """
         merged: list[tuple[TimeWindow, list[TimeWindow]]] = []
+        # By their starts, so that a window can meet no other of those before it than the last merged one.
         for window in sorted(windows):
             if merged and merged[-1][0].intersects(window):
                 cover, parts = merged[-1]

@@ -18,6 +18,7 @@ CONTINUE, FIRE = TriggerResult.CONTINUE, TriggerResult.FIRE
 class _Continuous(Trigger):
     """Base of both triggers: the next time to fire, in state."""
 
+    # Reducing, as value state cannot be merged: of merged windows the earliest firing counts.
     _NEXT = ReducingStateDescriptor("next firing", int, min)
 
     def __init__(self, interval: Duration) -> None:
@@ -51,9 +52,11 @@ class _Continuous(Trigger):
 
     def _go_on(self, since: int, window: Window, context: TriggerContext) -> None:
         at = since + self.interval_ms
+        # The last firing is at the end of the window, not behind it.
         if since < window.max_timestamp < at:
             at = window.max_timestamp
         state = context.get_reducing_state(self._NEXT)
+        # Cleared first, as add() reduces by min() and would keep the earlier time, which has passed.
         state.clear()
         state.add(at)
         self._register(at, context)
@@ -92,6 +95,7 @@ class ContinuousEventTimeTrigger(_Continuous):
         """Fire at the next firing and at the end."""
         if timestamp == window.max_timestamp:
             return FIRE
+        # A timer of a window that has merged into this one, or of a time that an earlier one has replaced.
         if context.get_reducing_state(self._NEXT).get() != timestamp:
             return CONTINUE
         self._go_on(timestamp, window, context)

@@ -52,6 +52,7 @@ class _Sessions(MergingWindowAssigner):
                 f"{cls.__name__}.with_dynamic_gap({gap_of!r:.60}): needs a function of a record; for one gap for "
                 "all, use with_gap()"
             )
+        # A gap that the constructor takes; it is replaced at once.
         sessions = cls(1)
         sessions.gap_ms, sessions._gap_of = None, extract
         return sessions

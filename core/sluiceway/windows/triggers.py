@@ -221,6 +221,7 @@ class DeltaTrigger(Trigger):
         last = context.get_state(self._LAST)
         known = last.value()
         if known is None:
+            # In a tuple, as a record may be None, and None stands for no value.
             last.update((value,))
         elif self.delta(known[0], value) > self.threshold:
             last.update((value,))
