@@ -86,6 +86,7 @@ class JobHandle(Hinting):
             metrics = self.metrics()
         failures = [failure_info(failure) for failure in self.failures]
         found = diagnose(self._job.describe(), metrics, meter.read("", metrics), self._job.checkpoints(), failures)
+        # The first finding is the cause: keys or stacks are sampled for that alone.
         first = found.findings[0]
         if first.kind == "skew" and first.vertex is not None:
             with suppress(SluicewayError, NotBuiltYetError):  # it stays without the name of the key
@@ -112,6 +113,8 @@ class JobHandle(Hinting):
             SluicewayError: no process gave samples, as when the job has ended.
             NotBuiltYetError: the job's engine cannot do that.
         """
+        # `done` is called by a thread of the job. If the wait was cancelled, so was the future, which then takes
+        # no result.
         answer: Future[list[StackSamples]] = Future()
 
         def done(processes: list[StackSamples], problems: list[str]) -> None:
@@ -295,6 +298,7 @@ class JobHandle(Hinting):
         Raises:
             BaseException: what made the job fail.
         """
+        # Without the shield, cancelling one wait would cancel the future of all.
         return await asyncio.shield(asyncio.wrap_future(self._done))
 
     async def __aenter__(self) -> JobHandle:
@@ -305,6 +309,7 @@ class JobHandle(Hinting):
     ) -> None:
         self.cancel()
         ended = asyncio.wrap_future(self._done)
+        # wait() neither raises what the job failed with nor cancels the future.
         await asyncio.wait([ended])
         failure = ended.exception()
         if failure is not None and error is None:

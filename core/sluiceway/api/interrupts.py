@@ -57,6 +57,7 @@ def cancel_on_sigint(
         else:
             raise KeyboardInterrupt
 
+    # Python sets signal handlers in the main thread only.
     ours = threading.current_thread() is threading.main_thread()
     old: Any = signal.getsignal(signal.SIGINT) if ours else None
     if old not in (signal.default_int_handler, signal.SIG_DFL):

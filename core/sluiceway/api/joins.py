@@ -142,6 +142,7 @@ class IntervalJoined(WantsApply, Generic[L, R]):
         return self._then(fn, with_context=True)
 
     def _then(self, fn: Any, *, with_context: bool) -> DataStream[Any]:
+        # Times are whole ms: without its bounds the interval is 1 ms shorter at either end.
         lower, upper = self._lower + self._exclusive[0], self._upper - self._exclusive[1]
         if lower > upper:
             raise ConfigurationError(

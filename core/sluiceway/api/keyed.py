@@ -83,6 +83,7 @@ class KeyedStream(DataStream[T], Generic[T, K]):
 
     def map(self, fn: Callable[[T], R] | MapFunction[T, R]) -> DataStream[R]:
         """As :meth:`DataStream.map`; a function object with an ``open`` may have state per key."""
+        # Without open() there can be no state: a plain step can be fused with its neighbours.
         return self._then(KeyedMapStep(fn, self._key), "map") if _opens(fn, MapFunction) else super().map(fn)
 
     def flat_map(self, fn: Callable[[T], Iterable[R]] | FlatMapFunction[T, R]) -> DataStream[R]:

@@ -179,6 +179,7 @@ def without_engine_frames(error: BaseException) -> BaseException:
     """
     if os.environ.get("SLUICEWAY_TRACEBACK", "") in ("", "0"):
         one: BaseException | None = error
+        # Bounded, as causes can form a circle.
         for _ in range(_MOST_CAUSES):
             if one is None:
                 break

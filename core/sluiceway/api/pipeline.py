@@ -425,6 +425,7 @@ class Pipeline(Program, metaclass=HintingType):
 
     def _make_job(self, make: Callable[[StreamGraph, Settings], J], settings: Settings) -> J:
         job = make(self.graph(settings), self._effective(settings))
+        # Behind all that can refuse the job: until then the results of the run before stay.
         for collected in self._collected:
             collected.clear()
         return job

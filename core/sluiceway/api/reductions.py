@@ -35,6 +35,7 @@ _ABSENT: Final = (LookupError, TypeError, AttributeError)
 _BETTER: Final[dict[str, Callable[[Any, Any], bool]]] = {"min": operator.lt, "max": operator.gt}
 _SIGN: Final = {"min": "<", "max": ">"}
 
+# Source of folds: `held` is the accumulator, `add` the function, and the other names are those of Fold.
 _SUM_OF: Final = Text("(add(value),)", "held = (held[0] + add(value),)\n")
 
 _RUNNING_SUM: Final = "made = made + add(value)\nentries[key] = (made,)\n"
@@ -122,6 +123,7 @@ class Field:
         """Function that returns the field of a record; pass what it raises to :meth:`absent`."""
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # Without the functions that were made for classes, which cannot be pickled.
         return (Field, (self.name, self._word))
 
     def _get_named(self, record: Any) -> Any:
@@ -206,6 +208,7 @@ class SumValues(ReduceFunction[Any], Folding):
 
     @override
     def reduce(self, value1: Any, value2: Any) -> Any:
+        # Texts, tuples and lists could be added up as well, by mistake.
         if value2.__class__ in _NOT_NUMBERS:
             raise FunctionContractError(
                 f"sum() adds numbers, but a record is a {type(value2).__name__}: say which field, as in sum(1), "

@@ -38,6 +38,7 @@ def replaying(pipeline: Pipeline, letters: Sequence[DeadLetter], settings: Setti
             that the letters do not make up for; or a step is inside a loop.
         SerializationError: a record was not pickled or cannot be unpickled.
     """
+    # Nodes are in the order of the transformations; behind these there may be the sink of dead letters.
     uids = {
         t: node.uid for t, node in zip(pipeline._transformations, pipeline.graph(settings).nodes, strict=False)
     }
@@ -53,6 +54,7 @@ def replaying(pipeline: Pipeline, letters: Sequence[DeadLetter], settings: Setti
         if t in by_step:
             inputs += _feeds(replica, t, by_step[t], uid)
         elif not inputs:
+            # Neither has it skipped a record, nor is it behind a step that has.
             continue
         fed = {ref.port for ref in inputs}
         if len(fed) < t.step.ports:

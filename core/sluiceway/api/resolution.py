@@ -67,6 +67,7 @@ def _by_name(word: str, name: str, options: dict[str, Any], where: str) -> Any:
         signature = inspect.signature(factory)
         signature.bind(**options)
     except ValueError:
+        # Written in C, without a signature: the call itself tells what is wrong.
         pass
     except TypeError as error:
         raise TypeError(f"{where}: {word} {name!r}: {_unfit(signature, options, error)}") from None

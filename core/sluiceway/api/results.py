@@ -65,6 +65,7 @@ class CloseableIterator(Iterator[T], Generic[T]):
             JobCancelledError: it was cancelled or closed before that, so that records are missing.
             BaseException: what made the job fail.
         """
+        # From what was taken at once, so that the lock is taken once for many records.
         for value in self._at_hand:
             return value
         values = self._exchange.take()
@@ -84,6 +85,7 @@ class CloseableIterator(Iterator[T], Generic[T]):
 
     def close(self) -> None:
         """Cancel the job and wait until it has ended; harmless a second time. What it fails with is not raised."""
+        # Records that were taken and not given out are missing as well.
         left = len(list(self._at_hand))
         self._fetched -= left
         self._cut_short = self._exchange.close() or left > 0 or self._cut_short
@@ -202,6 +204,7 @@ class _Exchange(ProcessLocal):
             self._values.clear()
             was_full, self.full = self.full, False
             wanted, self._wanted = self._wanted, []
+        # Outside the lock, as these call into the job.
         for action in wanted:
             action()
         if was_full:

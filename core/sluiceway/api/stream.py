@@ -319,6 +319,7 @@ class DataStream(StepSettings, Generic[T]):
         """
         from sluiceway.api.windowed import AllWindowedStream, only_key
 
+        # By a key that all records share, as windows have their state by key.
         together = self._by(PartitionerSpec("hash", key=only_key))
         return AllWindowedStream(DataStream(self._pipeline, together, "window_all()"), only_key, assigner)
 

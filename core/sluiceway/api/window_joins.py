@@ -199,6 +199,7 @@ class _Windowed(WantsApply, Generic[L, R]):
                 came = tuple(replace(ref, partitioner=None) for ref in came)
             inputs.append(InputRef(pipeline._add(step, came, f"{self._word}.{side}")))
         both: DataStream[TaggedUnion[Any]] = DataStream(pipeline, tuple(inputs), f"{self._word}()")
+        # Until here they are windows of the left stream, by which the settings are checked.
         windows = copy.copy(self._windows)
         windows._stream = both.key_by(self._key)
         name = function_name(fn)

@@ -169,6 +169,7 @@ class _Windowed(Generic[T]):
 
     def _check_aggregate(self, fn: AggregateFunction[Any, Any, Any]) -> None:
         check_function("aggregate", fn, (AggregateFunction,), 1, objects_only=True)
+        # With an evictor windows keep records, and accumulators never merge.
         merges = isinstance(self._assigner, MergingWindowAssigner) and self._evictor is None
         if merges and type(fn).merge is AggregateFunction.merge:
             raise GraphError(
@@ -464,6 +465,7 @@ def in_counts(method: str, windowed: Callable[[GlobalWindows], Any], size: int, 
     if slide is None:
         return windowed(GlobalWindows()).trigger(PurgingTrigger(CountTrigger(size)))
     check_count(f"{method}() slide", slide)
+    # The window never ends: the evictor bounds it.
     return windowed(GlobalWindows()).evictor(CountEvictor(size)).trigger(CountTrigger(slide))
 
 

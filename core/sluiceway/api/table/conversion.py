@@ -41,6 +41,7 @@ def columns_of(stream: DataStream[Any], of: Any) -> TableStream:
 
 def _record_type(stream: DataStream[Any]) -> Any:
     """Return the type of a stream's records as far as hints say."""
+    # The graph has the types of steps without hints, too: filter() passes on that of its input.
     graph = stream._pipeline._unfinished_graph(Settings())
     types = set()
     for ref in stream._inputs:

@@ -185,6 +185,7 @@ class TableStream(StepSettings):
         check_function("map_batches", fn, (), 1)
         hint: Any = parameter_type(fn)
         hint = getattr(hint, "__origin__", hint)
+        # By names, so that none of the libraries has to be imported.
         module = str(getattr(hint, "__module__", "")).partition(".")[0]
         given = _FRAMES.get((module, getattr(hint, "__name__", "")), "arrow")
         transform = MapBatches(fn, given, getattr(fn, "__name__", "map_batches"))

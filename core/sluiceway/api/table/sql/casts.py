@@ -32,6 +32,7 @@ _TARGETS: Final[dict[Any, tuple[Any, Any]]] = {
 _NAMES: Final = (
     "TINYINT, SMALLINT, INTEGER, BIGINT, FLOAT, DOUBLE, VARCHAR, BOOLEAN, DATE, TIMESTAMP and TIMESTAMPTZ"
 )
+# Conversions by kind: those that never fail, and below those that fail for some values.
 _ALWAYS: Final = {
     *(("integer", to) for to in ("double", "text", "boolean")),
     *(("boolean", to) for to in ("integer", "text", "boolean")),
@@ -75,6 +76,7 @@ def cast(node: exp.Cast, given: Typed) -> Typed:
         given = as_double(given)
     expr = widened(given).expr
     if pair == ("double", "integer"):
+        # Arrow casts no number with a fraction to an integer.
         expr = _to_even(expr)
     if pair == ("timestamp", "date"):
         return Typed(expr.dt.date(), DATE, node, constant=given.constant)

@@ -185,6 +185,7 @@ def _whole(node: exp.Expr, scope: Scope) -> Typed:
     else:
         low = a // b  # rounded down, and NULL for zero
     rest = a - low * b
+    # SQL rounds towards zero, // down: one more if there is a rest and the signs differ.
     quotient = nw.when((rest != 0) & ((a < 0) != (b < 0))).then(low + 1).otherwise(low)
     return _of(node, quotient if isinstance(node, exp.IntDiv) else a - quotient * b, INTEGER, one, other)
 
@@ -268,6 +269,7 @@ def _in(node: exp.Expr, scope: Scope) -> Typed:
     if given.kind in ("integer", "text") and len(constants) == len(members) and not given.constant:
         subject, *values = unified([given, *members], "IN")
         if subject.kind in ("integer", "text"):
+            # is_in() is false for NULL, for which IN is unknown.
             within = subject.expr.is_in([one.value for one in values])
             return _of(node, nw.when(~subject.expr.is_null()).then(within), BOOLEAN, given)
     return _of(node, functools.reduce(lambda a, b: a | b, (c.expr for c in conditions)), BOOLEAN, given, *members)
@@ -322,6 +324,7 @@ def _chosen(
 ) -> Typed:
     other = _null(node, scope) if default is None else translate(default, scope)
     *results, other = unified([*results, other], node.key.upper())
+    # From the last branch to the first, as each is the alternative to the one before.
     expr = other.expr
     for condition, result in zip(reversed(conditions), reversed(results), strict=True):
         expr = nw.when(condition.expr).then(result.expr).otherwise(expr)
@@ -377,6 +380,7 @@ def _unknown(node: exp.Expr) -> str:
 _ONE: Final = frozenset({"this"})
 _PAIR: Final = frozenset({"this", "expression"})
 _Handler = Callable[[Any, Scope], Typed]
+# Each has the parts of sqlglot's node that it translates: check_parts() refuses others.
 _HANDLERS: Final[dict[type[exp.Expr], tuple[frozenset[str], _Handler]]] = {
     exp.Column: (frozenset({"this", "table"}), _column),
     exp.Literal: (frozenset({"this", "is_string"}), _literal),

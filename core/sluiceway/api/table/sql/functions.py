@@ -155,6 +155,7 @@ def like(node: exp.Expr, text: Typed, pattern: Typed, escape: str | None, *, fol
             made += re.escape(following)
         else:
             made += {"%": ".*", "_": "."}.get(sign, re.escape(sign))
+    # In the syntax of RE2, which Arrow uses: \z is the end of the text, and `s` lets a dot match line breaks.
     return _made(node, expr.str.contains(rf"(?{'i' if fold else ''}s)\A{made}\z"), BOOLEAN, text)
 
 
@@ -238,12 +239,14 @@ def shifted(node: exp.Expr, given: Typed, interval: exp.Interval, *, back: bool)
         raise RefusedError(node, f"an interval is added to a timestamp, not to {given}")
     by = nw.lit(interval_of(interval))
     kind: Any = given.type
+    # An interval has microseconds, and Arrow computes in the finer unit of both.
     kind = kind if kind.unit == "ns" else pa.timestamp("us", kind.tz)
     return _made(node, given.expr - by if back else given.expr + by, kind, given)
 
 
 def _nullif(node: exp.Expr, args: list[Typed]) -> Typed:
     one, other = unified(args, "NULLIF")
+    # NULLIF returns the first value also where the comparison is unknown.
     equal = (one.expr == other.expr).fill_null(False)
     return _made(node, nw.when(~equal).then(one.expr), one.type, *args)
 

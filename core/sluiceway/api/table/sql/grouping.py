@@ -113,6 +113,7 @@ class _Grouping:
 
     def rewritten(self, node: exp.Expr) -> exp.Expr:
         """Return an expression with columns in place of its aggregates."""
+        # transform() does not go into what was replaced: columns inside aggregates need not be in GROUP BY.
         return node.transform(self._replaced)
 
     def _replaced(self, node: exp.Expr) -> exp.Expr:
@@ -169,6 +170,7 @@ class _Grouping:
             raise RefusedError(given, "NULL has no type here: CAST(NULL AS type) gives it one")
         if isinstance(node, exp.Avg) and pa.types.is_decimal(made.type):
             raise RefusedError(given, f"AVG does not take {made}: CAST(... AS DOUBLE) converts")
+        # A column is aggregated as it is. Anything else is computed before, in a column with its text as name.
         name = next((one for one in self.scope.schema.names if passed(made.expr, one) == one), None)
         aggregate = make(name if name is not None else f"${given.sql('duckdb')}")
         try:
@@ -189,6 +191,7 @@ class _Grouping:
 
     def aggregated(self, node: exp.Expr) -> TableStream:
         """Add the steps: the columns that are needed, the key, the window, the aggregates."""
+        # Groups alone: the step takes at least one aggregate, which the query then does not select.
         if not self.aggregates:
             self._named(agg.count(), "count(*)")
         keys = {name: nw.col(name) for name in self.keys}
@@ -223,6 +226,7 @@ def _without_aliases(condition: exp.Expr, node: exp.Select, grouping: _Grouping)
             or part.find_ancestor(exp.AggFunc)
         ):
             return part
+        # Columns of the groups go before names of SELECT.
         if named_like(part.name, grouping.columns) is not None or part.name.casefold() not in aliases:
             return part
         return exp.Paren(this=aliases[part.name.casefold()].copy())

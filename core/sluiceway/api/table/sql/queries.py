@@ -90,6 +90,7 @@ def _parsed(text: str, where: str) -> exp.Expr:
         line, column = found.get("line") or 1, found.get("col") or 1
         begin = sum(len(one) + 1 for one in text.split("\n")[: line - 1])
         why = str(found.get("description")).partition(" but got <Token")[0]
+        # sqlglot's column is that in which a word ends.
         start = begin + max(column - len(found.get("highlight") or " "), 0)
         if function := _TABLE_FUNCTION.search(text):
             start = function.start()
@@ -205,8 +206,10 @@ def _projected(node: exp.Select, table: TableStream, scope: Scope) -> TableStrea
             if name in selected:
                 raise RefusedError(one, f"two columns would have the name {name!r}: give one another with AS")
             selected[name] = made
+    # SELECT * adds no step.
     if list(selected) == table.schema.names and all(isinstance(one.node, exp.Star) for one in selected.values()):
         return table
+    # Constants alone have one row: one of them as a column says how many there are.
     if all(made.constant for made in selected.values()):
         first = next(iter(selected))
         selected[first] = per_row(selected[first], table.schema)
