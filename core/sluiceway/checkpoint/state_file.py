@@ -154,6 +154,7 @@ def write_subtask(
         overtaken: list[InFlightEntry] = []
         native = _NativeWriter(storage, directory, name, known or {})
 
+        # A generator, so that the storage takes the file in parts while the state is read.
         def content() -> Iterator[None]:
             for snapshot in kept:
                 entry = yield from _write_operator(writer, native, snapshot, canonical)

@@ -271,6 +271,8 @@ class Dispatcher(Handlers):
                 program = self._records.program(stored)
                 _use_path(stored.path)
                 graph, settings = load(program)
+                # What could not be restarted correctly is not restarted at all: the job has ended with its job
+                # manager.
                 if stored.wanted == "cancel":
                     raise JobManagerLostError("it was being cancelled when the job manager ended")
                 if stored.begun and not settings.checkpoint_interval_ms and settings.restart == "none":

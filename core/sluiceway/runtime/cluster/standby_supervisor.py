@@ -42,6 +42,7 @@ def wait_until_elected(config: ClusterConfig, election: LeaderElection) -> bool:
     """
     directory = Path(config.directory)
     while directory.is_dir():
+        # A leader that accepts connections is watched. Where none does, this process campaigns.
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.connect(str(directory / "manager"))

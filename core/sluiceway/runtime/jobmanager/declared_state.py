@@ -93,6 +93,7 @@ def _opened(graph: JobGraph, node: StreamNode, settings: Settings, services: Ser
     backend = _Recording(services.state_backend("memory"))
     problem = ""
     try:
+        # A copy: opening a function may change it, and the job is still to run.
         copy = own_copy(node, 1)
 
         def context(node: StreamNode) -> OperatorContext:

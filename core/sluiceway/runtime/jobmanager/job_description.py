@@ -123,6 +123,7 @@ def _checkpoint(names: dict[int, str], record: CheckpointRecord) -> CheckpointIn
 
 
 def _info_of(names: dict[int, str], record: CheckpointRecord) -> CheckpointInfo:
+    # Copied at once: the job master adds to it in another thread.
     tasks = sorted(record.tasks.copy().items())
     return CheckpointInfo(
         checkpoint=record.checkpoint_id,

@@ -166,6 +166,7 @@ class Rescaler:
             accepted: called before, once the request is accepted.
         """
         try:
+            # Everything that can be refused is refused before anything is reserved or stopped.
             self._check()
             after = rescaled(self._job.graph, parallelism, steps)
             info = self._info(parallelism_of(self._job.graph), parallelism_of(after))
@@ -180,6 +181,7 @@ class Rescaler:
         except SluicewayError as error:
             done(None, error if isinstance(error, RescaleError) else RescaleError(f"not rescaled: {error}"))
             return
+        # A job that waits for its first slots has no tasks: it begins with the new parallelism.
         if self._job.status is JobStatus.CREATED:
             info = msgspec.structs.replace(info, status="completed", ended_ms=info.requested_ms)
             self.history.append(info)
@@ -188,6 +190,7 @@ class Rescaler:
                 accepted(info)
             done(info, None)
             return
+        # A job that runs: slots first, then the checkpoint, then the switch.
         self._before, self._after, self._done, self._extra = self._job.graph, after, done, extra
         self._problem, self._stopped_ms, self._reads = None, 0, 0
         self.history.append(info)

@@ -250,6 +250,7 @@ def compare(
     declared = declared_states(graph, settings, services, open_functions=open_functions)
     fitted = JobSnapshot(key_groups=earlier.key_groups).fit(graph)
     wrong = earlier.refusals | wrong_key_groups(earlier.key_groups, fitted)
+    # What the job's steps do not take from here is left at the end: state without a step.
     before = dict(earlier.steps)
     steps = []
     for node in (n for v in graph.vertices for n in v.nodes):

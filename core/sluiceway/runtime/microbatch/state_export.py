@@ -31,6 +31,7 @@ def write_extract(
     directory = CheckpointDirectory(storage)
     where = directory.directory(1)
     vertices = []
+    # Subtasks are numbered through all vertices, in the order of the run.
     first = 0
     for place, vertex in enumerate(run.vertices):
         subtasks: list[SubtaskEntry] = []

@@ -69,6 +69,7 @@ def _with_columns(
 
 def received(deployment: TaskDeployment, recording: Recording) -> list[Overtaken]:
     """Return the overtaken records of a task's gate."""
+    # In the order in which open_gate() adds the channels.
     edges = [(i, channel.producer) for i, d in enumerate(deployment.inputs) for channel in d.channels]
     found = []
     for index, batches in recording.batches.items():

@@ -346,6 +346,7 @@ class SourceTime:
         self._look_at = None
         now = self._now()
         next_look: int | None = None
+        # A reader without splits becomes idle as a silent split does.
         if not self._splits:
             next_look = self._without_splits_since + timeout_ms
             self._without_splits_too_long = next_look <= now
@@ -357,6 +358,7 @@ class SourceTime:
             if due <= now:
                 if waiting is None:
                     waiting = self._waiting()
+                # Its turn has not come: it is not silent.
                 if split_id in waiting:
                     split.heard = now
                     due = now + timeout_ms
@@ -364,6 +366,7 @@ class SourceTime:
                     silent.append(split)
                     continue
             next_look = due if next_look is None else min(next_look, due)
+        # The next look in the machine's time; that of the splits stands still while the output is blocked.
         if next_look is not None and next_look > now:
             self._look_at = self._clock_ms() + next_look - now
         return silent
