@@ -47,17 +47,17 @@ class JobStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class JobFailure:
-    """One failure in the history of a job, and what the restart strategy made of it.
+    """Failure in the history of a job, with the decision of the restart strategy.
 
     Attributes:
         at_ms: when, in ms since the epoch.
-        task: name of the step, or chain of steps, that failed; empty: it was nothing that a subtask did.
-        subtask: index of its subtask; None: it was no subtask.
+        task: name of the step, or chain of steps, that failed; empty: no subtask has caused it.
+        subtask: index of its subtask; None: no subtask has caused it.
         attempt: number of its attempt; None likewise.
-        worker: name of the worker that it ran on, ``local`` in one process; empty: it was no subtask.
-        cause: why.
+        worker: name of the worker that it ran on, ``local`` in one process; empty: no subtask has caused it.
+        cause: the exception.
         restarted: number of subtasks that restarted because of it; 0: the job failed.
-        delay_ms: how long they waited before that; None: the job gave up.
+        delay_ms: delay of the restart; None: the job was not restarted.
     """
 
     at_ms: int
@@ -71,7 +71,7 @@ class JobFailure:
 
     @property
     def traceback(self) -> str:
-        """The cause with its traceback, where it was raised: in a worker, if it was one."""
+        """Traceback of the cause where it was raised, which may be in a worker."""
         remote = getattr(self.cause.__cause__, "remote_traceback", None)
         return remote if isinstance(remote, str) else "".join(format_exception(self.cause)).rstrip()
 
@@ -84,7 +84,7 @@ class JobResult(Hinting):
         job_name: the pipeline's name.
         status: FINISHED or CANCELED.
         metrics: the last metrics of the job.
-        failures: what it got over with its restart strategy, oldest first; of many, the last ones.
+        failures: failures after which it was restarted, oldest first; of many, the last ones.
     """
 
     job_name: str
@@ -103,34 +103,34 @@ class JobResult(Hinting):
 
 
 class LifecycleListener(ABC):
-    """Told about state changes, in the thread that made them. Must not raise and must not block."""
+    """Listener to state changes, called in the thread that made them. Must not raise and must not block."""
 
     @abstractmethod
     def job_status_changed(self, job_name: str, old: JobStatus, new: JobStatus) -> None:
-        """The job went from one status to another."""
+        """Handle a change of the job's status."""
 
     @abstractmethod
     def task_state_changed(self, job_name: str, vertex: str, subtask: int, old: str, new: str) -> None:
-        """An execution of a subtask went from one state to another."""
+        """Handle a change of the state of a subtask's execution."""
 
     def checkpoint_completed(self, job_name: str, checkpoint_id: int, duration_ms: int, size_bytes: int) -> None:
-        """A checkpoint is complete and stored."""
+        """Handle a completed checkpoint, which is stored."""
 
     def checkpoint_failed(self, job_name: str, checkpoint_id: int, cause: BaseException) -> None:
-        """A checkpoint was given up."""
+        """Handle an aborted checkpoint."""
 
 
 class Services(ABC):
     """Services that plugins provide to an engine. Each is looked up when a job is made, never on the data path.
 
-    Each method raises UnknownNameError for a name that nothing goes by, and MissingExtraError where the
-    plugin's third-party library is missing.
+    Each method raises UnknownNameError for an unknown name, and MissingExtraError where the plugin's third-party
+    library is missing.
     """
 
     @property
     @abstractmethod
     def clock(self) -> Clock:
-        """The clock to run by."""
+        """Clock of the runtime."""
 
     @property
     @abstractmethod
@@ -176,7 +176,7 @@ class Job(ABC):
 
     @abstractmethod
     def cancel(self) -> None:
-        """Ask it to stop soon. From any thread, and from a signal handler."""
+        """Request cancellation. From any thread, and from a signal handler."""
 
     @property
     @abstractmethod
@@ -204,7 +204,7 @@ class Job(ABC):
         return ""
 
     def stop(self) -> None:
-        """Ask it to end its sources where they are, and to finish what was read. From any thread.
+        """End the sources at their current positions, and let the job finish. From any thread.
 
         Raises:
             NotBuiltYetError: this engine cannot do that.
@@ -214,15 +214,15 @@ class Job(ABC):
     def savepoint(
         self, place: str | None, done: Callable[[str, BaseException | None], None], *, stop: bool = False
     ) -> None:
-        """Ask for a savepoint, from which another run may begin. From any thread, and from a signal handler.
+        """Request a savepoint, from which another run may start. From any thread, and from a signal handler.
 
         Args:
             place: path or URL of the directory in which it gets one of its own; None: where checkpoints are.
             done: called once, in any thread, and must not raise: with the savepoint's path or URL and None, or
                 with an empty one and why there is none: CheckpointError, or GraphError for a job with a feedback
                 loop.
-            stop: whether the job is to end with it. Nothing that comes after it is processed, and what sinks
-                have made ready for it is committed; if there turns out to be none, the job goes on.
+            stop: whether the job is to end with it. Nothing behind it is processed, and what sinks have made
+                ready for it is committed; if it fails, the job continues.
 
         Raises:
             ConfigurationError: there is no place for it.
@@ -231,7 +231,7 @@ class Job(ABC):
         raise NotBuiltYetError(f"{type(self).__name__} takes no savepoints")
 
     def checkpoint(self, done: Callable[[int, BaseException | None], None]) -> None:
-        """Ask for a checkpoint now, besides those at the interval. From any thread, and from a signal handler.
+        """Request a checkpoint now, besides the periodic ones. From any thread, and from a signal handler.
 
         Args:
             done: called once, in any thread, and must not raise: with the number of the checkpoint and None, or
@@ -249,7 +249,7 @@ class Job(ABC):
         done: Callable[[RescaleInfo | None, BaseException | None], None],
         accepted: Callable[[RescaleInfo], None] | None = None,
     ) -> None:
-        """Ask for another parallelism while the job runs. From any thread.
+        """Request another parallelism while the job runs. From any thread.
 
         Args:
             parallelism: of all steps for which the program chose none; None: they keep theirs.
@@ -284,7 +284,7 @@ class Job(ABC):
     def sample_keys(
         self, vertices: list[int], seconds: float, done: Callable[[list[KeySample], list[str]], None]
     ) -> None:
-        """Count the keys of the records that come to keyed tasks, for some seconds. From any thread.
+        """Count the keys of the records that keyed tasks receive, for some seconds. From any thread.
 
         Args:
             vertices: ids of job vertices; empty: all.
@@ -318,7 +318,7 @@ class Job(ABC):
 
 
 class Engine(ABC):
-    """A way to run pipelines: what a plugin offers under a name."""
+    """Engine that runs pipelines; a plugin offers it under a name."""
 
     @abstractmethod
     def prepare(self, graph: StreamGraph, settings: Settings, services: Services) -> Job:
@@ -335,7 +335,7 @@ class Engine(ABC):
 
         Args:
             settings: the options of the run.
-            bounded: whether all sources of the job come to an end.
+            bounded: whether all sources of the job are bounded.
 
         Raises:
             ConfigurationError, NotBuiltYetError: it cannot run with these options at all.

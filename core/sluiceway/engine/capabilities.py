@@ -27,11 +27,11 @@ _OPERATION: Final = "How it runs"
 
 
 class Feature(Enum):
-    """One thing that a pipeline or a run may ask for.
+    """Feature that a pipeline or a run may require.
 
     Attributes:
-        group: the heading under which it stands.
-        text: what it is called, for messages and tables.
+        group: heading of its group, for tables.
+        text: its name in messages and tables.
     """
 
     BOUNDED_SOURCES = _SOURCES, "sources that end"
@@ -123,7 +123,7 @@ class Feature(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Unsupported:
-    """Why an engine does not have something, and what to do about it.
+    """Reason why an engine lacks a feature, and the alternative.
 
     Attributes:
         why: a clause that follows a colon, in small letters: ``"a micro-batch cannot go round"``.
@@ -138,13 +138,13 @@ class Unsupported:
 class Capabilities:
     """Capabilities of an engine in a run with certain options.
 
-    What is in neither mapping it has as documented, no less.
+    It has each feature that is in neither mapping, as documented.
 
     Attributes:
-        engine: how messages call it: ``"engine 'spark'"``.
-        lacks: what it does not have; a job that asks for it is refused.
-        otherwise: what it has in a way of its own that people should know, in a sentence: ``"Fire between
-            micro-batches."`` A job that asks for it runs, and ``sluiceway check`` tells.
+        engine: its name in messages: ``"engine 'spark'"``.
+        lacks: features that it lacks; a job that requires one is refused.
+        otherwise: features that work in another way than documented, which a sentence describes: ``"Fire between
+            micro-batches."`` A job that requires one runs, and ``sluiceway check`` shows the sentence.
     """
 
     engine: str
@@ -153,7 +153,7 @@ class Capabilities:
 
 
 EVERYTHING: Final = Capabilities("this engine")
-"""Of an engine that has all there is."""
+"""Capabilities of an engine that has every feature."""
 
 COMMITS_ELSEWHERE: Final = Unsupported(
     "workers commit what they have written, and the session is in the program",

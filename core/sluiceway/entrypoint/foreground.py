@@ -41,7 +41,7 @@ class LogRelay:
         self._thread.start()
 
     def close(self) -> None:
-        """Write what has come since, and end."""
+        """Write the lines that are left, and end the thread."""
         self._closing.set()
         self._thread.join()
         os.close(self._descriptor)

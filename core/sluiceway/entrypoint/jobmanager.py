@@ -35,7 +35,7 @@ _LOOK_S: Final = 0.02
 
 
 def main() -> None:
-    """Serve clients until one says that it is enough, or a signal does."""
+    """Serve clients until one of them, or a signal, ends the cluster."""
     told = json.loads(sys.stdin.readline())
     foreground = told.pop("foreground", None)
     if foreground is not None:

@@ -1,4 +1,4 @@
-"""Reads state or dead letters once, in a process of its own: standard input has one JSON line that says what.
+"""Reader of state or dead letters, as a process for one question: standard input has one line of JSON with it.
 
 It writes one line of JSON to standard output, with ``answer`` or ``error``. What a job has written is decoded here
 and not in the process of the web server, which is given texts of a bounded size.
@@ -55,7 +55,7 @@ T = TypeVar("T")
 
 
 class ProcessStateMonitor(StateMonitor):
-    """Reads in processes that are started for one question each, two at a time.
+    """State monitor that starts a process for each question, two at a time.
 
     Args:
         known: address and secret of the job manager; None: those of this user's cluster.

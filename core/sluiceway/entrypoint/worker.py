@@ -37,7 +37,7 @@ _NEEDED: Final = (
 
 
 def main() -> None:
-    """Connect to the job manager, and work until it says that it is enough, or is gone."""
+    """Connect to the job manager, and run its tasks until it stops this worker, or is lost."""
     # Whoever has started this process decides what becomes of it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if AHEAD in sys.argv[1:]:
@@ -106,7 +106,7 @@ def main() -> None:
 
 
 def _import_needed() -> None:
-    """Import what a worker needs, before it is known which one this is."""
+    """Import the modules that every worker needs, before the configuration of this one is known."""
     if not sys.flags.safe_path:
         del sys.path[0]  # the working directory, in which the user may have a module of any name
     for module in _NEEDED:
@@ -117,7 +117,7 @@ def _import_needed() -> None:
 
 
 def _flush_output() -> None:
-    """Write what functions have printed. If its reader is gone, drop it, or the interpreter complains at exit."""
+    """Flush what functions have printed. If its reader is gone, drop it, or the interpreter complains at exit."""
     if sys.stdout is not None:
         try:
             sys.stdout.flush()
@@ -128,7 +128,7 @@ def _flush_output() -> None:
 
 
 def _take_line() -> socket.socket:
-    """The line, which nobody else may read: users' functions have an empty standard input."""
+    """Return the line, which only its owner may read: users' functions get an empty standard input."""
     line = socket.socket(fileno=os.dup(0))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

@@ -79,17 +79,17 @@ class FixedDelay(RestartStrategy):
 
 
 class ExponentialDelay(RestartStrategy):
-    """Each restart waits longer than the one before it, up to a limit, for ever.
+    """Strategy of any number of restarts, each after a longer delay than the one before it, up to a limit.
 
     Args:
         initial_ms: the first delay.
         max_ms: the longest one.
         multiplier: from one delay to the next, more than 1.
         jitter: random part of each delay, as a share of it from 0 to 1, so that jobs that failed together do not
-            come back together.
-        same_record_limit: failures of the same record without progress that are one too many to go on after;
-            None: for ever.
-        reset_ms: after so long without a failure the delay is the first one again.
+            restart together.
+        same_record_limit: number of failures of the same record without progress that ends the job; None: no
+            limit.
+        reset_ms: time without a failure after which the delay is the first one again.
         random: draws the jitter.
     """
 

@@ -300,7 +300,7 @@ class JobCheckpoints:
         self._keeper_of(checkpoint).discard(checkpoint)
 
     def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
-        """Delete what a task has sent in vain."""
+        """Delete the part of a task in an aborted checkpoint."""
         self._keeper_of(snapshot).discard_part(checkpoint_id, snapshot)
 
     def _keeper_of(self, what: CompletedCheckpoint | TaskSnapshot) -> CompletedCheckpointStore:

@@ -132,7 +132,7 @@ def line_of(record: logging.LogRecord, process: str) -> LogLine:
 
 
 def _job_of(record: logging.LogRecord) -> str | None:
-    """The engine's own lines about a job are not logged by its tasks: they say ``extra={"job": ...}``."""
+    """Return the job of a line of the engine itself, which no task logs: its ``extra`` has ``"job"``."""
     job = record.__dict__.get("job") if record.name.startswith("sluiceway.") else None
     return job if isinstance(job, str) and job else None
 

@@ -140,7 +140,7 @@ class SelectorPoller(Poller):
         return bool(self._watches or self._kept)
 
     def poll(self, timeout_s: float | None) -> None:
-        """Sleep, though no longer than the system lets one, then tell those whose files are ready."""
+        """Sleep, at most as long as the system's timers allow, then call back for each file that is ready."""
         for key, events in self._select(timeout_s):
             if key.fd == self._wake_out:
                 self._drain()
@@ -159,7 +159,7 @@ class SelectorPoller(Poller):
                     watch.ready()
 
     def wake(self) -> None:
-        """Write a byte to the pipe; a full pipe is awake enough."""
+        """Write a byte to the pipe; a full pipe ends the sleep as well."""
         if not self._closed:
             try:
                 os.write(self._wake_in, b"\0")

@@ -57,7 +57,7 @@ class RemoteTraceback(Exception):  # noqa: N818 (it is none, it shows one)
 
 
 class _Pickler(ValuePickler):
-    """Handles that give results back to the program go by their number."""
+    """Pickler that replaces handles of results by their numbers."""
 
     def persistent_id(self, obj: object) -> int | None:
         if not isinstance(obj, ProcessLocal):
@@ -174,7 +174,7 @@ def _pickle_error(error: BaseException) -> bytes:
 
 
 def _pickled(way: BaseException | _Remade) -> bytes:
-    """An exception that is small enough and comes back; else empty, or an error."""
+    """Return a pickled exception that is small enough and can be loaded; empty if not. May raise anything."""
     pickled = dump(way)
     # Many exceptions can be pickled and not unpickled; and whoever has it will show it.
     fits = len(pickled) <= _MOST_BYTES and len(str(_loaded(pickled))) <= _MOST_TEXT

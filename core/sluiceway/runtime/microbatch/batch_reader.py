@@ -143,7 +143,7 @@ class ReaderCache:
         self._kept: dict[tuple[str, int], tuple[str, LiveReader]] = {}
 
     def take(self, where: str, reader: int, token: str) -> LiveReader | None:
-        """The reader that has left the file with this token, if it was here; it is the caller's now."""
+        """Remove and return the reader that has left the file with this token; None if it was not here."""
         found = self._kept.pop((where, reader), None)
         if found is None or found[0] == token:
             return None if found is None else found[1]
@@ -177,7 +177,7 @@ def raise_rejected(reader: Reader[Any]) -> None:
 
 
 class BatchReader(Reader[Any]):
-    """Gives the records of one reader in one batch, then says Wait, or that the input has ended.
+    """Reader that returns the records of one reader in one batch, and then a Wait, or the end of the input.
 
     Where the batch was read before, by an attempt that came as far as :meth:`finish`, it gives the same records in
     the same batches from the same splits; a source whose reader says which split a record is from need only give
