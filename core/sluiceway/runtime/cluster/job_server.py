@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from sluiceway.clock import Clock
-from sluiceway.engine import Job
+from sluiceway.engine import Job, JobStatus
 from sluiceway.errors import SluicewayError
 from sluiceway.monitoring.configuration import ConfiguredOption
 from sluiceway.monitoring.infos import JobDescription
@@ -111,11 +111,12 @@ class JobServer(Handlers):
         self._thread.start()
 
     def job_ended(self) -> None:
-        """Record the time at which the job has ended. From any thread."""
+        """Record the end of the job, and answer clients that wait for it. From any thread."""
         self._ended_ms = self._clock.now_ms()
+        self._loop.mail(self._answer_ending)
 
     def close(self) -> None:
-        """Answer clients that wait for the end of the job, close all connections, and remove the directory."""
+        """Record the end of the job if that was not done, close all connections, and remove the directory."""
         self._ended_ms = self._ended_ms or self._clock.now_ms()
         self._loop.mail(self._end)
         self._thread.join(_CLOSE_S)
@@ -137,9 +138,18 @@ class JobServer(Handlers):
             self._listener.close()
             self._poller.close()
 
+    def _answer_ending(self) -> None:
+        ending, self._ending = self._ending, []
+        for client, request, location in ending:
+            if self._job.status is JobStatus.FAILED:
+                causes = [told_error(failure.cause) for failure in self._job.failures()[-1:]]
+                why = ": ".join(["the job failed", *causes])
+                client.send(Refused(request, f"the savepoint is {location}, but {why}"))
+            else:
+                client.send(SavepointTaken(request, location))
+
     def _end(self) -> None:
-        for client, request, location in self._ending:
-            client.send(SavepointTaken(request, location))
+        self._answer_ending()
         for connection in list(self._connections):
             connection.close()
         self._closing = True
@@ -276,8 +286,9 @@ class JobServer(Handlers):
         if problem is not None:
             client.send(Refused(message.request, f"no savepoint of job {message.job!r}: {told_error(problem)}"))
         elif message.stop:
-            # Answered by _end: the job has not ended yet.
             self._ending.append((client, message.request, location))
+            if self._ended_ms:
+                self._answer_ending()
         else:
             client.send(SavepointTaken(message.request, location))
 
