@@ -32,12 +32,14 @@ class PartitionerSpec:
         select: for ``custom``: ``select(key, consumers) -> index of the consumer``.
         columns: for ``hash``: names of the columns that rows are sent with, as the consumer reads no others; None:
             all.
+        skips: for ``hash``: whether the consumer skips records on which a function raises, its ``key`` included.
     """
 
     name: str
     key: Any = None
     select: Callable[[Any, int], int] | None = None
     columns: tuple[str, ...] | None = None
+    skips: bool = False
 
 
 @dataclass(frozen=True)

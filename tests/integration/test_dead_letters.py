@@ -257,3 +257,48 @@ def test_what_a_source_has_skipped_can_be_replayed() -> None:
     kept = again.map(lambda v: v + 1).collect()
     replaying(repaired, list(letters), Settings()).run()
     assert list(kept) == [1, 1]
+
+
+def _keyed(records: sw.DataStream[Any], step: str) -> sw.DataStream[Any]:
+    keyed = records.key_by(lambda record: record["user"])
+    if step == "connect":
+        return keyed.connect(keyed).process(_Users())
+    return {
+        "count": keyed.count,
+        "reduce": lambda: keyed.reduce(lambda one, other: other),
+        "process": lambda: keyed.process(lambda record, ctx: [record["user"]]),
+    }[step]()
+
+
+class _Users(sw.CoProcessFunction[Any, Any, str]):
+    """Returns who a record is about, whichever input it comes from."""
+
+    def process_element1(self, value: Any, ctx: Any) -> list[str]:
+        return [value["user"]]
+
+    process_element2 = process_element1
+
+
+@pytest.mark.parametrize("step", ["count", "reduce", "process", "connect"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"parallelism": 3}, {"parallelism": 3, "batch_size": 1}, {"parallelism": 2, "workers": 2}],
+    ids=str,
+)
+def test_records_without_a_key_are_skipped_at_any_parallelism(options: dict[str, Any], step: str) -> None:
+    records: list[Any] = [{"user": "ann"}, {}, {"user": "bob"}, {"name": "carl"}, {"user": "ann"}]
+    flow = sw.Pipeline("users")
+    results = _keyed(flow.from_collection(records, timestamp=lambda record: 7), step).on_error("skip")
+    dead, out = results.dead_letters().collect(), results.collect()
+    flow.run(**options)
+    times = 2 if step == "connect" else 1
+    assert len(out) == 3 * times
+    assert sorted(map(str, (letter.value() for letter in dead))) == sorted(map(str, [{}, records[3]] * times))
+    assert {letter.timestamp for letter in dead} == {7}
+
+
+def test_without_skipping_the_key_fails_the_job() -> None:
+    flow = sw.Pipeline("users", parallelism=2)
+    _keyed(flow.from_collection([{"user": "ann"}, {}]), "count").print()
+    with pytest.raises(KeyError, match="user"):
+        flow.run()

@@ -538,6 +538,8 @@ class _Builder:
                 " needs the same parallelism on both sides: use rebalance() or rescale() instead, or make them"
                 " equal with set_parallelism()",
             )
+        if spec is not None and spec.name == "hash" and self._skips(t):
+            return replace(spec, skips=True)
         return spec or PartitionerSpec("forward")
 
 

@@ -258,7 +258,8 @@ def deal(
         yield from batches
         return
     if partitioner.name == "hash":
-        by_key = HashPartitioner(getattr(partitioner.key, "get_key", partitioner.key), max_parallelism)
+        key = getattr(partitioner.key, "get_key", partitioner.key)
+        by_key = HashPartitioner(key, max_parallelism, skips=partitioner.skips)
         # No consumer seed: the route of a key depends on key groups alone.
         by_key.setup(0, parallelism, 0)
         for batch in batches:

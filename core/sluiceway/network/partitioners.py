@@ -106,6 +106,11 @@ def _deal(items: list[Any], routes: Sequence[int], parts: list[list[Any]]) -> No
         appends[route](item)
 
 
+def _picked(batch: Batch[Any], indices: list[int]) -> Batch[Any]:
+    values, stamps = batch.values, batch.timestamps
+    return Batch([values[i] for i in indices], None if stamps is None else [stamps[i] for i in indices])
+
+
 class ShufflePartitioner(_RoutingPartitioner):
     """Partitioner that sends each record to a random consumer."""
 
@@ -153,16 +158,24 @@ class HashPartitioner(_RoutingPartitioner):
         key: returns the key of a record.
         max_parallelism: number of key groups of the consumer.
         columns: names of the columns that rows are sent with; None: all.
+        skips: whether the consumer skips records on which a function raises. A record without a key goes to the
+            first consumer then, which computes the key again and makes a dead letter of it.
     """
 
     name = "hash"
 
     def __init__(
-        self, key: Callable[[Any], Any], max_parallelism: int, columns: tuple[str, ...] | None = None
+        self,
+        key: Callable[[Any], Any],
+        max_parallelism: int,
+        columns: tuple[str, ...] | None = None,
+        *,
+        skips: bool = False,
     ) -> None:
         self._key = key
         self._max_parallelism = max_parallelism
         self._columns = None if columns is None else list(columns)
+        self._skips = skips
         self._with_keys = False
 
     def setup(self, subtask: int, consumers: int, seed: int) -> None:
@@ -201,6 +214,26 @@ class HashPartitioner(_RoutingPartitioner):
 
             routes: Any = routes_by_key(batch.columns, self._key, self._known)
             return self._scatter(batch, routes)
+        try:
+            return self._by_key(batch)
+        except Exception:
+            keyless = (
+                [i for i, value in enumerate(batch.values) if not self._has_key(value)] if self._skips else []
+            )
+            if not keyless:
+                raise
+            others = sorted(set(range(len(batch.values))).difference(keyless))
+            routed = self._by_key(_picked(batch, others)) if others else ()
+            return [*routed, (0, _picked(batch, keyless))]
+
+    def _has_key(self, value: Any) -> bool:
+        try:
+            hash(self._key(value))
+        except Exception:
+            return False
+        return True
+
+    def _by_key(self, batch: Batch[Any]) -> Sequence[tuple[int, Batch[Any]]]:
         parts: list[list[Any]] = [[] for _ in range(self.consumers)]
         if not self._with_keys:
             if batch.timestamps is None:
@@ -324,7 +357,7 @@ def make_partitioner(
     """
     key = getattr(spec.key, "get_key", spec.key)
     if spec.name == "hash":
-        return HashPartitioner(key, max_parallelism, spec.columns)
+        return HashPartitioner(key, max_parallelism, spec.columns, skips=spec.skips)
     if spec.name == "custom":
         if spec.select is None:
             raise GraphError("a custom partitioner needs a function: partition_custom(select, key)")

@@ -320,6 +320,15 @@ def test_everything_is_dealt_out_once_and_keys_stay_together_in_order(
         assert max(sizes) - min(sizes) <= 1
 
 
+def test_what_has_no_key_goes_to_the_first_where_it_is_skipped() -> None:
+    spec = PartitionerSpec("hash", key=lambda n: 10 // n, skips=True)
+    found = shares([Batch([1, 0, 2]), Batch([0], [5])], spec, 3)
+    assert [batch for batch in found[0] if 0 in batch.values] == [Batch([0]), Batch([0], [5])]
+    assert sorted(v for share in found for batch in share for v in batch.values) == [0, 0, 1, 2]
+    with pytest.raises(ZeroDivisionError):
+        shares([Batch([1, 0])], PartitionerSpec("hash", key=lambda n: 10 // n), 3)
+
+
 def test_who_broadcasts_now_gives_all_to_everybody() -> None:
     assert (
         shares([Batch([1]), Batch([2, 3])], PartitionerSpec("broadcast"), 2) == [[Batch([1]), Batch([2, 3])]] * 2
