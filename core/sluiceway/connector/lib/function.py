@@ -27,7 +27,7 @@ from sluiceway.persisted import persisted
 from sluiceway.util.instants import Instant
 from sluiceway.util.overriding import override
 
-__all__ = ["FunctionSource"]
+__all__ = ["FunctionSource", "note_number"]
 
 T = TypeVar("T")
 
@@ -200,12 +200,21 @@ class _FunctionReader(SimpleReader[T]):
         taken: list[T] = []
         now = self.context.clock.monotonic
         patience = now() + _PATIENCE_S
-        for record in self._iterator:
-            taken.append(record if type(record) in ATOMS else isolated(record))
-            if len(taken) >= limit or now() >= patience:
-                return taken
+        try:
+            for record in self._iterator:
+                taken.append(record if type(record) in ATOMS else isolated(record))
+                if len(taken) >= limit or now() >= patience:
+                    return taken
+        except Exception as error:
+            note_number(error, self._split.count - self._to_skip + len(taken) + 1, self._function)
+            raise
         self._ended = True
         return taken
+
+
+def note_number(error: BaseException, number: int, function: Callable[..., Any]) -> None:
+    """Name the record at which a function has raised, so that it counts as the same one after a restart."""
+    error.add_note(f"record: number {number} of {_name(function)}()")
 
 
 def _name(function: Callable[..., Any]) -> str:

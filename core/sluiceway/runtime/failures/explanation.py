@@ -10,7 +10,7 @@ from sluiceway.errors import FunctionContractError
 from sluiceway.record_errors import MISSING, Fault, locate, shown
 from sluiceway.runtime.failures.error_texts import LIMIT_S, describe, within
 
-__all__ = ["NOTED", "add_note", "close_each", "contained", "explain_failure", "stand_in"]
+__all__ = ["NOTED", "add_note", "close_each", "contained", "explain_failure", "place_in", "stand_in"]
 
 NOTED: Final = "_sluiceway_noted"
 """Attribute of exceptions that have notes about step and record."""
@@ -87,8 +87,12 @@ def _is_wrong_return(error: BaseException, fault: Fault) -> bool:
 
 def _where(fault: Fault | None, vertex: str, step: str, subtask: int, parallelism: int) -> str:
     step = (fault.step if fault is not None else None) or step
-    chain = "" if step == vertex else f" of {vertex!r}"
-    return f"in step {step!r}{chain}, subtask {subtask + 1} of {parallelism}"
+    return f"{place_in(step, vertex)}, subtask {subtask + 1} of {parallelism}"
+
+
+def place_in(step: str, vertex: str) -> str:
+    """Return the words for a step of a chain; notes of failures begin with them."""
+    return f"in step {step!r}" if step == vertex else f"in step {step!r} of {vertex!r}"
 
 
 def _record(fault: Fault | None) -> Iterable[str]:

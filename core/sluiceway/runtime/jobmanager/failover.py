@@ -12,7 +12,7 @@ from sluiceway.engine import JobFailure
 from sluiceway.errors import ConfigurationError, GraphError, PluginError, SuppressRestartsError
 from sluiceway.graph import ExecutionGraph, ExecutionVertex
 from sluiceway.runtime.failures.error_texts import describe, users_traceback
-from sluiceway.runtime.failures.explanation import add_note
+from sluiceway.runtime.failures.explanation import add_note, place_in
 from sluiceway.runtime.jobmanager.repeated_failures import SKIP_HINT, RepeatedFailures, kind_of, record_of
 from sluiceway.runtime.logging.engine_log import WARNING, log
 from sluiceway.runtime.loop.tasklet import Scheduled
@@ -193,7 +193,7 @@ class Failover:
             times = "once" if limit == 1 else f"{limit} times"
             about_record = record_of(cause) is not None
             what = "this record has failed" if about_record else "this has happened"
-            hint = f". {SKIP_HINT}" if about_record else ""
+            hint = f". {SKIP_HINT}" if about_record and self._can_skip(cause) else ""
             self.given_up = f"the job is not restarted: {what} {times} without progress{hint}"
             add_note(cause, self.given_up)
             return None
@@ -237,8 +237,14 @@ class Failover:
         if not kind[1] or kind in self._told or len(self._told) >= _KINDS:  # not raised by a step
             return ""
         self._told.add(kind)
-        hint = f"\n{SKIP_HINT}" if record_of(cause) is not None else ""
+        hint = f"\n{SKIP_HINT}" if record_of(cause) is not None and self._can_skip(cause) else ""
         return f"\n{users_traceback(cause)}{hint}"
+
+    def _can_skip(self, cause: BaseException) -> bool:
+        """Return whether the step that has failed takes ``on_error("skip")``."""
+        place = kind_of(cause)[1]
+        vertices = {v.job_vertex.id: v.job_vertex for v in self._region_of}.values()
+        return any(place == place_in(node.name, v.name) for v in vertices for node in v.nodes if node.step.skips)
 
     def ended(self, vertex: ExecutionVertex) -> None:
         """Handle the end of a subtask: after the last one of a failed region, restart it after the delay."""

@@ -73,9 +73,13 @@ class RepeatedFailures:
 
 
 def record_of(cause: BaseException) -> tuple[str, ...] | None:
-    """Return what identifies a failure: kind, step, record, key and timestamp; None: no record is at fault."""
+    """Return what identifies a failure: kind, step, record and key; None: no record is at fault.
+
+    The timestamp is no part of it: that of a processing-time timer is another one after each restart, and so is
+    that of a record from a source without event time.
+    """
     notes = [note for note in getattr(cause, "__notes__", ()) if isinstance(note, str)]
-    about = [_ADDRESS.sub("0x", n) for n in notes if n.startswith(("record: ", "key: ", "timestamp: "))]
+    about = [_ADDRESS.sub("0x", n) for n in notes if n.startswith(("record: ", "key: "))]
     return (*kind_of(cause), *about) if about else None
 
 

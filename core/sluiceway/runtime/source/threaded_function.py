@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from sluiceway.connector import END_OF_INPUT, Poll, Reader, ReaderContext, SimpleReader, Wait
 from sluiceway.connector.lib import FunctionSource
-from sluiceway.connector.lib.function import _name, _Taken
+from sluiceway.connector.lib.function import _name, _Taken, note_number
 from sluiceway.connector.lib.timestamps import stamped
 from sluiceway.errors import ConnectorError, FunctionContractError
 from sluiceway.runtime.logging.engine_log import WARNING, log
@@ -118,6 +118,7 @@ class _Producer(Generic[T]):
         self.error: BaseException | None = None
         self._function = function
         self._to_skip = self._first = to_skip
+        self._produced = 0
         self._wake = wake
         self._records: deque[T] = deque()
         self._awaited = False
@@ -194,6 +195,8 @@ class _Producer(Generic[T]):
             # An exception that follows the request to stop is no failure.
             if not self._stopped.is_set():
                 self.error = error
+                if isinstance(error, Exception):
+                    note_number(error, self._produced + 1, self._function)
         # Set before the wake-up, and after the error that it announces.
         self.ended = True
         self._tell()
@@ -242,6 +245,7 @@ class _Producer(Generic[T]):
 
     def _put(self, record: T) -> bool:
         """Add a record; return whether the queue is full."""
+        self._produced += 1
         if self._to_skip:
             self._to_skip -= 1
             return False

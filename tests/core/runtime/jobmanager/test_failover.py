@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, NoReturn
 
 import pytest
@@ -114,6 +115,43 @@ def test_a_record_that_always_fails_ends_the_job_with_its_traceback(
     assert not any("\n" in line for line in logged[1:]), "the traceback comes with the first of its kind"
 
 
+def _poisoned(kind: str) -> sw.Pipeline:
+    def numbers() -> Iterator[int]:
+        yield from range(57)
+        raise ValueError("no good")
+
+    async def later() -> AsyncIterator[int]:
+        for number in numbers():
+            yield number
+
+    flow = sw.Pipeline("poisoned")
+    poison = Poisoned().map
+    if kind == "generator":
+        flow.from_function(numbers).print()
+    elif kind == "async generator":
+        flow.from_function(later).print()
+    elif kind == "sink":
+        flow.from_collection(range(100)).for_each(poison)
+    else:
+        stream = flow.from_function(lambda: range(100)).key_by(lambda value: 0).count_window(2)
+        stream.reduce(lambda one, other: poison(other)).print()
+    return flow
+
+
+@pytest.mark.parametrize("kind", ["generator", "async generator", "sink", "window"])
+def test_so_does_one_of_a_step_that_cannot_skip_it_which_is_not_advised(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(ValueError, match="no good") as caught:
+        _poisoned(kind).run(restart="exponential:1ms:1ms:3", checkpoint_interval="1ms", batch_size=10)
+    assert (
+        caught.value.__notes__[-1] == "the job is not restarted: this record has failed 3 times without progress"
+    )
+    assert ".on_error" not in caplog.text
+    if "generator" in kind:
+        assert any(note.startswith("record: number 58 of ") for note in caught.value.__notes__)
+
+
 class KeepsLocks(sw.KeyedProcessFunction[int, int, int]):
     """Has state that cannot be written."""
 
@@ -178,6 +216,11 @@ def test_failures_of_the_same_record_are_counted_until_there_is_progress() -> No
     assert fails("a", 1, error=KeyError) == 1
     assert fails("a", 3) == 4, "two complete before it comes again, if records come slowly"
     assert fails("a", 12) == 1, "so many are progress"
+
+    def timer(at: int) -> int:
+        return repeated.count(noted(ValueError("no"), "in step 'parse'", "key: k", f"timestamp: {at} ms"), 12)
+
+    assert [timer(5), timer(6)] == [1, 2], "in processing time it has another timestamp after each restart"
     assert fails("<Order at 0x7fab>", 12) + fails("<Order at 0x7fac>", 12) == 3
     assert fails("a", 12, error=TimeoutError) == 0
     assert fails("a", 12, error=ConnectorError) == 0
