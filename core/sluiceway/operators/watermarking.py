@@ -103,6 +103,7 @@ class Stamper:
             if not _are_times(stamped):
                 stamped = Batch(batch.values, self._converted(batch.values, stamps), batch.keys)
             batch = stamped
+        # Only the first timestamp is looked at, to warn of an assigner that returns seconds.
         if not self._looked and batch.values:
             self._looked = True
             assert batch.timestamps is not None

@@ -112,6 +112,7 @@ def find_state(
                 values.append(_value(uid, meta, decoder, row.namespace, row.key, data, map_key))
             return values
     others: list[Any] = []
+    # Only for the message: some keys that have state.
     for _, row in _rows(reader, metadata, manager, uid, state, None):
         others.append(decoder.key(row.key))
         if len(others) == _KEYS:

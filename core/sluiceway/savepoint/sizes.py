@@ -82,6 +82,7 @@ def state_sizes(location: str, *, uid: str | None = None, manager: PluginManager
             found.entries += entries
             if in_columns:
                 found.keys += entries
+                # A block has the state of many keys, none of which has a size of its own.
                 key = _NO_KEY
             found.size += size
             found.subtask_sizes[subtask] = found.subtask_sizes.get(subtask, 0) + size

@@ -76,6 +76,7 @@ def model_of(cls: Any, found: Any) -> Any:
             raise ValueError(f"{cls.__name__} lacks its field {name!r}")
         else:
             values[name] = field.get_default(call_default_factory=True)
+    # Not by the constructor, which would run the validators again.
     made = cls.__new__(cls)
     made.__setstate__(
         {

@@ -110,6 +110,8 @@ def _record(cls: Any, classes: dict[tuple[str, str], type] | None) -> Schema:
     found: dict[str, Any] = {"record": cls.__name__, "module": cls.__module__, "qualname": cls.__qualname__}
     if classes is not None:
         classes[cls.__module__, cls.__qualname__] = cls
+    # Of each field: its name, its name as written, whether it has a default, and other names that it may come
+    # under.
     parts: Iterable[tuple[str, str, bool, tuple[str, ...]]]
     if issubclass(cls, tuple):
         form, found["array"] = "namedtuple", True

@@ -81,6 +81,8 @@ class TableSchema:
     @classmethod
     def of(cls, descriptor: StateDescriptor) -> TableSchema:
         """Return the schema of the table for ``descriptor``."""
+        # `declared` is what the serializer is for: with a time to live, the time of access stands beside each
+        # value. `shown` is the type without it, for messages.
         kind = TableKind.VALUE
         shown: Any = descriptor.type
         element: Any = descriptor.type

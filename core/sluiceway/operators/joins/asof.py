@@ -172,6 +172,7 @@ class AsOfJoinOperator(TimedKeyedOperator):
         results = done[-1]
         isolate = self.isolate if self._lender.isolates else None
         kind: type = list
+        # Records and versions are in order of time: one pass over both finds each record's version.
         at, count = 0, len(versions)
         for timestamp, left in lefts:
             while at < count and versions[at][0] <= timestamp:

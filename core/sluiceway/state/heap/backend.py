@@ -227,6 +227,7 @@ class HeapKeyedBackend(KeyedStateBackend):
                     f"{known}, another {meta}"
                 )
         for group in snapshot.groups:
+            # At another parallelism than that of the snapshot, part of its key groups belong to other subtasks.
             if not own.start <= group < own.end:
                 continue
             if group in seen:
