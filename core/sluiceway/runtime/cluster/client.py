@@ -96,6 +96,8 @@ __all__ = [
 _START_S: Final = 30.0
 _OTHER_START_S: Final = 60.0
 _ANSWER_S: Final = 30.0
+# Seconds in which a standby has to become the leader, and leaders that a request is sent to: one that does not
+# know its type closes the connection each time.
 _FAILOVER_S: Final = 60.0
 _MOST_LEADERS: Final = 8
 _LOOK_S: Final = 0.02

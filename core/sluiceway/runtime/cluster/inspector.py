@@ -21,6 +21,7 @@ from sluiceway.runtime.messages.processes import InspectProcess, ProcessInspecte
 
 __all__ = ["Inspector"]
 
+# Seconds without a request after which the connection is closed.
 _IDLE_S: Final = 30.0
 _CLOSE_S: Final = 2.0
 

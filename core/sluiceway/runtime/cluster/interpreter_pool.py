@@ -70,6 +70,7 @@ def launch(path: Sequence[str] | None = None) -> Launched:
     Args:
         path: ``sys.path`` to import Sluiceway itself from; None: the interpreter's own.
     """
+    # One that was started ahead has imported Sluiceway from its own path.
     if path is not None:
         return _start(path=path)
     while _waiting:

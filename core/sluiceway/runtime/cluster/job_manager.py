@@ -40,12 +40,15 @@ __all__ = ["STOP_S", "JobManager", "WorkerLogging"]
 
 STOP_S: Final = 5.0
 """Seconds that tasks have for ending when a cluster stops. Below the 10 s of container managers."""
+# Seconds for the workers that are left once those stuck in a call are killed.
 _LAST_S: Final = 1.5
 _BEAT_S: Final = 1.0
+# Failed starts in a row that end the jobs which wait for a worker. One that a signal ended counts a quarter.
 _MOST_FAILED_STARTS: Final = 3
 _START_AGAIN_S: Final = 0.5
 _AS_MANY_KILLS: Final = 4
 _SEGMENT_BYTES: Final = 32 * 1024
+# Seconds after which workers of an earlier job manager are killed. They end their tasks or themselves within two.
 _FENCE_S: Final = 10.0
 _LOOK_S: Final = 0.05
 _REJOIN_S: Final = 60.0

@@ -42,8 +42,10 @@ class ProcessProbe:
         age = self._clock.monotonic() - self._taken
         if self._last is not None and age < _FRESH_S:
             done(self._last)
+        # An interval is being measured: its figures are for all who wait.
         elif self._waiting:
             self._waiting.append(done)
+        # The time since the last figures is the interval.
         elif age < _STALE_S:
             done(self._take())
         else:

@@ -19,6 +19,7 @@ from sluiceway.runtime.taskmanager.process_meter import figures_of_other
 
 __all__ = ["ProcessQueries", "Read"]
 
+# Seconds that an inspector has for its answer; one thread of the worker may hold the interpreter's lock.
 _LATE_S: Final = 5.0
 
 Read = Callable[[ProcessReadings], None]

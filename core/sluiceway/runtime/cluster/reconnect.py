@@ -14,6 +14,7 @@ from sluiceway.runtime.cluster.worker_launcher import WorkerConfig
 __all__ = ["Patience", "find_job_manager"]
 
 _LOOK_S: Final = 0.05
+# A job manager that keeps a worker for less counts as one that cannot take it.
 _SHORT_S: Final = 5.0
 _MOST_SHORT: Final = 10
 

@@ -18,6 +18,7 @@ from sluiceway.scheduler import SlotPool
 
 __all__ = ["ResourceManager", "WorkerLostError"]
 
+# Intervals of looks at running workers, at those that start, and at lost ones whose reason is still to come.
 _CHECK_S: Final = 1.0
 _CHECK_STARTING_S: Final = 0.1
 _CHECK_REASON_S: Final = 0.05

@@ -28,6 +28,7 @@ __all__ = ["MODULE", "Standbys", "start_standby"]
 MODULE: Final = "sluiceway.entrypoint.jobmanager"
 _BEAT_S: Final = 1.0
 _STOP_S: Final = 5.0
+# Seconds in which a started standby has to register, and the longest pause between two starts that fail.
 _START_S: Final = 60.0
 _MOST_DELAY_S: Final = 30.0
 

@@ -108,6 +108,7 @@ class StateReads:
         except (SluicewayError, ValueError) as error:
             done(None, str(error))
             return
+        # By number: a worker may answer when the deadline has passed and the entry is gone.
         number = next(self._numbers)
         late = f"step {message.uid!r} has not answered within {message.within_s:g} s: it is in a call, or starting"
         deadline = self._loop.post(lambda: self._end(number, None, late), message.within_s)

@@ -15,6 +15,7 @@ from sluiceway.runtime.logging.engine_log import WARNING, log
 
 __all__ = ["StuckWorkers"]
 
+# Seconds to wait for the stacks. The worker is killed also without them.
 _DUMP_S: Final = 1.0
 _KEPT: Final = 16
 

@@ -68,6 +68,7 @@ from sluiceway.transport.carrier import Carrier, CarrierContext
 
 __all__ = ["Program", "WorkerProcess"]
 
+# Seconds between two heartbeats, and between two reports of metrics.
 HEARTBEAT_S: Final = 1.0
 METRICS_S: Final = 0.5
 

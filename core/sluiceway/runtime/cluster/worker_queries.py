@@ -66,6 +66,7 @@ class WorkerQueries(Generic[T]):
     def answered(self, number: int, worker: str, samples: T | None, problem: str) -> None:
         """Process the answer of a worker: samples, or None and the problem."""
         query = self._open.get(number)
+        # Late, or from a worker that was counted as gone.
         if query is None or worker not in query.waiting:
             return
         query.waiting.discard(worker)

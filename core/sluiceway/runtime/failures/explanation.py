@@ -34,6 +34,7 @@ def explain_failure(
         subtask: index of the subtask.
         parallelism: how many there are.
     """
+    # Noted where it was raised first: outer callers know less.
     if getattr(error, NOTED, False):
         return error
     fault = locate(error.__traceback__)

@@ -34,6 +34,7 @@ __all__ = [
     "Subtask",
 ]
 
+# Checkpoints in the history, and those whose acknowledgements are remembered.
 _HISTORY: Final = 32
 _AGAIN_MS: Final = 1000
 """Longest time before a failed final checkpoint is tried again; the interval, if that is shorter."""

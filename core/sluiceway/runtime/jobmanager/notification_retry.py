@@ -9,6 +9,7 @@ from sluiceway.runtime.loop.tasklet import Scheduled
 
 __all__ = ["NotificationRetry"]
 
+# Reminders for 100 s after a notification.
 _EVERY_S: Final = 5.0
 _MOST: Final = 20
 

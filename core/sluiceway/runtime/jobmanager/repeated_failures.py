@@ -36,6 +36,7 @@ _REFUSED: Final = (
 
 # Addresses in a repr differ from attempt to attempt.
 _ADDRESS: Final = re.compile(r"\b0x[0-9a-f]+")
+# Different failures that are counted, and completed checkpoints between two equal ones that are no progress.
 _REMEMBERED: Final = 64
 _CHECKPOINTS_BETWEEN: Final = 8
 

@@ -26,6 +26,7 @@ __all__ = ["RescalableJob", "Rescaler"]
 _SLOTS_S: Final = 60.0
 """Seconds that workers being started may take to offer the missing slots."""
 
+# A storage may be away for a minute, in which the job stands still.
 _READ_AGAIN_S: Final = 1.0
 _MOST_READS: Final = 60
 

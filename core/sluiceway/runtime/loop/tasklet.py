@@ -25,6 +25,7 @@ from sluiceway.runtime.loop.poller import Poller
 
 __all__ = ["Progress", "Scheduled", "Tasklet", "TaskletLoop", "acting_for"]
 
+# Turns of all ready tasklets between two looks at files, each of which is a system call.
 _ROUNDS_BETWEEN_POLLS = 16
 _PATIENCE_S = 0.002
 """Seconds after which mails and files are checked, even if not all tasklets have had their turn."""

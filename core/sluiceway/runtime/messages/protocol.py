@@ -111,6 +111,7 @@ def decode(data: bytes | bytearray | memoryview, *, handshake: bool = False) -> 
             errors of msgspec's own.
     """
     try:
+        # Before the proof, nothing but the two messages of the handshake can be made of a stranger's bytes.
         message: Message = (_HANDSHAKE if handshake else _DECODER).decode(data)
     except Exception as error:
         raise MalformedMessageError(f"{type(error).__name__}: {error}") from error

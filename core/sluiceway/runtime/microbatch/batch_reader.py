@@ -18,6 +18,7 @@ from sluiceway.util.overriding import override
 
 __all__ = ["BatchReader", "BatchWork", "LiveReader", "ReaderCache"]
 
+# Readers of a process that stay open between batches, which bounds files and connections.
 _MOST_KEPT: Final = 32
 
 _ROWS_IN_LIMIT: Final = 8

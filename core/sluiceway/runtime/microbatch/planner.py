@@ -20,6 +20,7 @@ __all__ = ["BatchLimits", "BatchPlanner"]
 _KEPT: Final = 20
 """Number of batches that an engine may go back. Engines retry one batch by themselves; users roll back further."""
 _MANY: Final = 16_384
+# Splits that a reader without others is assigned in a batch: the first time, and at the most.
 _FEWEST_AHEAD: Final = 4
 _MOST_AHEAD: Final = 1024
 

@@ -19,6 +19,7 @@ from sluiceway.runtime.taskmanager.frequent_keys import FrequentKeys
 
 __all__ = ["sample_keys"]
 
+# Keys of a sample, characters of each, and samples of one task at a time.
 _TOLD: Final = 20
 _LONGEST_KEY: Final = 200
 _AT_ONCE: Final = 4

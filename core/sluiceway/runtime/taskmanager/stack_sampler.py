@@ -20,6 +20,7 @@ __all__ = ["MOST_RATE", "MOST_SECONDS", "check_sampling", "sample_stacks"]
 
 MOST_SECONDS: Final = 60.0
 MOST_RATE: Final = 250.0
+# Limits of what sampling costs: requests at a time, frames of a stack, and stacks that are told apart.
 _AT_ONCE: Final = 4
 _TURN_S: Final = 0.000_1
 _DEEPEST: Final = 128
