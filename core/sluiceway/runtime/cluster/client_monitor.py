@@ -120,7 +120,7 @@ class ClientMonitor(Monitor):
             self._drop()
 
     def _ask(self, question: Callable[[ClusterClient], T]) -> T:
-        # One question at a time: a client is for one thread, and takes the first answer for that to its question.
+        # One question at a time: a client is for one thread.
         with self._lock:
             if self._client is None:
                 self._client = ClusterClient(self._known)

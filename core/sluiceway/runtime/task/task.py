@@ -193,8 +193,8 @@ class Task(Tasklet):
         gate.wake(channel)
         self.worker.wake(self)
 
-    # Called in the middle of another task's step. As a mail, because an urgent barrier begins a checkpoint, which
-    # is only possible between two batches of this task.
+    # May be called in the middle of a step. As a mail, because an urgent barrier begins a checkpoint, which is
+    # only possible between two batches of this task.
     def _urgent_arrived(self, gate: InputGate, channel: int) -> None:
         self.mail(partial(gate.take_urgent, channel))
 
@@ -473,8 +473,8 @@ class Task(Tasklet):
         if not self.checkpoints.hurry or self._phase is not Phase.RUNNING:
             return None
         early = self.checkpoints.early
-        # Begun work comes before any further record, since an operator with work left takes no input. Where a
-        # snapshot may hold that work, and no record has to be processed either, only blocked sinks count.
+        # Begun work is completed first where a snapshot cannot hold it, and where records have to be processed
+        # before the snapshot: an operator with work left takes no input.
         if self._chain.interruptible and not (early and self._process_before_snapshot(can=False)):
             blocked = self._chain.blocked()
         else:
