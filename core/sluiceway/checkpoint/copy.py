@@ -66,6 +66,7 @@ def without_tables(snapshot: KeyedSnapshot, dropped: Collection[str]) -> KeyedSn
     if len(left) == len(snapshot.tables):
         return snapshot
     tables = tuple(snapshot.tables[index] for index in left)
+    # Rows refer to tables by index.
     places = {old: new for new, old in enumerate(left)}
 
     def filtered(data: bytes) -> bytes:
@@ -111,6 +112,7 @@ def regrouped(
 
 
 def _split(block: Block, max_parallelism: int, load_key: Callable[[bytes], Any]) -> Iterator[tuple[int, Block]]:
+    # Raw: keys are decoded for their key group only, and values not at all.
     keys, values = _raw(block.keys), _raw(block.values)
     places: dict[int, list[int]] = {}
     for place, group in enumerate(key_groups([load_key(bytes(key)) for key in keys], max_parallelism)):

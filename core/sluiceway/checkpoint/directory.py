@@ -160,6 +160,7 @@ class CheckpointDirectory:
 
     def load(self, checkpoint_id: int) -> CheckpointMetadata:
         """Return the metadata of a checkpoint."""
+        # The metadata of a checkpoint never change once they are written.
         known = self._known.get(checkpoint_id)
         if known is None:
             known = self._known[checkpoint_id] = load_metadata(self.storage, self.directory(checkpoint_id))

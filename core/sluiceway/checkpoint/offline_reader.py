@@ -158,6 +158,7 @@ def _keyed(
     snapshot = with_rows(reader.keyed(uid, entry), open_backend, uid, subtask, vertex.max_parallelism)
     try:
         metas = snapshot.tables
+        # State in columns is in blocks, each decoded as a whole. All other state is read row by row.
         in_columns = {meta.name: kind for meta in metas if (kind := kind_in_columns(vertex, uid, meta.name))}
         for name, kind in sorted(in_columns.items(), key=lambda found: found[1] == "progress"):
             if state in (None, name):
@@ -171,6 +172,7 @@ def _keyed(
                     continue
                 namespace, key = decode.key(row.namespace), decode.key(row.key)
                 kind = meta.declared or meta.kind.value
+                # A map table has a list of pairs per row.
                 values = row.value if isinstance(row.value, list) else [row.value]
                 for data in values:
                     name, value, touched = decode.value(meta, data)
@@ -286,6 +288,7 @@ class Decoder:
             if serializer == "msgspec":
                 return self._unpickled(data[1:]) if data[:1] == _PICKLED else _DECODE(data)
             return serializer_by_name(serializer).loads(data)
+        # Shown as bytes: one value that cannot be read must not hide all others.
         except (SluicewayError, msgspec.MsgspecError, ValueError):
             return Opaque(serializer, data)
 

@@ -365,6 +365,7 @@ def _native_entry(snapshot: KeyedSnapshot, native: NativeState, files: list[Nati
 
 
 def _safe(identity: str) -> str:
+    # It becomes a name in the storage, and must not leave the directory.
     if not re.fullmatch(r"[\w.-]+", identity, re.ASCII) or identity.startswith("."):
         raise ValueError(f"a backend's file has the identity {identity!r}, which is no name of a file")
     return identity

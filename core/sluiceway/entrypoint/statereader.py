@@ -181,6 +181,7 @@ def _letters(known: Known | None, job: str, directory: str, step: str, limit: in
     for letter in read_dead_letters(files):
         if letter.job != job:
             continue
+        # Bounded, as the names come from files of a job.
         if letter.step in steps or len(steps) < _STEPS:
             steps[letter.step] = steps.get(letter.step, 0) + 1
         total += 1

@@ -185,6 +185,7 @@ def announce(config: ClusterConfig, pid: int, log: str, epoch: int = 0) -> None:
     Raises:
         OSError: it cannot be written.
     """
+    # A standby counts epochs in the job store; the next start must not fall behind.
     if epoch > _last_epoch():
         _write_privately(_epoch_file(), f"{epoch}\n")
     known = {"directory": config.directory, "secret": config.secret, "pid": pid, "log": log}

@@ -108,6 +108,7 @@ class _JobHere(Handlers):
         # Metrics first: with the report of the last task the job may end, and later metrics are dropped.
         if isinstance(message, ReportTask) and ExecutionState(message.state).ended:
             self._worker.send_metrics(self._job)
+            # Dropped by _measure, when nothing of it is under way any more.
             self.over.add(message.attempt)
         self._worker.send(message)
 

@@ -49,6 +49,7 @@ def refusals(metadata: CheckpointMetadata, services: Services) -> dict[str, str]
         if operator.keyed is not None and operator.keyed.native is not None:
             formats[operator.uid] = operator.keyed.native.format.partition(" ")[0]
     problems: dict[str, SluicewayError] = {}
+    # Once per backend: loading one may import its library.
     for name in set(formats.values()):
         try:
             services.state_backend(name)

@@ -124,6 +124,7 @@ def commit_all(
     Called in the driver, while no writer runs. Idempotent; without committables it only aborts.
     """
     place = WriterPlace(job_name, uid, 0, 1)
+    # A sink that is restored commits what it is restored with, and aborts all else of the same job and uid.
     restored = [OperatorSnapshot(uid, committables=tuple(committables))]
     with _writer(sink, place, restored, clock or SystemClock()) as (operator, wait):
         wait(operator.pending_before_snapshot)

@@ -30,6 +30,7 @@ class SingleBatch:
 
     def write(self, subtask: int, batches: Iterable[Batch[Any]], clock: Clock | None = None) -> Written:
         """Write a partition, in a task. A retried task aborts the transactions of its earlier attempts."""
+        # Restored with nothing: so the writer aborts what earlier attempts have left.
         place = WriterPlace(self.job_name, subtask=subtask)
         return write_batch(self.sink, place, batches, checkpoint_id=1, restored=(), last=True, clock=clock)
 

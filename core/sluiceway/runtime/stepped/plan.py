@@ -143,6 +143,7 @@ class SteppedPlan:
         return cls(JobGraph(job.job_name, vertices, job.edges, job.serializers), settings)
 
     def _deep(self) -> dict[int, int]:
+        # Vertices are in topological order: the stages of all producers are known.
         stages: dict[int, int] = {}
         for vertex in self.graph.vertices:
             stages[vertex.id] = max((stages[e.source] + 1 for e in self.graph.in_edges(vertex.id)), default=0)

@@ -83,6 +83,7 @@ class Outbox(Sender):
         if type(element) is Batch:
             self.records += len(element.values)
         elif type(element) is Watermark and self.elements and type(self.elements[-1]) is Watermark:
+            # Nothing is between the two, so the earlier one says nothing that the later one does not.
             self.elements[-1] = element
             return
         self.elements.append(element)

@@ -52,6 +52,7 @@ def _read(snapshot: OperatorSnapshot) -> OperatorSnapshot:
     if keyed is None:
         return snapshot
     try:
+        # Reading the groups is what serializes the state.
         return replace(snapshot, keyed=KeyedSnapshot(keyed.tables, dict(keyed.groups)))
     finally:
         keyed.release()
