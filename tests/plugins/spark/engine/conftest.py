@@ -140,8 +140,11 @@ class SparkCluster:
         return self.processes(OURS)
 
 
-def _until(holds: Callable[[], object], what: str, within_s: float = PATIENT_S) -> None:
-    """Wait for something outside that cannot say when it is there."""
+def _until(holds: Callable[[], object], what: str, within_s: float = 2 * PATIENT_S) -> None:
+    """Wait for something outside that cannot say when it is there.
+
+    Twice as long as elsewhere: before the first micro-batch Spark starts Python processes, one after the other.
+    """
     end = time.monotonic() + within_s
     pause = threading.Event()
     while not holds():

@@ -19,7 +19,7 @@ from sluiceway.testing.exactly_once import NumberFiles
 
 pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 EXAMPLE = Path(__file__).parents[4] / "examples" / "wordcount_files.py"
 HOSTED = ("--engine", "spark", "--hosted", "--workers", "2")
@@ -74,6 +74,7 @@ def running(
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
+                print(*process.communicate())  # pytest shows it: the test has waited in vain
             process.communicate()
 
 
@@ -181,6 +182,31 @@ def test_micro_batches_get_over_the_loss_of(
     assert len(pids) >= 2
     check(tmp_path)
     assert len(list(kept.glob("*/commits/*"))) > 1
+
+
+@pytest.mark.parametrize("engine", [HOSTED, MICRO], ids=["hosted", "micro-batches"])
+def test_a_shared_directory_that_is_away_for_a_while_costs_no_record(
+    spark_cluster: Any, kept_numbers: Callable[..., Path], tmp_path: Path, until: Any, engine: Sequence[str]
+) -> None:
+    """As where a mount is lost: what has been written is not there, and nothing can be written."""
+    numbers = kept_numbers(30_000, rate=1500 if engine is HOSTED else 6000)
+    shared, away = tmp_path / "shared", tmp_path / "away"
+    kept, log = shared / "kept", tmp_path / "log"
+    restart = ("--checkpoint-interval", "500ms", "--checkpoints", str(kept), "--restart", "fixed-delay:999:500ms")
+    given = (*restart, "-p", "2", "--max-parallelism", "4", str(numbers))
+    begun = complete if engine is HOSTED else noted
+    with running(spark_cluster, *given, cwd=tmp_path, engine=engine, log=log) as process:
+        until(lambda: begun(kept) or process.poll() is not None, "checkpoint")
+        before = log.stat().st_size
+        shared.rename(away)
+        shared.touch()  # so that nobody can create the directory anew
+        until(lambda: "shared" in log.read_text()[before:] or process.poll() is not None, "failure")
+        assert process.poll() is None, log.read_text()[-5000:]
+        shared.unlink()
+        away.rename(shared)
+        process.wait(PATIENT_S)
+    assert process.returncode == 0, log.read_text()[-5000:]
+    check(tmp_path)
 
 
 def test_another_driver_goes_on_where_one_was_killed(
