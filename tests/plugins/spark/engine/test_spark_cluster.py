@@ -35,6 +35,15 @@ flow = sw.Pipeline("numbers")
 numbers = flow.generate(count={count}, rate=1500).uid("numbers")
 keyed(numbers).map(KeySequence(10)).uid("sequence").sink(NumberFiles({out!r})).uid("files")
 """
+WATCHING = """
+import sluiceway as sw
+from sluiceway.testing.exactly_once import KeySequence, NumberFiles
+from sluiceway_files import FilesSource
+
+flow = sw.Pipeline("numbers")
+numbers = flow.source(FilesSource.text({into!r}, watch="1s")).uid("numbers").map(int)
+numbers.key_by(lambda n: n % 10).map(KeySequence(10)).uid("sequence").sink(NumberFiles({out!r})).uid("files")
+"""
 HELPER = "def keyed(numbers): return numbers.key_by(lambda n: n % 10)\n"
 
 
@@ -207,6 +216,43 @@ def test_a_shared_directory_that_is_away_for_a_while_costs_no_record(
         process.wait(PATIENT_S)
     assert process.returncode == 0, log.read_text()[-5000:]
     check(tmp_path)
+
+
+def test_micro_batches_run_where_executors_come_and_go(
+    spark_cluster: Any, tmp_path: Path, until: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dynamic allocation ends all executors in a pause between micro-batches, and others go on with the state."""
+    settings = {
+        "enabled": "true",
+        "shuffleTracking.timeout": "1s",
+        "executorIdleTimeout": "1s",
+        "initialExecutors": "1",
+        "maxExecutors": "2",
+    }
+    conf = " ".join(f"--conf spark.dynamicAllocation.{name}={value}" for name, value in settings.items())
+    monkeypatch.setitem(spark_cluster.environment, "PYSPARK_SUBMIT_ARGS", f"{conf} pyspark-shell")
+    flow, into, out, log = (tmp_path / name for name in ("watching_flow.py", "in", "out", "log"))
+    flow.write_text(WATCHING.format(into=str(into), out=str(out)))
+    into.mkdir()
+
+    def give(first: int, end: int) -> None:
+        (into / ".new").write_text("".join(f"{n}\n" for n in range(first, end)))
+        (into / ".new").rename(into / f"{first}.txt")
+        until(lambda: received() >= end or process.poll() is not None, "output")
+        assert process.poll() is None, log.read_text()[-5000:]
+
+    def received() -> int:
+        return NumberFiles(out).report().received
+
+    options = ("--checkpoints", str(tmp_path / "kept"), "--max-parallelism", "4", str(flow))
+    with running(spark_cluster, *options, cwd=tmp_path, engine=MICRO, log=log) as process:
+        give(0, 1000)
+        until(lambda: not spark_cluster.executors(), "end of idle executors")
+        give(1000, 2000)
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait(PATIENT_S)
+    assert process.returncode == 130, log.read_text()[-5000:]
+    check(tmp_path, 2000)
 
 
 def test_another_driver_goes_on_where_one_was_killed(
