@@ -13,10 +13,10 @@ from sluiceway.checkpoint.metadata import CheckpointMetadata, KeyedEntry, Operat
 from sluiceway.checkpoint.native_files import OpenBackend, with_rows
 from sluiceway.checkpoint.restore import StateReader
 from sluiceway.checkpoint.safe_unpickler import PlainUnpickler, pickled_type
-from sluiceway.columns.state_names import kind_of_state
+from sluiceway.columns.state_names import KEYS, kind_of_state
 from sluiceway.errors import CheckpointError, SluicewayError, choose
 from sluiceway.serializers import PickleSerializer, decode_rows, serializer_by_name
-from sluiceway.state import KeyedSnapshot, StateMeta, TableKind
+from sluiceway.state import VOID_NAMESPACE, KeyedSnapshot, StateMeta, TableKind
 
 __all__ = [
     "Decoder",
@@ -190,8 +190,8 @@ def kind_in_columns(vertex: VertexEntry, uid: str, name: str) -> str:
 
 def blocks_in_columns(
     snapshot: KeyedSnapshot, name: str, decode: Decoder, groups: Collection[int] | None = None
-) -> Iterator[tuple[int, dict[Any, bytes]]]:
-    """Yield key groups with the blocks of a state in columns by namespace.
+) -> Iterator[tuple[int, dict[Any, Any]]]:
+    """Yield key groups with the blocks of a state in columns by namespace; of keys by themselves a list.
 
     Args:
         snapshot: the keyed state of a subtask, with rows.
@@ -201,12 +201,14 @@ def blocks_in_columns(
     """
     index = next((place for place, meta in enumerate(snapshot.tables) if meta.name == name), None)
     for group in sorted(snapshot.groups if groups is None else snapshot.groups.keys() & set(groups)):
-        found = {
-            decode.key(row.namespace): decode.any(row.value)
-            for row in decode_rows(snapshot.groups[group])
-            if row.table == index and isinstance(row.value, bytes)
-        }
-        if found:
+        rows = [row for row in decode_rows(snapshot.groups[group]) if row.table == index]
+        values = [
+            (decode.key(row.namespace), decode.any(row.value)) for row in rows if isinstance(row.value, bytes)
+        ]
+        found: dict[Any, Any] = dict(values)
+        if name == KEYS:
+            found[VOID_NAMESPACE] = [value for space, value in values if space == VOID_NAMESPACE]
+        if values:
             yield group, found
 
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from sluiceway.columns.aggregation.stored import latest, open_stored
+from sluiceway.columns.aggregation.keyed import keyed_rows, open_form
+from sluiceway.columns.aggregation.stored import LAYOUT, latest, open_stored
 from sluiceway.columns.ipc import decode
+from sluiceway.state import VOID_NAMESPACE
 
 __all__ = ["BOUNDS", "KeysAndRows", "as_common", "common_schema", "saved_rows"]
 
 BOUNDS: Final = ("window_start", "window_end")
 
 _SESSION: Final = ("start", "end", "arrival")
+_VALUES: Final = 1 << 16
+"""Keys by themselves that are read at a time."""
+
 _MOMENT: Final = pa.timestamp("ms", "UTC")
 _FIRST_MS: Final = -62_135_596_800_000
 _LAST_MS: Final = 253_402_300_799_999
@@ -38,17 +43,21 @@ class KeysAndRows:
         self.keys, self.bounds, self.data = keys, bounds, data
 
 
-def saved_rows(kind: str, blocks: Mapping[Any, bytes]) -> Iterator[KeysAndRows]:
+def saved_rows(kind: str, blocks: Mapping[Any, Any]) -> Iterator[KeysAndRows]:
     """Return the rows of one key group of a state.
 
     Args:
         kind: ``aggregates`` or ``rows``.
-        blocks: the blocks by namespace.
+        blocks: the blocks by namespace; of keys by themselves the values of all in the void namespace.
 
     Raises:
         ValueError: a block is damaged.
     """
     try:
+        values = blocks.get(VOID_NAMESPACE)
+        if kind == "aggregates" and isinstance(values, list):
+            yield from _keyed(values, blocks)
+            return
         yield from _aggregates(blocks) if kind == "aggregates" else map(_rows, blocks.values())
     except (pa.ArrowException, OSError, StopIteration) as error:
         raise ValueError(f"no block of rows in columns: {error}") from error
@@ -84,6 +93,15 @@ def _aggregates(blocks: Mapping[Any, bytes]) -> Iterator[KeysAndRows]:
             names = _different([*keys, *(BOUNDS if bounds else ()), *rows.schema.names[after:]])
             columns = [*rows.columns[first:after], *bounds, *rows.columns[after:]]
             yield KeysAndRows(keys, BOUNDS if bounds else (), pa.RecordBatch.from_arrays(columns, names))
+
+
+def _keyed(values: Sequence[bytes], blocks: Mapping[Any, Any]) -> Iterator[KeysAndRows]:
+    schemas = {name[0]: open_form(name[0], form) for name, form in blocks.items() if name != VOID_NAMESPACE}
+    for begin in range(0, len(values), _VALUES):
+        for rows in keyed_rows(values[begin : begin + _VALUES], schemas):
+            keys = tuple(json.loads((rows.schema.metadata or {}).get(LAYOUT) or b"{}").get("keys", ()))
+            names = _different([*keys, *rows.schema.names[len(keys) :]])
+            yield KeysAndRows(keys, (), pa.RecordBatch.from_arrays(rows.columns, names))
 
 
 def _different(names: Iterable[str]) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Final
 
 __all__ = [
     "DEFINITION",
+    "KEYS",
     "LATEST",
     "LEFT",
     "LEFT_WAITING",
@@ -20,6 +21,7 @@ __all__ = [
 ]
 
 SLICES: Final = "slices in columns"
+KEYS: Final = "keys in columns"
 DEFINITION: Final = "definition in columns"
 PROGRESS: Final = "progress in columns"
 PROGRESS_OF_ROWS: Final = "progress of rows in columns"
@@ -32,7 +34,7 @@ OVER_WAITING: Final = "over waiting in columns"
 OVER_RECENT: Final = "over recent in columns"
 
 _KINDS: Final = {
-    SLICES: "aggregates",
+    **dict.fromkeys((SLICES, KEYS), "aggregates"),
     **dict.fromkeys((LEFT, RIGHT, LEFT_WAITING, RIGHT_WAITING, LATEST, OVER_WAITING, OVER_RECENT), "rows"),
     **dict.fromkeys((DEFINITION, PROGRESS, PROGRESS_OF_ROWS), "progress"),
 }

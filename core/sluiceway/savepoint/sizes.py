@@ -12,9 +12,12 @@ from sluiceway.checkpoint.offline_reader import Decoder, kind_in_columns
 from sluiceway.errors import choose
 from sluiceway.plugins import PluginManager, default_manager
 from sluiceway.serializers import KEY_SERIALIZER, decode_rows
-from sluiceway.state import StateMeta
+from sluiceway.state import VOID_NAMESPACE, StateMeta
 
 __all__ = ["StateSize", "state_sizes"]
+
+_BY_ITSELF: Final = KEY_SERIALIZER.dumps(VOID_NAMESPACE)
+"""Namespace of keys in columns that are in the state each by itself."""
 
 _DECODER: Final = Decoder(trusted=False)
 _NO_KEY: Final = KEY_SERIALIZER.dumps(None)
@@ -146,7 +149,9 @@ def _by_key(group: bytes, in_columns: Sequence[str]) -> dict[int, dict[bytes, tu
         size = len(row.namespace) + len(row.key) + sum(map(len, values))
         keys = tables.setdefault(row.table, {})
         entries, before = keys.get(row.key, (0, 0))
-        if in_columns[row.table] in ("aggregates", "rows"):
+        if in_columns[row.table] == "aggregates" and row.namespace == _BY_ITSELF:
+            count = 1
+        elif in_columns[row.table] in ("aggregates", "rows"):
             count = sum(map(_rows_of, values))
         else:
             count = len(values)

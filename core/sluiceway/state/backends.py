@@ -165,6 +165,19 @@ class StateTable(ABC):
         """
         return self.entries(namespace)
 
+    def read(self, keys: Sequence[Any], namespace: Hashable = VOID_NAMESPACE) -> dict[Any, Any]:
+        """Return the values of those of some keys of a VALUE table that there are, by key, for reading alone.
+
+        For a caller that holds what it reads in a form of its own: no backend holds it a second time.
+
+        Args:
+            keys: different ones.
+            namespace: the namespace.
+        """
+        entries = self.entries(namespace)
+        found = ((key, entries.get(key, entries)) for key in keys)
+        return {key: value for key, value in found if value is not entries}
+
     def set_aside(self, make: Callable[[], Mapping[Any, Any]]) -> Callable[[], None]:
         """Have the next snapshot hold entries in the void namespace of a VALUE table that is otherwise empty.
 

@@ -380,6 +380,21 @@ class CachedEntries(MutableMapping[Any, Any]):
             return found
         return {key: self._copy(value) for key, value in found.items()}
 
+    def read(self, keys: Sequence[Any]) -> dict[Any, Any]:
+        """Return the values of those of the keys that there are; what the database alone has stays there alone."""
+        self.table.cache.settle_if_done()
+        found, lacking = {}, list(keys)
+        for layer in (self.young, self.frozen, self.logged, self.clean):
+            if layer and lacking:
+                found.update({key: layer[key] for key in lacking if key in layer})
+                lacking = [key for key in lacking if key not in layer]
+        if found:
+            present = {key: value for key, value in found.items() if value is not MISSING}
+            found = self._copies(present)
+        if lacking and not self.whole:
+            found.update(self.table.load_all(self, lacking))
+        return found
+
     @property
     def is_cool(self) -> bool:
         """True if nothing is in memory."""

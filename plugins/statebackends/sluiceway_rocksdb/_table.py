@@ -86,6 +86,9 @@ class RocksDBTable(StateTable):
     def working(self, keys: Sequence[Any], namespace: Hashable = VOID_NAMESPACE) -> MutableMapping[Any, Any]:
         return self._in(namespace, TableKind.VALUE).working(keys)
 
+    def read(self, keys: Sequence[Any], namespace: Hashable = VOID_NAMESPACE) -> dict[Any, Any]:
+        return self._in(namespace, TableKind.VALUE).read(keys)
+
     def mapping(self, key: Hashable, namespace: Hashable = VOID_NAMESPACE) -> MutableMapping[Any, Any]:
         return KeyMapping(self._in(namespace, TableKind.MAP), key)
 

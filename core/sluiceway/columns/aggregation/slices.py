@@ -56,12 +56,13 @@ class Positions:
 
     Args:
         keys: the keys of the subtask.
+        ids: numbers of the keys that have positions already.
     """
 
-    def __init__(self, keys: KeyIds) -> None:
+    def __init__(self, keys: KeyIds, ids: Any = ()) -> None:
         self._keys = keys
-        self._ids = np.zeros(64, np.int32)
-        self.size = 0
+        self._ids = np.array(ids, np.int32) if len(ids) else np.zeros(64, np.int32)
+        self.size = len(ids)
         # Positions by key, or a table of the slice's own keys where these are few of many.
         self._dense: Any = np.full(0, -1, np.int32)
         self._sparse: WordTable | None = None
@@ -147,13 +148,16 @@ class AggregateSlice:
         layout: the columns.
         keys: the keys of the subtask.
         tracked: False if it is never saved.
+        ages: True if keys that have not been used for long are to be found.
 
     Attributes:
         moved: True if keys have other positions than in the blocks that the slice was restored from.
     """
 
-    def __init__(self, layout: Layout, keys: KeyIds, *, tracked: bool = True) -> None:
+    def __init__(self, layout: Layout, keys: KeyIds, *, tracked: bool = True, ages: bool = False) -> None:
         self.moved = False
+        # By position, if it has been used since :meth:`keep`.
+        self._used: Any = np.zeros(0, bool) if ages else None
         # By position, if it has changed since :meth:`take_changes`.
         self._changed: Any = np.zeros(0, bool) if tracked else None
         # Numbers of the changes that are in the state, how many rows these have, and the chunks that they are of.
@@ -172,19 +176,77 @@ class AggregateSlice:
     @property
     def nbytes(self) -> int:
         """Memory of the arrays, in bytes."""
-        tracked = 0 if self._changed is None else int(self._changed.nbytes)
+        tracked = sum(int(each.nbytes) for each in (self._changed, self._used) if each is not None)
         return self.positions.nbytes + tracked + sum(each.nbytes for each in self.accumulators.values())
 
     def find(self, ids: Any) -> Any:
         """Return the position of each key, which is going to change; new ones get the next positions."""
         at = self.positions.find(ids)
         if self._changed is not None:
-            if len(self) > len(self._changed):
-                grown = np.zeros(max(len(self), len(self._changed) * 3 // 2, _SMALLEST), bool)
-                grown[: len(self._changed)] = self._changed
-                self._changed = grown
+            self._changed = self._grown(self._changed)
             self._changed[at] = True
+        if self._used is not None:
+            self._used = self._grown(self._used)
+            self._used[at] = True
         return at
+
+    def _grown(self, marks: Any) -> Any:
+        if len(self) <= len(marks):
+            return marks
+        grown = np.zeros(max(len(self), len(marks) * 3 // 2, _SMALLEST), bool)
+        grown[: len(marks)] = marks
+        return grown
+
+    # ---- keys by themselves -----------------------------------------------------------------------------------
+
+    def groups(self) -> Any:
+        """Return the key group of the key at each position."""
+        return self._keys.groups()[self.positions.ids]
+
+    def rows(self, at: Any) -> Any:
+        """Return keys and accumulators at positions, as a record batch."""
+        columns = self._keys.columns(self.positions.ids[at])
+        columns += [accumulator.part(at) for accumulator in self.accumulators.values()]
+        return pa.RecordBatch.from_arrays(columns, [*(f"key {n}" for n in self._layout.keys), *self.accumulators])
+
+    def load(self, ids: Any, states: Sequence[Any]) -> None:
+        """Add accumulators of keys that are not there, as :meth:`rows` returns them; they count as unchanged."""
+        at = self.find(ids)
+        for accumulator, state in zip(self.accumulators.values(), states, strict=True):
+            accumulator.resize(len(self))
+            accumulator.restore(at, state)
+        if self._changed is not None:
+            self._changed[at] = False
+
+    def changed(self) -> Any:
+        """Return the positions that have changed since they were written."""
+        return np.flatnonzero(self._changed[: len(self)])
+
+    def all_changed(self) -> None:
+        """Note that no position has been written, and what was written before has others."""
+        self._changed[: len(self)] = self.moved = True
+
+    def written(self) -> None:
+        """Note that all positions have been written."""
+        self._changed[:] = False
+
+    def latest(self, count: int) -> Any:
+        """Return so many positions, ascending: those that have been used since :meth:`keep` before others."""
+        used = self._used[: len(self)]
+        some = np.flatnonzero(used)
+        if len(some) >= count:
+            return some[len(some) - count :]
+        others = np.flatnonzero(~used)
+        return np.sort(np.concatenate([some, others[len(others) - (count - len(some)) :]]))
+
+    def keep(self, at: Any) -> None:
+        """Forget all positions but some, ascending ones, which get the first numbers."""
+        ids, changed = self.positions.ids[at], self._changed[at]
+        self.accumulators = part_of(self.accumulators, at, self._layout)
+        self.positions = Positions(self._keys, ids)
+        self._changed, self._used = changed, np.zeros(len(at), bool)
+
+    # ---- chunks -----------------------------------------------------------------------------------------------
 
     def take_changes(self) -> list[tuple[int, dict[int, bytes] | None]]:
         """Return what the state has to have anew, by number: of chunks from 0 on, of changes below that.
@@ -297,6 +359,20 @@ class AggregateSlice:
         names = ["position", *(f"key {name}" for name in self._layout.keys), *self.accumulators]
         whole = pa.RecordBatch.from_arrays(columns, names)
         return in_blocks(whole, self._keys.groups()[ids], self._layout, includes)
+
+    def add_blocks(self, blocks: Sequence[Stored]) -> None:
+        """Add the blocks of a key group that is not there; all of it counts as changed, at other positions.
+
+        Raises:
+            IncompatibleStateError: keys or aggregates have changed.
+        """
+        found = [
+            block._replace(rows=self._layout.read(block.metadata, block.rows, len(_FIXED))) for block in blocks
+        ]
+        first = len(_FIXED) + len(self._layout.keys)
+        for part in latest(found):
+            self.load(self._keys.find(part.columns[len(_FIXED) : first]), part.columns[first:])
+        self.all_changed()
 
     def restore(self, blocks: Iterable[Stored]) -> None:
         """Read the blocks of any key groups into the empty slice. Raises IncompatibleStateError."""

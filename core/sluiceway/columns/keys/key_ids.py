@@ -16,6 +16,9 @@ from sluiceway.keygroups import stable_hash
 
 __all__ = ["KeyIds", "check_key_type", "key_groups_of_rows", "keys_of_groups"]
 
+_OBJECT: Final = 150
+"""Bytes of a key in a dict, about."""
+
 _CHUNKS: Final = 64
 """Pieces of the keys' columns that are put together when there are more."""
 
@@ -92,6 +95,15 @@ class KeyIds:
     def __len__(self) -> int:
         return self._size
 
+    @property
+    def nbytes(self) -> int:
+        """Memory of the keys, in bytes; an estimate where they go through a dict."""
+        if self._table is None:
+            found = _OBJECT * self._size
+        else:
+            found = self._table.nbytes
+        return int(found + self._groups.nbytes + sum(chunk.nbytes for each in self._chunks for chunk in each))
+
     def find(self, columns: Sequence[Any]) -> Any:
         """Return the number of each row's key, as an array of int64; new keys get the next ones.
 
@@ -127,6 +139,19 @@ class KeyIds:
             return columns
         taken = pa.array(numbers)
         return [column.take(taken) for column in columns]
+
+    def since(self, number: int) -> list[Any]:
+        """Return the key columns of the numbers from one on; it costs as much as there are of these."""
+        found = []
+        for chunks, kind in zip(self._chunks, self.types, strict=True):
+            parts, left = [], self._size - number
+            for chunk in reversed(chunks):
+                if left <= 0:
+                    break
+                parts.append(chunk.slice(max(0, len(chunk) - left)))
+                left -= len(chunk)
+            found.append(pa.concat_arrays(parts[::-1]) if parts else pa.array([], kind))
+        return found
 
     def retain(self, live: Any) -> Any:
         """Forget keys, and number the others anew in the same order.

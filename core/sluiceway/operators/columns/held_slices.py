@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from sluiceway.columns.aggregation.layout import Layout
 from sluiceway.columns.aggregation.slices import AggregateSlice
 from sluiceway.columns.aggregation.stored import Stored, open_stored
 from sluiceway.columns.keys.idle_keys import HoldsKeys
 from sluiceway.columns.keys.key_ids import KeyIds
+from sluiceway.operators.columns.cold_keys import ColdKeys
 from sluiceway.state import StateTable
 
 __all__ = ["HeldSlices"]
@@ -21,7 +24,8 @@ class HeldSlices(Mapping[int, AggregateSlice]):
     With a state backend that has :attr:`~sluiceway.state.StateTable.working_memory`, those that have not been
     changed for longest are written and forgotten when all take more memory than that. They are read again when a
     row is added, and for a while when a window is evaluated. The slice that is being changed stays, however large
-    it is.
+    it is; but where all rows are in one slice, keys of it that have had no row for long are written by themselves.
+    From then on blocks are not used: what has changed is written key by key.
 
     Args:
         layout: the columns.
@@ -29,12 +33,21 @@ class HeldSlices(Mapping[int, AggregateSlice]):
         table: the state.
         group_keys: the key of each group's blocks.
         width: width of a slice, in ms.
+        cold: the keys of the one slice that are in the state by themselves; None: they cannot be.
     """
 
     def __init__(
-        self, layout: Layout, keys: KeyIds, table: StateTable, group_keys: Sequence[int], width: int
+        self,
+        layout: Layout,
+        keys: KeyIds,
+        table: StateTable,
+        group_keys: Sequence[int],
+        width: int,
+        cold: ColdKeys | None = None,
     ) -> None:
-        self._layout, self._keys, self._table = layout, keys, table
+        self._layout, self._keys, self._table, self._cold = layout, keys, table, cold
+        # True from when memory was full on: the state of the one slice is that of its keys.
+        self._by_key = False
         self._group_keys, self._width = group_keys, width
         self._budget = table.working_memory
         # By start, those used last at the end.
@@ -63,23 +76,46 @@ class HeldSlices(Mapping[int, AggregateSlice]):
 
     def holders(self) -> list[HoldsKeys]:
         """Return what holds numbers of keys."""
-        return [each.positions for each in self._in_memory.values()]
+        found: list[HoldsKeys] = [each.positions for each in self._in_memory.values()]
+        return found if self._cold is None else [*found, self._cold]
 
     def change(self, start: int) -> AggregateSlice:
         """Return a slice that is going to be changed, a new one if there is none."""
         found = self._in_memory.get(start)
         if found is None:
             self.shrink()
-            found = self._in_memory[start] = AggregateSlice(self._layout, self._keys)
+            found = self._in_memory[start] = self._new()
             if start in self._stored:
                 found.restore(self._blocks_of(start))
         elif self._budget is not None:
             self._in_memory[start] = self._in_memory.pop(start)
+        if self._by_key:
+            assert self._cold is not None
+            self._cold.fetch(found)
         return found
+
+    def _new(self) -> AggregateSlice:
+        return AggregateSlice(self._layout, self._keys, ages=self._cold is not None)
+
+    def parts(self, start: int) -> Iterator[AggregateSlice]:
+        """Return a slice for reading, in parts that are in memory one by one."""
+        if self._by_key:
+            assert self._cold is not None
+            self.save()
+            yield from self._cold.parts()
+        elif start in self:
+            yield self[start]
 
     def drop(self, start: int) -> None:
         """Forget a slice."""
         self._in_memory.pop(start, None)
+        self._drop_blocks(start)
+        if self._by_key:
+            assert self._cold is not None
+            self._cold.clear()
+            self._by_key = False
+
+    def _drop_blocks(self, start: int) -> None:
         for name in self._stored.pop(start, ()):
             self._table.drop(name)
 
@@ -98,14 +134,44 @@ class HeldSlices(Mapping[int, AggregateSlice]):
         for name in names:
             check(name)
             self._stored.setdefault(name[0], set()).add(name)
+        if self._cold is not None and self._open_keys(self._cold):
+            return
         for start in sorted(self._stored):
             if self._budget is None or self._size() < self._budget:
-                each = self._in_memory[start] = AggregateSlice(self._layout, self._keys)
+                each = self._in_memory[start] = self._new()
                 each.restore(self._blocks_of(start))
                 continue
             for block in self._blocks_of(start):  # what cannot be read is refused now
                 self._layout.read(block.metadata, block.rows.slice(0, 0), 1)
         self.shrink()
+
+    def _open_keys(self, cold: ColdKeys) -> bool:
+        """Read the one slice if the state has keys by themselves, or more of it than goes into memory."""
+        names, budget = self._stored.get(0, set()), self._budget
+        if not cold.open():
+            size = sum(len(block) for name in names for block in self._table.entries(name).values())
+            if budget is None or size <= budget:
+                return False
+        self._stored.clear()
+        each = self._in_memory[0] = self._new()
+        for group in sorted({group for name in names for group in self._table.entries(name)}):
+            each.add_blocks(list(self._blocks_of_group(names, group)))
+            cold.all_known()
+            self.shrink()
+        for name in names:
+            self._table.drop(name)
+        if budget is None:
+            cold.load_all(each)
+            cold.clear()
+            each.all_changed()
+        else:
+            self._go_by_key(each)
+        return True
+
+    def _blocks_of_group(self, names: Iterable[tuple[int, ...]], group: int) -> Iterator[Stored]:
+        for name in names:
+            if (block := self._table.entries(name).get(group)) is not None:
+                yield open_stored(group, name[2] if len(name) > 2 else 0, block)
 
     def _blocks_of(self, start: int) -> Iterator[Stored]:
         for name in self._stored[start]:
@@ -116,7 +182,12 @@ class HeldSlices(Mapping[int, AggregateSlice]):
     def save(self) -> None:
         """Write what has changed since it was written."""
         for start, each in self._in_memory.items():
-            self._save(start, each)
+            if self._by_key:
+                assert self._cold is not None
+                self._cold.write(each, each.changed())
+                each.written()
+            else:
+                self._save(start, each)
 
     def _save(self, start: int, each: AggregateSlice) -> None:
         stored = self._stored.setdefault(start, set())
@@ -138,12 +209,15 @@ class HeldSlices(Mapping[int, AggregateSlice]):
     # ---- memory -----------------------------------------------------------------------------------------------
 
     def _size(self) -> int:
-        return sum(each.nbytes for each in self._in_memory.values())
+        keys = 0 if self._cold is None else self._keys.nbytes
+        return keys + sum(each.nbytes for each in self._in_memory.values())
 
     def shrink(self) -> bool:
         """Write and forget slices if all take too much memory. Return if any was forgotten."""
         if self._budget is None or (size := self._size()) <= self._budget:
             return False
+        if self._cold is not None:
+            return self._shrink_keys(self._cold, self._budget, size)
         before = len(self._in_memory)
         for start in list(self._in_memory)[:-1]:
             each = self._in_memory[start]
@@ -153,3 +227,32 @@ class HeldSlices(Mapping[int, AggregateSlice]):
             if size <= self._budget * 3 // 4:
                 break
         return len(self._in_memory) < before
+
+    def _shrink_keys(self, cold: ColdKeys, budget: int, size: int) -> bool:
+        """Write and forget the keys that have had no row for longest, an eighth of them or more."""
+        each = next(iter(self._in_memory.values()), None)
+        if each is None or not len(each):
+            return False
+        self._go_by_key(each)
+        kept = each.latest(min(len(each) * 7 // 8, len(each) * budget * 7 // 8 // size))
+        gone = np.ones(len(each), bool)
+        gone[kept] = False
+        changed = each.changed()
+        cold.write(each, changed[gone[changed]])
+        each.keep(kept)
+        live = np.zeros(len(self._keys), bool)
+        live[each.positions.ids] = True
+        renumbered = self._keys.retain(live)
+        for holder in self.holders():
+            holder.renumber(renumbered)
+        return True
+
+    def _go_by_key(self, each: AggregateSlice) -> None:
+        """Have the state of the one slice be that of its keys."""
+        if not self._by_key:
+            assert self._cold is not None
+            self._by_key = True
+            for start in list(self._stored):
+                self._drop_blocks(start)
+            each.all_changed()
+            self._cold.all_known()

@@ -9,13 +9,16 @@ import numpy as np
 import pyarrow as pa
 
 from sluiceway.columns.aggregation.aggregates import RUNNING
+from sluiceway.columns.aggregation.keyed import can_be_keyed
 from sluiceway.columns.aggregation.late import LateRows
 from sluiceway.columns.aggregation.runs import Runs
 from sluiceway.columns.aggregation.slices import AggregateSlice
 from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.keys.idle_keys import HoldsKeys
+from sluiceway.columns.state_names import KEYS
 from sluiceway.columns.times import as_numpy
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch
+from sluiceway.operators.columns.cold_keys import KEYS_STATE, ColdKeys
 from sluiceway.operators.columns.combining import Partials, partials_of
 from sluiceway.operators.columns.held_slices import HeldSlices
 from sluiceway.operators.columns.slicing import rows_by_slice, slicing_of
@@ -39,7 +42,8 @@ class ColumnWindowOperator(ColumnTimeOperator):
     their arrival. Results are in the order of the windows' ends, within a window in that of the keys' arrival.
 
     State: a block per slice and key group, in chunks where a slice has many keys. Chunks of which much has changed
-    since the last snapshot are written, of others the keys that have changed.
+    since the last snapshot are written, of others the keys that have changed. Without windows, a value per key
+    once they have exceeded memory.
     """
 
     def __init__(self, context: OperatorContext) -> None:
@@ -58,9 +62,12 @@ class ColumnWindowOperator(ColumnTimeOperator):
 
     def open(self) -> None:
         """Read the slices that are in the state."""
+        has_keys = any(meta.name == KEYS for saved in self._saved for meta in saved.tables)
         super().open()
         slicing = self._slicing
-        self._slices = HeldSlices(self._layout, self._keys, self._blocks, self._group_keys, slicing.width)
+        self._slices = HeldSlices(
+            self._layout, self._keys, self._blocks, self._group_keys, slicing.width, self._cold_keys(has_keys)
+        )
 
         def check(name: tuple[Any, ...]) -> None:
             start, end, *_ = name
@@ -70,6 +77,15 @@ class ColumnWindowOperator(ColumnTimeOperator):
         self._slices.open(check)
         self._drop_slices()  # a shorter lateness than before has no use for some
         self._due_at = self._next_due()
+
+    def _cold_keys(self, are_there: bool) -> ColdKeys | None:
+        """Return the keys that may be in the state by themselves; None: they cannot be."""
+        if self._step.assigner is not None:
+            return None
+        if not are_there and (self._blocks.working_memory is None or not can_be_keyed(self._layout)):
+            return None
+        own = range(self.context.key_groups.start, self.context.key_groups.end)
+        return ColdKeys(self._layout, self._keys, self.backend.table(KEYS_STATE), self._group_keys, own)
 
     def _write_blocks(self) -> None:
         self._slices.save()
@@ -304,22 +320,24 @@ class ColumnWindowOperator(ColumnTimeOperator):
         self._passed(until)
 
     def _emit(self, end: int) -> Iterator[None]:
-        slicing = self._slicing
-        start = slicing.window_start(end)
         if self._step.assigner is None:
-            inside = [0]
-        else:
-            inside = [at for at in sorted(self._slices) if start <= at < end]
+            for part in self._slices.parts(0):
+                yield from self._emit_window(part, end)
+            return
+        start = self._slicing.window_start(end)
+        inside = [at for at in sorted(self._slices) if start <= at < end]
         if len(inside) == 1:
             window = self._slices[inside[0]]
         else:
             window = AggregateSlice(self._layout, self._keys, tracked=False)
             for at in inside:
                 window.merge(self._slices[at])
+        yield from self._emit_window(window, end)
+
+    def _emit_window(self, window: AggregateSlice, end: int) -> Iterator[None]:
         data = self._rows_of(window.results(), end)
         if self._ahead is not None:
-            groups = self._keys.groups()[window.positions.ids]
-            data = data.filter(pa.array(self._ahead[groups] < end))
+            data = data.filter(pa.array(self._ahead[window.groups()] < end))
         yield from self._emit_rows(data, np.full(data.num_rows, min(end - 1, MAX_WATERMARK)))
 
     def _rows_of(self, results: dict[str, Any], end: int) -> Any:

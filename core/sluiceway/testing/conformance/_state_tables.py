@@ -67,6 +67,7 @@ class TableTests(StateBackendSuite):
                 assert dict(again.entries()) == frozen
                 snapshot.release()
                 snapshot, frozen = backend.snapshot(), dict(model)
+            assert table.read(KEYS) == model
             if round_ % 4 == 2:
                 table.working(KEYS)  # what is not assigned stays as it is
                 del table.entries()[KEYS[0]], model[KEYS[0]]
@@ -77,6 +78,7 @@ class TableTests(StateBackendSuite):
         assert dict(self.keyed(restore=[backend.snapshot()]).table(VALUE).entries()) == model
         assert dict(other) == {"a": "other"}
         assert dict(table.working(["a"], "other")).get("a") == "other"
+        assert table.read(["a", "none"], "other") == {"a": "other"}
 
     def test_reading_creates_nothing(self) -> None:
         backend = self.keyed()

@@ -1,0 +1,86 @@
+"""Format of the aggregates of keys that are in the state each by itself, because all of them exceed memory.
+
+The value of a key is a tag of four bytes and the row of the key and its accumulators, as
+:mod:`sluiceway.columns.row_bytes` has it. A form is an Arrow IPC stream without rows, with the names and types of
+these columns; its tag is its checksum. Rows stay in the form that they were written in until they change: a sum of
+integers may be in one part of 64 bits in some and in several in others, and columns may have become wider since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+from zlib import crc32
+
+import pyarrow as pa
+
+from sluiceway.columns.aggregation.layout import Layout
+from sluiceway.columns.aggregation.stored import LAYOUT
+from sluiceway.columns.row_bytes import can_be_rows, decode_rows, encode_rows
+
+__all__ = ["can_be_keyed", "encode_keyed", "form_of", "keyed_rows", "open_form"]
+
+_TAG: Final = 4
+
+
+def can_be_keyed(layout: Layout) -> bool:
+    """Return if keys can be in the state by themselves.
+
+    The key of a row is the one of the same row as a record, so keys have to be of a type of which equal values are
+    equal in Python, too, and show alike: not floats, of which 0.0 and -0.0 are equal, nor times with a zone, which
+    are equal in the hour before and after clocks are set back, nor nanoseconds.
+    """
+    kinds = (*layout.keys.values(), *(bound.create().state(0).type for bound in layout.aggregates.values()))
+    return all(map(_is_plain, layout.keys.values())) and all(map(can_be_rows, kinds))
+
+
+def _is_plain(kind: Any) -> bool:
+    if pa.types.is_timestamp(kind):
+        return kind.unit != "ns" and kind.tz in (None, "UTC")
+    texts = pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary
+    others = pa.types.is_integer, pa.types.is_boolean, pa.types.is_date32, pa.types.is_decimal128, pa.types.is_null
+    return any(test(kind) for test in (*texts, *others))
+
+
+def form_of(rows: Any, layout: Layout) -> tuple[int, bytes]:
+    """Return tag and form of rows of a layout."""
+    schema = rows.schema.with_metadata({LAYOUT: layout.metadata})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema):
+        pass
+    form: bytes = sink.getvalue().to_pybytes()
+    return crc32(form), form
+
+
+def open_form(tag: int, form: bytes) -> Any:
+    """Return the schema of a form. Raises ValueError if it is damaged."""
+    if crc32(form) != tag:
+        raise ValueError(f"the form {tag:08x} of keys in columns is damaged: its checksum is {crc32(form):08x}")
+    with pa.ipc.open_stream(form) as reader:
+        return reader.schema
+
+
+def encode_keyed(tag: int, rows: Any) -> list[bytes]:
+    """Return the value of each row of a record batch of keys and accumulators."""
+    mark = tag.to_bytes(_TAG)
+    return list(map(mark.__add__, encode_rows(rows.columns)))
+
+
+def keyed_rows(values: Sequence[bytes], schemas: Mapping[int, Any]) -> Iterator[Any]:
+    """Return values as record batches, one for each form that they have.
+
+    Args:
+        values: from :func:`encode_keyed`.
+        schemas: schemas of forms by their tags.
+
+    Raises:
+        ValueError: a value is damaged.
+    """
+    tags = [value[:_TAG] for value in values]
+    for mark in dict.fromkeys(tags):
+        schema = schemas.get(int.from_bytes(mark)) if len(mark) == _TAG else None
+        if schema is None:
+            raise ValueError(f"a key in columns has the form {mark.hex() or 'of no byte'}, which is not there")
+        mine = [value[_TAG:] for value, found in zip(values, tags, strict=True) if found == mark]
+        columns = decode_rows(mine, [field.type for field in schema])
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
