@@ -16,9 +16,10 @@ PYSPARK ?= 4.0.0
 # is made once.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto
 ELSEWHERE := not slow and not soak and not kafka and not spark
-CONNECTORS := tests/plugins/connectors
+PLUGINS := tests/plugins
+JOBS := tests/corpus tests/equality tests/integration tests/simulation
 
-.PHONY: help demo demo-spark kafka test test-connectors test-web test-docs test-kafka test-pyspark test-all lint format bench bench-readme screenshot vendored docs clean
+.PHONY: help demo demo-spark kafka test test-jobs test-plugins test-web test-docs test-kafka test-pyspark test-all lint format bench bench-readme screenshot vendored docs clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,11 +33,14 @@ demo-spark: $(VENV)/.spark ## install Apache Spark, and count words in one proce
 kafka: $(VENV)/.kafka ## start a broker of Apache Kafka, with the topics of examples/kafka_orders.py, until Ctrl-C
 	@$(BIN)/python -m sluiceway.testing.kafka --topic orders:4 --topic order-totals:2 $(ARGS)
 
-test: $(VENV)/.dev ## run the tests of the engine and its plugins, on all cores, in minutes
-	$(PYTEST) --dist loadfile --ignore $(CONNECTORS) -m "$(ELSEWHERE) and not docs and not web" $(ARGS)
+test: $(VENV)/.dev ## run the tests of the engine, part by part, on all cores, in minutes
+	$(PYTEST) --dist loadfile $(addprefix --ignore=,$(PLUGINS) $(JOBS)) -m "$(ELSEWHERE) and not docs and not web" $(ARGS)
 
-test-connectors: $(VENV)/.dev ## run the tests of files, tables, databases, sockets, and of Kafka without a broker
-	$(PYTEST) --dist loadfile $(CONNECTORS) -m "$(ELSEWHERE) and not docs and not web" $(ARGS)
+test-jobs: $(VENV)/.dev ## run whole jobs: on workers, through failures, from old checkpoints, in simulated time
+	$(PYTEST) --dist loadfile $(JOBS) -m "$(ELSEWHERE) and not docs and not web" $(ARGS)
+
+test-plugins: $(VENV)/.dev ## run the tests of connectors, backends, transports, reporters, and of Kafka and Spark by themselves
+	$(PYTEST) --dist loadfile $(PLUGINS) -m "$(ELSEWHERE) and not docs and not web" $(ARGS)
 
 test-web: $(VENV)/.dev ## run the tests of the web interface of running jobs, and of its pages in Chromium
 	$(PYTEST) --dist loadfile tests/plugins/web -m "$(ELSEWHERE) and web" $(ARGS)
@@ -45,7 +49,7 @@ test-docs: $(VENV)/.dev ## run what the documents say, the demo, the wheel, the 
 	$(PYTEST) --dist worksteal -m "$(ELSEWHERE) and docs" $(ARGS)
 
 test-kafka: $(VENV)/.dev ## run the tests against a broker of Apache Kafka, which needs Java and Maven
-	$(PYTEST) --dist loadfile tests/contrib $(CONNECTORS) -m "kafka and not slow and not soak and not spark" $(ARGS)
+	$(PYTEST) --dist loadfile tests/contrib tests/plugins/connectors -m "kafka and not slow and not soak and not spark" $(ARGS)
 
 # PySpark before 4.1 leaves sockets of its own to the garbage collector.
 test-pyspark: $(VENV)-pyspark-$(PYSPARK)/.done ## run some tests of Spark with another PySpark, as make test-pyspark PYSPARK=4.0.0

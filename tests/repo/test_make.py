@@ -17,7 +17,8 @@ TARGETS = [
     "demo-spark",
     "kafka",
     "test",
-    "test-connectors",
+    "test-jobs",
+    "test-plugins",
     "test-web",
     "test-docs",
     "test-kafka",
@@ -84,7 +85,8 @@ def test_help_is_the_default_and_lists_every_target() -> None:
         "demo-spark",
         "kafka",
         "test",
-        "test-connectors",
+        "test-jobs",
+        "test-plugins",
         "test-web",
         "test-docs",
         "test-kafka",
@@ -136,18 +138,20 @@ def test_an_old_python_is_passed_over(project: Path) -> None:
     assert "python3.12 -m venv .venv" in printed
 
 
-def test_each_test_that_is_no_slower_is_run_by_one_of_four_targets(set_up: Path) -> None:
+def test_each_test_that_is_no_slower_is_run_by_one_of_five_targets(set_up: Path) -> None:
     commands = {
         target: make(set_up, "-n", target).stdout
-        for target in ("test", "test-connectors", "test-web", "test-docs")
+        for target in ("test", "test-jobs", "test-plugins", "test-web", "test-docs")
     }
     expressions = [re.search(r' -m "(.*)" *$', command, re.M) for command in commands.values()]
-    code, connectors, web, documents = (found[1] for found in expressions if found)
-    assert connectors == code
-    assert " --ignore tests/plugins/connectors -m " in commands["test"]
-    assert " loadfile tests/plugins/connectors -m " in commands["test-connectors"]
-    for path in (ROOT / "tests/plugins/connectors").glob("*.py"):  # else nothing of these would run them
-        assert not re.search(r"mark\.(docs|web)\b", path.read_text()), path
+    code, jobs, plugins, web, documents = (found[1] for found in expressions if found)
+    assert code == jobs == plugins
+    elsewhere = re.findall(r" --ignore=(\S+)", commands["test"])
+    folders = [re.search(r" loadfile (.*) -m ", commands[target]) for target in ("test-jobs", "test-plugins")]
+    assert sorted(elsewhere) == sorted(folder for found in folders if found for folder in found[1].split())
+    assert all((ROOT / folder).is_dir() for folder in elsewhere)
+    for path in ROOT.glob("tests/**/test_*.py"):  # else none of these would run them
+        assert "mark.web" not in path.read_text() or "web" in path.parts or path == Path(__file__), path
     assert code == web.replace(" and web", " and not docs and not web")
     assert code == documents.replace(" and docs", " and not docs and not web")
     assert " -m " not in make(set_up, "-n", "test-all").stdout.replace(" -m pytest", "")
@@ -164,7 +168,7 @@ def test_a_target_of_a_few_folders_misses_no_test(set_up: Path, target: str) -> 
     assert all(any(path.is_relative_to(ROOT / place) for place in told[1].split()) for path in set(marked) - apart)
 
 
-STEPS = ["lint", "test", "test-connectors", "test-web", "test-kafka", "test-docs"]
+STEPS = ["lint", "test", "test-jobs", "test-plugins", "test-web", "test-kafka", "test-docs"]
 
 
 @pytest.mark.parametrize(("failing", "code"), [("", 0), *((step, 1) for step in STEPS)])
