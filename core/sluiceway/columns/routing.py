@@ -88,5 +88,5 @@ def scattered(
             return [(consumer, Batch.of_columns(data, timestamps))]
         if len(rows):
             part = data.take(rows)
-            out.append((consumer, Batch.of_columns(part, None if stamps is None else as_array(stamps[rows]))))
+            out.append((consumer, Batch.of_columns(part, None if stamps is None else as_array(stamps.take(rows)))))
     return out

@@ -28,7 +28,9 @@ def as_numpy(stamps: Sequence[int]) -> np.ndarray[Any, np.dtype[np.int64]]:
 def as_array(stamps: np.ndarray[Any, Any]) -> array[int]:
     """Return an int64 array as timestamps of a batch."""
     out = array("q")
-    out.frombytes(np.ascontiguousarray(stamps, np.int64).tobytes())
+    # One copy: tobytes() would be a second, in fresh memory, which took ten times as long.
+    data: Any = np.ascontiguousarray(stamps, np.int64).view(np.uint8)
+    out.frombytes(data)
     return out
 
 

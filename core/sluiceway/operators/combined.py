@@ -22,6 +22,7 @@ class CombinerBase(ABC):
         rested: records that are sent unchanged before combining is tried again.
         longest_s: longest time in seconds that partial results are buffered, if there are more than ``batches``.
         batches: batches that are combined even if that takes longer, as long as none comes later than that.
+        idle_s: longest time in seconds that partial results are buffered while the task has nothing to do.
         records: those combined since the benefit was judged.
         waiting: buffered partial results.
     """
@@ -31,6 +32,7 @@ class CombinerBase(ABC):
     rested: ClassVar[int] = 1 << 18
     longest_s: ClassVar[float] = 0.05
     batches: ClassVar[int] = 0
+    idle_s: ClassVar[float] = 0.0
 
     def __init__(self) -> None:
         self.records = self.waiting = 0

@@ -317,6 +317,7 @@ class CombiningPartition(ResultPartition):
         self._watermark = MIN_WATERMARK
         self._held: Watermark | None = None
         self._batches = 0
+        self._idle_until = 0.0
 
     @override
     def waiting(self) -> int:
@@ -339,13 +340,17 @@ class CombiningPartition(ResultPartition):
             self._release()
         else:
             self._batches += 1
+            self._idle_until = now + combiner.idle_s
             # On a busy machine few batches come in that time, and combining them would not pay.
             if self._due is None or self._due > now + combiner.longest_s or self._batches <= combiner.batches:
                 self._due = now + combiner.longest_s
 
     def idle(self) -> None:
-        """Send the partial results: the task has nothing to do, so no record follows that could be combined."""
+        """Send the partial results, as the task has nothing to do; or set their deadline, if they are to wait."""
         if len(self._combiner):
+            if self._combiner.idle_s and self._due is not None:
+                self._due = min(self._due, self._idle_until)
+                return
             self._release()
         super().idle()
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import signal
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -268,3 +271,64 @@ def test_workers_that_take_checkpoints_and_begin_anew_give_the_same(tmp_path: Pa
     got = found(workers=2, batch_size=64, checkpoint_interval="50ms", restart="fixed-delay:2:10ms")
     assert marker.exists()
     assert got == found()
+
+
+def _of_key(amounts: Any, key: int) -> Any:
+    return amounts[amounts % 7 == key]
+
+
+@pytest.mark.slow
+def test_a_worker_killed_while_it_holds_partial_results_changes_no_result(tmp_path: Path) -> None:
+    """Rows that a barrier finds in a combiner are before it; those that come later are read again."""
+    count, size = 1_500, 2_000
+    kept, killed = tmp_path / "kept", tmp_path / "killed"
+
+    def rows(number: int) -> pa.RecordBatch:
+        at = np.arange(number * size, (number + 1) * size)
+        return pa.record_batch({"key": at % 7, "amount": at, "at": at})
+
+    def kill_once(batch: pa.RecordBatch) -> pa.RecordBatch:
+        # The combiners of this process, behind this step, with the rows of batches before.
+        if batch.num_rows and not killed.exists() and any(kept.glob("*/chk-?[0-9]/*")):
+            held = [each.waiting for each in gc.get_objects() if type(each) is ColumnCombiner]
+            if any(held):
+                killed.write_text(str(held))
+                os.kill(os.getpid(), signal.SIGKILL)
+        return batch
+
+    flow = sw.Pipeline("killed", parallelism=2)
+    # So slowly that there are ten checkpoints: barriers of the first few may find no rows.
+    stream = flow.generate(rows, count=count, rate=500).returns(pa.RecordBatch).to_columns(rows(0).schema)
+    stream = stream.map_batches(kill_once).assign_timestamps_and_watermarks(STRATEGY).key_by("key")
+    named = {"n": agg.count(), "total": agg.sum("amount"), "most": agg.max("amount")}
+    stream.window(TumblingEventTimeWindows("5s")).aggregate(**named).sink(
+        FilesSink.parquet(str(tmp_path / "windows"))
+    )
+    stream.aggregate(**named).sink(FilesSink.parquet(str(tmp_path / "totals")))
+    flow.run(
+        workers=2,
+        batch_size=64,
+        checkpoints=str(kept),
+        checkpoint_interval="20ms",
+        restart="fixed-delay:3:10ms",
+    )
+    assert killed.exists()
+    whole = np.arange(count * size)
+    for name, starts in (("windows", whole // 5_000), ("totals", whole * 0)):
+        wanted = {
+            (int(start), key): (len(amounts), int(amounts.sum()), int(amounts.max()))
+            for start in np.unique(starts)
+            for key in range(7)
+            if len(
+                amounts := _of_key(
+                    whole[np.searchsorted(starts, start) : np.searchsorted(starts, start, "right")], key
+                )
+            )
+        }
+        parts = [pq.read_table(part) for part in sorted((tmp_path / name).glob("part-*"))]
+        found = {}
+        for row in pa.concat_tables(parts).to_pylist():
+            start = int(row["window_start"].timestamp() * 1_000) // 5_000 if "window_start" in row else 0
+            assert (start, row["key"]) not in found, "a window has two results"
+            found[start, row["key"]] = row["n"], row["total"], row["most"]
+        assert found == wanted, name

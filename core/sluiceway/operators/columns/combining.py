@@ -63,6 +63,9 @@ class ColumnCombiner(CombinerBase):
     # A batch takes some 10 ms: in a few batches of many keys hardly one comes again.
     longest_s = 0.25
     batches = 16
+    # A source waits for the next block of a file after each: if partial results went then, few would be combined.
+    # Where rows come slowly, batches are below _FEW, and nothing waits.
+    idle_s = 0.02
 
     def __init__(self, step: ColumnWindowStep, step_name: str, consumers: int, max_parallelism: int) -> None:
         super().__init__()
