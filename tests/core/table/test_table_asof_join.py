@@ -178,7 +178,15 @@ def _table(name: str, size: int) -> Any:
 _SALES, _PRICES = _table("sale", 2000), _table("price", 800)
 
 
-@pytest.mark.parametrize("options", [{}, {"batch_size": 1}, {"chaining": False, "parallelism": 3}, {"workers": 2}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"batch_size": 1},
+        {"chaining": False, "parallelism": 3},
+        pytest.param({"workers": 2}, marks=pytest.mark.slow),
+    ],
+)
 def test_rows_are_those_of_duckdb(options: dict[str, Any]) -> None:
     sales, prices = _SALES, _PRICES.group_by(["user", "at"]).aggregate([("price", "max")])  # noqa: F841
     expected = duckdb.sql(

@@ -130,7 +130,10 @@ _CLICKS = pa.table(
 
 @pytest.mark.parametrize(
     ("options", "windows"),
-    diagonal([{"batch_size": 1}, {"chaining": False, "parallelism": 3}, {"workers": 2}], [False, True]),
+    [
+        *diagonal([{"batch_size": 1}, {"chaining": False, "parallelism": 3}], [False, True]),
+        pytest.param({"workers": 2}, False, marks=pytest.mark.slow),
+    ],
 )
 def test_first_rows_are_those_of_duckdb(options: dict[str, Any], windows: bool) -> None:
     clicks = _CLICKS  # noqa: F841 (DuckDB finds it by its name)

@@ -159,7 +159,10 @@ _FRAMES = {
 
 @pytest.mark.parametrize(
     ("options", "frame"),
-    diagonal([{}, {"batch_size": 1}, {"chaining": False, "parallelism": 3}, {"workers": 2}], list(_FRAMES)),
+    [
+        *diagonal([{}, {"batch_size": 1}, {"chaining": False, "parallelism": 3}], list(_FRAMES)),
+        *(pytest.param({"workers": 2}, frame, marks=pytest.mark.slow) for frame in _FRAMES),
+    ],
 )
 def test_results_are_those_of_duckdb(options: dict[str, Any], frame: str) -> None:
     orders = _ORDERS  # noqa: F841 (DuckDB finds it by its name)

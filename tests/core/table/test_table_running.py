@@ -102,7 +102,14 @@ def _running() -> TableStream:
     )
 
 
-@pytest.mark.parametrize("options", [{"batch_size": 1}, {"chaining": False, "parallelism": 3}, {"workers": 2}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_size": 1},
+        {"chaining": False, "parallelism": 3},
+        pytest.param({"workers": 2}, marks=pytest.mark.slow),
+    ],
+)
 def test_running_aggregates_are_those_of_duckdb(options: dict[str, Any]) -> None:
     words = _WORDS  # noqa: F841 (DuckDB finds it by its name)
     expected = duckdb.sql(
