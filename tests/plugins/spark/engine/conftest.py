@@ -68,7 +68,7 @@ class SparkCluster:
             "PYSPARK_PYTHON": sys.executable,
         }
         self.environment.pop("MASTER", None)
-        self._program = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
+        self.program = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
         self._free_port = free_port
         self._processes: list[subprocess.Popen[bytes]] = []
 
@@ -89,7 +89,7 @@ class SparkCluster:
         with log.open("wb") as out:
             self._processes.append(
                 subprocess.Popen(
-                    [self._program, first, "--host", "127.0.0.1", *others],
+                    [self.program, first, "--host", "127.0.0.1", *others],
                     env=self.environment,
                     stdout=out,
                     stderr=out,

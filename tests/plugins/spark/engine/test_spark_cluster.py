@@ -1,4 +1,4 @@
-"""Workers of ours on a cluster of Spark's: a master and two workers on loopback, and what becomes of kills."""
+"""Jobs of all modes on a cluster of Spark's, a master and two workers on loopback, and what becomes of kills."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 EXAMPLE = Path(__file__).parents[4] / "examples" / "wordcount_files.py"
 HOSTED = ("--engine", "spark", "--hosted", "--workers", "2")
-MICRO = ("--engine", "spark")
+MICRO = BATCH = ("--engine", "spark")
 
 NUMBERS = """
 import sys
@@ -253,6 +253,36 @@ def test_micro_batches_run_where_executors_come_and_go(
         process.wait(PATIENT_S)
     assert process.returncode == 130, log.read_text()[-5000:]
     check(tmp_path, 2000)
+
+
+def test_a_batch_job_gets_over_the_loss_of_an_executor(
+    spark_cluster: Any, kept_numbers: Callable[..., Path], tmp_path: Path, until: Any
+) -> None:
+    numbers = kept_numbers(30_000)
+    with running(spark_cluster, "-p", "2", str(numbers), cwd=tmp_path, engine=BATCH) as process:
+        until(lambda: len(python_workers(spark_cluster)) > 0 or process.poll() is not None, "Python worker")
+        pids = spark_cluster.executors()
+        if pids:
+            os.kill(pids[0], signal.SIGKILL)
+        _, err = process.communicate(timeout=PATIENT_S)
+    assert process.returncode == 0, err
+    assert pids
+    check(tmp_path)
+
+
+def test_spark_refuses_python_in_deploy_mode_cluster(spark_cluster: Any, numbers: Path, tmp_path: Path) -> None:
+    """As the page on Spark says of standalone clusters: a release that takes it fails this test, to be tried."""
+    program = str(Path(spark_cluster.program).with_name("spark-submit"))
+    done = subprocess.run(
+        [program, "--deploy-mode", "cluster", str(numbers)],
+        env=spark_cluster.environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PATIENT_S,
+    )
+    assert done.returncode != 0
+    assert "Cluster deploy mode is currently not supported for python applications on standalone" in done.stderr
 
 
 def test_another_driver_goes_on_where_one_was_killed(
