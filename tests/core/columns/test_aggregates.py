@@ -327,3 +327,25 @@ def test_errors_of_arguments():
         agg.custom(print, "x")
     with pytest.raises(ConfigurationError, match="names its column by a text, not by 3"):
         agg.sum(3)
+
+
+def test_extremes_of_both_zeros_do_not_depend_on_batches():
+    rng = np.random.default_rng(7)
+    rows = [
+        (int(k), -0.0 if one else 0.0) for k, one in zip(rng.integers(0, 3, 99), rng.random(99) < 0.5, strict=True)
+    ]
+    for aggregate in (agg.min("x"), agg.max("x")):
+        for kind in (pa.float64(), pa.float32()):
+            bound = aggregate.bind(pa.schema([("x", kind)]), "step 's'")
+            whole, by_row = (running(bound, kind, rows, cuts)[0] for cuts in ([], range(len(rows))))
+            signs = [[math.copysign(1, x) for x in found] for found in (whole, by_row)]
+            assert signs[0] == signs[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"), [(pa.int64(), [2**53 + 1, -(2**63), 2**62]), (pa.uint64(), [2**64 - 1])]
+)
+def test_quantiles_of_integers_that_no_float_has(kind, values):
+    bound = agg.quantile("x", 0.5).bind(pa.schema([("x", kind)]), "step 's'")
+    found = results(*fold(bound, kind, [(0, value) for value in values], [1]))
+    assert found[0] == pytest.approx(sorted(values)[(len(values) - 1) // 2], rel=0.0101)

@@ -13,7 +13,7 @@ from sluiceway.columns.aggregation.accumulator import Accumulator, Arrays, struc
 from sluiceway.columns.aggregation.collected import flat, lists_of
 from sluiceway.columns.aggregation.picked import result_array
 from sluiceway.columns.aggregation.runs import Runs
-from sluiceway.columns.aggregation.values import Values
+from sluiceway.columns.aggregation.values import Values, as_floats, without_nulls
 from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.columns.keys.word_table import WordTable
 from sluiceway.util.overriding import override
@@ -208,8 +208,8 @@ class Sketch(Accumulator):
 
     @override
     def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
-        at, array = _valid_rows(at, columns[0])
-        numbers = Values(array if pa.types.is_floating(array.type) else array.cast(pa.float64())).numbers
+        # numpy rounds integers above 2**53, which Arrow refuses to cast.
+        at, numbers = without_nulls(at, as_floats(columns[0]))
         self._add(at, self._buckets(numbers.astype(np.float64)), 1)
 
     def _buckets(self, numbers: Any) -> Any:

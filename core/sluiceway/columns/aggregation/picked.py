@@ -15,7 +15,7 @@ from sluiceway.columns.aggregation.values import Values, where_valid, without_nu
 from sluiceway.columns.keys.key_columns import numbers_of
 from sluiceway.util.overriding import override
 
-__all__ = ["Extreme", "Picked", "numpy_type", "result_array"]
+__all__ = ["Extreme", "Picked", "numpy_type", "one_zero", "result_array"]
 
 
 def result_array(numbers: Any, kind: Any, empty: Any) -> Any:
@@ -30,6 +30,14 @@ def numpy_type(kind: Any) -> Any:
     """Return the type of the numbers of a column; object where it has none."""
     numbers = numbers_of(pa.array([], kind))
     return np.dtype(object) if numbers is None else numbers.dtype
+
+
+def one_zero(numbers: Any) -> Any:
+    """Return floats with 0.0 in place of -0.0, other numbers as they are.
+
+    Which of the two numpy's fmin and maximum return depends on the length of the arrays, and so on the batches.
+    """
+    return numbers + 0.0 if numbers.dtype.kind == "f" else numbers
 
 
 class _Typed(Accumulator):
@@ -116,7 +124,7 @@ class Extreme(_Typed):
     @property
     @override
     def combines(self) -> bool:
-        # Of 0.0 and -0.0 the one that comes first, or last, is the result.
+        # Of NaNs with other bits the one that comes first, or last, is the result.
         return bool(self._dtype.kind != "f")
 
     @override
@@ -129,7 +137,7 @@ class Extreme(_Typed):
         else:
             at, numbers = without_nulls(at, values)
             with np.errstate(all="ignore"):
-                self._pick.at(self.arrays["value"], at, numbers)
+                self._pick.at(self.arrays["value"], at, one_zero(numbers))
         self.arrays["some"][at] = True
 
     def _pick_objects(self, at: Any, objects: Any) -> None:
@@ -152,7 +160,7 @@ class Extreme(_Typed):
                     kept[position] = before = value
                 reached[row] = before
         else:
-            numbers = np.where(valid, values.numbers, self._nothing)
+            numbers = np.where(valid, one_zero(values.numbers), self._nothing)
             with np.errstate(all="ignore"):
                 reached = runs.scan(self._pick, kept[runs.positions], numbers)
         made: Accumulator = after(self, runs, value=reached, some=some_so_far(runs, self.arrays["some"], valid))

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from sluiceway.columns.aggregation.aggregates import BoundAggregate
-from sluiceway.columns.aggregation.picked import Extreme
+from sluiceway.columns.aggregation.picked import Extreme, one_zero
 from sluiceway.columns.aggregation.sums import Averaged, Counted, Summed
 from sluiceway.columns.aggregation.values import Values, where_valid
 
@@ -83,7 +83,7 @@ def _sums(accumulator: Summed, values: Values, first: Any, end: Any) -> bool:
 
 def _extremes(accumulator: Extreme, values: Values, first: Any, end: Any) -> Any:
     """Return the extreme of each range: of two blocks of rows, the largest that fit at its begin and its end."""
-    pick, blocks = accumulator._pick, np.where(where_valid(values), values.numbers, accumulator._nothing)
+    pick, blocks = accumulator._pick, np.where(where_valid(values), one_zero(values.numbers), accumulator._nothing)
     found = np.empty(len(first), blocks.dtype)
     # The number of bits of a length, less one; exact, as lengths are far below 2**53.
     levels = np.frexp((end - first).astype(np.float64))[1] - 1
