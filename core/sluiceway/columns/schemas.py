@@ -13,7 +13,7 @@ import pyarrow as pa
 from sluiceway.errors import SerializationError
 from sluiceway.types import members, type_name
 
-__all__ = ["fields_of", "is_record_type", "schema_of", "shown"]
+__all__ = ["fields_of", "is_record_type", "schema_of", "shown", "without_views"]
 
 _PLAIN: Final[dict[Any, pa.DataType]] = {
     bool: pa.bool_(),
@@ -125,3 +125,31 @@ def _no_type(where: str, hint: Any) -> SerializationError:
 def shown(schema: pa.Schema) -> str:
     """Return a schema for messages and plans: ``user: string, price: double``."""
     return ", ".join(f"{field.name}: {field.type}" for field in schema)
+
+
+def without_views(schema: pa.Schema) -> pa.Schema:
+    """Return a schema with plain texts and bytes in place of views, also inside of other types.
+
+    Frames of Polars have views, and Arrow has no kernel that takes or filters rows of them.
+    """
+    for at, field in enumerate(schema):
+        kind = _without_views(field.type)
+        if not kind.equals(field.type):
+            schema = schema.set(at, field.with_type(kind))
+    return schema
+
+
+def _without_views(kind: Any) -> Any:
+    """Return a type without views."""
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, _without_views(kind.value_type), kind.ordered)
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_without_views(field.type)) for field in kind])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        inner = kind.value_field.with_type(_without_views(kind.value_type))
+        return pa.list_(inner) if pa.types.is_list(kind) else pa.large_list(inner)
+    return kind

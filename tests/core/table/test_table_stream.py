@@ -12,7 +12,7 @@ import pytest
 from sluiceway import Pipeline, WatermarkStrategy
 from sluiceway.connector.lib import CollectionSource
 from sluiceway.errors import FunctionContractError, GraphError
-from sluiceway.table import TableStream, col, lit, when
+from sluiceway.table import TableStream, agg, col, lit, when
 from sluiceway.windows import TumblingEventTimeWindows
 
 
@@ -166,6 +166,34 @@ def test_a_function_of_batches_gets_the_frame_that_it_asks_for() -> None:
 
     out = Pipeline().table(_table()).select("count").map_batches(doubled).to_arrow()
     assert out["twice"].to_pylist() == [o.count * 2 for o in _ORDERS]
+
+
+def test_texts_as_views_become_plain_ones() -> None:
+    # Frames of Polars have views, for which Arrow lacks kernels.
+    def as_views(table: pa.Table) -> pa.Table:
+        codes, texts = (
+            pa.array([n % 2 for n in range(len(table))], pa.uint32()),
+            pa.array(["x", "y"], pa.string_view()),
+        )
+        user = table["user"].cast(pa.string_view())
+        return pa.table({"user": user, "code": pa.DictionaryArray.from_arrays(codes, texts)})
+
+    def as_batch(table: pa.Table) -> pa.RecordBatch:
+        views = as_views(table)
+        return pa.RecordBatch.from_arrays([c.combine_chunks() for c in views.columns], views.schema.names)
+
+    wanted = sorted(o.user for o in _ORDERS if int(o.user[1:]) < 3)
+    flow = Pipeline()
+    for views in (
+        flow.table(_table()).map_batches(as_views),
+        flow.table(_table().slice(0, 0)).map_batches(as_batch).union(flow.table(as_batch(_table()))),
+        flow.table(as_views(_table())),
+    ):
+        assert views.schema.types == [pa.string(), pa.dictionary(pa.uint32(), pa.string())]
+        found = (
+            views.filter(col("user") < "u3").key_by("user", "code").running(n=agg.count()).to_arrow(parallelism=2)
+        )
+        assert sorted(found["user"].to_pylist()) == wanted
 
 
 def test_union_takes_streams_of_the_same_columns_alone() -> None:

@@ -11,6 +11,7 @@ from sluiceway.api.arguments import describe
 from sluiceway.api.location import caller_location
 from sluiceway.api.table.arguments import check_names
 from sluiceway.columns.joining import as_one
+from sluiceway.columns.schemas import without_views
 from sluiceway.columns.transforms import Lookup, comparable
 from sluiceway.connector import Source
 from sluiceway.connector.lib import CollectionSource
@@ -77,7 +78,7 @@ def _rows(given: Any, method: str = "table") -> pa.RecordBatch:
     if hasattr(given, "collect") and not hasattr(given, "__arrow_c_stream__"):
         given = given.collect()
     if isinstance(given, pa.RecordBatch):
-        return given
+        return as_one(pa.Table.from_batches([given]).cast(without_views(given.schema)))
     if type(given).__module__.partition(".")[0] == "pandas" and hasattr(given, "columns"):
         given = pa.Table.from_pandas(given, preserve_index=False)
     elif not isinstance(given, pa.Table) and hasattr(given, "__arrow_c_stream__"):
@@ -92,8 +93,9 @@ def _rows(given: Any, method: str = "table") -> pa.RecordBatch:
 
 def _usual(schema: pa.Schema) -> pa.Schema:
     """Return a schema with one type for texts and one for bytes: each library of frames has its own."""
-    texts, lots = (pa.large_string(), pa.string_view()), (pa.large_binary(), pa.binary_view())
+    schema = without_views(schema)
     for at, field in enumerate(schema):
-        if field.type in texts or field.type in lots:
-            schema = schema.set(at, field.with_type(pa.string() if field.type in texts else pa.binary()))
+        if field.type in (pa.large_string(), pa.large_binary()):
+            plain = pa.string() if pa.types.is_large_string(field.type) else pa.binary()
+            schema = schema.set(at, field.with_type(plain))
     return schema

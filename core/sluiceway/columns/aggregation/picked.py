@@ -124,7 +124,7 @@ class Extreme(_Typed):
     @property
     @override
     def combines(self) -> bool:
-        # Of NaNs with other bits the one that comes first, or last, is the result.
+        # Of NaNs with other bits the first one is the greatest.
         return bool(self._dtype.kind != "f")
 
     @override
