@@ -49,6 +49,12 @@ def test_joins_and_last_rows(time: int) -> None:
     )
 
 
+def test_a_tolerance_spans_no_more_than_itself() -> None:
+    flow = Pipeline()
+    joined = _rows(flow, [_MOST - 1]).asof_join(_rows(flow, [_LEAST + 5]), tolerance=10, suffix="_right")
+    assert joined.to_arrow()["at_right"].to_pylist() == [None]
+
+
 def test_seconds_that_milliseconds_cannot_hold_are_an_error() -> None:
     table = pa.table({"at": pa.array([0, 10**16], pa.timestamp("s"))})
     flow = Pipeline()

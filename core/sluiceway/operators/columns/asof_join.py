@@ -11,6 +11,7 @@ import pyarrow as pa
 from sluiceway.columns.kept.blocks import concatenated, plain_schema
 from sluiceway.columns.kept.due_rows import Due, DueRows
 from sluiceway.columns.kept.latest_rows import LatestRows
+from sluiceway.columns.kept.timed_rows import shifted
 from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.columns.state_names import LATEST, LEFT_WAITING, RIGHT_WAITING
 from sluiceway.columns.times import as_array
@@ -138,7 +139,7 @@ class ColumnAsOfJoinOperator(KeptRowsOperator):
             source[has], place[has], stamps[has] = len(batches), at[has], rights.stamps[at[has]]
             batches.append(rights.data)
         if self._step.tolerance is not None:
-            source[lefts.stamps - stamps > self._step.tolerance] = -1
+            source[stamps < shifted(lefts.stamps, -self._step.tolerance)] = -1
         rows = np.flatnonzero(source >= 0) if self._step.how == "inner" else np.arange(len(source))
         for begin in range(0, len(rows), _BURST):
             some = rows[begin : begin + _BURST]
