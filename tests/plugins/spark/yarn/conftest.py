@@ -39,7 +39,7 @@ spark.yarn.stagingDir file://{directory}/staging
 spark.executorEnv.SPARK_LOCAL_IP 127.0.0.1
 spark.yarn.appMasterEnv.SPARK_LOCAL_IP 127.0.0.1
 spark.ui.enabled false
-spark.scheduler.maxRegisteredResourcesWaitingTime 60s
+spark.scheduler.maxRegisteredResourcesWaitingTime 600s
 spark.python.authenticate.socketTimeout 120s
 """
 _LOG = """\
@@ -57,6 +57,7 @@ class Yarn:
     Attributes:
         environment: of programs that run on it.
         directory: of its files, logs and containers.
+        home: directory of Spark's.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -66,7 +67,7 @@ class Yarn:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._given: set[int] = set()
         self._pages = self._port()
-        home = Path(pyspark.__file__).parent
+        self.home = home = Path(pyspark.__file__).parent
         self.environment = {
             **os.environ,
             "HADOOP_CONF_DIR": str(directory / "conf"),
@@ -182,7 +183,7 @@ class Yarn:
         return sorted(found)
 
     @staticmethod
-    def until(holds: Any, what: str, within_s: float = PATIENT_S) -> None:
+    def until(holds: Any, what: str, within_s: float = 2 * PATIENT_S) -> None:
         """Wait for something outside that cannot say when it is there."""
         end, pause = time.monotonic() + within_s, threading.Event()
         while True:

@@ -1,4 +1,4 @@
-"""Hosted jobs on Apache Hadoop YARN, of which an executor or the application is killed."""
+"""Jobs on Apache Hadoop YARN, of which an executor, the application or its master is killed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from patience import PATIENT_S
 
 from sluiceway.testing.exactly_once import NumberFiles
 
-pytestmark = [pytest.mark.yarn, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.yarn, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 EXECUTOR, OURS = "YarnCoarseGrainedExecutorBackend", "sluiceway.entrypoint.worker"
 HOSTED = ("--engine", "spark", "--hosted", "--workers", "2")
@@ -41,6 +41,7 @@ def running(yarn: Any, *command: str, cwd: Path) -> Iterator[subprocess.Popen[st
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
+            print(*process.communicate())  # pytest shows it: the test has waited in vain
         process.communicate()
 
 
@@ -55,6 +56,11 @@ def complete(place: Path) -> bool:
     return any("metadata.json" in files for _, _, files in os.walk(place))
 
 
+def check(place: Path) -> None:
+    report = NumberFiles(place / "out").report(COUNT)
+    assert (report.received, report.lost, report.duplicates) == (COUNT, 0, 0), report
+
+
 @pytest.fixture
 def where(kept_numbers: Callable[..., Path]) -> Path:
     """A directory with a program whose numbers wait in state, timers and windows."""
@@ -65,7 +71,8 @@ def where(kept_numbers: Callable[..., Path]) -> Path:
 def _nothing_is_left(yarn: Any) -> Iterator[None]:
     """Containers go with the job, a moment later; directories are looked at anyway."""
     yield
-    yarn.until(lambda: not yarn.processes(EXECUTOR) + yarn.processes(OURS), "end of the containers", 120)
+    left = (EXECUTOR, OURS, "numbers_flow.py")
+    yarn.until(lambda: not any(map(yarn.processes, left)), "end of the containers")
 
 
 def test_an_executor_that_is_killed_costs_one_restart_and_loses_nothing(yarn: Any, where: Path) -> None:
@@ -74,10 +81,9 @@ def test_an_executor_that_is_killed_costs_one_restart_and_loses_nothing(yarn: An
         pids = yarn.processes(EXECUTOR)
         assert pids, process.communicate()
         os.kill(pids[-1], signal.SIGKILL)
-        _, err = process.communicate(timeout=PATIENT_S)
+        _, err = process.communicate(timeout=2 * PATIENT_S)
     assert process.returncode == 0, err
-    report = NumberFiles(where / "out").report(COUNT)
-    assert (report.received, report.lost, report.duplicates) == (COUNT, 0, 0), report
+    check(where)
     assert err.count("subtasks restart") == 1, err
 
 
@@ -86,7 +92,27 @@ def test_an_application_that_is_killed_ends_the_job_and_says_so(yarn: Any, where
         yarn.until(lambda: complete(where / "kept") or process.poll() is not None, "checkpoint")
         (application,) = yarn.applications()
         yarn.kill(application)
-        _, err = process.communicate(timeout=PATIENT_S)
+        _, err = process.communicate(timeout=2 * PATIENT_S)
     assert process.returncode == 1, err
     assert re.search(rf"ended with Spark's application {application}: KILLED\. \S", err), err
     assert err.count("subtasks restart") <= 1, err
+
+
+def test_deploy_mode_cluster_gets_over_the_loss_of_the_driver(
+    yarn: Any, kept_numbers: Callable[..., Path], tmp_path: Path
+) -> None:
+    """The driver is in the application master: a second attempt of it begins with the newest checkpoint."""
+    kept = tmp_path / "kept"
+    options = {"engine": "spark", "hosted": True, "workers": 2, "checkpoint_interval": "200ms"}
+    where = {"parallelism": 2, "max_parallelism": 4, "checkpoints": str(kept), "resume": True}
+    flow = kept_numbers(COUNT, **options, **where)
+    submit = str(Path(yarn.home, "bin", "spark-submit"))
+    command = (submit, "--master", "yarn", "--deploy-mode", "cluster", "--py-files", "helper.py", flow.name)
+    with running(yarn, *command, cwd=tmp_path) as process:
+        yarn.until(lambda: complete(kept) or process.poll() is not None, "checkpoint")
+        pids = yarn.processes("ApplicationMaster")
+        assert pids, process.communicate()
+        os.kill(pids[-1], signal.SIGKILL)
+        out, err = process.communicate(timeout=2 * PATIENT_S)
+    assert process.returncode == 0, (out, err)
+    check(tmp_path)
