@@ -37,6 +37,8 @@ class Encoder:
         self._schema = schema
         self._step = step
         self._required = [field.name for field in schema if not field.nullable]
+        # Arrow lets nulls into fields and elements that are not nullable.
+        self._inside = {field.name for field in schema if _has_required(field.type)}
         self._convert = {field.name: of for field in schema if (of := _as_mappings(field.type)) is not None}
 
     def encode(self, values: Sequence[Any]) -> pa.RecordBatch:
@@ -52,10 +54,17 @@ class Encoder:
         for name, array in zip(self._schema.names, arrays, strict=True):
             if array.null_count and name in self._required:
                 record = values[array.is_null().index(True).as_py()]
-                raise FunctionContractError(
-                    f"step {self._step!r}: column {name!r} may not be null, and is in {shown_record(record, 200)}"
-                )
+                raise self._null(name, record)
+            if name in self._inside and _required_null(array, name):
+                rows = ((value, array.take(pa.array([at]))) for at, value in enumerate(values))
+                record, place = next((value, found) for value, row in rows if (found := _required_null(row, name)))
+                raise self._null(place, record)
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _null(self, place: str, record: Any) -> FunctionContractError:
+        return FunctionContractError(
+            f"step {self._step!r}: column {place!r} may not be null, and is in {shown_record(record, 200)}"
+        )
 
     def _column(self, values: Sequence[Any], name: str) -> list[Any]:
         try:
@@ -79,6 +88,37 @@ class Encoder:
                         f"into column {field.name!r} of type {field.type}: {why}"
                     )
         return error
+
+
+def _inner_fields(kind: Any) -> list[Any]:
+    """Return the fields of a struct, or the elements of a list or map; nothing for other types."""
+    if pa.types.is_map(kind):
+        return [kind.item_field]
+    if pa.types.is_struct(kind):
+        return list(kind)
+    return [kind.value_field] if pa.types.is_list(kind) or pa.types.is_large_list(kind) else []
+
+
+def _has_required(kind: Any) -> bool:
+    """Return whether a value of this type has fields or elements that may not be null."""
+    return any(not field.nullable or _has_required(field.type) for field in _inner_fields(kind))
+
+
+def _required_null(array: Any, place: str) -> str | None:
+    """Return the place of a null inside of the values that may not be there; None: there is none."""
+    kind = array.type
+    array = array.drop_null() if array.null_count else array
+    for at, field in enumerate(_inner_fields(kind)):
+        if pa.types.is_struct(kind):
+            inner, where = array.flatten()[at], f"{place}.{field.name}"
+        else:
+            # Arrow flattens no maps, and the items of one do not keep to a slice: so no array here is a slice.
+            inner, where = array.items if pa.types.is_map(kind) else array.flatten(), f"{place}[]"
+        if inner.null_count and not field.nullable:
+            return where
+        if found := _required_null(inner, where):
+            return found
+    return None
 
 
 def _as_mappings(kind: Any) -> Callable[[Any], Any] | None:

@@ -73,3 +73,38 @@ def test_mappings_and_objects_may_be_mixed(batch_size: int) -> None:
     records: list[Any] = [{"n": 1}, _Order(2), {}]
     rows = flow.from_collection(records).to_columns(pa.schema([("n", pa.int64())])).to_arrow(batch_size=batch_size)
     assert rows.to_pylist() == [{"n": 1}, {"n": 2}, {"n": None}]
+
+
+@dataclass
+class _Part:
+    n: int
+    note: str | None = None
+
+
+@dataclass
+class _Whole:
+    part: _Part | None
+    parts: list[_Part]
+    sizes: dict[str, int]
+    tags: list[str | None]
+
+
+@pytest.mark.parametrize(
+    ("record", "place"),
+    [
+        (_Whole(_Part(None), [], {}, []), "part.n"),  # type: ignore[arg-type]
+        (_Whole(None, [_Part(1), None], {}, []), r"parts\[\]"),  # type: ignore[list-item]
+        (_Whole(None, [_Part(1), _Part(None)], {}, []), r"parts\[\].n"),  # type: ignore[arg-type]
+        (_Whole(None, [], {"a": 1, "b": None}, []), r"sizes\[\]"),  # type: ignore[dict-item]
+    ],
+)
+def test_null_inside_of_a_column_fails_the_job_with_the_record(record: _Whole, place: str) -> None:
+    good = _Whole(None, [_Part(1)], {"a": 1}, [None, "x"])
+    kept = Pipeline().from_collection([good, good]).to_columns(_Whole).to_arrow()
+    assert kept.num_rows == 2
+    flow = Pipeline()
+    message = (
+        rf"column '{place}' may not be null, and is in _Whole\(part={'None' if record.part is None else '_P'}"
+    )
+    with pytest.raises(FunctionContractError, match=message):
+        flow.from_collection([good, record, good]).to_columns(_Whole).to_arrow()
