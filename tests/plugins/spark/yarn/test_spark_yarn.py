@@ -75,10 +75,12 @@ def _nothing_is_left(yarn: Any) -> Iterator[None]:
     yarn.until(lambda: not any(map(yarn.processes, left)), "end of the containers")
 
 
-def test_an_executor_that_is_killed_costs_one_restart_and_loses_nothing(yarn: Any, where: Path) -> None:
+@pytest.mark.parametrize("victim", [EXECUTOR, "ExecutorLauncher"], ids=["executor", "application master"])
+def test_what_is_killed_costs_one_restart_and_loses_nothing(yarn: Any, where: Path, victim: str) -> None:
+    """YARN starts an application master once more, which has other executors."""
     with job(yarn, "--restart", "fixed-delay:1:100ms", cwd=where) as process:
         yarn.until(lambda: complete(where / "kept") or process.poll() is not None, "checkpoint")
-        pids = yarn.processes(EXECUTOR)
+        pids = yarn.processes(victim)
         assert pids, process.communicate()
         os.kill(pids[-1], signal.SIGKILL)
         _, err = process.communicate(timeout=2 * PATIENT_S)
