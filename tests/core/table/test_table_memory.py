@@ -55,7 +55,7 @@ def test_ten_windows_of_a_million_keys_take_less_than_a_gibibyte(backend: str, t
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["totals", "running", "distinct"])
 def test_keys_may_be_larger_than_their_memory(kind: str, tmp_path: Path) -> None:
-    count = ("1000000", "1500000", "")
+    count = ("600000", "600000", "")
     expected, whole = run("memory", kind, *count, program=_KEYS)
     limits = {
         "SLUICEWAY_ROCKSDB_COLUMNS": "16mb",

@@ -42,9 +42,9 @@ def _is_plain(kind: Any) -> bool:
     return any(test(kind) for test in (*texts, *others))
 
 
-def form_of(rows: Any, layout: Layout) -> tuple[int, bytes]:
-    """Return tag and form of rows of a layout."""
-    schema = rows.schema.with_metadata({LAYOUT: layout.metadata})
+def form_of(rows: Any, layout: bytes) -> tuple[int, bytes]:
+    """Return tag and form of rows of a layout, which is given as its metadata."""
+    schema = rows.schema.with_metadata({LAYOUT: layout})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema):
         pass

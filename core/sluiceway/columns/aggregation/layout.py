@@ -138,16 +138,16 @@ def _is_same_sum(old: Any, new: Any) -> bool:
     return before.keys() == {"some", "limb0", "limb1"} or old.equals(new)
 
 
-def in_blocks(rows: Any, groups: Any, layout: Layout, includes: int = 0) -> dict[int, bytes]:
+def in_blocks(rows: Any, groups: Any, layout: bytes, includes: int = 0) -> dict[int, bytes]:
     """Return rows of state as Arrow IPC streams, by key group.
 
     Args:
         rows: a record batch.
         groups: the key group of each row.
-        layout: what the rows are of.
+        layout: metadata of the layout that the rows are of.
         includes: how many changes of a slice its chunk includes.
     """
-    metadata = {LAYOUT: layout.metadata, **({INCLUDES: str(includes)} if includes else {})}
+    metadata = {LAYOUT: layout, **({INCLUDES: str(includes)} if includes else {})}
     whole = rows.replace_schema_metadata(metadata)
     order = groups.argsort(kind="stable")
     whole = whole.take(pa.array(order))

@@ -267,7 +267,7 @@ class Sessions:
             columns += [each.part(places) for each in self._accumulators.values()]
             names = [*_SAVED, *(f"key {name}" for name in self._layout.keys), *self._accumulators]
             rows = pa.RecordBatch.from_arrays(columns, names)
-            found |= in_blocks(rows, of_key[ids], self._layout)
+            found |= in_blocks(rows, of_key[ids], self._layout.metadata)
         return found
 
     def restore(self, blocks: Iterable[bytes]) -> None:

@@ -156,8 +156,8 @@ class AggregateSlice:
 
     def __init__(self, layout: Layout, keys: KeyIds, *, tracked: bool = True, ages: bool = False) -> None:
         self.moved = False
-        # By position, if it has been used since :meth:`keep`.
-        self._used: Any = np.zeros(0, bool) if ages else None
+        # By position, in how many batches it has been used; half of that after each :meth:`keep`.
+        self._used: Any = np.zeros(0, np.uint8) if ages else None
         # By position, if it has changed since :meth:`take_changes`.
         self._changed: Any = np.zeros(0, bool) if tracked else None
         # Numbers of the changes that are in the state, how many rows these have, and the chunks that they are of.
@@ -187,13 +187,13 @@ class AggregateSlice:
             self._changed[at] = True
         if self._used is not None:
             self._used = self._grown(self._used)
-            self._used[at] = True
+            self._used[at] = np.minimum(self._used[at], 254) + 1
         return at
 
     def _grown(self, marks: Any) -> Any:
         if len(self) <= len(marks):
             return marks
-        grown = np.zeros(max(len(self), len(marks) * 3 // 2, _SMALLEST), bool)
+        grown = np.zeros(max(len(self), len(marks) * 3 // 2, _SMALLEST), marks.dtype)
         grown[: len(marks)] = marks
         return grown
 
@@ -230,21 +230,17 @@ class AggregateSlice:
         """Note that all positions have been written."""
         self._changed[:] = False
 
-    def latest(self, count: int) -> Any:
-        """Return so many positions, ascending: those that have been used since :meth:`keep` before others."""
-        used = self._used[: len(self)]
-        some = np.flatnonzero(used)
-        if len(some) >= count:
-            return some[len(some) - count :]
-        others = np.flatnonzero(~used)
-        return np.sort(np.concatenate([some, others[len(others) - (count - len(some)) :]]))
+    def most_used(self, count: int) -> Any:
+        """Return so many positions, ascending: those that are used most, of others those that came last."""
+        order = self._used[: len(self)].argsort(kind="stable")
+        return np.sort(order[len(order) - count :])
 
     def keep(self, at: Any) -> None:
         """Forget all positions but some, ascending ones, which get the first numbers."""
-        ids, changed = self.positions.ids[at], self._changed[at]
+        ids, changed, used = self.positions.ids[at], self._changed[at], self._used[at] >> 1
         self.accumulators = part_of(self.accumulators, at, self._layout)
         self.positions = Positions(self._keys, ids)
-        self._changed, self._used = changed, np.zeros(len(at), bool)
+        self._changed, self._used = changed, used
 
     # ---- chunks -----------------------------------------------------------------------------------------------
 
@@ -358,7 +354,7 @@ class AggregateSlice:
         columns += [accumulator.part(at) for accumulator in self.accumulators.values()]
         names = ["position", *(f"key {name}" for name in self._layout.keys), *self.accumulators]
         whole = pa.RecordBatch.from_arrays(columns, names)
-        return in_blocks(whole, self._keys.groups()[ids], self._layout, includes)
+        return in_blocks(whole, self._keys.groups()[ids], self._layout.metadata, includes)
 
     def add_blocks(self, blocks: Sequence[Stored]) -> None:
         """Add the blocks of a key group that is not there; all of it counts as changed, at other positions.

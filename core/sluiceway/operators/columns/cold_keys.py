@@ -121,7 +121,7 @@ class ColdKeys:
         for begin in range(0, len(at), _PART):
             part = at[begin : begin + _PART]
             rows = of.rows(part)
-            tag, form = form_of(rows, self._layout)
+            tag, form = form_of(rows, self._layout.metadata)
             if tag not in self._written:
                 self._schemas.setdefault(tag, open_form(tag, form))
                 entries = self._table.entries((tag,))

@@ -229,12 +229,12 @@ class HeldSlices(Mapping[int, AggregateSlice]):
         return len(self._in_memory) < before
 
     def _shrink_keys(self, cold: ColdKeys, budget: int, size: int) -> bool:
-        """Write and forget the keys that have had no row for longest, an eighth of them or more."""
+        """Write and forget the keys with rows in the fewest batches of late, an eighth of them or more."""
         each = next(iter(self._in_memory.values()), None)
         if each is None or not len(each):
             return False
         self._go_by_key(each)
-        kept = each.latest(min(len(each) * 7 // 8, len(each) * budget * 7 // 8 // size))
+        kept = each.most_used(min(len(each) * 7 // 8, len(each) * budget * 7 // 8 // size))
         gone = np.ones(len(each), bool)
         gone[kept] = False
         changed = each.changed()
