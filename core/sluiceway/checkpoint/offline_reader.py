@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -65,8 +66,8 @@ class StateRow:
         uid: uid of the step.
         state: name of the state.
         kind: ``value``, ``list``, ``map``, ``reducing``, ``aggregating``; of steps in columns ``aggregates``,
-            ``rows`` or ``progress``; of operator state ``operator list`` or ``union list``; ``broadcast``;
-            ``split`` for the splits of a source.
+            ``rows``, ``progress``, ``definition``; of operator state ``operator list`` or ``union list``;
+            ``broadcast``; ``split`` for the splits of a source.
         subtask: index of the subtask.
         key_group: key group of the key; None without a key.
         namespace: such as a window; ``()`` for state that belongs to the key alone, None without a key.
@@ -219,12 +220,25 @@ def progress_in_columns(snapshot: KeyedSnapshot, name: str, decode: Decoder) -> 
             yield group, at, number
 
 
+def definitions_in_columns(snapshot: KeyedSnapshot, name: str, decode: Decoder) -> Iterator[tuple[int, str]]:
+    """Yield key group and definition, as JSON, for each key group with that of a step in columns."""
+    index = next((place for place, meta in enumerate(snapshot.tables) if meta.name == name), None)
+    for group in sorted(snapshot.groups):
+        for row in decode_rows(snapshot.groups[group]):
+            if row.table == index and isinstance(row.value, bytes):
+                yield group, decode.any(row.value)
+
+
 def _in_columns(
     snapshot: KeyedSnapshot, uid: str, name: str, kind: str, subtask: int, decode: Decoder
 ) -> Iterator[StateRow]:
     if kind == "progress":
         for group, at, number in progress_in_columns(snapshot, name, decode):
             yield StateRow(uid, name, kind, subtask, group, (), group, value={"watermark": at, "number": number})
+        return
+    if kind == "definition":
+        for group, text in definitions_in_columns(snapshot, name, decode):
+            yield StateRow(uid, name, kind, subtask, group, (), group, value=json.loads(text))
         return
     from sluiceway.columns.saved import saved_rows  # it imports pyarrow
 

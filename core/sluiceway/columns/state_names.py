@@ -36,12 +36,13 @@ OVER_RECENT: Final = "over recent in columns"
 _KINDS: Final = {
     **dict.fromkeys((SLICES, KEYS), "aggregates"),
     **dict.fromkeys((LEFT, RIGHT, LEFT_WAITING, RIGHT_WAITING, LATEST, OVER_WAITING, OVER_RECENT), "rows"),
-    **dict.fromkeys((DEFINITION, PROGRESS, PROGRESS_OF_ROWS), "progress"),
+    **dict.fromkeys((PROGRESS, PROGRESS_OF_ROWS), "progress"),
+    DEFINITION: "definition",
 }
 
 
 def kind_of_state(step: str, name: str) -> str:
-    """Return the kind of a state in columns: ``aggregates``, ``rows`` or ``progress``; empty: it is another state.
+    """Return the kind of a state in columns: ``aggregates``, ``rows``, ``progress``, ``definition``; empty: none.
 
     Args:
         step: kind of the step: a function of the user's may have named its state like one of these.

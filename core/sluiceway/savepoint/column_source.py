@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sluiceway.checkpoint.metadata import KeyedEntry, VertexEntry
-from sluiceway.checkpoint.offline_reader import blocks_in_columns, progress_in_columns
+from sluiceway.checkpoint.offline_reader import blocks_in_columns, definitions_in_columns, progress_in_columns
 from sluiceway.errors import CheckpointError
 from sluiceway.savepoint.arrow_reader import KeyedSource, Part, Place
 from sluiceway.savepoint.arrow_schema import Fixed, Shape, arrow
 from sluiceway.util.overriding import override
 
-__all__ = ["ColumnSource", "ProgressSource"]
+__all__ = ["ColumnSource", "DefinitionSource", "ProgressSource"]
 
 
 class _AsItIs(Shape):
@@ -109,6 +109,24 @@ class ProgressSource(KeyedSource):
             for begin in range(0, len(found), rows):
                 groups, times, numbers = zip(*found[begin : begin + rows], strict=True)
                 yield {"key_group": groups, "watermark": times, "number": numbers}
+
+
+class DefinitionSource(KeyedSource):
+    """Source of the definition of a step in columns, by key group."""
+
+    def shapes(self) -> dict[str, Shape]:
+        """Return the shapes of the key group and the definition."""
+        pa = arrow()
+        return {"key_group": Fixed(pa.int32()), "definition": Fixed(pa.string())}
+
+    def parts(self, rows: int, *, only: frozenset[str] | None = None) -> Iterator[Part]:
+        """Yield a row for each key group."""
+        assert self._open is not None
+        for snapshot in self._open:
+            found = list(definitions_in_columns(snapshot, self._name, self._place.decode))
+            for begin in range(0, len(found), rows):
+                groups, texts = zip(*found[begin : begin + rows], strict=True)
+                yield {"key_group": groups, "definition": texts}
 
 
 def _without(schema: Any, names: Sequence[str]) -> Any:

@@ -14,7 +14,7 @@ from sluiceway.operators.timer_service import TIMERS
 from sluiceway.plugins import PluginManager, default_manager
 from sluiceway.savepoint.arrow_reader import BroadcastSource, KeyedSource, ListSource, Place, Source, TimerSource
 from sluiceway.savepoint.arrow_schema import MisfitError, Shape, arrow
-from sluiceway.savepoint.column_source import ColumnSource, ProgressSource
+from sluiceway.savepoint.column_source import ColumnSource, DefinitionSource, ProgressSource
 from sluiceway.savepoint.export import write_table
 from sluiceway.util.install_hints import install_command
 
@@ -33,9 +33,9 @@ class SavedTable:
     Attributes:
         uid: uid of the operator.
         name: name of the state.
-        kind: ``value``, ``list``, ``map``, ``reducing``, ``aggregating``; ``timers``; ``aggregates``, ``rows`` and
-            ``progress`` of steps in columns; ``operator list``, ``union list``, ``broadcast``, ``splits``, ``in
-            flight``.
+        kind: ``value``, ``list``, ``map``, ``reducing``, ``aggregating``; ``timers``; ``aggregates``, ``rows``,
+            ``progress`` and ``definition`` of steps in columns; ``operator list``, ``union list``, ``broadcast``,
+            ``splits``, ``in flight``.
         type: the declared type as text; empty: none.
         ttl_ms: time to live in ms; None: none.
         serializer: name of the serializer of the values.
@@ -307,11 +307,13 @@ def _states(
     for name, table in tables.items():
         having = [part for part in keyed if any(t.name == name for t in part[2].tables)]
         if in_columns := kind_in_columns(vertex, uid, name):
-            of_columns = (
-                ProgressSource(place, name, having)
-                if in_columns == "progress"
-                else ColumnSource(place, name, having, in_columns)
-            )
+            of_columns: Source
+            if in_columns == "progress":
+                of_columns = ProgressSource(place, name, having)
+            elif in_columns == "definition":
+                of_columns = DefinitionSource(place, name, having)
+            else:
+                of_columns = ColumnSource(place, name, having, in_columns)
             add(SavedTable(uid, name, in_columns, of_columns, serializer="arrow"))
             continue
         source = KeyedSource(place, name, having)

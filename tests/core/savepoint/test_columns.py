@@ -12,7 +12,7 @@ import pytest
 from tests.core.table.column_harness import ColumnHarness, TwoColumnHarness
 
 import sluiceway as sw
-from sluiceway.columns.state_names import LATEST, LEFT, PROGRESS, SLICES
+from sluiceway.columns.state_names import DEFINITION, LATEST, LEFT, PROGRESS, SLICES
 from sluiceway.errors import CheckpointError, StateError
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.savepoint import edit, read
@@ -95,6 +95,12 @@ def test_without_windows_there_are_no_columns_of_them(save: Save) -> None:
         columns.process_batch([row("a", 1, 5)])
         place, uid = saved(columns, save)
     assert list(read(place)[uid][SLICES].rows()) == [{"user": "a", "n": {"count": 1}}]
+    definitions = list(read(place)[uid][DEFINITION].rows())
+    assert {found["key_group"] for found in definitions} == set(range(128))
+    assert all('"windows": "none"' in found["definition"] for found in definitions)
+    shown = {found.state: found.value for found in sw.read_state(place)}
+    assert shown.keys() == {SLICES, PROGRESS, DEFINITION}
+    assert shown[DEFINITION]["windows"] == "none"
     (value,) = find_state(place, uid, SLICES, "a")
     assert (value.namespace, value.value) == ((), {"n": {"count": 1}})
 
