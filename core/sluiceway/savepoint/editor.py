@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -25,9 +26,10 @@ from sluiceway.checkpoint.native_files import with_rows
 from sluiceway.checkpoint.offline_reader import Decoder, Opaque
 from sluiceway.checkpoint.state_file import SectionWriter
 from sluiceway.columns.state_names import kind_of_state
-from sluiceway.errors import StateError, choose
+from sluiceway.errors import ConfigurationError, StateError, choose
 from sluiceway.operators.timer_service import TIMERS
 from sluiceway.plugins import PluginManager, default_manager
+from sluiceway.savepoint.edited_columns import EditedColumns
 from sluiceway.savepoint.writer import SavepointWriter
 from sluiceway.serializers import KEY_SERIALIZER
 from sluiceway.state import (
@@ -38,6 +40,7 @@ from sluiceway.state import (
     StateDescriptor,
     StateTable,
 )
+from sluiceway.util.overriding import override
 
 __all__ = ["SavepointEditor", "edit"]
 
@@ -80,6 +83,7 @@ class SavepointEditor(SavepointWriter):
         self._dropped: dict[str, set[str]] = {}
         self._names: dict[str, str] = {}
         self._replaced: set[tuple[str, str]] = set()
+        self._edited: dict[tuple[str, str], EditedColumns] = {}
 
     def remove(self, uid: str, state: str | None = None) -> None:
         """Remove an operator, or one of its states. Timers are the state ``timers``.
@@ -148,6 +152,49 @@ class SavepointEditor(SavepointWriter):
 
     # ---- inside --------------------------------------------------------------------------------------------
 
+    @override
+    def _put_columns(self, uid: str, state: str, data: Any, *, chosen: bool) -> int:
+        self._check_known(uid)
+        known = self._states_of(uid)
+        if state not in known:
+            raise choose(f"state of operator {uid!r}", state, known)
+        kind = self._kind_in_columns(uid, state)
+        if kind not in ("aggregates", "rows"):
+            raise StateError(
+                f"state {state!r} of operator {uid!r} "
+                + (
+                    "is that of the progress of a step in columns, and cannot be changed"
+                    if kind
+                    else "is not in columns: "
+                    "give put() its descriptor, such as ValueStateDescriptor, in place of its name"
+                )
+            )
+        if chosen:
+            raise ConfigurationError(
+                f"the columns of state {state!r} are named as read() names them: key= and the like are for states "
+                "with a descriptor"
+            )
+        edited = self._edited.get((uid, state))
+        if edited is None:
+            edited = self._edited[uid, state] = EditedColumns(uid, state, kind, self._groups_of(uid))
+            with self._snapshots(uid) as snapshots:
+                edited.take_form(snapshots)
+            self._replaced.add((uid, state))
+            self._drop(uid, state)
+        count = edited.add(data)
+        edited.write(self._backend(uid))
+        return count
+
+    @contextmanager
+    def _snapshots(self, uid: str) -> Iterator[list[KeyedSnapshot]]:
+        kept = [self._keyed(v, s, o) for v, s, o in self._operators() if o.uid == uid]
+        snapshots = [snapshot for snapshot in kept if snapshot is not None]
+        try:
+            yield snapshots
+        finally:
+            for snapshot in snapshots:
+                snapshot.release()
+
     def _check_known(self, uid: str) -> None:
         known = self._had.keys() - self._removed
         if uid not in known:
@@ -189,7 +236,8 @@ class SavepointEditor(SavepointWriter):
         if self._kind_in_columns(uid, state):
             raise StateError(
                 f"state {state!r} of operator {uid!r} is held in columns, many keys to a block, and cannot be "
-                f"changed value by value. It can be removed, remove({uid!r}, {state!r}), and the operator renamed"
+                f"changed value by value. Change the table that read() returns, and give it to put({uid!r}, "
+                f"{state!r}, table)"
             )
 
     def _kind_in_columns(self, uid: str, state: str) -> str:
@@ -220,11 +268,8 @@ class SavepointEditor(SavepointWriter):
         fresh = uid not in self._backends
         backend = super()._backend(uid)
         if fresh and not self._is_new(uid):
-            kept = [self._keyed(v, s, o) for v, s, o in self._operators() if o.uid == uid]
-            snapshots = [snapshot for snapshot in kept if snapshot is not None]
-            backend.restore(snapshots if self._groups is None else [self._regrouped(uid, snapshots)])
-            for snapshot in snapshots:
-                snapshot.release()
+            with self._snapshots(uid) as snapshots:
+                backend.restore(snapshots if self._groups is None else [self._regrouped(uid, snapshots)])
         return backend
 
     def _regrouped(self, uid: str, snapshots: list[KeyedSnapshot]) -> KeyedSnapshot:
@@ -393,8 +438,15 @@ def edit(
             savepoint.remove("visits")
             savepoint.put("counted", sw.ValueStateDescriptor("count", int), table)
 
-    The first :meth:`put <SavepointWriter.put>` for a state replaces it. See also
-    :meth:`~SavepointEditor.transform`, :meth:`~SavepointEditor.remove` and :meth:`~SavepointEditor.rename`.
+    The first :meth:`put <SavepointWriter.put>` for a state replaces it. That of a step in columns is named, and
+    its rows have the columns and types that :func:`read` returns::
+
+        table = sluiceway.savepoint.read("savepoints/first")["sums"]["slices in columns"].to_arrow()
+        with sluiceway.savepoint.edit("savepoints/first", "savepoints/second") as savepoint:
+            savepoint.put("sums", "slices in columns", table.slice(1))
+
+    :meth:`~SavepointEditor.transform`, :meth:`~SavepointEditor.remove` and :meth:`~SavepointEditor.rename` change
+    other things.
 
     Args:
         old: path or URL of the checkpoint.

@@ -80,7 +80,7 @@ class SavepointWriter:
     def put(
         self,
         uid: str,
-        descriptor: StateDescriptor,
+        descriptor: StateDescriptor | str,
         data: Any,
         *,
         key: Selector | None = None,
@@ -98,7 +98,8 @@ class SavepointWriter:
 
         Args:
             uid: uid of the operator, as given to ``.uid(...)``.
-            descriptor: descriptor of the state as the job declares it: name, kind, type, ``ttl``.
+            descriptor: descriptor of the state as the job declares it: name, kind, type, ``ttl``. For a step in
+                columns, the name of its state: see :func:`edit`.
             data: a table of Arrow, pandas or Polars, a query of DuckDB, a :class:`SavedTable`; or an iterable of
                 dicts, tuples or objects.
             key: the column of the keys, by name or position; a tuple of columns for a composite key; or a function
@@ -120,6 +121,9 @@ class SavepointWriter:
             UnstableKeyError: at the end of the block, if a value cannot be a key.
         """
         self._check_open()
+        if isinstance(descriptor, str):
+            chosen = any(each is not None for each in (key, value, map_key, namespace, touched_at))
+            return self._put_columns(uid, descriptor, data, chosen=chosen or accumulators)
         if not isinstance(descriptor, StateDescriptor):
             raise ConfigurationError(
                 f"put() takes a descriptor, such as ValueStateDescriptor, not {descriptor!r:.60}"
@@ -184,6 +188,13 @@ class SavepointWriter:
     def _check_open(self) -> None:
         if self._over:
             raise StateError(f"the writer of {self.location} is closed: call its methods inside the with block")
+
+    def _put_columns(self, uid: str, state: str, data: Any, *, chosen: bool) -> int:
+        """Add rows to a state of a step in columns; ``chosen`` is whether key= or the like were given."""
+        raise ConfigurationError(
+            f"put() takes a descriptor, such as ValueStateDescriptor, not {state!r}: the name of a state is for "
+            "that of a step in columns, in a savepoint that is changed with edit()"
+        )
 
     def _begin(self, uid: str, state: str) -> None:
         """Prepare for rows of a state. Called by each :meth:`put`."""

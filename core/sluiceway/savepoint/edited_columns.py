@@ -1,0 +1,112 @@
+"""State of a step in columns that is put into an edited savepoint as a table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from sluiceway.checkpoint.offline_reader import Decoder, blocks_in_columns, definitions_in_columns
+from sluiceway.columns.state_names import DEFINITION, KEYS, LEFT, LEFT_WAITING, OVER_RECENT, OVER_WAITING, SLICES
+from sluiceway.errors import ConfigurationError, SluicewayError, StateError
+from sluiceway.savepoint.arrow_schema import arrow
+from sluiceway.state import KeyedSnapshot, KeyedStateBackend, ValueStateDescriptor
+
+if TYPE_CHECKING:
+    from sluiceway.columns.edited import EditedRows
+
+__all__ = ["EditedColumns"]
+
+_LEFT_KEY = (LEFT, LEFT_WAITING, OVER_RECENT, OVER_WAITING)
+
+
+class EditedColumns:
+    """State of a step in columns, in the place of the one that it had.
+
+    Args:
+        uid: uid of the operator.
+        state: name of the state.
+        kind: ``aggregates`` or ``rows``.
+        max_parallelism: number of key groups.
+    """
+
+    def __init__(self, uid: str, state: str, kind: str, max_parallelism: int) -> None:
+        self._uid, self._state, self._kind, self._most = uid, state, kind, max_parallelism
+        self._rows: EditedRows
+        # Keys of a step without windows that its other state has.
+        self._others: list[Any] = []
+
+    def take_form(self, snapshots: Iterable[KeyedSnapshot]) -> None:
+        """Learn the columns from the state that there is. Raises StateError."""
+        from sluiceway.columns.edited import EditedRows
+        from sluiceway.columns.saved import saved_rows
+
+        decode = Decoder(trusted=False)
+        groups: list[Mapping[Any, Any]] = []
+        definition: dict[str, Any] = {}
+        other = {SLICES: KEYS, KEYS: SLICES}.get(self._state, "")
+        with self._refusing():
+            for snapshot in snapshots:
+                groups += [blocks for _, blocks in blocks_in_columns(snapshot, self._state, decode)]
+                for _, found in blocks_in_columns(snapshot, other, decode) if other else ():
+                    for part in saved_rows("aggregates", found):
+                        self._others.append(part.data.select(list(part.keys)))
+                for _, text in definitions_in_columns(snapshot, DEFINITION, decode):
+                    definition = json.loads(text)
+            key = "key" if self._state in _LEFT_KEY else "right key"
+            keys = tuple(definition.get(key, ())) if self._kind == "rows" else ()
+            if self._kind == "rows" and not keys:
+                raise ValueError("the savepoint does not say which of its columns are the key: it is too old")
+            self._rows = EditedRows(self._state, self._kind, groups, self._most, keys)
+
+    def add(self, data: Any) -> int:
+        """Add rows, and return their number. Raises StateError."""
+        pa = arrow()
+        if hasattr(data, "to_arrow_reader"):  # a query of DuckDB
+            data = data.to_arrow_reader()
+        with self._refusing():
+            if hasattr(data, "__arrow_c_stream__"):
+                return self._rows.add(pa.table(data))
+            if hasattr(data, "__arrow_c_array__"):
+                return self._rows.add(pa.Table.from_batches([pa.record_batch(data)]))
+        if isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping):
+            rows = list(data)
+            if all(isinstance(row, Mapping) for row in rows):
+                return self._add_dicts(rows)
+        raise ConfigurationError(
+            f"state {self._state!r} is made from a table or an iterable of dicts, not from {type(data).__name__} "
+            f"{data!r:.60}"
+        )
+
+    def _add_dicts(self, rows: list[Any]) -> int:
+        pa, schema = arrow(), self._rows.schema
+        with self._refusing():
+            names = set().union(*rows) - set(schema.names)
+            if names:
+                raise ValueError(f"column {min(names)!r} is not one of {', '.join(schema.names)}")
+            for place, row in enumerate(rows):
+                if lacking := [name for name in schema.names if name not in row]:
+                    raise ValueError(f"column {lacking[0]!r} is missing in row {place}")
+            try:
+                return self._rows.add(pa.Table.from_pylist(rows, schema))
+            except (pa.ArrowException, TypeError, OverflowError) as error:
+                raise ValueError(f"a value is not of the type of its column: {error}") from error
+
+    def write(self, backend: KeyedStateBackend) -> None:
+        """Write all rows that have been added, in the place of those that have been written. Raises StateError."""
+        table = backend.table(ValueStateDescriptor(self._state, bytes))
+        for name in list(table.namespaces()):
+            table.drop(name)
+        with self._refusing():
+            self._rows.check_others(self._others)
+            self._rows.write(table)
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        try:
+            yield
+        except SluicewayError:
+            raise
+        except ValueError as error:  # pa.ArrowInvalid is one
+            raise StateError(f"state {self._state!r} of operator {self._uid!r} cannot be put: {error}") from error
