@@ -13,15 +13,21 @@ __all__ = ["Duration", "milliseconds", "offset_milliseconds", "positive_millisec
 Duration: TypeAlias = timedelta | int | str
 """A timedelta, a whole number of ms, or a text such as ``"10s"``, ``"1.5h"``, ``"1d"``."""
 
+_LONGEST_MS = 1 << 62
+"""Half of the times of 64 bits on one side of the epoch: sums and differences of two durations fit."""
+
 _UNITS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
 
 
 def milliseconds(what: str, value: Duration) -> int:
     """Return ``value`` in ms, not negative. Raises ConfigurationError that begins with ``what``."""
     try:
-        return duration_ms(value)
+        ms = duration_ms(value)
     except (TypeError, ValueError) as error:
         raise ConfigurationError(f"{what}: {error}; give a timedelta, ms, or a text such as '10s'") from None
+    if ms > _LONGEST_MS:
+        raise ConfigurationError(f"{what}: is longer than {_LONGEST_MS} ms, 146 million years")
+    return ms
 
 
 def positive_milliseconds(what: str, value: Duration) -> int:

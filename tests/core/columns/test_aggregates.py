@@ -323,6 +323,10 @@ def test_errors_of_arguments():
         agg.top_k("x", 0)
     with pytest.raises(ConfigurationError, match="q must be from 0 to 1"):
         agg.quantile("x", 95)
+    with pytest.raises(ConfigurationError, match="q='half' must be a number"):
+        agg.quantile("x", "half")
+    with pytest.raises(ConfigurationError, match="a whole number from 0 to 2147483647"):
+        agg.variance("x", 10**30)
     with pytest.raises(FunctionContractError, match="a subclass of ColumnAggregate"):
         agg.custom(print, "x")
     with pytest.raises(ConfigurationError, match="names its column by a text, not by 3"):

@@ -187,8 +187,10 @@ def test_mistakes_are_found_where_they_are_made() -> None:
     keyed = Pipeline().table(SCHEMA.empty_table()).key_by("user")
     with pytest.raises(ConfigurationError, match=r"give rows=, the number of the last rows, or range="):
         keyed.over()
-    with pytest.raises(ConfigurationError, match=r"over\(rows=0, range=None\) at .*whole number of at least 1"):
+    with pytest.raises(ConfigurationError, match=r"over\(rows=0, range=None\) at .*whole number from 1 to"):
         keyed.over(rows=0)
+    with pytest.raises(ConfigurationError, match="whole number from 1 to"):
+        keyed.over(rows=1 << 63)
     with pytest.raises(ConfigurationError, match=r"over\(rows=None, range='long'\)"):
         keyed.over(range="long")
     with pytest.raises(GraphError, match="a column 'price' already"):

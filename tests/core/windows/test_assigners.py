@@ -175,6 +175,7 @@ def test_they_say_what_they_are_and_can_be_pickled() -> None:
             r"\(size='soon'\): 'soon' is not a duration; give a",
         ),
         (lambda: TumblingEventTimeWindows(WRONG[0]), r"\(size=10.5\): 10.5 is not a duration"),
+        (lambda: TumblingEventTimeWindows(1 << 63), r"is longer than 4611686018427387904 ms, 146 million years"),
         (lambda: TumblingEventTimeWindows(10, 10), r"offset \(10ms\) must be shorter than the size \(10ms\)"),
         (
             lambda: TumblingProcessingTimeWindows("1d", "-24h"),

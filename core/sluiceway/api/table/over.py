@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import pyarrow as pa
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from sluiceway.api.table.stream import TableStream
 
 __all__ = ["OverTable", "over"]
+
+_MOST_ROWS: Final = 1 << 62
+"""Most rows of a window: places of rows are computed in 64 bits."""
 
 
 class OverTable(HasLateRows):
@@ -89,6 +92,8 @@ def over(keyed: KeyedTable, rows: object, age: Duration | None) -> OverTable:
     where = f"over(rows={rows!r:.40}, range={age!r:.40}) at {caller_location()}"
     if rows is None and age is None:
         raise ConfigurationError(f"{where}: give rows=, the number of the last rows, or range=, a time, or both")
-    if rows is not None and (not isinstance(rows, int) or isinstance(rows, bool) or rows < 1):
-        raise ConfigurationError(f"{where}: rows is a whole number of at least 1, the row itself included")
+    if rows is not None and (not isinstance(rows, int) or isinstance(rows, bool) or not 1 <= rows <= _MOST_ROWS):
+        raise ConfigurationError(
+            f"{where}: rows is a whole number from 1 to {_MOST_ROWS}, the row itself included"
+        )
     return OverTable(keyed, rows, None if age is None else milliseconds(where, age))

@@ -245,6 +245,9 @@ def quantile(column: str, q: float, accuracy: float = 0.01) -> Aggregate:
         q: the quantile, from 0 to 1; 0.5 is the median.
         accuracy: the largest relative error. Half of it takes twice the state.
     """
+    for name, given in (("q", q), ("accuracy", accuracy)):
+        if not isinstance(given, int | float):
+            raise ConfigurationError(f"quantile({column!r}): {name}={given!r} must be a number")
     if not 0 <= q <= 1:
         raise ConfigurationError(f"quantile({column!r}, {q!r}): q must be from 0 to 1")
     if not 0.0001 <= accuracy < 1:
@@ -280,8 +283,8 @@ def _name(column: str) -> str:
 
 
 def _ddof(ddof: int) -> int:
-    if not isinstance(ddof, int) or ddof < 0:
-        raise ConfigurationError(f"ddof={ddof!r}: must be a whole number from 0")
+    if not isinstance(ddof, int) or not 0 <= ddof < 1 << 31:
+        raise ConfigurationError(f"ddof={ddof!r}: must be a whole number from 0 to {(1 << 31) - 1}")
     return ddof
 
 

@@ -56,6 +56,8 @@ _TABLE = pa.table(
         ("SELECT NULL AS n FROM orders", 1, 16, "NULL has no type here"),
         ("SELECT user, price AS user FROM orders", 1, 14, "two columns would have the name 'user'"),
         ("SELECT * EXCEPT (usr) FROM orders", 1, 18, "no column 'usr'"),
+        (f"SELECT count + {'9' * 5000} FROM orders", 1, 16, "999 is no BIGINT"),
+        ("SELECT at + INTERVAL '999999999999999' DAY FROM orders", 1, 22, "DAY is longer than 999999999 days"),
         ("SELECT user\n  FORM orders", 2, 8, "Invalid expression"),
         ("SELECT FROM orders", 1, 1, "at least one column"),
         ("SELECT 1", 1, 8, "takes its rows FROM a table"),

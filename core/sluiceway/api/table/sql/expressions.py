@@ -32,6 +32,9 @@ from sluiceway.columns.schemas import shown
 
 __all__ = ["Scope", "named_like", "no_table", "translate"]
 
+_MOST_DIGITS: Final = 1000
+"""Digits of a whole number that is read to see if it is a BIGINT: zeros may be in front."""
+
 
 @dataclass(frozen=True)
 class Scope:
@@ -111,7 +114,8 @@ def _literal(node: exp.Expr, scope: Scope) -> Typed:
     if node.args["is_string"]:
         return literal(node, text, TEXT)
     if text.isdecimal():
-        if int(text) >= 1 << 63:
+        # Python reads no text of more than 4,300 digits as a number.
+        if len(text) > _MOST_DIGITS or int(text) >= 1 << 63:
             raise RefusedError(node, f"{text} is no BIGINT: write {text}e0 for a DOUBLE")
         return literal(node, int(text), INTEGER)
     return literal(node, float(text), DOUBLE)

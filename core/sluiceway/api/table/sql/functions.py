@@ -228,9 +228,12 @@ def interval_of(node: exp.Interval) -> dt.timedelta:
     if number is None:
         shown = node.sql("duckdb")
         raise RefusedError(node, f"an interval takes a whole number, as in INTERVAL '10' {unit}, not {shown}")
-    if unit == "MILLISECOND":
-        return dt.timedelta(milliseconds=number)
-    return dt.timedelta(seconds=number * _SECONDS[unit])
+    try:
+        if unit == "MILLISECOND":
+            return dt.timedelta(milliseconds=number)
+        return dt.timedelta(seconds=number * _SECONDS[unit])
+    except OverflowError:
+        raise RefusedError(node, f"{node.sql('duckdb')} is longer than {dt.timedelta.max.days} days") from None
 
 
 def shifted(node: exp.Expr, given: Typed, interval: exp.Interval, *, back: bool) -> Typed:
