@@ -1,4 +1,4 @@
-"""Tables of SQL databases, written: ``SqlSink``."""
+"""Tables of SQL databases, written: ``SqlSink``; those of PostgreSQL, read: ``PostgreSqlSource``."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING, Any
 from sluiceway.hooks import Offer, hookimpl
 
 if TYPE_CHECKING:
+    from sluiceway_sql._postgresql_source import PostgreSqlSource
     from sluiceway_sql._sink import SqlSink
 
-__all__ = ["SqlSink"]
+__all__ = ["PostgreSqlSource", "SqlSink"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "PostgreSqlSource":
+        from sluiceway_sql._postgresql_source import PostgreSqlSource
+
+        return PostgreSqlSource
     if name == "SqlSink":
         from sluiceway_sql._sink import SqlSink
 
@@ -26,7 +31,7 @@ def __dir__() -> list[str]:
 
 @hookimpl
 def sluiceway_connectors() -> list[Offer]:
-    """Offer ``sql``."""
+    """Offer ``sql`` and ``postgresql``."""
 
     def load() -> Any:
         from sluiceway.connector import Connector
@@ -34,6 +39,13 @@ def sluiceway_connectors() -> list[Offer]:
 
         return Connector(sink=SqlSink)
 
+    def load_postgresql() -> Any:
+        from sluiceway.connector import Connector
+        from sluiceway_sql._postgresql_source import PostgreSqlSource
+
+        return Connector(source=PostgreSqlSource)
+
     return [
-        Offer("sql", load, "tables of SQLite, and of any database with a DB-API driver or SQLAlchemy URL; sink")
+        Offer("sql", load, "tables of SQLite, and of any database with a DB-API driver or SQLAlchemy URL; sink"),
+        Offer("postgresql", load_postgresql, "tables of PostgreSQL, read in bulk, in columns or as dicts; source"),
     ]
