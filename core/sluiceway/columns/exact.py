@@ -35,6 +35,7 @@ def exact_array(values: Sequence[Any], kind: Any) -> Any:
         TypeError: a value is of a class that does not fit.
         ValueError: a value would lose a part.
     """
+    # Arrow first: the checks rely on its refusal of values of other classes.
     array = pa.array(values, kind)
     check = _check_of(kind)
     if check is not None:

@@ -26,6 +26,7 @@ def partitions(data: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[dic
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
         encoded = column.dictionary_encode("encode")
+        # "encode" gives null an entry of the dictionary.
         codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
         # Numbered anew for each column, so that no product of their numbers overflows.
         found, first, codes = np.unique(codes, return_index=True, return_inverse=True)

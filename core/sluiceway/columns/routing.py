@@ -84,6 +84,7 @@ def scattered(
     out: list[tuple[int, Batch[Any]]] = []
     for consumer in range(consumers):
         rows = np.flatnonzero(of == consumer)
+        # All rows have one consumer, as with parallelism 1: no copy.
         if len(rows) == len(of):
             return [(consumer, Batch.of_columns(data, timestamps))]
         if len(rows):

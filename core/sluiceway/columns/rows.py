@@ -78,6 +78,7 @@ class Encoder:
 
     def _misfit(self, values: Sequence[Any], error: Exception) -> Exception:
         """Return the error for the first record and column that do not fit."""
+        # Arrow's error does not say which value it is about: each is tried by itself.
         for value in values:
             for field in self._schema:
                 try:

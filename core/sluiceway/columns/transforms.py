@@ -130,6 +130,7 @@ class Transform(ABC):
 
     def columns_of(self, schema: pa.Schema) -> pa.Schema | None:
         """Return the columns that come out if ``schema`` comes in; None: it does not work on these."""
+        # A run without rows shows the columns, as where the pipeline is built.
         nothing = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
         try:
             made, _ = self.apply(nothing, None)
@@ -419,6 +420,7 @@ class Lookup(Transform):
 
     def apply(self, data: pa.RecordBatch, stamps: Stamps) -> tuple[pa.RecordBatch, Stamps]:
         """Return the rows with the columns of the table."""
+        # index_in() tells 0.0 from -0.0, which are one value.
         wanted: Any = comparable(data.column(self.name))
         found: Any = pc.index_in(wanted, value_set=self.keys, skip_nulls=True)
         if not self.outer and found.null_count:

@@ -55,6 +55,7 @@ def widened(column: Any, kind: Any) -> Any:
         mask = column.is_null() if column.null_count else None
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=mask)
     if pa.types.is_list(kind):
+        # flatten() leaves out what null lists have, so offsets are made anew of the lengths.
         inner = widened(column.flatten(), kind.value_type)
         lengths = column.value_lengths().fill_null(0).to_numpy()
         offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())

@@ -49,6 +49,7 @@ class Arrays:
         """Have at least ``size`` elements."""
         if size <= self.size:
             return
+        # Growth by half, so that an element is copied a few times only.
         capacity = max(size, self.size + self.size // 2, _SMALLEST)
         for name, old in self.all.items():
             grown = np.empty(capacity, old.dtype)

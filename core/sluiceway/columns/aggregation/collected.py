@@ -83,6 +83,7 @@ class Collected(Accumulator):
             none = np.zeros(0, np.int64)
             return none, none, pa.array([], self._kind)
         at, arrivals, array = self._chunks[0]
+        # Merged chunks are in no order: the arrivals say which value was first.
         order = np.lexsort((arrivals, at))
         self._chunks = [(at[order], arrivals[order], array.take(pa.array(order)))]
         return self._chunks[0]

@@ -59,6 +59,7 @@ class LateRows:
         taken = {name: values.take(rows) for name, values in self._columns.items()}
         states = into.running_states(self._ids[rows], taken, self._arrivals[rows])
         codes = self._codes(rows)
+        # Sorted by key and arrival: the state that a row of another slice meets is the last one up to it.
         order = codes.argsort()
         self._after[start] = codes[order], order, {n: each for n, each in states.items() if each.depends_on_order}
 
@@ -81,6 +82,8 @@ class LateRows:
                 window.merge(before)
             if ordered:
                 self._merge_slice(start, due, of_rows)
+        # The window as it was before the rows. Those that do not depend on the order take the rows one after the
+        # other.
         runs = Runs(window.find(ids))
         found = dict(zip(self._layout.keys, self._keys.columns(ids), strict=True))
         for name, each in window.accumulators.items():

@@ -70,6 +70,7 @@ class Layout:
         Raises:
             IncompatibleStateError: keys or aggregates have changed in another way; names the first difference.
         """
+        # The usual case: nothing has changed since the rows were written.
         if metadata == self.metadata and self._has_types:
             return rows
         old, new = json.loads(metadata or b"{}"), json.loads(self.metadata)

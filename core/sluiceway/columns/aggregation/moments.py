@@ -72,6 +72,8 @@ class Moments(PlainAccumulator):
         mine, theirs = self.arrays, {name: array[: len(at)] for name, array in other.arrays.all.items()}
         n, before = theirs["count"], mine["count"][at]
         with np.errstate(all="ignore"):
+            # Their sums are about their own first value: they are moved to that of this accumulator. An empty
+            # one divides by zero, and is left out below.
             mean = theirs["shift"] + theirs["sum"] / n
             within = theirs["squares"] - theirs["sum"] * theirs["sum"] / n
             apart = mean - mine["shift"][at]
@@ -87,6 +89,7 @@ class Moments(PlainAccumulator):
         n, total, squares = (self.arrays[name][:count] for name in ("count", "sum", "squares"))
         with np.errstate(all="ignore"):
             variance = (squares - total * total / n) / (n - self._ddof)
+            # Rounding may leave a small negative number.
             variance = np.where(variance < 0, 0.0, variance)
             found = np.sqrt(variance) if self._root else variance
         return pa.array(found, mask=n <= self._ddof)

@@ -223,6 +223,7 @@ class Sketch(Accumulator):
     def _add(self, at: Any, buckets: Any, counts: Any) -> None:
         if not len(at):
             return
+        # A position and its bucket are one word: buckets, moved by _ZERO, take 32 bits.
         numbers, _ = self._pairs.find([_paired(at, buckets)])
         self._counts.resize(len(self._pairs))
         np.add.at(self._counts["count"], numbers, counts)

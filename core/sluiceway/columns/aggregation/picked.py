@@ -110,6 +110,8 @@ class Extreme(_Typed):
         self._greatest = greatest
         kinds = {(False, True): np.fmin, (True, True): np.maximum, (False, False): np.minimum}
         self._pick = kinds.get((greatest, self._dtype.kind == "f"), np.maximum)
+        # An empty position has a value that loses to each other one, NaN for least floats as fmin passes over
+        # it: updates and merges need no test for empty positions.
         initial: Any = None
         if self._dtype.kind == "f":
             initial = -np.inf if greatest else np.nan
@@ -199,11 +201,13 @@ class Picked(_Typed):
         values = columns[0]
         rows = np.arange(len(at)) if values.valid is None else np.flatnonzero(values.valid)
         if not self._last:
+            # In reverse, so that the first of several rows is written last.
             rows = rows[self.arrays["arrival"][at[rows]] < 0][::-1]
         # Of several values for one position the last one stays.
         at = at[rows]
         self.arrays["arrival"][at] = arrivals[rows]
         if self.is_object:
+            # Only the values that stay become Python objects.
             kept = self.arrays["arrival"][at] == arrivals[rows]
             rows, at = rows[kept], at[kept]
             self.arrays["value"][at] = values.take(rows).objects
@@ -217,6 +221,7 @@ class Picked(_Typed):
         if self._last:
             source = runs.latest(valid)
         else:
+            # A position that has a value from earlier batches keeps it.
             source = np.where(kept["arrival"] >= 0, -1, runs.earliest(valid))
         is_new = source >= 0
         given = values.objects if self.is_object else values.numbers

@@ -71,6 +71,7 @@ def _sums(accumulator: Summed, values: Values, first: Any, end: Any) -> bool:
     if not pa.types.is_integer(values.array.type) and not pa.types.is_boolean(values.array.type):
         return False
     valid, numbers = where_valid(values), values.numbers
+    # The running sum is over all rows, of all keys, and must fit itself.
     largest = max(int(numbers.max()), -int(numbers.min())) if len(numbers) else 0
     if largest * len(numbers) >= 1 << 63:
         return False
@@ -89,6 +90,7 @@ def _extremes(accumulator: Extreme, values: Values, first: Any, end: Any) -> Any
     levels = np.frexp((end - first).astype(np.float64))[1] - 1
     with np.errstate(all="ignore"):
         for level in range(int(levels.max()) + 1 if len(levels) else 0):
+            # In place of the blocks of the level before: block i has the 2**level rows from row i on.
             if level:
                 half = 1 << (level - 1)
                 blocks = pick(blocks[:-half], blocks[half:])

@@ -56,6 +56,8 @@ class Runs:
 
     def sums(self, begun: Any, values: Any) -> Any:
         """Return running sums of int64, from that of each run in ``begun`` on."""
+        # One sum over all runs, from which what was there before each run is subtracted. It may wrap around; the
+        # differences do not, as long as the sum of a run fits.
         total = np.cumsum(values[self.order], dtype=np.int64)
         before = np.concatenate([np.zeros(1, np.int64), total])[self._starts]
         return self._in_order(total + (begun - before)[self._run])
@@ -64,6 +66,7 @@ class Runs:
         """Return running results of a binary function of numpy, from that of each run in ``begun`` on."""
         values = values[self.order].astype(begun.dtype, copy=False)
         found = np.empty_like(values)
+        # Few long runs are gone through run by run, many short ones row by row of all runs at once.
         lengths = self._ends - self._starts
         by_length = np.argsort(-lengths, kind="stable")
         many = int(np.searchsorted(-lengths[by_length], -_LONG))
@@ -86,6 +89,7 @@ class Runs:
     def latest(self, valid: Any) -> Any:
         """Return for each row the last one of its run up to it that is valid; -1 if there is none."""
         index = np.arange(len(self.at))
+        # Places in the order of positions: one before the start of a run is of another position.
         marked = np.maximum.accumulate(np.where(valid[self.order], index, -1))
         return self._in_order(np.where(marked >= self._starts[self._run], self.order[marked], -1))
 

@@ -84,6 +84,8 @@ def assign(
     of_row = group[held:]
     ends = np.full(count, np.iinfo(np.int64).min)
     np.maximum.at(ends, group, high)
+    # A row alone is late if its own session would be over. In a group that is one session in any case, or late
+    # altogether, the order of rows does not matter.
     is_late = high[held:] <= over
     some_late = np.bincount(of_row[is_late], minlength=count) > 0
     all_late = np.zeros(count, bool)
@@ -104,6 +106,7 @@ def assign(
     found_ends = np.concatenate([held_ends, ends[new]])
     grown = np.flatnonzero(at_once & (sessions == 1))
     found_starts[number[grown]], found_ends[number[grown]] = starts[grown], ends[grown]
+    # Round 0: rows of the groups that are one session. Rounds of the walk come behind it, with other sessions.
     chosen = np.flatnonzero(at_once[of_row])
     rounds = [Round(_NONE, _NONE, chosen, number[of_row[chosen]])]
     late = np.flatnonzero(all_late[of_row])
@@ -147,6 +150,7 @@ def _running(extreme: Any, values: Any, first: Any) -> Any:
     """Return running extremes that begin anew at each ``first``."""
     if not len(values):
         return values
+    # Segments are moved apart by more than any value, so that one accumulation does for all of them.
     segment = np.cumsum(first)
     least = int(values.min())
     width = int(values.max()) - least + 1
@@ -212,6 +216,7 @@ class _Walk:
 
     def _merge(self, into: _Open, other: _Open) -> None:
         into.end = max(into.end, other.end)
+        # Behind the rounds that added rows to either: a round merges first, and then adds its rows.
         into.round = max(into.round, other.round) + 1
         if into.round == len(self._rounds):
             self._rounds.append(([], [], [], []))

@@ -135,6 +135,8 @@ class Sessions:
         sessions = every["key"][held], every["start"][held], every["end"][held]
         assigned = assign(ids, stamps, self._gap, over, *sessions)
         added = len(assigned.first_rows)
+        # Sessions that assign() numbers: the open ones of these keys first, then new ones at the end of the
+        # arrays.
         places = np.concatenate([held, np.arange(self._size, self._size + added)])
         self._resize(added)
         every["key"][places[len(held) :]] = ids[assigned.first_rows]
@@ -149,6 +151,7 @@ class Sessions:
             elif len(rows := merging.rows):
                 taken = {name: values.take(rows) for name, values in columns.items()}
                 self._update(places[merging.sessions], taken, arrivals[rows])
+        # Merged sessions have been closed. The chains of the keys are made anew of those that are left.
         places = places[every["open"][places]]
         self._open += len(places) - len(held)
         if len(places):
@@ -172,6 +175,7 @@ class Sessions:
     def _merge(self, targets: Any, sources: Any) -> None:
         arrival = self._all["arrival"]
         arrival[targets] = np.minimum(arrival[targets], arrival[sources])
+        # Accumulators of sources stay in the arrays until places are moved together.
         self._all["open"][sources] = False
         for name, part in part_of(self._accumulators, sources, self._layout).items():
             self._accumulators[name].merge(targets, part)
@@ -200,6 +204,8 @@ class Sessions:
         found = self.results(places)
         self.forget(np.full(self._keys.max_parallelism, until))
         open_ends = every["end"][self._places()]
+        # With lateness, sessions that have had their results stay, and the next thing due of them is to be
+        # forgotten.
         later = np.where(open_ends > until, open_ends, shifted(open_ends, self._lateness))
         self._earliest = int(later.min()) if len(later) else MAX_WATERMARK
         if self._size > 2 * self._open + _SPARE:
@@ -242,6 +248,7 @@ class Sessions:
     def _move_together(self) -> None:
         places = self._places()
         kept = {name: array[places] for name, array in self._all.all.items()}
+        # Read before the arrays are cleared.
         accumulators, earliest = part_of(self._accumulators, places, self._layout), self._earliest
         self._clear()
         self._accumulators, self._earliest = accumulators, earliest

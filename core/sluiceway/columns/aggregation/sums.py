@@ -165,6 +165,7 @@ class Summed(PlainAccumulator):
         return made
 
     def _fits(self, values: Values) -> bool:
+        # A bound for any position: as if all rows of a batch had one key and the largest size.
         numbers = values.numbers
         if not len(numbers):
             return True
@@ -196,6 +197,7 @@ class Summed(PlainAccumulator):
 
     def _settle(self, rows: int) -> None:
         """Carry, before the parts could leave 64 bits."""
+        # A part of 32 bits grows by less than 2**32 with each row: 2**30 rows keep it below 2**62.
         self._unsettled += rows
         if self._unsettled < 1 << 30:
             return
@@ -211,6 +213,8 @@ class Summed(PlainAccumulator):
 
     @override
     def merge(self, at: Any, other: Summed) -> None:
+        # The other one may be widened as well, which changes the form of its sums and not their values: a slice
+        # that is merged into a window is used again.
         if not self._is_float and self._limbs != other._limbs:
             (other if self._limbs else self)._widen()
         if not self._is_float and not self._limbs:
@@ -277,6 +281,7 @@ class Summed(PlainAccumulator):
         halves[:, 0] = limbs[0] | limbs[1] << np.int64(32)
         halves[:, 1] = limbs[2] | limbs[3] << np.int64(32)
         high = halves[:, 1]
+        # 128 bits hold more than 38 digits. Python's integers decide for the few sums near the limit.
         for row in np.flatnonzero((high >= _LARGE_HIGH) | (high <= -_LARGE_HIGH)):
             low = int(halves[row, 0]) & 0xFFFFFFFFFFFFFFFF
             outside[row] |= abs((int(high[row]) << 64) + low) >= 10**38
@@ -367,6 +372,7 @@ class Averaged(Accumulator):
         if not pa.types.is_decimal(self._type):
             with np.errstate(all="ignore"):
                 return pa.array(self._sum.totals(count) / counts, mask=counts == 0)
+        # Integers up to the one division, which rounds halves away from zero.
         raised = 10 ** (self._type.scale - self._kind.scale)
         return decimals(
             (None if not n else _half_up(total * raised, n))

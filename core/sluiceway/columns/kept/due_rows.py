@@ -106,6 +106,7 @@ class DueRows:
             if not count:
                 left.append(run)
                 continue
+            # Slices: what is due is emitted at once, and no copy of the rest is made before half of it is gone.
             due.append(Due(ids[:count], stamps[:count], data.slice(0, count)))
             rest = len(ids) - count
             if not rest:

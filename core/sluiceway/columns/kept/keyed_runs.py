@@ -61,6 +61,7 @@ class KeyedRuns:
         """Forget rows that are too old for any row to come. Some stay for a quarter of the age longer."""
         if self._age is None or watermark < self._look_at:
             return
+        # Looking reads all rows, so it is done a few times in the age that they have.
         self._look_at = watermark + max(_PAUSE, self._age // 4)
         left = []
         for run in self._runs:

@@ -69,6 +69,7 @@ class LatestRows(KeyedRuns):
             data: the rows, in order of arrival.
             number: number of the run, above all that there are.
         """
+        # Of rows of one key and time the last to arrive counts: the sort is stable.
         order = np.lexsort((stamps, ids))
         ids, stamps = ids[order], stamps[order]
         last = np.flatnonzero(np.append(ids[1:] != ids[:-1], True))

@@ -246,6 +246,7 @@ class TimedRows:
         if older.saved:
             self._table.drop((self._width, at, older.number))
         index, data, matched = older.index, older.data, older.matched
+        # Rows that have expired go when a run is copied in any case.
         if older.visible:
             left = np.flatnonzero(index % self._width >= older.visible)
             index, data = index[left], data.take(pa.array(left))
@@ -270,6 +271,7 @@ class TimedRows:
             rows = every
             if earliest > end or latest < start:
                 rows = np.flatnonzero((low <= end) & (high >= start))
+            # Rows of a run are in the order of this number, so the matches of a row are one range.
             base = ids[rows] * width
             since = np.maximum(low[rows], start) % width
             until = base + np.minimum(high[rows], end) % width

@@ -36,6 +36,7 @@ def forget_idle(keys: KeyIds, holders: Iterable[HoldsKeys], kept: int) -> int:
     Returns:
         how many keys were in use when they were last counted.
     """
+    # Counting reads the numbers of all holders: it waits until keys have doubled since the last time.
     if len(keys) <= 2 * kept + _IDLE:
         return kept
     held = list(holders)

@@ -148,6 +148,8 @@ def text_bytes(column: Any) -> tuple[Any, Any, Any]:
     borders: Any = np.frombuffer(offsets, np.int64 if large else np.int32)
     borders = borders[column.offset : column.offset + len(column) + 1]
     low, high = int(borders[0]), int(borders[-1])
+    # A copy with room behind it: words of eight bytes are read at each start, also at that of the last text. Only
+    # the bytes of the slice are copied.
     padded = np.zeros(high - low + 8, np.uint8)
     if data is not None and high > low:
         padded[: high - low] = np.frombuffer(data, np.uint8)[low:high]
@@ -191,6 +193,7 @@ def _short_text_words(column: Any, starts: Any, lengths: Any, padded: Any, longe
 
 
 def _crc_table() -> Any:
+    # The polynomial of zlib.crc32(), reflected: hashes equal those that are computed key by key.
     table = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         table = np.where(table & 1, table >> 1 ^ np.uint32(0xEDB88320), table >> 1).astype(np.uint32)
@@ -201,6 +204,7 @@ _TABLE: Final = _crc_table()
 
 
 def _tables_of_eight() -> list[Any]:
+    # Slicing by eight: table n has the CRC of a byte with n bytes of zeros behind it.
     tables = [_TABLE]
     for _ in range(7):
         before = tables[-1]
@@ -237,6 +241,7 @@ def _add_word(register: Any, words: Any) -> Any:
         register: one for each word, or one for all.
         words: an array of uint64.
     """
+    # The register has 32 bits: it is mixed with the first four of the eight bytes.
     mixed = words ^ register.astype(np.uint64)
     tables, pairs = _pair_tables(), mixed.astype("<u8", copy=False).view("<u2").reshape(-1, 4)
     result = tables[0].take(pairs[:, 0])
@@ -385,6 +390,7 @@ def key_hashes(columns: Sequence[Any]) -> Any:
         register = np.uint32(crc32(b"t") ^ 0xFFFFFFFF)
         for column, part in zip(columns, parts, strict=True):
             register = _add(register, column, part, framed=True)
+    # The finalizer of MurmurHash3, so that every bit counts in a modulus.
     hashes: Any = ~np.broadcast_to(register, (len(columns[0]),))
     hashes ^= hashes >> np.uint32(16)
     hashes *= np.uint32(0x85EBCA6B)

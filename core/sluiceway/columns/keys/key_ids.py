@@ -170,6 +170,7 @@ class KeyIds:
             renumbered[kept] = np.arange(len(kept))
             self._numbers = {k: int(renumbered[n]) for k, n in self._numbers.items() if renumbered[n] >= 0}
         columns = self.columns(kept)
+        # Groups are computed when they are asked for, so the last keys may have none yet.
         self._groups = self._groups[kept[kept < len(self._groups)]]
         self._chunks = [[column] for column in columns]
         self._size = len(kept)
@@ -195,11 +196,13 @@ class KeyIds:
                 return None
             for number, word in words:
                 row[places.setdefault((index, number), len(places))] = word
+        # A word that earlier batches had, such as that of nulls or of a longer text, is 0 where this one lacks it.
         missing = np.zeros(len(columns[0]), np.uint64) if len(row) < len(places) else None
         return table.find([row.get(place, missing) for place in range(len(places))])
 
     def _leave_words(self) -> None:
         """Find keys through a dict from now on."""
+        # Numbers stay those of the table: slices have arrays by them.
         self._table = None
         self._numbers = (
             {key: number for number, key in enumerate(self._objects(self.columns()))} if self._size else {}

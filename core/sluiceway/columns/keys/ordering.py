@@ -27,6 +27,7 @@ def order_of(major: Any, minor: Any = None) -> Any:
     if minor is not None:
         low = int(minor.min())
         width = int(minor.max()) - low + 1
+    # Both values and the index have to fit in 63 bits together, so that no word is negative.
     if top * width >= 1 << (63 - bits):
         return major.argsort(kind="stable") if minor is None else np.lexsort((minor, major))
     words = major if minor is None else major * width + (minor - low)

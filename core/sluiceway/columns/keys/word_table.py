@@ -78,6 +78,8 @@ class WordTable:
         count = len(words[0])
         if not count:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        # Most rows have known keys in their first slots: one comparison of all of them, and the loop below is
+        # for the others. An empty slot is -1, which clip makes a place that exists; its row is wrong already.
         slots, kept, base = self._slots, self._words, self.size
         found = slots.take(self._places(words))
         wrong = found < 0
@@ -94,6 +96,7 @@ class WordTable:
         new = []
         while len(rows):
             # As many as the table has room for: rows that repeat one key do not enlarge it.
+            # Enlarging moves rows to other slots, so it happens between two pieces alone.
             piece = rows[: self._room()]
             numbers[piece], added = self._probe([word[piece] for word in words])
             new.append(piece[added])
@@ -102,6 +105,7 @@ class WordTable:
 
     def _room(self) -> int:
         """Return how many rows may be added, after the table has been enlarged where that are few."""
+        # At most half of the slots are taken, so that probes are short.
         room = len(self._slots) // 2 - self.size
         if room < max(256, self.size // 8):
             self._bits += 1
@@ -118,6 +122,7 @@ class WordTable:
         mask = len(slots) - 1
         for index, theirs in enumerate(kept):
             theirs[base : base + count] = words[index] if index < len(words) else 0
+        # Linear probing: each round takes one slot for each row that has no number yet.
         numbers = np.empty(count, np.int64)
         rows = np.arange(base, base + count)
         places = self._places(words)
@@ -142,6 +147,8 @@ class WordTable:
             places = (places[wrong] + 1) & mask
         if not claimed_rows:
             return numbers, np.zeros(0, np.int64)
+        # Rows that won a slot become rows of the table, in the order of their first appearance. Slots and numbers
+        # have had places of the batch so far.
         new, at = np.concatenate(claimed_rows), np.concatenate(claimed_places)
         order = new.argsort(kind="stable")
         new, at = new[order], at[order]
@@ -170,6 +177,7 @@ class WordTable:
         renumbered[kept] = np.arange(len(kept))
         self._words = [words[kept] for words in self._words]
         self.size = len(kept)
+        # From the smallest size on, so that slots take no more memory than the rows that are left need.
         self._bits = _SMALLEST
         self._rebuild()
         return renumbered
@@ -197,6 +205,7 @@ class WordTable:
         # several times slower, and a few would hardly go on.
         for tried in range(_TRIES):
             most = _FEW if tried < _SEARCHES else _AS_RANDOM
+            # The last try takes what it gets: the table works with any multipliers, only slower.
             if self._fill(int(most * self.size) + 64 if tried < _TRIES - 1 else None):
                 break
             self._attempt = (self._attempt + 1) % _TRIES

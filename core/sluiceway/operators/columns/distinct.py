@@ -48,6 +48,7 @@ class ColumnDistinctOperator(ColumnWindowOperator):
         fresh = np.flatnonzero(places >= known)
         if len(fresh):
             into.find(ids[fresh])
+            # A new key may have several rows in the batch: places rise in the order of their first ones.
             _, firsts = np.unique(places[fresh], return_index=True)
             self._firsts.append(arrivals[fresh[firsts]])
 

@@ -136,6 +136,8 @@ class ColumnIntervalJoinOperator(KeptRowsOperator):
             return
         ids, stamps, data = rows
         lower, upper = self._bounds[port]
+        # Ranges of rows in runs, which stay as they are while pairs are emitted: a batch of either input first
+        # ends that work.
         matches = other.find(ids, shifted(stamps, lower), shifted(stamps, upper))
         matched = np.zeros(len(ids), bool) if self._outer[port] else None
         if matches:

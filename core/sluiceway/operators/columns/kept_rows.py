@@ -224,6 +224,7 @@ class KeptRowsOperator(KeyedOperator, TimedOperator):
 
     @override
     def work(self) -> None:
+        # One part, then mails have their turn: the task calls again as long as there is work.
         for _ in self._parts:
             return
         self.has_work = False
@@ -250,6 +251,8 @@ class KeptRowsOperator(KeyedOperator, TimedOperator):
                 self.output.control(self._emitted_watermark(watermark))
                 return
             self._floors = None
+        # Before the parts: a snapshot has rows that these are about to emit as done, and it is not taken between
+        # parts.
         self._passed = (watermark.timestamp, self._number + 1)
         self._start(self._pass(watermark.timestamp), watermark)
 

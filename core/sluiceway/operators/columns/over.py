@@ -113,6 +113,7 @@ class ColumnOverOperator(KeptRowsOperator):
 
     def _evaluated(self, due: Due, parts: list[Due]) -> Iterator[None]:
         ids, stamps = (np.concatenate([part[place] for part in parts]) for place in (0, 1))
+        # Rows of earlier windows and due ones in order of key and time; the sort keeps the order of arrival.
         order = np.lexsort((stamps, ids))
         first, end = self._windows(ids[order], stamps[order])
         places = np.empty(len(order), np.int64)
@@ -122,6 +123,7 @@ class ColumnOverOperator(KeptRowsOperator):
         data = concatenated([part.data for part in parts])
         columns = {name: Values(data.column(name)) for bound in self._bound for name in bound.columns}
         ordered = {name: values.take(order) for name, values in columns.items()}
+        # Aggregates that need not read each window at once; the others below, some rows at a time.
         ranged = [of_ranges(bound, ordered, first, first + counts) for bound in self._bound]
         reads = [bound for bound, found in zip(self._bound, ranged, strict=True) if found is None]
         for begin, stop in _pieces(counts if reads else np.ones_like(counts)):

@@ -69,6 +69,7 @@ class ColumnSessionOperator(ColumnTimeOperator):
         if self._ahead is not None:
             limits = np.maximum(limits, self._ahead[self._keys.groups()[ids]])
         until = shifted(limits, -self._lateness)
+        # Only a row whose own session would be over can change a session that has had its result.
         if self._lateness and (back := shifted(stamps, self._gap) <= limits).any():
             late = self._add_back(ids, stamps, columns, arrivals, limits, until, back)
         else:

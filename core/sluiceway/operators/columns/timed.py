@@ -112,6 +112,7 @@ class ColumnTimeOperator(KeyedOperator, TimedOperator):
         found = [progress for progress in kept if progress is not None]
         if not found:
             return
+        # Arrivals only order rows of one key: above all that any of the groups has had is enough.
         self._arrived = max(arrived for _, arrived in found)
         ends = [MIN_WATERMARK if progress is None else progress[0] for progress in kept]
         self._over = min(ends)
@@ -178,6 +179,7 @@ class ColumnTimeOperator(KeyedOperator, TimedOperator):
 
     def advance(self, watermark: Watermark) -> None:
         """Evaluate what is due, a part at a time; the watermark follows the last of it."""
+        # The last watermark ends all windows, also those whose end is beyond 64 bits.
         until = watermark.timestamp if watermark.timestamp < MAX_WATERMARK else END_OF_TIME
         if self._is_due(until):
             self._held = watermark
@@ -199,6 +201,7 @@ class ColumnTimeOperator(KeyedOperator, TimedOperator):
 
     @override
     def work(self) -> None:
+        # One part, then mails have their turn: the task calls again as long as there is work.
         for _ in self._firing:
             return
         self.has_work = False

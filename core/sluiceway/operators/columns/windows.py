@@ -99,6 +99,7 @@ class ColumnWindowOperator(ColumnTimeOperator):
             return
         assert batch.timestamps is not None
         slicing, limit = self._slicing, self._limit
+        # The usual case: all rows are in one slice, and all late or none, so that no row is looked at by itself.
         first, last = map(slicing.start_of, batch.span())
         if first == last and self._ahead is None:
             if slicing.last_end(first) + self._lateness <= limit:
@@ -311,6 +312,7 @@ class ColumnWindowOperator(ColumnTimeOperator):
 
     def _fire(self, until: int) -> Iterator[None]:
         while self._due_at <= until:
+            # Something is due: a window ends, or a slice has had the last of its late rows.
             end = self._due_at + 1
             if any(self._next_end(start) == end <= self._slicing.last_end(start) for start in self._slices):
                 yield from self._emit(end)
@@ -326,6 +328,7 @@ class ColumnWindowOperator(ColumnTimeOperator):
             return
         start = self._slicing.window_start(end)
         inside = [at for at in sorted(self._slices) if start <= at < end]
+        # A window of one slice, as a tumbling one, is evaluated without a copy of it.
         if len(inside) == 1:
             window = self._slices[inside[0]]
         else:
