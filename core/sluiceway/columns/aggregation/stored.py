@@ -45,12 +45,14 @@ class Stored(NamedTuple):
 
 
 def open_stored(group: int, number: int, block: bytes) -> Stored:
-    """Return a block of the state."""
-    with pa.ipc.open_stream(block) as reader:
-        metadata = reader.schema.metadata or {}
-        return Stored(
-            group, number, int(metadata.get(INCLUDES, b"0")), metadata.get(LAYOUT), reader.read_next_batch()
-        )
+    """Return a block of the state. Raises ValueError if it is damaged."""
+    try:
+        with pa.ipc.open_stream(block) as reader:
+            metadata, rows = reader.schema.metadata or {}, reader.read_next_batch()
+        rows.validate(full=True)  # arrays are made of it without another look at the lengths of texts and lists
+        return Stored(group, number, int(metadata.get(INCLUDES, b"0")), metadata.get(LAYOUT), rows)
+    except (pa.ArrowException, OSError, StopIteration) as error:
+        raise ValueError(f"no block of aggregates: {error}") from error
 
 
 def latest(blocks: Iterable[Stored]) -> list[Any]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from sluiceway.columns.state_names import DEFINITION
-from sluiceway.errors import IncompatibleStateError
+from sluiceway.errors import IncompatibleStateError, StateError
 from sluiceway.state import KeyedStateBackend, ValueStateDescriptor
 
-__all__ = ["DEFINITION_STATE", "SavedDefinition", "cannot_restore", "changed_key"]
+__all__ = ["DEFINITION_STATE", "SavedDefinition", "cannot_restore", "changed_key", "reading"]
 
 DEFINITION_STATE: Final = ValueStateDescriptor(DEFINITION, str)
 """Of each key group: the definition, as JSON."""
@@ -47,6 +48,18 @@ class SavedDefinition:
         for key in self._keys:
             if self._entries.get(key) != self._now:
                 self._entries[key] = self._now
+
+
+@contextmanager
+def reading(step: str, state: str = "") -> Iterator[None]:
+    """Raise StateError, with step and state, for the ValueError of damaged bytes; no state: that of kept rows."""
+    try:
+        yield
+    except ValueError as error:  # pa.ArrowInvalid is one
+        raise StateError(
+            f"{f'state {state!r}' if state else 'the state of rows'} of step {step!r} cannot be read: {error}. "
+            "Start from another checkpoint"
+        ) from error
 
 
 def cannot_restore(step: str, problem: str) -> IncompatibleStateError:

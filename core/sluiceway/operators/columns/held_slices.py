@@ -12,7 +12,9 @@ from sluiceway.columns.aggregation.slices import AggregateSlice
 from sluiceway.columns.aggregation.stored import Stored, open_stored
 from sluiceway.columns.keys.idle_keys import HoldsKeys
 from sluiceway.columns.keys.key_ids import KeyIds
+from sluiceway.columns.state_names import SLICES
 from sluiceway.operators.columns.cold_keys import ColdKeys
+from sluiceway.operators.columns.definition import reading
 from sluiceway.state import StateTable
 
 __all__ = ["HeldSlices"]
@@ -171,13 +173,17 @@ class HeldSlices(Mapping[int, AggregateSlice]):
     def _blocks_of_group(self, names: Iterable[tuple[int, ...]], group: int) -> Iterator[Stored]:
         for name in names:
             if (block := self._table.entries(name).get(group)) is not None:
-                yield open_stored(group, name[2] if len(name) > 2 else 0, block)
+                with reading(self._layout.step, SLICES):
+                    opened = open_stored(group, name[2] if len(name) > 2 else 0, block)
+                yield opened
 
     def _blocks_of(self, start: int) -> Iterator[Stored]:
         for name in self._stored[start]:
             _, _, *number = name
             for key, block in self._table.entries(name).items():
-                yield open_stored(key, number[0] if number else 0, block)
+                with reading(self._layout.step, SLICES):
+                    opened = open_stored(key, number[0] if number else 0, block)
+                yield opened
 
     def save(self) -> None:
         """Write what has changed since it was written."""

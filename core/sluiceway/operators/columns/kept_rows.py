@@ -18,7 +18,7 @@ from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
 from sluiceway.errors import StateError
 from sluiceway.functions import OutputTag
 from sluiceway.operators.base import TimedOperator
-from sluiceway.operators.columns.definition import SavedDefinition, cannot_restore
+from sluiceway.operators.columns.definition import SavedDefinition, cannot_restore, reading
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.operators.snapshot import OperatorSnapshot
@@ -132,7 +132,8 @@ class KeptRowsOperator(KeyedOperator, TimedOperator):
             self._number = max(self._number, number)
             stamps, rows = [], []
             for key, block in table.entries(namespace).items():
-                times, data = rows_of_block(block, schema, self.step_name, names, added=added)
+                with reading(self.step_name):
+                    times, data = rows_of_block(block, schema, self.step_name, names, added=added)
                 watermark, done = self._done[self._groups[key]]
                 if kept is not None and number < done and watermark > MIN_WATERMARK:
                     left = np.flatnonzero(times > watermark - kept)

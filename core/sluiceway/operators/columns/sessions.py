@@ -14,8 +14,10 @@ from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.joining import as_one
 from sluiceway.columns.kept.timed_rows import shifted
 from sluiceway.columns.keys.idle_keys import HoldsKeys
+from sluiceway.columns.state_names import SLICES
 from sluiceway.columns.times import as_numpy
 from sluiceway.elements import MAX_WATERMARK, Batch
+from sluiceway.operators.columns.definition import reading
 from sluiceway.operators.columns.timed import ColumnTimeOperator
 from sluiceway.operators.context import OperatorContext
 from sluiceway.windows import EventTimeSessionWindows
@@ -50,7 +52,8 @@ class ColumnSessionOperator(ColumnTimeOperator):
         super().open()
         if set(self._blocks.namespaces()) - {_SESSIONS}:
             raise self._other_windows()
-        self._sessions.restore(list(self._blocks.entries(_SESSIONS).values()))
+        with reading(self.step_name, SLICES):
+            self._sessions.restore(list(self._blocks.entries(_SESSIONS).values()))
         self._sessions.forget(self._over_by_group())  # a shorter lateness than before has no use for some
 
     def _write_blocks(self) -> None:
