@@ -25,6 +25,7 @@ from sluiceway.steps import IterationHeadStep, SinkStep, SourceStep
 from sluiceway.streamgraph import PartitionerSpec, StreamEdge, StreamGraph, StreamNode
 from sluiceway.testing.script import EOF, TestSource
 from sluiceway.testing.virtual_loop import VirtualEventLoop
+from sluiceway.util.raising import raise_again
 
 __all__ = ["OperatorHarness"]
 
@@ -387,7 +388,7 @@ class _Subtask:
         try:
             return action()
         except Exception as error:
-            raise self.chain.explain(error) from error.__cause__
+            raise_again(self.chain.explain(error))
 
 
 def _graph_of(

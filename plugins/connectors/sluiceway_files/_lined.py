@@ -223,10 +223,14 @@ class LineReader(SplitReader):
         offset, block = self._blocks.read()
         if not block:
             return self._blocks.ended
+        failure: ConnectorError | None = None
         try:
             self._records = self._decoder.decode(block)
         except ConnectorError as error:
-            raise self._in_file(error, block, line) from error.__cause__
+            failure = error
+        if failure is not None:
+            # Outside of the handler, where the failure would become the context of the one with another number.
+            raise self._in_file(failure, block, line)
         self._skipped.inc(self._decoder.skipped - skipped)
         self._taken = min(self._to_skip, len(self._records))
         self._to_skip -= self._taken

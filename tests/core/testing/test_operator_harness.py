@@ -98,6 +98,19 @@ def test_what_a_function_raises_has_a_jobs_notes() -> None:
         harness.process(3)
 
 
+def test_what_was_handled_when_a_function_failed_is_kept() -> None:
+    def parse(line: str) -> int:
+        try:
+            return int(line)
+        except ValueError:
+            raise KeyError(line)  # noqa: B904
+
+    with OperatorHarness(lambda lines: lines.map(parse)) as harness, pytest.raises(KeyError) as caught:
+        harness.process("x")
+    assert isinstance(caught.value.__context__, ValueError)
+    assert not caught.value.__suppress_context__
+
+
 def test_an_open_that_fails_closes_the_others() -> None:
     closed = []
 

@@ -38,6 +38,7 @@ from sluiceway.runtime.stepped import SteppedPlan
 from sluiceway.scheduler import restart_strategy
 from sluiceway.streamgraph import StreamGraph
 from sluiceway.util.overriding import override
+from sluiceway.util.raising import raise_again
 from sluiceway_spark.session.configuration import SessionConf
 from sluiceway_spark.structured.job_group import users_error
 from sluiceway_spark.structured.microbatch.control_files import stop_sources
@@ -263,8 +264,7 @@ class StreamJob(SparkJob):
             except BaseException as error:
                 cause = users_error(error)
                 if not isinstance(cause, Exception) or not self._go_on_after(cause):
-                    # With the chain that the exception had where it was raised, and not Spark's error around it.
-                    raise cause from (cause.__cause__ if cause is not error else error.__cause__)
+                    raise_again(cause)  # without Spark's error around it
                 continue
             if has_ended:
                 run.finish(storage, self.services.clock.now_ms())

@@ -13,6 +13,7 @@ from sluiceway.errors import ConnectorError, JobCancelledError
 from sluiceway.runtime.microbatch.batch_limits import BatchLimits
 from sluiceway.runtime.microbatch.run_directory import Run
 from sluiceway.runtime.stepped import SteppedPlan
+from sluiceway.util.raising import raise_again
 from sluiceway_spark.structured.callback_failures import in_short
 from sluiceway_spark.structured.job_texts import job_text, steps_text
 from sluiceway_spark.structured.microbatch.control_files import write_due
@@ -210,7 +211,7 @@ class StreamQuery:
         except Exception:
             # Spark's error has the short text of _write() alone; the exception itself was kept here.
             if self._problem is not None:
-                raise self._problem from self._problem.__cause__
+                raise_again(self._problem)
             raise
 
     def _see_committed(self, query: Any, sinks: SinkStage) -> None:

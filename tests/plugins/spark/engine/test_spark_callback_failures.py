@@ -101,6 +101,24 @@ def test_spark_gets_the_short_text_and_the_job_the_exception() -> None:
         made._wait(failed, MagicMock())
 
 
+def test_what_a_function_was_handling_when_it_failed_is_kept() -> None:
+    try:
+        try:
+            int("x")
+        except ValueError:
+            raise KeyError("x")  # noqa: B904
+    except KeyError as error:
+        handled = error.__context__
+        made = query()
+        made._problem = error
+    failed = MagicMock()
+    failed.awaitTermination.side_effect = RuntimeError("[STREAM_FAILED] Query terminated with exception")
+    with pytest.raises(KeyError) as caught:
+        made._wait(failed, MagicMock())
+    assert caught.value.__context__ is handled
+    assert not caught.value.__suppress_context__
+
+
 def test_a_query_whose_thread_has_died_ends_the_job_at_once() -> None:
     """Spark counts it as ended, without an exception."""
     died = MagicMock()

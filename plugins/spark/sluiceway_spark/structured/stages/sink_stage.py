@@ -19,6 +19,7 @@ from sluiceway.runtime.microbatch.commit_log import CommitLog, CommitRecord
 from sluiceway.runtime.microbatch.sinks import commit_all
 from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
 from sluiceway.steps import SinkStep
+from sluiceway.util.raising import raise_again
 from sluiceway_spark.persisted import SinkProgress
 from sluiceway_spark.structured.job_group import users_error
 from sluiceway_spark.structured.row_format import SCHEMA, Row, together
@@ -243,7 +244,7 @@ class SinkStage:
                     others.append(row)
         except BaseException as error:
             self._undo()
-            raise users_error(error) from None
+            raise_again(users_error(error))
         done = {one.target for one in delivered}
         # Each chained sink reports in each batch. Without this check, records of a task that Spark has left out
         # would be lost.
@@ -275,7 +276,7 @@ class SinkStage:
         try:
             others = [row for row in (Row(*found) for found in rows.collect()) if row.stage > last]
         except BaseException as error:
-            raise users_error(error) from None
+            raise_again(users_error(error))
         return BatchReport(batch, True, {}, {}, self.ended, others)
 
     def _undo(self) -> None:
