@@ -17,7 +17,7 @@ __all__ = ["Encoder", "Headers", "Message", "Serializer", "encoder_of"]
 Serializer: TypeAlias = str | RegistryFormat | Callable[[Any], bytes | str | None]
 Headers: TypeAlias = Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]]
 Message: TypeAlias = tuple[str, Any, Any, int, int, Any]
-"""Topic, value, key, partition (-1: by the key), timestamp (0: now), headers."""
+"""Topic, value, key, partition (-1: by the key), timestamp (0: the time of writing), headers."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Encoder:
         key: from a record to its key.
         headers: from a record to its headers.
         partition: from a record to the number of its partition.
-        timestamp: from a record to its timestamp in ms.
+        timestamp: from a record to its timestamp in ms; 0: the time of writing.
         key_format: makes what encodes keys for a topic; None: they are bytes or text as they are.
     """
 
@@ -47,9 +47,12 @@ class Encoder:
 
         Raises:
             ConnectorError: what a function has returned is no value, key, header, partition or timestamp.
+            RejectedRecordError: an event time is not after the epoch, so that Kafka has no timestamp for it.
             RegistryError: a schema cannot be registered.
             Exception: whatever one of the functions raises, with a note that shows the record.
         """
+        if self.timestamp is None and timestamps is not None and min(timestamps, default=1) < 1:
+            raise _no_timestamp(values, timestamps)
         if type(values) is Columns and self._takes_columns:
             return self._encode_columns(values.data, timestamps)
         messages: list[Message] = []
@@ -68,9 +71,13 @@ class Encoder:
                 at = 0
                 if timestamp is not None:
                     at = timestamp(record)
+                    if isinstance(at, int) and at < 0:
+                        raise RejectedRecordError(
+                            f"KafkaSink: timestamp= has returned {at}, and Kafka has no times before 1970: return "
+                            "ms since the epoch, or 0 for the time of writing"
+                        )
                 elif timestamps is not None:
-                    # Kafka has no times before 1970; 0 stands for now.
-                    at = max(timestamps[index], 0)
+                    at = timestamps[index]
                 if not isinstance(topic, str):
                     name = topic(record)
                     if by_topic:
@@ -132,7 +139,7 @@ class Encoder:
             serialize = self.key_format.of(self.topic)
         if field is not None:
             keys = encode_keys(data, field.name, serialize)
-        stamps = repeat(0) if timestamps is None else [max(stamp, 0) for stamp in timestamps]
+        stamps = repeat(0) if timestamps is None else timestamps
         return [
             (self.topic, value, key, -1, stamp, None)
             for value, key, stamp in zip(encode_rows(data), keys, stamps, strict=False)
@@ -145,6 +152,22 @@ class Encoder:
             value.of(topic) if isinstance(value, FormatWriter) else value,
             None if key is None else key.of(topic),
         )
+
+
+def _no_timestamp(values: Sequence[Any], timestamps: Sequence[int]) -> RejectedRecordError:
+    """Return the error for the first event time that Kafka has no timestamp for.
+
+    Kafka refuses negative ones, and the client takes 0 for the time of writing. Either would be another time where
+    the record is read, and in another window.
+    """
+    index = next(index for index, stamp in enumerate(timestamps) if stamp < 1)
+    error = RejectedRecordError(
+        f"KafkaSink: the event time {timestamps[index]} ms is not after 1970-01-01T00:00:00Z, and Kafka has no "
+        "such timestamp. Give the record another one with timestamp=, a function that may return 0 for the time of "
+        "writing, and keep the event time as a field of the value"
+    )
+    error.add_note(f"record: {values[index]!r:.200}")
+    return error
 
 
 def _headers(given: Headers) -> list[tuple[str, bytes | str | None]]:

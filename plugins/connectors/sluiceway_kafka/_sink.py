@@ -59,7 +59,9 @@ class KafkaSink(Sink[Any]):
         key_serializer: how keys become bytes, as ``serializer``; None: they are.
         headers: a function from a record to its headers: a mapping or pairs, of str to bytes, str or None.
         partition: a function from a record to the number of its partition.
-        timestamp: a function from a record to its timestamp in ms, instead of its event time.
+        timestamp: a function from a record to its timestamp in ms, instead of its event time; 0 stands for the
+            time of writing. Without it an event time that is not after the epoch (1970-01-01T00:00:00Z) fails the
+            job: Kafka has no timestamp for it.
         guarantee: as above.
         transactional_id_prefix: for ``exactly-once``: what the transactional ids begin with. No other sink may
             have the same one, or one that continues it with a hyphen and a number.

@@ -20,7 +20,7 @@ from patience import PATIENT_S
 
 import sluiceway as sw
 from sluiceway.elements import Columns
-from sluiceway.errors import ConfigurationError, ConnectorError, SerializationError
+from sluiceway.errors import ConfigurationError, ConnectorError, RejectedRecordError, SerializationError
 from sluiceway.testing.drivers import SinkDriver
 from sluiceway.windows import TumblingEventTimeWindows
 
@@ -131,11 +131,31 @@ def test_rows_are_encoded_as_their_dicts_are() -> None:
             if item is not None:
                 item["m"] = dict(item["m"])
         row["exact"] = datetime(2026, 1, 2, tzinfo=UTC)
-    made = encoder(key="text").encode(Columns(ROWS), [5, -1, 7])
-    assert made == encoder(key="text").encode(dicts, [5, -1, 7])
+    made = encoder(key="text").encode(Columns(ROWS), [5, 1, 7])
+    assert made == encoder(key="text").encode(dicts, [5, 1, 7])
     assert [message[2] for message in made] == ["a", None, "ü"]
-    assert [message[4] for message in made] == [5, 0, 7]
+    assert [message[4] for message in made] == [5, 1, 7]
     assert json.loads(made[0][1])["by"] == {"k": 1}
+
+
+@pytest.mark.parametrize("at", [-1, 0])
+@pytest.mark.parametrize("records", [Columns(ROWS.select(["text", "small"])), [{"small": n} for n in (1, 2, 3)]])
+def test_event_times_that_kafka_has_no_timestamp_for_are_refused(records: Any, at: int) -> None:
+    """The client would take 0 for the time of writing, and brokers have no negative ones."""
+    with pytest.raises(
+        RejectedRecordError, match=rf"the event time {at} ms is not after 1970.*timestamp="
+    ) as caught:
+        encoder().encode(records, [5, at, 7])
+    [note] = caught.value.__notes__
+    assert "'small': 2" in note
+    given = encoder(timestamp=lambda row: row["small"] or 0).encode(records, [5, at, 7])
+    assert [message[4] for message in given][:2] == [1, 2]
+
+
+def test_a_negative_timestamp_of_a_function_is_refused() -> None:
+    with pytest.raises(RejectedRecordError, match=r"timestamp= has returned -3, and Kafka has no times") as caught:
+        encoder(timestamp=lambda row: row["at"]).encode([{"at": 0}, {"at": -3}], None)
+    assert caught.value.__notes__ == ["record: {'at': -3}"]
 
 
 def test_functions_and_serialized_keys_see_rows() -> None:
