@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import io
+import os
 from typing import Any, Final
 
 from sluiceway.connector.line_splitter import LineBuffer
+from sluiceway.errors import ConnectorError, SuppressRestartsError
 from sluiceway_files._compression import decompressing
 from sluiceway_files._splits import FileSplit, OpenFile
 
-__all__ = ["COLUMNS_CHUNK", "LF", "Blocks", "cut"]
+__all__ = ["COLUMNS_CHUNK", "LF", "Blocks", "FileShortenedError", "cut"]
 
 LF: Final = b"\n"
 _CHUNK: Final = 256 * 1024
 COLUMNS_CHUNK: Final = 2 * 1024 * 1024
 """Bytes to read at once where they become columns: some 30,000 rows."""
+_ADVICE: Final = (
+    "Records may be missing: put the whole file back and begin again from the last checkpoint, and write to "
+    "another name and rename what is complete"
+)
 _BOM: Final = b"\xef\xbb\xbf"
+
+
+class FileShortenedError(ConnectorError, SuppressRestartsError):
+    """A file is shorter than what was to be read of it. No restart: it would end quietly, with fewer records."""
 
 
 class Blocks:
@@ -36,6 +46,7 @@ class Blocks:
     """
 
     def __init__(self, file: OpenFile, split: FileSplit, max_line_length: int, chunk: int | None = None) -> None:
+        self._name, self._raw = file.name, file.raw
         self._file: Any = decompressing(file.raw, file.compression)
         self._owned = self._file is not file.raw
         self._end = split.end
@@ -49,18 +60,34 @@ class Blocks:
         if not self._owned:
             self._file.seek(self.offset, io.SEEK_SET)
             self._to_skip = 0
+        # The file had as many bytes at least: when it was opened, when it was cut, or when it was read before.
+        known = (_size(self._raw) or 0, *(() if self._owned else (split.start, split.end or 0, self.offset)))
+        self._least = max(known)
+        self._read_to = self.offset
 
     def read(self) -> tuple[int, bytes]:
         """Read one chunk of the file; return the offset of its lines, and the lines.
 
         The last line may lack its line feed. Without lines, call again unless ``ended`` is true.
+
+        Raises:
+            FileShortenedError: the file ends before the end that it had when it was opened, or before a place up
+                to which it was read.
         """
         if self._to_skip:
             # A compressed file is read from its start. A chunk per call, so that other tasks run in between.
             skipped = self._file.read(min(self._to_skip, _CHUNK))
-            self._to_skip = self._to_skip - len(skipped) if skipped else 0
+            if not skipped:
+                raise FileShortenedError(
+                    f"{self._name} was shortened or replaced since it was read: decompressed, it was read up to "
+                    f"byte {self.offset}, and ends at byte {self.offset - self._to_skip} now. {_ADVICE}"
+                )
+            self._to_skip -= len(skipped)
             return self.offset, b""
         data: bytes = self._file.read(self._chunk)
+        self._read_to += len(data)
+        if not data:
+            self._check_size()
         if not self._aligned:
             return self._align(data)
         return self._lines_of(data)
@@ -69,6 +96,17 @@ class Blocks:
         """Close the decompressor."""
         if self._owned:
             self._file.close()
+
+    def _check_size(self) -> None:
+        size = _size(self._raw)
+        if size is None:
+            size = self._least if self._owned else self._read_to
+        if size < self._least:
+            read = "" if self._owned else f", and was read up to byte {self._read_to}"
+            raise FileShortenedError(
+                f"{self._name} was shortened while it was read: it had {self._least} bytes, has {size} now{read}. "
+                f"{_ADVICE}"
+            )
 
     def _align(self, data: bytes) -> tuple[int, bytes]:
         found = data.find(LF)
@@ -100,6 +138,14 @@ class Blocks:
                 block = block[: last + 1] if last >= 0 else block
             self.offset = start + len(block)
         return start, block[len(_BOM) :] if start == 0 and block.startswith(_BOM) else block
+
+
+def _size(raw: Any) -> int | None:
+    """Return the present size of a file; None if its filesystem does not say, or it cannot be shortened."""
+    try:
+        return os.fstat(raw.fileno()).st_size
+    except (AttributeError, OSError, ValueError):
+        return None
 
 
 def cut(size: int | None, split_size: int) -> list[tuple[int, int | None]]:

@@ -163,8 +163,8 @@ def _no_timestamp(values: Sequence[Any], timestamps: Sequence[int]) -> RejectedR
     index = next(index for index, stamp in enumerate(timestamps) if stamp < 1)
     error = RejectedRecordError(
         f"KafkaSink: the event time {timestamps[index]} ms is not after 1970-01-01T00:00:00Z, and Kafka has no "
-        "such timestamp. Give the record another one with timestamp=, a function that may return 0 for the time of "
-        "writing, and keep the event time as a field of the value"
+        "such timestamp. Give the record another one with timestamp=, a function that may return 0 for the time "
+        "of writing, and keep the event time as a field of the value"
     )
     error.add_note(f"record: {values[index]!r:.200}")
     return error

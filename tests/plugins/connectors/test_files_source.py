@@ -32,6 +32,7 @@ from sluiceway.errors import (
 )
 from sluiceway.testing.drivers import SourceDriver, drive_source
 from sluiceway_files import FilesSource
+from sluiceway_files._blocks import FileShortenedError
 from sluiceway_files._compression import compressing, of_name
 
 
@@ -636,3 +637,79 @@ def test_importing_the_plugin_imports_none_of_its_code() -> None:
         "assert 'pyarrow' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=PATIENT_S)
+
+
+@dataclass
+class Row:
+    n: int
+
+
+LINES = 100_000
+SHORTENED: list[tuple[str, Any]] = [
+    ("text", FilesSource.text),
+    ("csv", lambda path: FilesSource.csv(path, header=["n"], type=Row)),
+    ("json", FilesSource.json_lines),
+]
+
+
+@pytest.mark.parametrize("left", [0, 1_000, 300_001])
+@pytest.mark.parametrize("source", [source for _, source in SHORTENED], ids=[name for name, _ in SHORTENED])
+def test_a_file_that_is_shortened_while_it_is_read_fails(source: Any, left: int, tmp_path: Path) -> None:
+    path = tmp_path / "numbers.txt"
+    path.write_text("".join(f"{n}\n" for n in range(LINES)))
+    size = path.stat().st_size
+    with SourceDriver(source(str(path)), limit=1000) as driver:
+        assert len(driver.run(most=1)) >= 1
+        os.truncate(path, left)
+        with pytest.raises(FileShortenedError) as caught:
+            driver.run()
+    assert f"numbers.txt was shortened while it was read: it had {size} bytes, has {left} now" in str(caught.value)
+
+
+def test_a_file_that_is_shorter_than_what_was_read_of_it_fails(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.txt"
+    path.write_text("".join(f"{n:06}\n" for n in range(LINES)))
+    with SourceDriver(FilesSource.text(str(path)), limit=1000) as driver:
+        driver.run(most=60_000)
+        snapshot = driver.snapshot()
+    os.truncate(path, 100)
+    with (
+        SourceDriver(FilesSource.text(str(path)), restored=snapshot) as driver,
+        pytest.raises(FileShortenedError, match=r"it had \d+ bytes, has 100 now, and was read up to byte \d+"),
+    ):
+        driver.run()
+
+
+def test_a_compressed_file_that_is_shorter_than_what_was_read_of_it_fails(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.txt.gz"
+    path.write_bytes(gzip.compress("".join(f"{n:06}\n" for n in range(LINES)).encode()))
+    with SourceDriver(FilesSource.text(str(path)), limit=1000) as driver:
+        driver.run(most=60_000)
+        snapshot = driver.snapshot()
+    path.write_bytes(gzip.compress(b"1\n2\n"))
+    with (
+        SourceDriver(FilesSource.text(str(path)), restored=snapshot) as driver,
+        pytest.raises(FileShortenedError, match=r"it was read up to byte \d+, and ends at byte 4 now"),
+    ):
+        driver.run()
+
+
+def test_a_part_that_is_no_more_fails(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.txt"
+    path.write_text("".join(f"{n:06}\n" for n in range(LINES)))
+    source = FilesSource.text(str(path), split_size=100_000)
+    with SourceDriver(source, limit=1000) as driver:
+        driver.run(most=1)
+        os.truncate(path, 300_000)
+        with pytest.raises(FileShortenedError, match=r"numbers.txt was shortened while it was read: it had"):
+            driver.run()
+
+
+def test_a_file_may_grow_while_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.txt"
+    path.write_text("".join(f"{n:06}\n" for n in range(LINES)))
+    with SourceDriver(FilesSource.text(str(path)), limit=1000) as driver:
+        driver.run(most=1)
+        with path.open("a") as file:
+            file.write("more\n")
+        assert len(driver.run()) == LINES + 1
