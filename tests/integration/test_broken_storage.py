@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENT_S
 
 import sluiceway as sw
+from sluiceway import exit_codes
 from sluiceway.checkpoint import CheckpointMetadata, find_checkpoints, load_metadata
 from sluiceway.connector.lib.generator import GeneratorSource
 from sluiceway.engine import JobStatus
-from sluiceway.errors import CheckpointError, CheckpointFailedError
+from sluiceway.errors import CheckpointError, CheckpointFailedError, ConnectorError, StateError
 from sluiceway.plugins import default_manager
 from sluiceway.testing import InjectedError, KeySequence, NumberFiles
 
@@ -214,3 +219,52 @@ def test_a_checkpoint_that_cannot_be_read_fails_the_job_in_the_end(tmp_path: Pat
     with pytest.raises(CheckpointError, match=r"cannot read .*kept/.*chk-\d+/.*: No such file") as caught:
         flow.run(checkpoints=kept, checkpoint_interval="20ms", restart="fixed-delay:3:1ms")
     assert any("the job is not restarted" in note for note in caught.value.__notes__)
+
+
+PROGRAM = """
+import os
+
+import sluiceway as sw
+from sluiceway.connector.lib.generator import GeneratorSource
+
+PLACE = os.environ["PLACE"]
+
+
+def keep(number):
+    with open(PLACE, "ab") as file:
+        file.write(bytes(65_536))
+    return number
+
+
+flow = sw.Pipeline("fills the disk")
+flow.source(GeneratorSource(count=1_000)).map(keep).for_each(id)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_a_full_disk_is_a_failure_outside_the_pipeline(workers: str, small_disk: Path, tmp_path: Path) -> None:
+    program = tmp_path / "fills.py"
+    program.write_text(PROGRAM)
+    ended = subprocess.run(
+        [sys.executable, "-m", "sluiceway", "run", "--workers", workers, "--restart", "none", str(program)],
+        env={**os.environ, "PLACE": str(small_disk / "written")},
+        capture_output=True,
+        text=True,
+        timeout=PATIENT_S / 4,
+    )
+    assert "No space left on device" in ended.stderr
+    assert ended.returncode == exit_codes.OUTSIDE, ended.stderr
+
+
+def test_a_full_disk_in_the_chain_of_causes() -> None:
+    failed = ConnectorError("cannot write")
+    failed.__cause__ = OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+    wrapped = ValueError("of a function's own")
+    wrapped.__cause__ = failed
+    assert exit_codes.of(wrapped) == exit_codes.OUTSIDE
+    assert exit_codes.of(StateError("cannot write: IO error: No space left on device")) == exit_codes.OUTSIDE
+    assert exit_codes.of(ValueError("No space left on device")) == exit_codes.FAILED
+    assert exit_codes.of(OSError(errno.EACCES, "denied")) == exit_codes.FAILED
+    failed.__cause__ = wrapped
+    assert exit_codes.of(wrapped) == exit_codes.FAILED, "a chain that has no end is followed once"
