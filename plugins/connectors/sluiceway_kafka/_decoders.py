@@ -20,6 +20,7 @@ from sluiceway.errors import (
 )
 from sluiceway_kafka._arrow import ArrowColumns, ArrowReader, joined
 from sluiceway_kafka._formats import FormatReader, RegistryFormat
+from sluiceway_kafka._protobuf import ProtobufFormat
 from sluiceway_kafka._records import KafkaRecord, record_of
 
 __all__ = ["Decoder", "Deserializer", "JoiningDecoder", "KeyDeserializer", "columns_decoder_of", "decoder_of"]
@@ -276,17 +277,20 @@ class _TypedRows(JoiningDecoder):
     Args:
         values: makes the records.
         schema: the columns.
+        message: class of the records, if they are messages of Protobuf; None: they are objects or mappings.
     """
 
     columns = True
 
-    def __init__(self, values: Decoder, schema: Any) -> None:
+    def __init__(self, values: Decoder, schema: Any, message: type | None = None) -> None:
         self._values = values
         self._schema = schema
+        self._message = message
+        self._row: Callable[[Any], Any] | None = None
         self._encode: Callable[[Sequence[Any]], Any] | None = None
 
     def for_subtask(self) -> Decoder:
-        return _TypedRows(self._values.for_subtask(), self._schema)
+        return _TypedRows(self._values.for_subtask(), self._schema, self._message)
 
     @property
     def output_type(self) -> Any:
@@ -297,12 +301,18 @@ class _TypedRows(JoiningDecoder):
 
         self._values.start(wake)
         self._encode = Encoder(self._schema, _STEP).encode
+        if self._message is not None:
+            from sluiceway_kafka._protobuf_columns import row_of
+
+            of: Any = self._message
+            self._row = row_of(of.DESCRIPTOR)
 
     def close(self) -> None:
         self._values.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_values": self._values, "_schema": self._schema, "_encode": None}
+        kept = {"_values": self._values, "_schema": self._schema, "_message": self._message}
+        return kept | {"_encode": None, "_row": None}
 
     def decode(self, messages: Sequence[Message]) -> list[Any]:
         assert self._encode is not None
@@ -310,6 +320,8 @@ class _TypedRows(JoiningDecoder):
             values = [self._values.decode_one(messages[0])]
         else:
             values = self._values.decode(messages)
+        if self._row is not None:
+            values = list(map(self._row, values))
         try:
             return [self._encode(values)]
         except FunctionContractError as error:
@@ -369,7 +381,7 @@ def columns_decoder_of(decoder: Decoder, deserializer: Deserializer) -> tuple[De
         deserializer: argument that it was made of, for messages.
 
     Raises:
-        ConfigurationError: the records have no columns, or none that are known.
+        ConfigurationError: the records have no columns, or none that are known; or a message holds itself.
         SerializationError: a field of their type has no type in Arrow.
     """
     from sluiceway.columns.schemas import is_record_type, schema_of
@@ -388,6 +400,11 @@ def columns_decoder_of(decoder: Decoder, deserializer: Deserializer) -> tuple[De
             "'json' with type= and formats with type= have"
         )
     of = decoder.output_type
+    if isinstance(deserializer, ProtobufFormat):
+        from sluiceway_kafka._protobuf_columns import schema_of_message
+
+        schema = schema_of_message(of.DESCRIPTOR)
+        return _TypedRows(decoder, schema, of), schema
     if not is_record_type(of):
         shown = repr(of)
         if of is None:
