@@ -40,6 +40,7 @@ __all__ = [
     "WithColumns",
     "as_batch",
     "comparable",
+    "failing",
     "passed",
     "problem_of",
 ]
@@ -96,6 +97,17 @@ def passed(expression: nw.Expr, name: str) -> str | None:
     except (AttributeError, KeyError):  # the attributes are not public, and may have been renamed
         return None
     return name
+
+
+def failing(transform: Transform, data: pa.RecordBatch) -> str | None:
+    """Return the name of the first expression of a transform that Arrow fails on; None: none fails by itself."""
+    given: Any = getattr(transform, "expressions", None) or getattr(transform, "predicates", ())
+    for one in given:
+        try:
+            _frame(data).select(one)
+        except pa.ArrowException:
+            return _frame(data.slice(0, 0)).select(one).columns[0]
+    return None
 
 
 class Transform(ABC):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import narwhals as nw
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -250,6 +251,7 @@ def test_a_table_with_two_columns_of_a_name_is_refused() -> None:
         (lambda t: t.select(col("price") * col("user")), "double, string"),
         (lambda t: t.select(lit(1)), "only constants"),
         (lambda t: t.select("user", "user"), "unique column names, got: .user. 2 times;"),
+        (lambda t: t.map_batches(lambda _: pa.table({"a": [1]})), "the function returned 1 rows for none"),
         (lambda t: t.explode("user"), "string, and no lists"),
         (lambda t: t.to_records(Total), "field 'total'"),
         (lambda t: t.assign_timestamps_and_watermarks(_BOUNDED.with_timestamp_column("user")), "string"),
@@ -266,6 +268,20 @@ def test_a_record_that_does_not_fit_is_named_with_its_column() -> None:
     flow.from_collection([{"a": 1}, {"a": "x"}]).to_columns(pa.schema([("a", pa.int64())])).print()
     with pytest.raises(FunctionContractError, match=r"\{'a': 'x'\}.*column 'a' of type int64"):
         flow.run()
+
+
+@pytest.mark.parametrize(
+    ("failing", "step", "column"),
+    [
+        (lambda t: t.select("price", n=col("user").cast(nw.Int64())), "select", "n"),
+        (lambda t: t.with_columns(col("count") + 1, col("user").cast(nw.Int64())), "with_columns", "user"),
+        (lambda t: t.filter(col("price") > 1, col("user").cast(nw.Int64()) > 1), "filter", "user"),
+    ],
+)
+def test_an_expression_that_fails_is_named_by_its_column(failing: Any, step: str, column: str) -> None:
+    message = rf"{step}\(\) of step '{step}', column '{column}': Failed to parse string: 'u"
+    with pytest.raises(FunctionContractError, match=message):
+        failing(Pipeline().table(_table())).to_arrow()
 
 
 def test_a_row_without_an_event_time_is_an_error() -> None:

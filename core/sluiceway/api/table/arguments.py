@@ -96,6 +96,11 @@ def result_schema(method: str, transform: Transform, schema: pa.Schema) -> pa.Sc
         unknown = _unknown_column(error, schema)
         why = unknown or f"{_first_line(error)}; the columns are {shown(schema)}"
         raise GraphError(f"{method}() at {caller_location()}: {why}") from None
+    if made.num_rows and method == "map_batches":
+        raise GraphError(
+            f"{method}() at {caller_location()}: the function returned {made.num_rows} rows for none, so that the "
+            "result would depend on how rows come in batches"
+        )
     if made.num_rows:
         raise GraphError(
             f"{method}() at {caller_location()}: only constants are selected, so that nothing says how many rows "

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from sluiceway.columns.joining import joined
 from sluiceway.columns.schemas import shown
-from sluiceway.columns.transforms import Stamps
+from sluiceway.columns.transforms import Stamps, failing
 from sluiceway.elements import Batch
 from sluiceway.errors import FunctionContractError
 from sluiceway.operators.base import Operator
@@ -27,6 +27,7 @@ class ColumnTransformOperator(Operator):
         super().__init__(context)
         step = context.node.step
         assert isinstance(step, ColumnTransformStep)
+        self._transform = step.transform
         self._apply = step.transform.compiled(step.schema)
         self._word = step.transform.word
         self._schema = step.schema
@@ -82,7 +83,10 @@ class ColumnTransformOperator(Operator):
         try:
             return self._apply(data, stamps)  # type: ignore[no-any-return]
         except pa.ArrowException as error:
-            raise FunctionContractError(f"{self._word}() of step {self.step_name!r}: {error}") from error
+            # Arrow's error has the value, and not the column that it was computed for.
+            name = failing(self._transform, data)
+            where = "" if name is None else f", column {name!r}"
+            raise FunctionContractError(f"{self._word}() of step {self.step_name!r}{where}: {error}") from error
 
     def _fitted(self, data: Any) -> Any:
         """Return the rows with the columns that the step was declared to have."""
