@@ -193,6 +193,24 @@ def test_micro_batches_get_over_the_loss_of(
     assert len(list(kept.glob("*/commits/*"))) > 1
 
 
+def test_micro_batches_go_on_with_another_driver(
+    spark_cluster: Any, kept_numbers: Callable[..., Path], tmp_path: Path, until: Any
+) -> None:
+    numbers, kept = kept_numbers(30_000, rate=6000), tmp_path / "kept"
+    options = ("--max-parallelism", "4", "-p", "2")
+    begun = ("--checkpoints", str(kept), *options, str(numbers))
+    with running(spark_cluster, *begun, cwd=tmp_path, engine=MICRO) as process:
+        until(lambda: noted(kept) or process.poll() is not None, "micro-batch")
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    until(lambda: not spark_cluster.executors(), "end of what it has left")
+    again = ("--from", str(kept), *options, str(numbers))
+    with running(spark_cluster, *again, cwd=tmp_path, engine=MICRO) as process:
+        _, err = process.communicate(timeout=PATIENT_S)
+    assert process.returncode == 0, err
+    check(tmp_path)
+
+
 @pytest.mark.parametrize("engine", [HOSTED, MICRO], ids=["hosted", "micro-batches"])
 def test_a_shared_directory_that_is_away_for_a_while_costs_no_record(
     spark_cluster: Any, kept_numbers: Callable[..., Path], tmp_path: Path, until: Any, engine: Sequence[str]
