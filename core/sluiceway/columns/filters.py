@@ -194,6 +194,7 @@ class _Test:
         """Return False if the statistics of the row group exclude every row."""
         if self.column not in leaves:
             return True
+        # Without statistics, or where they are of another type, all rows of the group are read.
         statistics = group.column(leaves[self.column]).statistics
         if statistics is None:
             return True

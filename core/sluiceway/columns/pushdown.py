@@ -89,6 +89,7 @@ def kept_names(expressions: Iterable[nw.Expr]) -> dict[str, str] | None:
 
 def named_by(expressions: Iterable[nw.Expr]) -> set[str] | None:
     """Return names among which are all that expressions give to their results; None: they cannot be told."""
+    # Narwhals' name of a constant without an alias.
     found: set[str] = {"literal"}
     try:
         for expression in expressions:
@@ -154,6 +155,7 @@ def _of_nodes(nodes: Sequence[Any]) -> Alternatives | None:
         for inner in last.exprs:
             found = both(found, _of_nodes(inner._nodes))
         return found
+    # Of AND each side alone is implied; OR implies something if both sides do.
     if last.name in ("__and__", "__or__"):
         (inner,) = last.exprs
         left = _of_nodes(before)

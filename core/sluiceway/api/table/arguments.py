@@ -96,6 +96,8 @@ def result_schema(method: str, transform: Transform, schema: pa.Schema) -> pa.Sc
         unknown = _unknown_column(error, schema)
         why = unknown or f"{_first_line(error)}; the columns are {shown(schema)}"
         raise GraphError(f"{method}() at {caller_location()}: {why}") from None
+    # Without rows an expression of columns makes none. One that makes a row is a constant, which would be one
+    # row for each batch.
     if made.num_rows and method == "map_batches":
         raise GraphError(
             f"{method}() at {caller_location()}: the function returned {made.num_rows} rows for none, so that the "

@@ -24,6 +24,7 @@ def columns_of(stream: DataStream[Any], of: Any) -> TableStream:
     known = _record_type(stream)
     if of is None:
         of = known
+    # The columns of a record batch are known when it is there, which is too late for the steps behind.
     if of is None or of is pa.RecordBatch:
         has = "are record batches" if of is pa.RecordBatch else "have no type that is known"
         raise GraphError(

@@ -99,6 +99,7 @@ def asof_joined(
 def _then(left: KeyedTable, right: KeyedTable, step: ColumnJoinStep, name: str, sides: Any) -> TableStream:
     from sluiceway.api.table.stream import TableStream
 
+    # Port 0 is the left input, and port 1 the right one, as the operators have them.
     inputs = (*left._inputs, *(replace(ref, port=1) for ref in right._inputs))
     t = left._pipeline._add(step, inputs, name)
     return TableStream(left._pipeline, (InputRef(t),), step.schema, f"{name.partition('(')[0]}()", sides)
@@ -124,6 +125,7 @@ def _checked_right(method: str, left: KeyedTable, right: object) -> KeyedTable:
             'same order, as in with_columns(id=col("id").cast(...)) before key_by()'
         )
     for side, t in (("left", left), ("right", right)):
+        # Both sides keep whole rows in their state.
         if problem := problem_of_rows(t._schema):
             raise GraphError(f"{where}: {side} {problem}")
     return right

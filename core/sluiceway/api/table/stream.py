@@ -301,6 +301,7 @@ class TableStream(StepSettings):
         """
         checked = key_columns(names, self._schema)
         spec = PartitionerSpec("hash", key=ColumnKey(checked))
+        # The key is on the edges to the next step: a stream of several inputs, as of union(), has it on each.
         inputs = tuple(replace(ref, partitioner=spec) for ref in self._inputs)
         return KeyedTable(self._pipeline, inputs, self._schema, checked)
 
@@ -319,6 +320,7 @@ class TableStream(StepSettings):
                 f"get_side_output({tag.name!r}) at {caller_location()}: {t.label()} has no such output; windows "
                 "have one for late rows, which side_output_late_data(tag) names"
             )
+        # A step emits to the tags that it has; asking twice for one adds none.
         if all(have.name != tag.name for have in t.side_output_tags):
             t.side_output_tags.append(tag)
         return TableStream(self._pipeline, (InputRef(t, tag),), self._sides[tag.name], "get_side_output()")

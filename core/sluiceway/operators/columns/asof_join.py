@@ -136,6 +136,7 @@ class ColumnAsOfJoinOperator(KeptRowsOperator):
         if rights is not None:
             at = _partners(lefts, rights)
             has = at >= 0
+            # Right rows that are due are later than all of those that the watermark had passed before.
             source[has], place[has], stamps[has] = len(batches), at[has], rights.stamps[at[has]]
             batches.append(rights.data)
         if self._step.tolerance is not None:

@@ -75,6 +75,7 @@ class ToColumnsOperator(Operator):
         else:
             self._emit(data, None if stamps is None else array("q", stamps))
             return
+        # As for rows in columns: the records that fail are found by halving.
         half = len(values) // 2
         self._emit_records(values[:half], None if stamps is None else stamps[:half])
         self._emit_records(values[half:], None if stamps is None else stamps[half:])

@@ -65,6 +65,7 @@ class ColumnTransformOperator(Operator):
             if whole is not None:
                 made.append(whole)
             return
+        # Halving takes some log2(rows) runs for each row that fails, and one where none does.
         half = len(batch) // 2
         self._add_without_failing(batch.part(0, half), made)
         self._add_without_failing(batch.part(half, len(batch)), made)

@@ -174,6 +174,7 @@ class _Grouping:
         name = next((one for one in self.scope.schema.names if passed(made.expr, one) == one), None)
         aggregate = make(name if name is not None else f"${given.sql('duckdb')}")
         try:
+            # Refused here, where the position in the query is known.
             aggregate.bind(pa.schema([(aggregate.columns[0], made.type)]), "")
         except GraphError:
             raise RefusedError(
@@ -296,6 +297,7 @@ def _assigner(node: exp.Anonymous, table: TableStream, scope: Scope) -> WindowAs
 
 def _check_time(window: str, time: exp.Expr, table: TableStream, scope: Scope) -> None:
     """Check that the time of a window is the column of the event time: windows are of nothing else."""
+    # Windows go by the event time of rows, whatever the column says: another column would be read and ignored.
     made = translate(time, scope)
     known = table._time_column
     if known is not None and passed(made.expr, known) == known:

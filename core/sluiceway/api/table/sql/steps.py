@@ -23,6 +23,7 @@ def for_each_row(given: Typed, schema: pa.Schema) -> nw.Expr:
 
 def per_row(constant: Typed, schema: pa.Schema) -> Typed:
     """Return a constant as a value for each row: alone it would be one row, however many there are."""
+    # True for each row, null or not.
     some = nw.col(schema.names[0]).is_null()
     return Typed(nw.when(some | ~some).then(constant.expr), constant.type, constant.node)
 

@@ -149,6 +149,7 @@ def unified(given: Sequence[Typed], what: str) -> list[Typed]:
     times = [one for one in known if one.kind in ("date", "timestamp", "instant")]
     if times:
         known = [parsed(one, times[0]) if isinstance(one.value, str) else one for one in known]
+    # One DOUBLE makes all of them DOUBLE, as in DuckDB.
     mixed = {one.kind for one in known} == {"integer", "double"}
     known = [as_double(one) if mixed else widened(one) for one in known]
     first = known[0]
