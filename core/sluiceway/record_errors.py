@@ -8,12 +8,13 @@ say what the record was. A loop names them ``value``, ``key``, ``timestamp``; ``
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from dis import Instruction, get_instructions
 from functools import lru_cache
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, TypeVar
 from weakref import ref
+
+import msgspec
 
 from sluiceway.isolation import extend_isolated
 
@@ -25,8 +26,7 @@ MISSING: Final[Any] = type("Missing", (), {"__repr__": lambda self: "<missing>"}
 """Stands for "there is none" where None may be a value."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(msgspec.Struct, frozen=True):
     """Position of a loop when it failed.
 
     Attributes:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+import msgspec
+
 from sluiceway.functions import OutputTag
 from sluiceway.steps import Step
 
@@ -21,8 +23,7 @@ class ChainingStrategy(Enum):
     NEVER = "never"
 
 
-@dataclass(frozen=True)
-class PartitionerSpec:
+class PartitionerSpec(msgspec.Struct, frozen=True):
     """Partitioner of an edge.
 
     Attributes:
@@ -42,8 +43,7 @@ class PartitionerSpec:
     skips: bool = False
 
 
-@dataclass(frozen=True)
-class StreamNode:
+class StreamNode(msgspec.Struct, frozen=True):
     """One step of the program.
 
     Attributes:
@@ -88,8 +88,7 @@ class StreamNode:
     parallelism_given: bool = False
 
 
-@dataclass(frozen=True)
-class StreamEdge:
+class StreamEdge(msgspec.Struct, frozen=True):
     """Records go from ``source`` to ``target`` (node ids).
 
     Attributes:

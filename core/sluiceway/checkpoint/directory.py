@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from sluiceway.checkpoint.files import join
 from sluiceway.checkpoint.metadata import CheckpointMetadata, Section, decode_metadata, encode_metadata
@@ -98,8 +99,7 @@ def write_enumerators(
     return sections
 
 
-@dataclass(frozen=True, slots=True)
-class Orphans:
+class Orphans(msgspec.Struct, frozen=True):
     """Files that a collection has found, or deleted.
 
     Attributes:

@@ -7,8 +7,9 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 if TYPE_CHECKING:
     from sluiceway.config.settings import Resolved
@@ -21,8 +22,7 @@ _LOOK_S: Final = 0.5
 """Longest time in seconds until a signal is heard that has not interrupted a wait."""
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
+class Observation(msgspec.Struct, frozen=True):
     """Options of it.
 
     Attributes:

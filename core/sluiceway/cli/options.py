@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import wraps
 from itertools import pairwise
 from typing import Any, Final
 
 import click
+import msgspec
 
 from sluiceway.cli.errors import TRACEBACK_FLAG, warn
 from sluiceway.cli.habits import translated
@@ -164,8 +164,7 @@ _SETTINGS: Final = (
 _NAMES: Final = tuple(option.name or "" for option in _SETTINGS)
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """Arguments of a command about a pipeline.
 
     Attributes:
@@ -178,7 +177,7 @@ class Request:
     target: str
     arguments: tuple[str, ...]
     resolved: Resolved
-    variables: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def keywords(self) -> dict[str, Any]:

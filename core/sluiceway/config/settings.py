@@ -10,6 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+import msgspec
+
 from sluiceway.config.options import OPTIONS, Option, UnfitError, duration_ms
 from sluiceway.errors import ConfigurationError, UnknownNameError, choose
 from sluiceway.util.redaction import redact_options
@@ -125,8 +127,7 @@ class Settings:
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in options.items())})"
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(msgspec.Struct, frozen=True):
     """The options of one run, and where each came from.
 
     Attributes:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+import msgspec
+
 __all__ = [
     "COMMITS_ELSEWHERE",
     "EVERYTHING",
@@ -121,8 +123,7 @@ class Feature(Enum):
         self.text = text
 
 
-@dataclass(frozen=True, slots=True)
-class Unsupported:
+class Unsupported(msgspec.Struct, frozen=True):
     """Reason why an engine lacks a feature, and the alternative.
 
     Attributes:

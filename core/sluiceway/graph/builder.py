@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from sluiceway.config.settings import Settings
 from sluiceway.connector.lib import DeadLetterSink
@@ -29,8 +31,7 @@ __all__ = ["Assembly", "assemble", "build_stream_graph"]
 _DEFAULT_GROUP: Final = "default"
 
 
-@dataclass(frozen=True)
-class Assembly:
+class Assembly(msgspec.Struct, frozen=True):
     """Result of building a program.
 
     Attributes:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from sluiceway.errors import GraphError
 from sluiceway.partitioner import Distribution
 from sluiceway.serializers import Serializer
@@ -17,8 +19,7 @@ __all__ = ["JobEdge", "JobGraph", "JobVertex", "build_job_graph", "distribution_
 _POINTWISE: Final = frozenset({"forward", "rescale"})
 
 
-@dataclass(frozen=True)
-class JobVertex:
+class JobVertex(msgspec.Struct, frozen=True):
     """Chain: steps that run in one task and call each other directly. May be a tree.
 
     Attributes:
@@ -47,8 +48,7 @@ class JobVertex:
         return self.nodes[0]
 
 
-@dataclass(frozen=True)
-class JobEdge:
+class JobEdge(msgspec.Struct, frozen=True):
     """Exchange of records between two vertices.
 
     Attributes:

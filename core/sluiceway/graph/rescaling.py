@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 
+import msgspec
+
 from sluiceway.errors import RescaleError
 from sluiceway.graph.job_graph import JobGraph, JobVertex
 from sluiceway.graph.parallelism import subtask_limit
@@ -158,5 +160,5 @@ def _names_of_steps(vertex: JobVertex) -> set[str]:
 def _resized(vertex: JobVertex, parallelism: int) -> JobVertex:
     if vertex.parallelism == parallelism:
         return vertex
-    nodes = tuple(replace(node, parallelism=parallelism) for node in vertex.nodes)
-    return replace(vertex, nodes=nodes, parallelism=parallelism)
+    nodes = tuple(msgspec.structs.replace(node, parallelism=parallelism) for node in vertex.nodes)
+    return msgspec.structs.replace(vertex, nodes=nodes, parallelism=parallelism)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
+
+import msgspec
 
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.metrics import JobMetrics
@@ -11,8 +12,7 @@ from sluiceway.metrics import JobMetrics
 __all__ = ["Figures", "figures", "show_count", "show_seconds", "show_watermark"]
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(msgspec.Struct, frozen=True):
     """Figures of a job at one moment, with rates since the moment before.
 
     Attributes:

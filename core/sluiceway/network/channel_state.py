@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import msgspec
 
 from sluiceway.elements import Batch, CheckpointBarrier, Element, EndOfPartition
 from sluiceway.errors import CorruptStreamError, SerializationError
@@ -47,8 +48,7 @@ def may_overtake(partitioner: str) -> bool:
     return partitioner in _DEALT_ANEW
 
 
-@dataclass(frozen=True, slots=True)
-class EdgeName:
+class EdgeName(msgspec.Struct, frozen=True):
     """Name of an edge between steps that is stable between runs.
 
     Attributes:
@@ -70,8 +70,7 @@ class EdgeName:
         return f"from {self.source!r}{side} to {self.target!r}"
 
 
-@dataclass(frozen=True, slots=True)
-class InFlight:
+class InFlight(msgspec.Struct, frozen=True):
     """In-flight records of one channel as a checkpoint stores them.
 
     Attributes:
@@ -124,8 +123,7 @@ class InFlight:
             yield batch
 
 
-@dataclass(frozen=True, slots=True)
-class Overtaken:
+class Overtaken(msgspec.Struct, frozen=True):
     """Records of one channel that a barrier has overtaken, as a task holds them until they are written.
 
     Attributes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from sluiceway.elements import (
     BarrierAnnouncement,
@@ -29,8 +30,7 @@ __all__ = ["InputGate"]
 _LONG_FEEDBACK = 16
 
 
-@dataclass(slots=True)
-class _Channel:
+class _Channel(msgspec.Struct):
     index: int
     receiver: Receiver
     feedback: bool
@@ -41,8 +41,7 @@ class _Channel:
     finished: bool = False
 
 
-@dataclass(slots=True)
-class _Again:
+class _Again(msgspec.Struct):
     """Recovered in-flight batch of the checkpoint that the task was restored from."""
 
     index: int

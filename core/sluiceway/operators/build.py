@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from sluiceway.elements import Batch, Element
 from sluiceway.errors import GraphError

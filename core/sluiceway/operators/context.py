@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from sluiceway.clock import Clock
 from sluiceway.config.settings import Settings
@@ -21,8 +22,7 @@ def _no_event_loop(wake: Callable[[], None]) -> Calls:
     raise NotBuiltYetError("this engine has no event loop for coroutines")
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorContext:
+class OperatorContext(msgspec.Struct, frozen=True):
     """Context that the task passes to an operator.
 
     Attributes:
@@ -48,7 +48,7 @@ class OperatorContext:
     clock: Clock
     state_backend: StateBackend
     wake: Callable[[], None]
-    settings: Settings = field(default_factory=Settings)
+    settings: Settings = msgspec.field(default_factory=Settings)
     backpressured_s: Callable[[], float] = float
-    metrics: MetricGroup = field(default_factory=MetricGroup)
+    metrics: MetricGroup = msgspec.field(default_factory=MetricGroup)
     calls: Callable[[Callable[[], None]], Calls] = _no_event_loop

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
+
+import msgspec
 
 __all__ = ["GROUP", "Found", "find_plugins"]
 
 GROUP = "sluiceway"
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """An entry point of the group.
 
     Attributes:

@@ -6,13 +6,13 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from importlib.metadata import Distribution
 from importlib.util import find_spec
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
+import msgspec
 import pluggy
 from pluggy import HookImpl
 
@@ -41,8 +41,7 @@ TRACE = "SLUICEWAY_TRACE_PLUGINS"
 _PLUGIN_FAILURES = (Exception, SystemExit)
 
 
-@dataclass(frozen=True)
-class Plugin:
+class Plugin(msgspec.Struct, frozen=True):
     """A plugin that was found.
 
     Attributes:
@@ -68,8 +67,7 @@ class Plugin:
         return f"plugin {self.name!r} ({self.origin})"
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """Something about a plugin that people should know, and that did not stop the others.
 
     Attributes:
@@ -83,8 +81,7 @@ class Problem:
     cause: BaseException | None = None
 
 
-@dataclass(frozen=True)
-class Offered:
+class Offered(msgspec.Struct, frozen=True):
     """An offer and who made it.
 
     Attributes:
@@ -208,7 +205,7 @@ class PluginManager:
         key = f"{plugin.distribution}:{plugin.name}"
         self._plugins[key] = plugin
         if plugin.name in self._disabled:
-            self._plugins[key] = replace(plugin, state="disabled")
+            self._plugins[key] = msgspec.structs.replace(plugin, state="disabled")
             return
         began = perf_counter()
         try:
@@ -218,7 +215,7 @@ class PluginManager:
             # register() may fail after the plugin was taken in.
             if self._pluggy.has_plugin(key):
                 self._pluggy.unregister(name=key)
-            self._plugins[key] = replace(plugin, state="broken")
+            self._plugins[key] = msgspec.structs.replace(plugin, state="broken")
             self._problem(plugin.name, f"{plugin} is left out: {_say(error)}. {_remedy(plugin)}", error)
             return
         self._trace(f"import {plugin.name!r} ({plugin.target})", began)

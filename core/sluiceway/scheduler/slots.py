@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
+
+import msgspec
 
 from sluiceway.errors import NoResourceAvailableError
 from sluiceway.graph.job_graph import JobGraph
@@ -12,8 +13,7 @@ from sluiceway.graph.job_graph import JobGraph
 __all__ = ["Slot", "SlotPool", "SlotSharing"]
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(msgspec.Struct, frozen=True):
     """Slot of a worker, which can run one subtask of every vertex of a group.
 
     Attributes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
@@ -34,8 +33,7 @@ _IN_WORDS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class EdgeFormat:
+class EdgeFormat(msgspec.Struct, frozen=True):
     """Encoding of the records of an edge, derived from their declared type.
 
     Attributes:

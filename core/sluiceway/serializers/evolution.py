@@ -12,7 +12,7 @@ import io
 import pickle
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
@@ -55,8 +55,7 @@ class IncompatibleSchemaError(Exception):
     """Values of one schema cannot be made from values of another one."""
 
 
-@dataclass(frozen=True)
-class Form:
+class Form(msgspec.Struct, frozen=True):
     """Form in which values are written.
 
     Attributes:

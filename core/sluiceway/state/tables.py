@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
+import msgspec
+
 from sluiceway.errors import IncompatibleStateError, StateError
 from sluiceway.persisted import persisted
 from sluiceway.serializers import Serializer, serializer_for
@@ -62,8 +64,7 @@ class StateMeta:
         return f"a {self.kind.value} table of {content}{lives} ({written})"
 
 
-@dataclass(frozen=True, slots=True)
-class TableSchema:
+class TableSchema(msgspec.Struct, frozen=True):
     """Schema of a table, derived from its descriptor: the same for all backends.
 
     Attributes:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
 import pyarrow as pa
 import pytest
 from tests.core.table.column_harness import ColumnHarness, TwoColumnHarness
@@ -106,7 +107,7 @@ def restored(place: str, taken: Any) -> Any:
     operators = tuple(
         replace(one, keyed=found.get(one.subtask)) if one.keyed is not None else one for one in taken.operators
     )
-    return replace(taken, operators=operators)
+    return msgspec.structs.replace(taken, operators=operators)
 
 
 def emitted(harness: Any) -> list[Any]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any, Final
+
+import msgspec
 
 from sluiceway.config.settings import OPTIONS, Settings
 from sluiceway.connector import Boundedness, DeliveryGuarantee, Sink, Source
@@ -113,8 +114,7 @@ _PARTITIONERS: Final[Mapping[str, Feature]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(msgspec.Struct, frozen=True):
     """Need for a feature.
 
     Attributes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args, get_origin
+
+import msgspec
 
 from sluiceway.config.settings import Settings
 from sluiceway.engine.capabilities import Capabilities, Feature
@@ -153,7 +154,7 @@ def _check_graph(graph: StreamGraph, unsent: Level = Level.ERROR) -> Iterator[Fi
     entering = _entering(graph)
     for node in graph.nodes:
         for finding in _check_pickling(node, entering[node.id]):
-            yield replace(finding, level=unsent)
+            yield msgspec.structs.replace(finding, level=unsent)
         yield from _check_uid(node)
         yield from _check_step(graph, node, entering)
         yield from check_watermarks(graph, node, entering)

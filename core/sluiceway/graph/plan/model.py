@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from sluiceway.connector import Boundedness
 from sluiceway.graph.identity import function_name
@@ -18,8 +18,7 @@ __all__ = ["Plan", "Row", "boundedness", "edge_text", "facts", "format_of", "giv
 _CHAINING = {ChainingStrategy.HEAD: "starts a chain", ChainingStrategy.NEVER: "never chained"}
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """Step in its chain.
 
     Attributes:

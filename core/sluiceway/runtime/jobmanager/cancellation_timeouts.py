@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from sluiceway.runtime.loop.tasklet import Scheduled
 
 __all__ = ["CancellationTimeouts", "LateTask"]
 
 
-@dataclass(frozen=True, slots=True)
-class LateTask:
+class LateTask(msgspec.Struct, frozen=True):
     """Task that has not ended within the limit after it was cancelled.
 
     Attributes:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from random import Random
 from typing import Any, Final, Protocol
+
+import msgspec
 
 from sluiceway.clock import Clock
 from sluiceway.elements import CheckpointBarrier
@@ -596,4 +597,4 @@ class CheckpointCoordinator:
 
 
 def _without_state(snapshot: TaskSnapshot) -> TaskSnapshot:
-    return replace(snapshot, operators=(), entry=None, in_flight=(), size_alone=snapshot.size)
+    return msgspec.structs.replace(snapshot, operators=(), entry=None, in_flight=(), size_alone=snapshot.size)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
+
 from sluiceway.checkpoint import HistoryEntry
 from sluiceway.config.settings import Settings
 from sluiceway.monitoring.infos import CheckpointInfo
@@ -28,8 +30,7 @@ Subtask = tuple[int, int]
 """Id of a job vertex, and the index of the subtask."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointPolicy:
+class CheckpointPolicy(msgspec.Struct, frozen=True):
     """Policy of periodic checkpoints. Times in ms.
 
     Attributes:
@@ -65,8 +66,7 @@ class CheckpointPolicy:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Participants:
+class Participants(msgspec.Struct, frozen=True):
     """Participants of a checkpoint that begins now.
 
     Attributes:
@@ -80,8 +80,7 @@ class Participants:
     finished: tuple[Subtask, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CompletedCheckpoint:
+class CompletedCheckpoint(msgspec.Struct, frozen=True):
     """Checkpoint that a job can be restored from.
 
     Attributes:
@@ -111,8 +110,7 @@ class CompletedCheckpoint:
         return JobSnapshot(operators, self.enumerators, in_flight=kept)
 
 
-@dataclass(frozen=True, slots=True)
-class SavepointRequest:
+class SavepointRequest(msgspec.Struct, frozen=True):
     """Request for a savepoint.
 
     Attributes:

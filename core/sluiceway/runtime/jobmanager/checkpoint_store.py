@@ -202,7 +202,7 @@ class StorageCheckpointStore(CompletedCheckpointStore):
         """Copy the state of a finished task: the checkpoint that holds it will be deleted."""
         directory = self._directory.directory(checkpoint_id)
         entry = _finished(self._directory.storage, directory, where, self._written(snapshot))
-        return replace(_without_times(snapshot), entry=entry, checkpoint_id=checkpoint_id)
+        return msgspec.structs.replace(_without_times(snapshot), entry=entry, checkpoint_id=checkpoint_id)
 
     def state_of(self, snapshot: TaskSnapshot) -> list[OperatorSnapshot]:
         """Return the state that a task has written, read on access."""
@@ -235,7 +235,7 @@ class TemporaryCheckpointStore(StorageCheckpointStore):
             return snapshot
         found = ((o, objects.get((o.uid, o.subtask))) for o in snapshot.operators)
         operators = tuple(o if kept is None else with_objects(o, kept) for o, kept in found)
-        return replace(snapshot, operators=operators)
+        return msgspec.structs.replace(snapshot, operators=operators)
 
     def state_of(self, snapshot: TaskSnapshot) -> list[OperatorSnapshot]:
         """Return the state that a task has written, with its objects."""
@@ -338,7 +338,7 @@ class SavepointCheckpointStore(CompletedCheckpointStore):
                 most = self._graph.vertex(where[0]).max_parallelism
                 state = (self._as_rows(operator, most) for operator in self._state_of(snapshot))
                 entry = _finished(storage, directory, where, state)
-                snapshot = replace(_without_times(snapshot), entry=entry)
+                snapshot = msgspec.structs.replace(_without_times(snapshot), entry=entry)
             by_vertex.setdefault(where[0], []).append(snapshot.timed_entry())
         metadata = _metadata(
             self._graph,
@@ -408,7 +408,7 @@ def _finished(
 
 def _without_times(snapshot: TaskSnapshot) -> TaskSnapshot:
     """Return the snapshot of an already finished task without times, as it took no part in this checkpoint."""
-    return replace(snapshot, start_delay_ms=0, alignment_ms=0, flush_ms=0, sync_ms=0, async_ms=0)
+    return msgspec.structs.replace(snapshot, start_delay_ms=0, alignment_ms=0, flush_ms=0, sync_ms=0, async_ms=0)
 
 
 def _metadata(

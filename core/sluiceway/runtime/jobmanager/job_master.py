@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any, Final
@@ -658,7 +657,11 @@ class JobMaster(Handlers):
     def resize(self, graph: JobGraph) -> None:
         """Create the subtasks and enumerators anew from the last checkpoint."""
         snapshot = self.checkpoints.snapshot()  # first: if it cannot be read, nothing has changed
-        restored = None if snapshot is None else replace(snapshot, enumerators=_copies(snapshot.enumerators))
+        restored = (
+            None
+            if snapshot is None
+            else msgspec.structs.replace(snapshot, enumerators=_copies(snapshot.enumerators))
+        )
         # Closed before any change: from here on the enumerators of the old parallelism assign nothing.
         error = self._close_sources()
         if error is not None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+
+import msgspec
 
 from sluiceway.checkpoint import (
     CheckpointDirectory,
@@ -23,8 +24,7 @@ from sluiceway.runtime.task.snapshot import JobSnapshot, TaskSnapshot
 __all__ = ["Recovered", "find_last_savepoint", "recover"]
 
 
-@dataclass(frozen=True, slots=True)
-class Recovered:
+class Recovered(msgspec.Struct, frozen=True):
     """Checkpoints of a job from an earlier job manager.
 
     Attributes:

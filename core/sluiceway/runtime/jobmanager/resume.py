@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from sluiceway.checkpoint import (
     CHECKPOINT,
@@ -26,8 +27,7 @@ _STOPPED: Final = "stopped.json"
 """File in the directory of a run that was stopped with a savepoint in another place."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resumable:
+class Resumable(msgspec.Struct, frozen=True):
     """Checkpoint or savepoint that a job resumes from.
 
     Attributes:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from io import FileIO
 from pathlib import Path
 from random import SystemRandom
 from threading import Lock
 
-import msgspec
+from msgspec.structs import replace
 
 from sluiceway.config.settings import Settings
 from sluiceway.engine import Engine, Job, JobFailure, JobResult, JobStatus, Services
@@ -484,7 +483,7 @@ class LocalJob(Job):
         tasks = self._tasks_of_job()
         if isinstance(message, DeployTasks):
             own = Payload([self._own(deployment) for deployment in message.deployments.open()])
-            message = msgspec.structs.replace(message, deployments=own)
+            message = replace(message, deployments=own)
         self.worker.soon(partial(_dispatch, tasks, message))
 
     def _to_master(self, message: Message) -> None:

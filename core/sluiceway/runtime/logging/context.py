@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
+
+import msgspec
 
 __all__ = ["LogOrigin", "TaskFields", "stepping"]
 
 
-@dataclass(frozen=True, slots=True)
-class TaskFields:
+class TaskFields(msgspec.Struct, frozen=True):
     """Fields of a log line of a task.
 
     Attributes:

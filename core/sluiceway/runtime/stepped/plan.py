@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from random import SystemRandom
 from typing import Any, Final
 
+from msgspec.structs import replace as replace_struct
+
 from sluiceway.config.settings import Settings
 from sluiceway.elements import Batch, Element
 from sluiceway.engine import Services
@@ -134,9 +136,9 @@ class SteppedPlan:
         nodes = []
         for node in graph.nodes:
             if isinstance(node.step, SinkStep):
-                node = replace(node, chaining=ChainingStrategy.NEVER)
+                node = replace_struct(node, chaining=ChainingStrategy.NEVER)
             if not node.max_parallelism_given:
-                node = replace(node, max_parallelism=max(key_groups, node.parallelism))
+                node = replace_struct(node, max_parallelism=max(key_groups, node.parallelism))
             nodes.append(node)
         job = job_graph_of(replace(graph, nodes=tuple(nodes)), services)
         vertices = tuple(_spread(v, keyed_subtasks) if v.head.step.keyed else v for v in job.vertices)
@@ -311,4 +313,6 @@ def _spread(vertex: JobVertex, keyed_subtasks: int | None) -> JobVertex:
     wide = most if keyed_subtasks is None else min(most, max(keyed_subtasks, vertex.parallelism))
     if wide == vertex.parallelism:
         return vertex
-    return replace(vertex, parallelism=wide, nodes=tuple(replace(n, parallelism=wide) for n in vertex.nodes))
+    return replace_struct(
+        vertex, parallelism=wide, nodes=tuple(replace_struct(n, parallelism=wide) for n in vertex.nodes)
+    )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import cloudpickle
+import msgspec
 
 from sluiceway.clock import Clock
 from sluiceway.connector import Reader, ReaderContext, Wait
@@ -150,7 +151,7 @@ class SteppedTask:
             position: where the subtask was that has left that state; None: at the beginning.
         """
         with self._explaining():
-            self._deployment = replace(self._deployment, restored=tuple(restored))
+            self._deployment = msgspec.structs.replace(self._deployment, restored=tuple(restored))
             self._build()
             self._chain.open(restored)
             if position is not None and position.ended and isinstance(self.input, SourceInput):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -26,13 +25,12 @@ from sluiceway.runtime.task.snapshot import TaskSnapshot, with_own_objects
 __all__ = ["TaskCheckpoints"]
 
 
-@dataclass(slots=True)
-class _Taken:
+class _Taken(msgspec.Struct):
     """Checkpoint whose state was taken, while its in-flight data is still being recorded."""
 
     snapshot: TaskSnapshot
     recording: Recording | None
-    sent: list[Overtaken] = field(default_factory=list)
+    sent: list[Overtaken] = msgspec.field(default_factory=list)
     waits: bool = False
     """True while the barrier is queued in the output; acknowledged when it was sent or has overtaken."""
 
@@ -245,7 +243,7 @@ class TaskCheckpoints:
             self.due = None
         came = () if taken.recording is None else received(self._deployment, taken.recording)
         # Those received first: they are older than those that were not sent.
-        self._acknowledge(replace(snapshot, in_flight=(*came, *taken.sent)))
+        self._acknowledge(msgspec.structs.replace(snapshot, in_flight=(*came, *taken.sent)))
 
     def _drop_taken(self) -> None:
         # Nobody acknowledges it any more, and so no writer will read and release the snapshots.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from sluiceway.config.settings import Settings
 from sluiceway.graph import JobVertex
@@ -18,8 +19,7 @@ from sluiceway.transport import ChannelId
 __all__ = ["InputDescriptor", "OutputDescriptor", "TaskDeployment"]
 
 
-@dataclass(frozen=True, slots=True)
-class InputDescriptor:
+class InputDescriptor(msgspec.Struct, frozen=True):
     """Descriptor of an edge into a subtask.
 
     Attributes:
@@ -38,15 +38,14 @@ class InputDescriptor:
     port: int
     feedback: bool
     record_type: Any = None
-    edge: EdgeName = field(default_factory=EdgeName)
-    partitioner: PartitionerSpec = field(default_factory=lambda: PartitionerSpec("forward"))
+    edge: EdgeName = msgspec.field(default_factory=EdgeName)
+    partitioner: PartitionerSpec = msgspec.field(default_factory=lambda: PartitionerSpec("forward"))
     overtakes: bool = False
     in_flight: tuple[InFlight, ...] = ()
     dealt: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class OutputDescriptor:
+class OutputDescriptor(msgspec.Struct, frozen=True):
     """Descriptor of an edge out of a subtask.
 
     Attributes:
@@ -67,13 +66,12 @@ class OutputDescriptor:
     channels: tuple[ChannelId, ...]
     consumer_max_parallelism: int
     record_type: Any = None
-    edge: EdgeName = field(default_factory=EdgeName)
+    edge: EdgeName = msgspec.field(default_factory=EdgeName)
     overtakes: bool = False
     combined: WindowStep | ColumnWindowStep | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TaskDeployment:
+class TaskDeployment(msgspec.Struct, frozen=True):
     """The task deployment descriptor.
 
     Attributes:

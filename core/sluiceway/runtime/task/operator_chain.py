@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
+
+import msgspec
 
 from sluiceway.clock import Clock
 from sluiceway.connector import Wait
@@ -30,8 +32,7 @@ Work: TypeAlias = Callable[[], None]
 """One part of an operator's pending work; a checkpoint or a mail may come between two parts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Blocked:
+class Blocked(msgspec.Struct, frozen=True):
     """Operator that accepts no input yet.
 
     Attributes:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
+import msgspec
 from msgspec.structs import replace as replace_struct
 
 from sluiceway.checkpoint import SubtaskEntry
@@ -31,8 +32,7 @@ __all__ = [
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class TaskSnapshot:
+class TaskSnapshot(msgspec.Struct, frozen=True):
     """Snapshot with which a subtask acknowledges a checkpoint.
 
     Attributes:
@@ -113,11 +113,10 @@ class TaskSnapshot:
         entry = self.entry
         if entry is not None and entry.in_flight:
             entry = replace_struct(entry, in_flight=())
-        return replace(self, in_flight=(), in_flight_size=0, entry=entry)
+        return replace_struct(self, in_flight=(), in_flight_size=0, entry=entry)
 
 
-@dataclass(frozen=True, slots=True)
-class JobSnapshot:
+class JobSnapshot(msgspec.Struct, frozen=True):
     """Snapshot of a job.
 
     Attributes:
@@ -129,8 +128,8 @@ class JobSnapshot:
     """
 
     operators: tuple[OperatorSnapshot, ...] = ()
-    enumerators: Mapping[str, Any] = field(default_factory=dict)
-    key_groups: Mapping[str, int] = field(default_factory=dict)
+    enumerators: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    key_groups: Mapping[str, int] = msgspec.field(default_factory=dict)
     in_flight: tuple[InFlight, ...] = ()
 
     def fit(self, graph: JobGraph) -> JobGraph:
@@ -145,8 +144,8 @@ class JobSnapshot:
         (groups,) = saved
         if groups < vertex.parallelism:
             return vertex
-        nodes = tuple(replace(node, max_parallelism=groups) for node in vertex.nodes)
-        return replace(vertex, nodes=nodes, max_parallelism=groups)
+        nodes = tuple(replace_struct(node, max_parallelism=groups) for node in vertex.nodes)
+        return replace_struct(vertex, nodes=nodes, max_parallelism=groups)
 
     def share(self, vertex: JobVertex, subtask: int) -> tuple[OperatorSnapshot, ...]:
         """Return the snapshots for one subtask, whatever the earlier parallelism.
@@ -237,7 +236,7 @@ def edge_names(graph: JobGraph) -> dict[str, EdgeName]:
         tag = "" if edge.edge.tag is None else edge.edge.tag.name
         name = EdgeName(uids[edge.source_node], uids[edge.target_node], edge.edge.port, tag)
         number = counted[name] = counted.get(name, -1) + 1
-        names[edge.id] = replace(name, number=number)
+        names[edge.id] = replace_struct(name, number=number)
     return names
 
 

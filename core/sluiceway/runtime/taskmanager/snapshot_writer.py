@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
+from msgspec.structs import replace as replace_struct
+
 from sluiceway.checkpoint import NativeFileEntry, SubtaskEntry, shared_files, split_location, write_subtask
 from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.network.channel_state import InFlight, Overtaken
@@ -35,7 +37,7 @@ class MemoryWriter(SnapshotWriter):
     def write(self, deployment: TaskDeployment, checkpoint_id: int, snapshot: TaskSnapshot) -> TaskSnapshot:
         """Return the snapshot with all state as bytes."""
         kept = _kept(snapshot)
-        return replace(
+        return replace_struct(
             snapshot,
             operators=tuple(map(_read, snapshot.operators)),
             in_flight=kept,
@@ -87,7 +89,7 @@ class StorageWriter(SnapshotWriter):
         )
         self._written[d.attempt_id, checkpoint_id] = entry
         in_flight_size = sum(part.elements.size for part in entry.in_flight)
-        return replace(snapshot, operators=(), entry=entry, in_flight=(), in_flight_size=in_flight_size)
+        return replace_struct(snapshot, operators=(), entry=entry, in_flight=(), in_flight_size=in_flight_size)
 
     def completed(self, attempt_ids: Collection[str], checkpoint_id: int) -> None:
         """Record immutable backend files, which later checkpoints need not write again."""
@@ -112,8 +114,8 @@ class TemporaryWriter(StorageWriter):
         """Write rows, lists and in-flight records."""
         plain = tuple(map(without_objects, snapshot.operators))
         objects = tuple(replace(o, keyed=None, lists=()) for o in snapshot.operators if has_objects(o))
-        written = super().write(deployment, checkpoint_id, replace(snapshot, operators=plain))
-        return replace(written, operators=objects)
+        written = super().write(deployment, checkpoint_id, replace_struct(snapshot, operators=plain))
+        return replace_struct(written, operators=objects)
 
 
 class SavepointWriter(SnapshotWriter):
@@ -140,4 +142,4 @@ class SavepointWriter(SnapshotWriter):
             finished=snapshot.drained,
             canonical=True,
         )
-        return replace(snapshot, operators=(), entry=entry)
+        return replace_struct(snapshot, operators=(), entry=entry)

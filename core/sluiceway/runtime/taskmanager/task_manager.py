@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
+
+import msgspec
 
 from sluiceway.checkpoint import readable_by_all
 from sluiceway.connector import Reader, ReaderContext
@@ -162,7 +163,7 @@ class TaskManager(Handlers):
         """Return the deployment with keyed state that this worker's state backend can restore."""
         most, open_backend = deployment.vertex.max_parallelism, self._services.state_backend
         restored = tuple(readable_by_all(snapshot, open_backend, most) for snapshot in deployment.restored)
-        return replace(deployment, restored=restored)
+        return msgspec.structs.replace(deployment, restored=restored)
 
     def drop(self, attempt_id: str) -> None:
         """Remove an ended task; unknown ones are ignored."""
@@ -263,7 +264,7 @@ class TaskManager(Handlers):
         def work() -> TaskSnapshot:
             began = monotonic()
             written = writer.write(d, checkpoint_id, taken)
-            return replace(written, async_ms=round((monotonic() - began) * 1000))
+            return msgspec.structs.replace(written, async_ms=round((monotonic() - began) * 1000))
 
         def done(written: TaskSnapshot, problem: BaseException | None) -> None:
             if problem is None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from operator import itemgetter
 from threading import Lock
 from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from sluiceway.errors import SerializationError, StateError
 from sluiceway.keygroups import in_key_groups
@@ -35,8 +36,7 @@ PART: Final = 8192
 """Keys that are looked at in one go."""
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(msgspec.Struct, frozen=True):
     """Namespace of a table.
 
     Attributes:

@@ -7,6 +7,8 @@ import json
 from dataclasses import asdict, replace
 from typing import Final
 
+from msgspec.structs import replace as replace_struct
+
 from sluiceway import Pipeline
 from sluiceway.config.settings import Settings
 from sluiceway.engine import Services
@@ -50,7 +52,7 @@ def plan_of(
     _check_ends(graph, source)
     refuse(graph, settings, stream() if source.streams else batch())
     # Every chain that the program breaks would be a shuffle.
-    nodes = tuple(replace(node, chaining=ChainingStrategy.ALWAYS) for node in graph.nodes)
+    nodes = tuple(replace_struct(node, chaining=ChainingStrategy.ALWAYS) for node in graph.nodes)
     settings = replace(settings, batch_size=_BATCH)
     plan = SteppedPlan.of(replace(graph, nodes=nodes), settings, services, keyed_subtasks=keyed_subtasks)
     plan = _entered_by_one(plan, settings)
@@ -73,7 +75,11 @@ def _entered_by_one(plan: SteppedPlan, settings: Settings) -> SteppedPlan:
     To all that come behind them they are one sender, which each of them plays for its part.
     """
     vertices = tuple(
-        replace(vertex, parallelism=1, nodes=tuple(replace(node, parallelism=1) for node in vertex.nodes))
+        replace_struct(
+            vertex,
+            parallelism=1,
+            nodes=tuple(replace_struct(node, parallelism=1) for node in vertex.nodes),
+        )
         if vertex.id in plan.sources
         else vertex
         for vertex in plan.graph.vertices

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace as replace_struct
 
 import sluiceway as sw
 from sluiceway import windows
@@ -218,7 +219,9 @@ def test_a_partitioner_of_a_plugin_is_told_from_the_built_in_ones() -> None:
     graph = flow.graph()
     (edge,) = graph.edges
     assert Feature.PLUGIN_PARTITIONER not in used(graph)
-    other = replace(graph, edges=(replace(edge, partitioner=replace(edge.partitioner, name="by-weight")),))
+    other = replace(
+        graph, edges=(replace_struct(edge, partitioner=replace_struct(edge.partitioner, name="by-weight")),)
+    )
     assert used(graph) ^ used(other) == {Feature.SHUFFLE, Feature.PLUGIN_PARTITIONER}
 
 

@@ -638,7 +638,10 @@ def test_whatever_tasks_say_every_checkpoint_ends_and_the_latest_is_the_highest(
 
 
 def acknowledged(job: Job, checkpoint_id: int) -> weakref.ref[Any]:
-    state = type("Watched", (TaskSnapshot,), {})(())  # without slots, so that it can be watched
+    class Watched(TaskSnapshot, weakref=True):
+        pass
+
+    state = Watched(())
     job.coordinator.acknowledge("source", checkpoint_id, state)
     return weakref.ref(state)
 
