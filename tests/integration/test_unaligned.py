@@ -210,7 +210,7 @@ def test_commands_tell_what_was_in_flight_and_damage_is_found(tmp_path: Path) ->
     assert shown.exit_code == 0, shown.output
     assert re.search(r"IN FLIGHT FROM +TO +SUBTASK +WAITED +BATCHES +SIZE", shown.output)
     for subtask in (1, 2):
-        assert re.search(rf"counted +sink +{subtask} +to be processed +\d+ +[\d.]+ KiB", shown.output)
+        assert re.search(rf"counted +sink +{subtask} +to be processed +\d+ +[\d.]+ (B|KiB)", shown.output)
     told = CliRunner().invoke(app, ["checkpoints", "history", "--json", "--subtasks", str(directory)])
     assert told.exit_code == 0, told.output
     last = json.loads(told.output)[0]["checkpoints"][-1]
