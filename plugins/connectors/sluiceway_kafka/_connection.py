@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from sluiceway.config.options import duration_ms
 from sluiceway.errors import ConfigurationError, ConnectorError, SuppressRestartsError
+from sluiceway_kafka._client_log import client_log
 from sluiceway_kafka._security import SECURITY_HINT
 
 __all__ = [
@@ -29,7 +29,7 @@ __all__ = [
     "refused",
 ]
 
-_log: Final = logging.getLogger("sluiceway_kafka.client")
+_log: Final = client_log()
 
 # Properties that the connector sets itself, and what to use instead.
 _OWN: Final = {
