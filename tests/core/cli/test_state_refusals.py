@@ -166,6 +166,23 @@ def test_windows(place: Path, flow: Any, sluiceway: Any, step: str, goes: bool) 
         assert not (place / "ran").exists()
 
 
+@pytest.mark.parametrize("new", ["map(str)", "flat_map(lambda n: [n])", "rebalance().process(lambda n, ctx: [n])"])
+def test_a_step_that_has_no_key_any_more(kept: Any, flow: Any, sluiceway: Any, place: Path, new: str) -> None:
+    before = FUNCTION.format(outside="", descriptor='sw.ValueStateDescriptor("total", int)')
+    kept("process(Total())", before)
+    unkeyed = Path(flow(new))
+    unkeyed.write_text(unkeyed.read_text().replace(".key_by(lambda n: n % 3)", ""))
+    said = refused(sluiceway, place, "--from", "kept", str(unkeyed))
+    assert (
+        "state 'total' of step 'total' would be lost: it is kept by key, and the step has no key any more" in said
+    )
+    compared = sluiceway("diff", "kept", str(unkeyed))
+    assert compared.exit_code == 1
+    assert "'total' of step 'total' would be lost" in compared.stderr
+    done = sluiceway("run", "--quiet", "--allow-dropped-state", "--from", "kept", str(unkeyed))
+    assert done.exit_code == 0, done.stderr
+
+
 @everywhere
 def test_a_state_that_a_function_asks_for_no_more(
     kept: Any, flow: Any, sluiceway: Any, place: Path, workers: tuple[str, ...]

@@ -291,6 +291,17 @@ def _changes(node: StreamNode, had: _EarlierStep, known: Declared, earlier: Earl
                 yield StateChange(name, "refused", _type(meta), _type(schema.meta), str(error))
             else:
                 yield StateChange(name, "keeps" if same else "migrates", _type(meta), _type(schema.meta))
+        # Nothing in a step without keys can read a keyed state, whatever its functions are.
+        elif meta is not None and not node.step.keyed:
+            if not earlier.has_rows(uid, name):
+                yield StateChange(name, "unused", _type(meta))
+            else:
+                why = (
+                    f"state {name!r} of step {uid!r} would be lost: it is kept by key, and the step has no key "
+                    "any more. Put key_by() before the step, give it another uid if it is another one, or leave "
+                    "the state behind with allow-dropped-state"
+                )
+                yield StateChange(name, "dropped", _type(meta), reason=why)
         # Too little is known to refuse: no type was saved, the step may ask for the state later, or it could not
         # be asked.
         elif meta is None or (lazy is not None and lazy(name)) or not (others or known.complete):
