@@ -132,14 +132,15 @@ def _refuse_to_run() -> Iterator[None]:
 
 def _execute(where: str) -> ModuleType:
     path = Path(where)
-    if path.is_dir():
+    # Path.is_dir() raises where the path may not be looked at; reading the file below says what is wrong.
+    if os.path.isdir(path):
         raise _directory(where)
     try:
         source = path.read_bytes()
     except FileNotFoundError:
         near = get_close_matches(path.name, _python_files(path.parent), n=1)
         hint = f" Did you mean {path.parent / near[0]}?" if near else ""
-        if not path.parent.is_dir():
+        if not os.path.isdir(path.parent):
             hint = f" There is no directory {path.parent} either."
         raise ConfigurationError(f"there is no file {where}.{hint}") from None
     except OSError as error:

@@ -120,3 +120,30 @@ def test_what_a_crash_of_the_machine_leaves_keeps_nobody_from_starting(cluster: 
     assert started.returncode == 0, started.stderr
     assert cluster.json("cluster", "status")["epoch"] == 8
     assert not gone.exists()
+
+
+def test_a_home_that_cannot_be_written_is_named(sluiceway: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Nobody, root included, can make a directory there.
+    monkeypatch.setenv("SLUICEWAY_HOME", "/proc/absent/home")
+    for foreground in ((), ("--foreground",)):
+        refused = sluiceway("cluster", "start", *foreground)
+        assert refused.exit_code == 2
+        assert "the home of the cluster, /proc/absent/home, cannot be written: No such file" in refused.stderr
+        assert "Set SLUICEWAY_HOME to a directory" in refused.stderr
+        assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize("command", [("cluster", "start"), ("cluster", "status"), ("list",)])
+def test_a_user_without_a_home_is_told_what_to_set(
+    sluiceway: Any, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    def none(path: str) -> str:
+        return path
+
+    # As for a user id without an entry in /etc/passwd, in an environment without HOME.
+    monkeypatch.setattr("os.path.expanduser", none)
+    monkeypatch.delenv("SLUICEWAY_HOME", raising=False)
+    refused = sluiceway(*command)
+    assert refused.exit_code == 2
+    assert "has no home directory for the file of the cluster: set SLUICEWAY_HOME" in refused.stderr
+    assert "Traceback" not in refused.stderr

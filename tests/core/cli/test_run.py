@@ -155,6 +155,7 @@ NOTHING = "there is no Pipeline at the top of the module; write flow = Pipeline(
         ("", "./", "./ is a directory: name a file in it, such as job.py"),
         ("", "folder", "folder is a directory: name a file in it\n"),
         ("", ".", ". is a directory: name a file in it, such as job.py"),
+        ("", "x" * 300 + ".py", "x.py cannot be read: File name too long"),
         (
             "def build():\n    return sw.Pipeline('a')",
             "job.py",

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from sluiceway.errors import ConnectorError
+from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway.runtime.cluster.cluster_config import ClusterConfig
 from sluiceway.runtime.cluster.private_places import check_private
 from sluiceway.util.private_files import make_private_directory, private_opener
@@ -37,9 +37,21 @@ _LOOK_S: Final = 0.05
 
 
 def cluster_file() -> Path:
-    """Return the path of the cluster file of this user: in ``$SLUICEWAY_HOME``, else ``~/.sluiceway``."""
-    home = os.environ.get("SLUICEWAY_HOME")
-    return (Path(home) if home else Path.home() / ".sluiceway") / "cluster.json"
+    """Return the path of the cluster file of this user: in ``$SLUICEWAY_HOME``, else ``~/.sluiceway``.
+
+    Raises:
+        ConfigurationError: the user has no home directory, and ``SLUICEWAY_HOME`` names none.
+    """
+    if home := os.environ.get("SLUICEWAY_HOME"):
+        return Path(home) / "cluster.json"
+    try:
+        return Path.home() / ".sluiceway" / "cluster.json"
+    except RuntimeError:
+        # A container may run under a user id that has no entry in /etc/passwd, and without HOME.
+        raise ConfigurationError(
+            f"user {os.getuid()} has no home directory for the file of the cluster: "
+            "set SLUICEWAY_HOME to a directory that this user may write"
+        ) from None
 
 
 def start_lock(within_s: float) -> FileIO:
@@ -47,10 +59,16 @@ def start_lock(within_s: float) -> FileIO:
 
     Raises:
         ConnectorError: another start takes longer than ``within_s``.
-        OSError: the lock cannot be made.
+        ConfigurationError: the lock cannot be made.
     """
-    make_private_directory(cluster_file().parent)
-    file = FileIO(cluster_file().with_name("starting"), "w", opener=private_opener)
+    try:
+        make_private_directory(cluster_file().parent)
+        file = FileIO(cluster_file().with_name("starting"), "w", opener=private_opener)
+    except OSError as error:
+        raise ConfigurationError(
+            f"the home of the cluster, {cluster_file().parent}, cannot be written: {error.strerror or error}. "
+            "Set SLUICEWAY_HOME to a directory that this user may write"
+        ) from error
     until = time.monotonic() + within_s
     while True:
         try:
