@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from sluiceway.errors import SluicewayError
-from sluiceway.metrics import JobMetrics, Number, SubtaskMetrics
+from sluiceway.metrics import JobMetrics, Number, SplitTimes, SubtaskMetrics
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, JobInfo
 from sluiceway.util.durable_files import write_file
 from sluiceway.util.private_files import make_private_directory
@@ -112,12 +112,25 @@ class JobHistory:
 
 def _finite(metrics: JobMetrics) -> JobMetrics:
     """Return metrics without numbers that JSON does not have."""
-    return replace(metrics, subtasks=tuple(_finite_subtask(task) for task in metrics.subtasks))
+    latency = {name: _finite_figures(figures) for name, figures in metrics.latency_ms.items()}
+    subtasks = tuple(_finite_subtask(task, metrics.elapsed_s) for task in metrics.subtasks)
+    return replace(metrics, latency_ms=latency, subtasks=subtasks)
 
 
-def _finite_subtask(task: SubtaskMetrics) -> SubtaskMetrics:
+def _finite_subtask(task: SubtaskMetrics, elapsed_s: float) -> SubtaskMetrics:
     operators = {name: _finite_figures(figures) for name, figures in task.operators.items()}
-    return replace(task, user=_finite_figures(task.user), operators=operators)
+    splits = None if task.splits is None else _finite_splits(task.splits, elapsed_s)
+    return replace(task, user=_finite_figures(task.user), operators=operators, splits=splits)
+
+
+def _finite_splits(splits: SplitTimes, elapsed_s: float) -> SplitTimes:
+    """Return the figures with the time that the job took in place of a time without records that has no end."""
+
+    def finite(silent_s: float) -> float:
+        return silent_s if math.isfinite(silent_s) else elapsed_s
+
+    shown = tuple(replace(split, silent_s=finite(split.silent_s)) for split in splits.shown)
+    return replace(splits, last_record_s=finite(splits.last_record_s), shown=shown)
 
 
 def _finite_figures(figures: Mapping[str, Number]) -> dict[str, Number]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from sluiceway.errors import SluicewayError
-from sluiceway.metrics import JobMetrics, SubtaskMetrics
+from sluiceway.metrics import JobMetrics, SplitTime, SplitTimes, SubtaskMetrics
 from sluiceway.monitoring.history_monitor import MOST_JOBS, HistoryMonitor
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, JobInfo
 from sluiceway.monitoring.job_history import EndedJob, JobHistory, JobHistoryError
@@ -42,6 +43,25 @@ def test_numbers_that_json_does_not_have_are_left_out(tmp_path: Path) -> None:
     history = JobHistory(tmp_path)
     history.add(ended("a", lag=math.nan, most=math.inf, records=1))
     assert history.find("a") == ended("a", records=1)
+
+
+def test_a_time_without_records_that_has_no_end_is_that_of_the_job(tmp_path: Path) -> None:
+    history = JobHistory(tmp_path)
+    one = ended("a")
+    assert one.description.metrics is not None
+    [task] = one.description.metrics.subtasks
+    splits = SplitTimes(1, 0, 1, None, None, math.inf, (SplitTime("a.txt", None, False, math.inf),))
+    metrics = replace(
+        one.description.metrics,
+        subtasks=(replace(task, splits=splits),),
+        latency_ms={"out": {"p50": math.nan, "p99": 2.0}},
+    )
+    history.add(msgspec.structs.replace(one, description=JobDescription(metrics=metrics)))
+    found = history.find("a").description.metrics
+    assert found is not None
+    assert found.latency_ms == {"out": {"p99": 2.0}}
+    assert found.subtasks[0].splits is not None
+    assert found.subtasks[0].splits.last_record_s == found.subtasks[0].splits.shown[0].silent_s == 1.0
 
 
 @pytest.mark.parametrize(
