@@ -99,6 +99,7 @@ def test_a_plan_is_a_picture(notebook: Notebook) -> None:
 def test_a_failure_shows_the_users_frames(notebook: Notebook) -> None:
     with pytest.raises(nbclient.exceptions.CellExecutionError):
         notebook.run(
+            "import sluiceway as sw\n\n"
             "def parse(line):\n    return int(line)\n\n"
             "flow = sw.Pipeline('fails')\nflow.from_collection(['1', 'x']).map(parse).for_each(print)\nflow.run()"
         )
