@@ -184,7 +184,7 @@ class RunningWindow:
         return out
 
     def _make_anew(self, key: Any) -> None:
-        """Return both stacks of one key, built from the slices."""
+        """Build both stacks of one key from the slices."""
         self._front.pop(key, None)
         self._back.pop(key, None)
         self._alone.pop(key, None)

@@ -158,7 +158,7 @@ class SlidingOperator(SlicedWindowOperator):
 
     @record_loop
     def _with_inherited(self, items: Iterable[Item], before: Entries) -> list[Any]:
-        """Yield the results for keys whose accumulators may have begun before the restore."""
+        """Return the results for keys whose accumulators may have begun before the restore."""
         merge, result, with_key = self._window.merge, self._result, self._with_key
         out: list[Any] = []
         for key, accumulator in items:

@@ -149,7 +149,7 @@ class TumblingOperator(SlicedWindowOperator):
 
     @record_loop
     def _results(self, items: Iterable[Item], note: Callable[[Any], None]) -> list[Any]:
-        """Yield the results for keys with their accumulators; pass the keys to ``note``."""
+        """Return the results for keys with their accumulators; pass the keys to ``note``."""
         result, with_key, atoms, isolate = self._result, self._with_key, ATOMS, self.isolate
         out: list[Any] = []
         for key, accumulator in items:

@@ -321,7 +321,7 @@ def _seed_of_environment() -> int | None:
 
 
 def _tell_seed(error: BaseException, seed: int, by_environment: bool = True) -> None:
-    """Return the line that repeats the run."""
+    """Add the line that repeats the run to an error, as a note."""
     test, _, _ = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")
     if not by_environment:
         line = f"simulate(..., seed={seed})"

@@ -160,7 +160,10 @@ class Place:
 
 
 def _once_more(move: Callable[[], None], target: str) -> bool:
-    """Retry once: another process may remove an empty directory before a file is moved into it."""
+    """Try to move up to three times, and return whether the target is there.
+
+    Another process may remove an empty directory before a file is moved into it.
+    """
     for _ in range(3):
         try:
             move()
