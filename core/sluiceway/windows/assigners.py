@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 from sluiceway.errors import ConfigurationError
 from sluiceway.windows.base import GLOBAL_WINDOW, AssignerContext, TimeWindow, Trigger, Window, WindowAssigner
@@ -18,6 +18,18 @@ __all__ = [
     "TumblingEventTimeWindows",
     "TumblingProcessingTimeWindows",
 ]
+
+
+_MOST_WINDOWS: Final = 10_000_000
+"""Most windows of one record. Each has a result of its own, so that more are a mistake in a unit."""
+
+
+def _check_number(name: str, size_ms: int, step_ms: int, step: str) -> None:
+    if size_ms // step_ms > _MOST_WINDOWS:
+        raise ConfigurationError(
+            f"{name}: a size of {shown(size_ms)} and a {step} of {shown(step_ms)} put each record into"
+            f" {size_ms // step_ms} windows; at most {_MOST_WINDOWS} are allowed: make the {step} longer"
+        )
 
 
 class _Tumbling(WindowAssigner):
@@ -107,6 +119,7 @@ class _Sliding(WindowAssigner):
                 f"{name}: the offset ({shown(self.offset_ms)}) must be shorter than the slide"
                 f" ({shown(self.slide_ms)})"
             )
+        _check_number(name, self.size_ms, self.slide_ms, "slide")
 
     @classmethod
     def of(cls, size: Duration, slide: Duration, offset: Duration = 0) -> Self:
@@ -141,7 +154,8 @@ class SlidingEventTimeWindows(_Sliding):
         offset_ms: the offset.
 
     Raises:
-        ConfigurationError: no durations, ``size`` or ``slide`` is 0, or ``offset`` is not shorter than ``slide``.
+        ConfigurationError: no durations, ``size`` or ``slide`` is 0, ``offset`` is not shorter than ``slide``, or
+            a record has more than 10 million windows.
     """
 
     def assign(self, value: Any, timestamp: int, context: AssignerContext) -> Sequence[Window]:
@@ -186,8 +200,8 @@ class CumulativeEventTimeWindows(WindowAssigner):
         offset_ms: the offset.
 
     Raises:
-        ConfigurationError: no durations, one is 0, ``size`` is no multiple of ``step``, or ``offset`` is not
-            shorter than ``size``.
+        ConfigurationError: no durations, one is 0, ``size`` is no multiple of ``step``, ``offset`` is not
+            shorter than ``size``, or a record has more than 10 million windows.
     """
 
     def __init__(self, step: Duration, size: Duration, offset: Duration = 0) -> None:
@@ -199,6 +213,7 @@ class CumulativeEventTimeWindows(WindowAssigner):
             raise ConfigurationError(
                 f"{name}: the size ({shown(self.size_ms)}) must be a multiple of the step ({shown(self.step_ms)})"
             )
+        _check_number(name, self.size_ms, self.step_ms, "step")
         if abs(self.offset_ms) >= self.size_ms:
             raise ConfigurationError(
                 f"{name}: the offset ({shown(self.offset_ms)}) must be shorter than the size"

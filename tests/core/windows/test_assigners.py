@@ -15,6 +15,7 @@ from sluiceway.errors import ConfigurationError, FunctionContractError
 from sluiceway.windows import (
     GLOBAL_WINDOW,
     AssignerContext,
+    CumulativeEventTimeWindows,
     EventTimeSessionWindows,
     EventTimeTrigger,
     GlobalWindows,
@@ -184,6 +185,14 @@ def test_they_say_what_they_are_and_can_be_pickled() -> None:
         (lambda: SlidingEventTimeWindows(10, 0), r"SlidingEventTimeWindows\(slide=0\): must be longer than 0"),
         (lambda: SlidingEventTimeWindows(0, 1), r"SlidingEventTimeWindows\(size=0\): must be longer than 0"),
         (lambda: SlidingEventTimeWindows(10, 5, -5), r"offset \(-5ms\) must be shorter than the slide \(5ms\)"),
+        (
+            lambda: SlidingEventTimeWindows("365d", 1),
+            r"into 31536000000 windows; .* make the slide longer",
+        ),
+        (
+            lambda: CumulativeEventTimeWindows(1, "1d"),
+            r"into 86400000 windows; .* make the step longer",
+        ),
         (lambda: EventTimeSessionWindows.with_gap(0), r"EventTimeSessionWindows\(gap=0\): must be longer than 0"),
         (
             lambda: ProcessingTimeSessionWindows.with_dynamic_gap(WRONG[1]),
