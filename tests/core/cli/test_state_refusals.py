@@ -253,3 +253,69 @@ def test_timers_that_were_firing_are_no_loss(place: Path, flow: Any, sluiceway: 
     assert done.exit_code == 0, done.stderr
     done = sluiceway("run", "--quiet", "--from", "first", flow("process(lambda n, ctx: [n])"))
     assert done.exit_code == 0, done.stderr
+
+
+KEYS = """
+def by(number: int) -> {kind}:
+    return {key}
+"""
+
+
+@pytest.fixture
+def keyed(flow: Callable[..., str], place: Path) -> Callable[..., str]:
+    """``keyed(kind, key)``: the name of a file with a pipeline whose key function returns that type."""
+
+    def make(kind: str, key: str, step: str = "count()", name: str = "flow.py") -> str:
+        target = flow(step, KEYS.format(kind=kind, key=key), name)
+        (place / target).write_text((place / target).read_text().replace("lambda n: n % 3", "by"))
+        return target
+
+    return make
+
+
+@everywhere
+def test_keys_of_another_type(keyed: Any, sluiceway: Any, place: Path, workers: tuple[str, ...]) -> None:
+    old = keyed("int", "number % 3", name="old.py")
+    done = sluiceway("run", "--checkpoint-interval", "1h", "--checkpoints", "kept", "--quiet", old)
+    assert done.exit_code == 0, done.stderr
+    (place / "ran").unlink()
+    new = keyed("str", "str(number % 3)")
+    said = refused(sluiceway, place, *workers, "--from", "kept", new)
+    assert "state 'aggregate' of step 'total' would be lost: it is kept by keys of type int" in said
+    assert "the keys of the step are of type str now" in said
+    for before in ("kept", "old.py"):
+        shown = sluiceway("diff", "--open", before, new)
+        assert shown.exit_code == 1
+        assert ["dropped", "total"] in [line.split()[:2] for line in shown.stdout.splitlines()]
+        assert "kept by keys of type int" in shown.stderr
+    done = sluiceway("run", *workers, "--quiet", "--allow-dropped-state", "--from", "kept", new)
+    assert done.exit_code == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "fits"),
+    [
+        ("float", "number / 2", True),
+        ("int | str", "number", True),
+        ("'Unknown'", "number", True),
+        ("bytes", "b'0'", False),
+        ("tuple[int, int]", "(number, number)", False),
+        ("tuple[int, str]", "(number, '')", False),
+    ],
+)
+@pytest.mark.parametrize("step", ["count()", "process(Total())"])
+def test_types_of_keys(
+    keyed: Any, sluiceway: Any, place: Path, kind: str, key: str, fits: bool, step: str
+) -> None:
+    function = FUNCTION.format(outside="", descriptor='sw.ValueStateDescriptor("total", int)')
+
+    def version(kind: str, key: str, name: str) -> str:
+        target = keyed(kind, key, step, name)
+        (place / target).write_text((place / target).read_text().replace("\ndef by", f"{function}\ndef by"))
+        return target
+
+    old = version("int", "number % 3", "old.py")
+    done = sluiceway("run", "--checkpoint-interval", "1h", "--checkpoints", "kept", "--quiet", old)
+    assert done.exit_code == 0, done.stderr
+    shown = sluiceway("diff", "kept", version(kind, key, "new.py"))
+    assert (shown.exit_code == 0) == fits, shown.stderr

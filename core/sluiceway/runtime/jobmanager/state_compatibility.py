@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from sluiceway.checkpoint import CheckpointMetadata, StateReader, read_in_flight, split_location
 from sluiceway.checkpoint.metadata import OperatorEntry
@@ -19,6 +20,13 @@ from sluiceway.network.channel_state import EdgeName
 from sluiceway.operators.state_access import OF_FUNCTIONS, unclaimed
 from sluiceway.operators.timer_service import DUE
 from sluiceway.runtime.jobmanager.declared_state import Declared, declared_states
+from sluiceway.runtime.jobmanager.key_types import (
+    SavedKeyTypes,
+    can_be_equal,
+    declared_key_types,
+    names_of_types,
+    saved_key_types,
+)
 from sluiceway.runtime.jobmanager.restore_checks import refusals, saved_key_groups, wrong_key_groups
 from sluiceway.runtime.jobmanager.resume import find_newest
 from sluiceway.runtime.task.snapshot import JobSnapshot, edge_names
@@ -140,6 +148,7 @@ class Earlier:
         key_groups: of the steps with keyed state.
         refusals: by uid, what is wrong with the state by itself.
         has_rows: whether there is anything in a state of a step.
+        key_types: types of the keys of a step's states, as far as they are known.
         in_flight: the edges that had records on them, in an unaligned checkpoint.
     """
 
@@ -148,6 +157,7 @@ class Earlier:
     key_groups: dict[str, int]
     refusals: dict[str, str] = field(default_factory=dict)
     has_rows: Callable[[str, str], bool] = field(default=lambda uid, state: True)
+    key_types: SavedKeyTypes = field(default=lambda uid: {})
     in_flight: frozenset[EdgeName] = frozenset()
 
 
@@ -185,8 +195,10 @@ def saved_metadata(
     steps = {uid: step for uid, step in steps.items() if step.states}
     shown = storage.shown(directory) if directory else storage.location
     has_rows = partial(_has_rows, reader, metadata, services)
+    key_types = partial(saved_key_types, reader, metadata)
     under_way = frozenset(part.edge for part in read_in_flight(storage, directory, metadata))
-    return Earlier(shown, steps, saved_key_groups(metadata), refusals(metadata, services), has_rows, under_way)
+    wrong = refusals(metadata, services)
+    return Earlier(shown, steps, saved_key_groups(metadata), wrong, has_rows, key_types, under_way)
 
 
 def _has_rows(reader: StateReader, metadata: CheckpointMetadata, services: Services, uid: str, state: str) -> bool:
@@ -212,6 +224,7 @@ def earlier_job(graph: JobGraph, settings: Settings, services: Services, *, open
     """Return the state that an earlier version of a pipeline would have saved, as far as can be known."""
     declared = declared_states(graph, settings, services, open_functions=open_functions)
     steps, groups = {}, {}
+    keys: dict[str, dict[str, frozenset[Any]]] = {}
     for vertex in graph.vertices:
         for node in vertex.nodes:
             if not node.step.stateful:
@@ -221,7 +234,9 @@ def earlier_job(graph: JobGraph, settings: Settings, services: Services, *, open
             steps[node.uid] = _EarlierStep(metas, node.step.kind)
             if node.step.keyed:
                 groups[node.uid] = vertex.max_parallelism
-    return Earlier(graph.job_name, steps, groups)
+                if types := frozenset(declared_key_types(node)):
+                    keys[node.uid] = dict.fromkeys(metas, types)
+    return Earlier(graph.job_name, steps, groups, key_types=lambda uid: keys.get(uid, {}))
 
 
 def _other_states(operator: OperatorEntry) -> Iterator[str]:
@@ -281,8 +296,12 @@ def _changes(node: StreamNode, had: _EarlierStep, known: Declared, earlier: Earl
     # Steps of users' functions may replace one another: their states go by name alone.
     others = bool(had.kind) and had.kind != now and not OF_FUNCTIONS.issuperset((had.kind, now))
     lazy = None if others else known.lazy
+    orphaned = _with_other_keys(node, earlier)
     for name, meta in had.states.items():
         schema = known.schemas.get(name)
+        if name in orphaned:
+            yield StateChange(name, "dropped", _type(meta), reason=orphaned[name])
+            continue
         # Both types are known: reading decides whether they fit, and whether values are migrated.
         if meta is not None and schema is not None:
             try:
@@ -334,6 +353,24 @@ def _changes(node: StreamNode, had: _EarlierStep, known: Declared, earlier: Earl
         for name, schema in known.schemas.items():
             if name not in had.states:
                 yield StateChange(name, "new", new=_type(schema.meta))
+
+
+def _with_other_keys(node: StreamNode, earlier: Earlier) -> dict[str, str]:
+    """Return, by state, why no record can have a saved key: the key functions return another type now."""
+    now = declared_key_types(node)
+    # Only where there is something to compare them with: this reads state.
+    if not now:
+        return {}
+    return {
+        name: (
+            f"state {name!r} of step {node.uid!r} would be lost: it is kept by keys of type "
+            f"{names_of_types(types)}, and the keys of the step are of type {names_of_types(now)} now, which are "
+            "never equal. Have the key function return what it did, give the step another uid if it is to begin "
+            "afresh, or run it with allow-dropped-state, which keeps that state where no record reaches it"
+        )
+        for name, types in earlier.key_types(node.uid).items()
+        if not any(can_be_equal(saved, kind) for saved in types for kind in now)
+    }
 
 
 def check_states(earlier: Earlier, graph: JobGraph, settings: Settings, services: Services) -> None:
