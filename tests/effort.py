@@ -14,7 +14,7 @@ from hypothesis import settings
 
 __all__ = ["FEW", "MANY", "diagonal", "examples", "first", "tries"]
 
-FEW, MANY = 20, 1000
+FEW, MANY = 10, 1000
 """Examples of a test that names no number, in the profiles `repeatable` and `explore`."""
 
 
