@@ -12,6 +12,7 @@ import re
 import resource
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -118,6 +119,19 @@ def unfrozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(garbage_collector, "_freeze", gc.freeze)
     yield
     gc.freeze()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MiB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.decode().strip()}")
+    yield place
+    # Lazily, as a process that a failed test leaves may still use it.
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from operator import itemgetter
 from typing import Any, Final
@@ -30,6 +34,17 @@ __all__ = ["Database", "rows_of"]
 _BATCH: Final = 500  # rows; a batch is written without letting other threads go on
 _SORTED: Final = 4_000  # rows; more take longer than another thread should wait
 
+_STALLED: Final = "Result incomplete"
+"""Begin of the message of a write that RocksDB would have to delay or to stop."""
+_STALL_S: Final = 600.0
+"""Seconds for which a write is repeated. Compactions that let writes go on again take minutes on a slow disk."""
+_FIRST_PAUSE_S: Final = 0.001
+# A refused write counts in full against the rate at which RocksDB admits writes that it delays. Pauses that grow
+# leave that rate room, where short ones alone would use it up.
+_LONGEST_PAUSE_S: Final = 0.1
+_LOG_TAIL: Final = 1 << 16  # bytes
+_ERROR_IN_LOG: Final = re.compile(rb"(?:IO error|Corruption)[^\n]*?(?=, Accumulated|\n|$)")
+
 
 class Database:
     """Database of sorted rows of bytes.
@@ -53,6 +68,9 @@ class Database:
         # A checkpoint has all that must outlive the process, so there is no log.
         write_options = WriteOptions()
         write_options.disable_wal = True  # type: ignore[method-assign, assignment]  # it is an attribute
+        # A write that RocksDB stops returns only when a flush has made room. On a full disk none does: RocksDB
+        # tries again until there is space, and the call lets no signal handler run meanwhile.
+        write_options.no_slowdown = True
         self._db.set_write_options(write_options)
 
     def get(self, key: bytes) -> bytes | None:
@@ -81,27 +99,70 @@ class Database:
         while chunk := list(islice(rows, _SORTED)):
             chunk.sort(key=itemgetter(0))  # neighbours are put much faster than what is all over the place
             for begin in range(0, len(chunk), _BATCH):
-                batch = WriteBatch(raw_mode=True)
-                put = batch.put
-                for key, value in chunk[begin : begin + _BATCH]:
-                    if value is None:
-                        batch.delete(key)
-                    else:
-                        put(key, value)
-                self._write(batch)
+                self._admit(partial(self._put, chunk[begin : begin + _BATCH]))
 
-    def _write(self, batch: WriteBatch) -> None:
-        try:
-            self._db.write(batch)
-        except Exception as error:
-            raise self._cannot_write(error) from error
+    def _put(self, rows: list[tuple[bytes, bytes | None]]) -> None:
+        batch = WriteBatch(raw_mode=True)
+        put = batch.put
+        for key, value in rows:
+            if value is None:
+                batch.delete(key)
+            else:
+                put(key, value)
+        self._db.write(batch)
 
     def delete_range(self, begin: bytes, end: bytes) -> None:
         """Delete the rows from ``begin`` to before ``end``."""
+        self._admit(partial(self._db.delete_range, begin, end))
+
+    def _admit(self, write: Callable[[], None]) -> None:
+        """Write, and repeat it as long as RocksDB has to flush or compact first.
+
+        Raises:
+            StateError: a write, flush or compaction failed, or RocksDB admitted no write for 10 minutes.
+        """
         try:
-            self._db.delete_range(begin, end)
+            write()
         except Exception as error:
-            raise self._cannot_write(error) from error
+            if not str(error).startswith(_STALLED):
+                raise self._cannot_write(error) from error
+        else:
+            return
+        until = time.monotonic() + _STALL_S
+        pause = _FIRST_PAUSE_S
+        while True:
+            # One that RocksDB has recovered from counts as well: the job restarts from its checkpoint once.
+            if self._background_errors():
+                raise StateError(
+                    f"state backend 'rocksdb' cannot write to {self.path}: a flush or compaction failed: "
+                    f"{self._logged_error()}"
+                )
+            if time.monotonic() > until:
+                raise StateError(
+                    f"state backend 'rocksdb' cannot write to {self.path}: RocksDB has admitted no write for "
+                    f"{_STALL_S:.0f} s, as its flushes and compactions did not finish. Use a faster disk "
+                    "(SLUICEWAY_ROCKSDB_DIRECTORY), or more SLUICEWAY_ROCKSDB_BACKGROUND_JOBS."
+                )
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+            try:
+                write()
+                return
+            except Exception as error:
+                if not str(error).startswith(_STALLED):
+                    raise self._cannot_write(error) from error
+
+    def _background_errors(self) -> int:
+        """Return the number of failed flushes and compactions since the database was opened."""
+        return int(self._db.property_value("rocksdb.background-errors") or 0)
+
+    def _logged_error(self) -> str:
+        """Return the last error in RocksDB's log, which is removed with the database."""
+        with suppress(OSError), open(os.path.join(self.path, "LOG"), "rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_TAIL))
+            if found := _ERROR_IN_LOG.findall(log.read()):
+                return str(found[-1], "utf-8", "replace")
+        return "see RocksDB's log"
 
     def rows(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield the rows whose keys begin with ``prefix``, as of the first step."""

@@ -1,0 +1,101 @@
+"""RocksDB databases on a full disk."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from patience import PATIENT_S
+
+from sluiceway.errors import StateError
+from sluiceway_rocksdb import _database
+from sluiceway_rocksdb._database import Database
+from sluiceway_rocksdb._options import RocksDBOptions
+
+SMALL = RocksDBOptions(write_buffer=256 << 10, block_cache=1 << 20)
+
+# In a process of its own, as a write that does not return cannot be interrupted. Whether RocksDB stops writes
+# before it sees the error is a matter of chance: in about every third database.
+FILL = """
+import os, shutil, sys
+from sluiceway.errors import StateError
+from sluiceway_rocksdb._database import Database
+from sluiceway_rocksdb._options import RocksDBOptions
+
+rows = [(os.urandom(16), os.urandom(200)) for _ in range(20_000)]
+for i in range(12):
+    path = f"{sys.argv[1]}/{i}"
+    database = Database(path, RocksDBOptions(write_buffer=256 << 10, block_cache=1 << 20, background_jobs=1))
+    try:
+        for begin in range(0, len(rows), 100):
+            database.write(rows[begin : begin + 100])
+    except StateError as error:
+        print(error, flush=True)
+    database.close()
+    shutil.rmtree(path)
+"""
+
+
+@pytest.mark.slow
+def test_writes_to_a_full_disk_fail_and_do_not_hang(small_disk: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FILL, str(small_disk)], capture_output=True, text=True, timeout=PATIENT_S
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 12
+    for line in lines:
+        assert line.startswith(f"state backend 'rocksdb' cannot write to {small_disk}/")
+        assert "No space left on device" in line
+
+
+class Stalling:
+    """RocksDB database that refuses some writes, as one does that has to flush first."""
+
+    def __init__(self, real: Any, times: int) -> None:
+        self.real = real
+        self.times = times
+
+    def write(self, batch: Any) -> None:
+        if self.times:
+            self.times -= 1
+            raise Exception("Result incomplete: Write stall")
+        self.real.write(batch)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    opened = Database(str(tmp_path / "database"), SMALL)
+    yield opened
+    opened.close()
+
+
+def test_a_stalled_write_is_repeated_whole(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "_db", Stalling(database._db, 3))
+    database.write([(b"a", b"1"), (b"b", b"2"), (b"c", None)])
+    assert database.get_all([b"a", b"b", b"c"]) == [b"1", b"2", None]
+
+
+def test_a_write_that_stalls_for_too_long_fails(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_database, "_STALL_S", 0.0)
+    monkeypatch.setattr(database, "_db", Stalling(database._db, 1 << 30))
+    with pytest.raises(StateError, match=r"RocksDB has admitted no write for 0 s.*Use a faster disk"):
+        database.write([(b"a", b"1")])
+
+
+def test_real_stalls_lose_no_row(tmp_path: Path) -> None:
+    options = RocksDBOptions(write_buffer=64 << 10, block_cache=1 << 20, background_jobs=1, compression="zstd")
+    database = Database(str(tmp_path / "database"), options)
+    rows = [(b"k%06d" % i, i.to_bytes(4, "big") * 50) for i in range(30_000)]
+    database.write(rows)
+    assert list(database.rows(b"k")) == rows
+    database.delete_range(rows[0][0], rows[20_000][0])
+    assert list(database.rows(b"k")) == rows[20_000:]
+    database.close()
