@@ -73,8 +73,8 @@ def names_of_types(types: Iterable[Any]) -> str:
 def saved_key_types(reader: StateReader, metadata: CheckpointMetadata, uid: str) -> dict[str, frozenset[Any]]:
     """Return the types of some saved keys of a step by name of the state.
 
-    State in files of a backend is left out, as only the backend can extract its rows. A key that needs the classes of
-    the job has the type of a placeholder, of which :func:`can_be_equal` knows nothing.
+    State in files of a backend is left out, as only the backend can extract its rows. A key that needs the
+    classes of the job has the type of a placeholder, of which :func:`can_be_equal` knows nothing.
 
     Raises:
         CheckpointError: a file is missing or damaged.
