@@ -114,7 +114,9 @@ class App(Group):
             super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
-        except (Exception, KeyboardInterrupt) as error:
+        except SystemExit:
+            raise
+        except BaseException as error:  # a program may raise one of its own while it is loaded
             if output.is_broken_pipe(error):
                 ctx.exit(exit_codes.BROKEN_PIPE)
             if output.directory_is_gone(error):

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
+from traceback import walk_tb
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +29,8 @@ MODULE_NAME: Final = "__sluiceway__"
 
 _ATTRIBUTE: Final = "flow"
 _LISTED: Final = 5
+_HELP: Final = frozenset({"-h", "--help", "help", "--version"})
+"""Arguments with which a program exits with 0 as it should."""
 
 
 class _Arguments(list[str]):
@@ -67,7 +70,8 @@ def _pipeline_class() -> type[Pipeline]:
 def load_target(target: str, arguments: Sequence[str] = ()) -> Iterator[Pipeline | DataStream[Any]]:
     """Load a pipeline or a stream of one; meanwhile ``sys.argv`` and ``sys.path`` are as for the script itself.
 
-    What the pipeline's own code raises is not caught, SystemExit of an argument parser included.
+    What the pipeline's own code raises is not caught. A program that exits by itself keeps its exit code, but for
+    0, which is left to help texts: nothing was run or checked.
 
     Args:
         target: a path to a Python file or a module's name, then perhaps ``:`` and the name of the pipeline, of
@@ -75,11 +79,13 @@ def load_target(target: str, arguments: Sequence[str] = ()) -> Iterator[Pipeline
         arguments: the script's own. They are ``sys.argv[1:]``, and the argument of a function that takes one.
 
     Raises:
-        ConfigurationError: no such file, module or pipeline; names the pipelines that are there.
+        ConfigurationError: no such file, module or pipeline; names the pipelines that are there. Or the program
+            exited with code 0.
         click.UsageError: there are arguments, and nothing has looked at them.
     """
     where, colon, name = target.rpartition(":")
-    if not colon:
+    # The name of a file may have a colon in it.
+    if not colon or os.path.isfile(target):
         where, name = target, ""
     if not where:
         raise ConfigurationError(f"{target!r} names no file: write FILE.py{target} or package.module{target}")
@@ -92,7 +98,7 @@ def load_target(target: str, arguments: Sequence[str] = ()) -> Iterator[Pipeline
     sys.path.insert(0, os.path.dirname(os.path.abspath(where)) if is_file else os.getcwd())
     argv.taken = False
     try:
-        with _refuse_to_run():
+        with _refuse_to_run(), _tell_of_exit(where, arguments):
             module = _execute(where) if is_file else _import(where)
             pipeline = _pick(module, where, name or _ATTRIBUTE, argv, list(arguments))
         if arguments and not argv.taken:
@@ -130,6 +136,29 @@ def _refuse_to_run() -> Iterator[None]:
             setattr(owner, name, method)
 
 
+@contextmanager
+def _tell_of_exit(where: str, arguments: Sequence[str]) -> Iterator[None]:
+    try:
+        yield
+    except SystemExit as left:
+        frames = [frame for frame, _ in walk_tb(left.__traceback__)]
+        # An argument parser has told all, but only of arguments: parse_args([]) and exit() is no help text.
+        of_parser = frames[-1].f_globals.get("__name__") == "argparse"
+        if left.code and of_parser:
+            raise
+        if not left.code and (not _HELP.isdisjoint(arguments) or (arguments and of_parser)):
+            raise
+        place = f"{frames[-1].f_code.co_filename}:{frames[-1].f_lineno}"
+        told = f"{place} exits while {where} is loaded, before a pipeline was found"
+        if not left.code:
+            raise ConfigurationError(
+                f'{told}: leave that out, or put it under if __name__ == "__main__":, which does not run here'
+            ) from None
+        # The interpreter prints the text of sys.exit("text"), and exits with 1.
+        print(f"error: {told}", file=sys.stderr)
+        raise
+
+
 def _execute(where: str) -> ModuleType:
     path = Path(where)
     # Path.is_dir() raises where the path may not be looked at; reading the file below says what is wrong.
@@ -145,6 +174,9 @@ def _execute(where: str) -> ModuleType:
         raise ConfigurationError(f"there is no file {where}.{hint}") from None
     except OSError as error:
         raise ConfigurationError(f"{where} cannot be read: {error.strerror or error}") from error
+    if (nul := source.find(0)) >= 0:  # the compiler's own error names no file
+        why = "a source file cannot contain null bytes: save it as UTF-8"
+        raise SyntaxError(why, (str(path), source.count(b"\n", 0, nul) + 1, None, None))
     module = ModuleType(MODULE_NAME)
     module.__file__ = str(path.absolute())
     # Pickle, dataclasses and typing look a class's module up there.

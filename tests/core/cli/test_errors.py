@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -145,9 +146,76 @@ def test_code_that_fails_before_the_job_is_the_users_too(write: Any, sluiceway: 
         assert result.stdout == ""
 
 
-def test_an_exit_code_of_the_script_is_kept(write: Any, sluiceway: Any) -> None:
-    write("job.py", "raise SystemExit(9)")
-    assert sluiceway("run", "job.py").exit_code == 9
+@pytest.mark.parametrize(
+    ("command", "code", "exit_code", "text"),
+    [
+        ("run", "sys.exit(9)", 9, ""),
+        ("check", "sys.exit('no input')", 1, "no input"),
+        ("run", "sys.exit()", 2, "which does not run here"),
+        ("check", "sys.exit(False)", 2, "which does not run here"),
+        ("explain", "def flow(): sys.exit(0)", 2, "which does not run here"),
+        ("check", "argparse.ArgumentParser().exit()", 2, "which does not run here"),
+    ],
+)
+def test_a_program_that_exits_by_itself_is_no_success(
+    write: Any, start: Any, command: str, code: str, exit_code: int, text: str
+) -> None:
+    write("job.py", f"import argparse\nimport sys\n{code}\nflow = sw.Pipeline() if 'flow' not in dir() else flow")
+    process = start(command, "job.py")
+    _, said = process.communicate(timeout=PATIENT_S)
+    assert process.returncode == exit_code, said
+    assert "while job.py is loaded, before a pipeline was found" in said
+    assert text in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code"),
+    [(["--help"], 0), (["-h"], 0), (["--release"], 0), (["--unknown"], 2)],
+)
+def test_an_argument_parser_of_a_program_ends_it_as_always(
+    write: Any, sluiceway: Any, arguments: list[str], exit_code: int
+) -> None:
+    write(
+        "job.py",
+        """
+        import argparse
+
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--release", action="version", version="1")
+        parser.parse_args()
+        flow = sw.Pipeline()
+        """,
+    )
+    result = sluiceway("check", "job.py", "--", *arguments)
+    assert result.exit_code == exit_code
+    assert "before a pipeline was found" not in result.stderr
+
+
+def test_an_exception_of_the_users_that_is_none_of_pythons_shows_no_engine(write: Any, start: Any) -> None:
+    write("job.py", "class Own(BaseException): pass\nraise Own('mine')")
+    process = start("check", "job.py")
+    _, said = process.communicate(timeout=PATIENT_S)
+    assert process.returncode == 1
+    assert "Own: mine" in said
+    assert "/sluiceway/" not in said
+
+
+def test_null_bytes_in_a_program(place: Path, sluiceway: Any) -> None:
+    (place / "job.py").write_bytes(b"import sluiceway as sw\n\0")
+    result = sluiceway("check", "job.py")
+    assert result.exit_code == 1
+    assert 'File "job.py", line 2' in result.stderr
+    assert "null bytes" in result.stderr
+    assert "/sluiceway/" not in result.stderr
+
+
+def test_the_name_of_a_file_may_have_a_colon(place: Path, sluiceway: Any) -> None:
+    text = "import sluiceway as sw\nflow = sw.Pipeline()\nflow.from_collection([1]).uid('n').print()\n"
+    (place / "a:b.py").write_text(text)
+    for target in ("a:b.py", "a:b.py:flow"):
+        result = sluiceway("check", target)
+        assert result.exit_code == 0, result.stderr
 
 
 def test_a_fault_of_ours_says_so_and_shows_everything(
