@@ -14,7 +14,6 @@ from uuid import UUID
 
 from sluiceway.checkpoint import CheckpointMetadata, StateReader
 from sluiceway.checkpoint.offline_reader import Decoder
-from sluiceway.operators.timer_service import DUE
 from sluiceway.serializers import decode_rows
 from sluiceway.steps import key_type
 from sluiceway.streamgraph import StreamNode
@@ -88,9 +87,8 @@ def saved_key_types(reader: StateReader, metadata: CheckpointMetadata, uid: str)
             snapshot = reader.keyed(uid, operator.keyed)
             for group in islice(snapshot.groups, _GROUPS):
                 for row in islice(decode_rows(snapshot.groups[group]), _ROWS):
-                    name = snapshot.tables[row.table].name
-                    if name != DUE.name:  # its only key is the subtask's own
-                        found.setdefault(name, set()).add(_type_of(decoder.key(row.key)))
+                    types = found.setdefault(snapshot.tables[row.table].name, set())
+                    types.add(_type_of(decoder.key(row.key)))
     return {name: frozenset(types) for name, types in found.items()}
 
 
