@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import sluiceway as sw
-from sluiceway.elements import MAX_WATERMARK
+from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK
 from sluiceway.errors import StateError
 from sluiceway.testing import OperatorHarness
 
@@ -164,6 +164,9 @@ def test_a_timer_that_could_never_fire_is_refused(word: str) -> None:
 
     with harness(Beyond()) as op:
         op.process(("a", MAX_WATERMARK), timestamp=5)
+        op.process(("a", MIN_WATERMARK), timestamp=5)
+        with pytest.raises(ValueError, match=f"time begins after a timer at {MIN_WATERMARK - 1}"):
+            op.process(("a", MIN_WATERMARK - 1), timestamp=5)
         with pytest.raises(ValueError, match=f"time comes to an end before a timer at {MAX_WATERMARK + 1} could"):
             op.process(("a", MAX_WATERMARK + 1), timestamp=5)
 

@@ -221,7 +221,7 @@ class KeyedTimerService(TimerService):
     @override
     def register_event_time_timer(self, timestamp: Instant) -> None:
         # The fast path of timer_ms(), inlined: some functions register a timer for every record.
-        if type(timestamp) is not int or timestamp > MAX_WATERMARK:
+        if type(timestamp) is not int or not MIN_WATERMARK <= timestamp <= MAX_WATERMARK:
             timestamp = timer_ms(_TIMER, timestamp)
         self._register_event_timer(timestamp, self._operator.store.current_key, self._namespace)
 

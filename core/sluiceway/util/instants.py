@@ -17,6 +17,7 @@ WANTED: Final = "milliseconds since the epoch as an int, or an aware datetime"
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
+_FIRST: Final = -(2**63)
 _LAST: Final = 2**63 - 1
 
 # As seconds these are the years 1973 to 2286, as milliseconds the first months of 1970.
@@ -85,7 +86,7 @@ def timer_ms(what: str, given: Any) -> int:
 
     Raises:
         TypeError: it is no point in time.
-        ValueError: it is beyond the end of time.
+        ValueError: it is before the beginning or beyond the end of time.
     """
     try:
         ms = instant_ms(given)
@@ -100,6 +101,8 @@ def timer_ms(what: str, given: Any) -> int:
             f"time comes to an end before a timer at {ms} could fire: {_LAST} is the last one, for the end of the "
             "input"
         )
+    if ms < _FIRST:
+        raise ValueError(f"time begins after a timer at {ms}: {_FIRST} is the first one")
     return ms
 
 
