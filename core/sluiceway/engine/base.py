@@ -314,6 +314,7 @@ class Job(ABC):
 
         Raises:
             ConfigurationError: :meth:`savepoint` could not use it.
+            CheckpointError: it cannot be written.
         """
 
 

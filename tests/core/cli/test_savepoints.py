@@ -126,3 +126,25 @@ def test_what_a_changed_pipeline_would_make_of_a_savepoint(start: Any, sluiceway
     assert wider.exit_code == 2
     assert "saved in 16 key groups, and the job divides it into 32: set max-parallelism to 16" in wider.stderr
     assert "--from says which savepoint" in sluiceway("savepoint", "diff", "fast.py").stderr
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+@pytest.mark.parametrize(("where", "code"), [("file", 3), ("odd://x", 2)])
+def test_a_place_that_cannot_be_written_is_told_before_the_job_runs(
+    write: Any, place: Path, sluiceway: Any, where: str, code: int, workers: str
+) -> None:
+    (place / "file").touch()
+    write(
+        "job.py",
+        """
+        flow = sw.Pipeline("job")
+        flow.from_collection([1]).for_each(lambda n: open("ran", "a").close())
+        """,
+    )
+    result = sluiceway("run", "job.py", "--workers", workers, "--savepoint", where)
+    assert result.exit_code == code, result.stderr
+    assert "cannot be kept in" in result.stderr
+    assert not (place / "ran").exists()
+    done = sluiceway("run", "job.py", "--workers", workers, "--savepoint", "kept")
+    assert done.exit_code == 0, done.stderr
+    assert not [file for file in (place / "kept").rglob("*") if file.is_file()]

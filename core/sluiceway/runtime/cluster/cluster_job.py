@@ -34,7 +34,7 @@ from sluiceway.runtime.jobmanager.job_description import describe_job
 from sluiceway.runtime.jobmanager.job_master import JobMaster
 from sluiceway.runtime.jobmanager.job_metrics import Reporting
 from sluiceway.runtime.jobmanager.job_requests import JobRequests, savepoint_place
-from sluiceway.runtime.jobmanager.restore import check_place, restore_from
+from sluiceway.runtime.jobmanager.restore import check_place, check_savepoint_place, restore_from
 from sluiceway.runtime.logging.engine_log import job_logging
 from sluiceway.runtime.messages.pickling import check_shippable
 from sluiceway.runtime.taskmanager.stack_sampler import check_sampling
@@ -171,6 +171,10 @@ class ClusterJob(Job):
         manager, run = self._manager, self._run
         if manager is not None and run is not None:
             manager.loop.mail(run.stop)
+
+    @override
+    def check_savepoint(self, place: str) -> None:
+        check_savepoint_place(place, self._services)
 
     @override
     def savepoint(

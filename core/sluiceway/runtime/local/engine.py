@@ -41,7 +41,7 @@ from sluiceway.runtime.jobmanager.job_description import checkpoint_infos, descr
 from sluiceway.runtime.jobmanager.job_master import JobMaster
 from sluiceway.runtime.jobmanager.job_metrics import JobFigures, Reporting, figures_of
 from sluiceway.runtime.jobmanager.job_requests import JobRequests, savepoint_place
-from sluiceway.runtime.jobmanager.restore import check_place, restore_from
+from sluiceway.runtime.jobmanager.restore import check_place, check_savepoint_place, restore_from
 from sluiceway.runtime.logging.engine_log import job_logging
 from sluiceway.runtime.loop.async_calls import EventLoop
 from sluiceway.runtime.loop.blocking_io import Background, HelperThread
@@ -215,6 +215,10 @@ class LocalJob(Job):
         master, worker = self._master, self._worker
         if master is not None and worker is not None:
             worker.mail(master.stop)
+
+    @override
+    def check_savepoint(self, place: str) -> None:
+        check_savepoint_place(place, self.services)
 
     @override
     def savepoint(
