@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -15,6 +15,7 @@ from uuid import UUID
 from sluiceway.checkpoint import CheckpointMetadata, StateReader
 from sluiceway.checkpoint.offline_reader import Decoder
 from sluiceway.serializers import decode_rows
+from sluiceway.state import StateMeta
 from sluiceway.steps import key_type
 from sluiceway.streamgraph import StreamNode
 from sluiceway.types import is_known, members, type_name
@@ -24,9 +25,10 @@ __all__ = ["SavedKeyTypes", "can_be_equal", "declared_key_types", "names_of_type
 SavedKeyTypes: TypeAlias = Callable[[str], Mapping[str, frozenset[Any]]]
 """Function from the uid of a step to the types of its keys, by name of the state."""
 
-_GROUPS: Final = 4
+_GROUPS: Final = 8
 _ROWS: Final = 1_000
-"""Number of key groups of a subtask, and of rows in each, whose keys are examined: keys rarely mix types."""
+"""Number of key groups of a step, and of rows in each, whose keys are examined. Each group is a read of the
+storage, so that their number must not grow with the subtasks; keys rarely mix types."""
 _NUMBER: Final = "number"
 _FAMILIES: Final[Mapping[type, str]] = {
     **dict.fromkeys((bool, int, float, complex, Decimal, Fraction), _NUMBER),
@@ -80,16 +82,22 @@ def saved_key_types(reader: StateReader, metadata: CheckpointMetadata, uid: str)
     """
     decoder = Decoder(trusted=False)
     found: dict[str, set[Any]] = {}
+    for rows, tables in islice(_groups(reader, metadata, uid), _GROUPS):
+        for row in islice(decode_rows(rows), _ROWS):
+            found.setdefault(tables[row.table].name, set()).add(_type_of(decoder.key(row.key)))
+    return {name: frozenset(types) for name, types in found.items()}
+
+
+def _groups(
+    reader: StateReader, metadata: CheckpointMetadata, uid: str
+) -> Iterator[tuple[bytes, Sequence[StateMeta]]]:
     for subtask in (subtask for vertex in metadata.vertices for subtask in vertex.subtasks):
         for operator in subtask.operators:
             if operator.uid != uid or operator.keyed is None or operator.keyed.native is not None:
                 continue
             snapshot = reader.keyed(uid, operator.keyed)
-            for group in islice(snapshot.groups, _GROUPS):
-                for row in islice(decode_rows(snapshot.groups[group]), _ROWS):
-                    types = found.setdefault(snapshot.tables[row.table].name, set())
-                    types.add(_type_of(decoder.key(row.key)))
-    return {name: frozenset(types) for name, types in found.items()}
+            for group in snapshot.groups:
+                yield snapshot.groups[group], snapshot.tables
 
 
 def _type_of(key: Any) -> Any:
