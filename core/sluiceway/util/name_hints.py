@@ -379,9 +379,16 @@ _TTL_BUILDER: Final[Mapping[str, str]] = {
     "build": _TTL,
 }
 
+_COUNT_WINDOWS: Final = (
+    "rows of several senders have no order, so which row is the n-th depends on arrival: use over(rows=n), whose "
+    "rows are in order of event time, or running(). Where arrival may decide, use "
+    "to_records().key_by(...).count_window(n)"
+)
+
 ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = {
     "": _PACKAGE,
     "DataStream": _STREAM,
+    "KeyedTable": {"count_window": _COUNT_WINDOWS},
     "Pipeline": _PIPELINE,
     "RuntimeContext": _RUNTIME,
     "Context": _CONTEXT,

@@ -50,6 +50,13 @@ REFUSED = [
     ("key", "numbers.key_by(unhashable).count().uid('n').print()", "", 2, "which cannot be a key"),
     ("hint", "numbers.map(text).returns(int).print()", "", 2, "is said to produce int, but its hints say str"),
     ("flat_map", "numbers.flat_map(half).print()", "", 2, "flat_map() needs an iterable"),
+    (
+        "windows of columns",
+        "import pyarrow\nby = flow.table(pyarrow.table({'a': [1]})).key_by('a')\nby.window(GlobalWindows())",
+        "",
+        2,
+        "rows of several senders have no order",
+    ),
     ("dangling", "numbers.map(text)", "", 2, "pipeline 'job' has no sink"),
     (
         "one dangles",

@@ -26,6 +26,7 @@ from sluiceway.testing import OperatorHarness
 from sluiceway.windows import (
     CumulativeEventTimeWindows,
     EventTimeSessionWindows,
+    GlobalWindows,
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
@@ -513,6 +514,11 @@ def test_late_rows_come_out_at_the_side() -> None:
         ),
         (lambda t: t.key_by("user").window(TumblingProcessingTimeWindows("1s")), "windows of event time, and not"),
         (lambda t: t.key_by("user").window(SlidingEventTimeWindows(5, 10)), r"sliding \(without gaps\)"),
+        (
+            lambda t: t.key_by("user").window(GlobalWindows()),
+            r"no GlobalWindows\(\): rows of several senders have no order, .* depends on arrival: use over"
+            r"\(rows=n\).*running\(\).*to_records\(\)\.key_by\(\.\.\.\)\.count_window\(n\)\. Totals .* no window",
+        ),
     ],
 )
 def test_mistakes_are_found_where_they_are_made(build: Any, message: str) -> None:
@@ -520,6 +526,16 @@ def test_mistakes_are_found_where_they_are_made(build: Any, message: str) -> Non
     with pytest.raises(GraphError, match=message) as raised:
         build(Pipeline().table(schema.empty_table()))
     assert "test_table_windows.py" in str(raised.value)
+
+
+def test_windows_of_counts_are_refused_with_the_reason() -> None:
+    table: Any = Pipeline().table(_ORDERS)
+    with pytest.raises(
+        AttributeError, match=r"no count_window; rows of several senders have no order.*over\(rows=n\)"
+    ):
+        table.key_by("user").count_window(3)
+    with pytest.raises(AttributeError, match=r"no count_window\(\): key_by\(\) first"):
+        table.count_window(3)
 
 
 def test_what_is_no_aggregate_is_refused() -> None:

@@ -23,7 +23,8 @@ from sluiceway.functions import OutputTag
 from sluiceway.graph import InputRef
 from sluiceway.operators.columns.slicing import slicing_of
 from sluiceway.steps import ColumnDistinctStep, ColumnRunningStep, ColumnSessionStep, ColumnWindowStep
-from sluiceway.windows import EventTimeSessionWindows, TumblingEventTimeWindows
+from sluiceway.util.name_hints import hint_for
+from sluiceway.windows import EventTimeSessionWindows, GlobalWindows, TumblingEventTimeWindows
 from sluiceway.windows.base import WindowAssigner
 from sluiceway.windows.durations import Duration, milliseconds
 
@@ -66,6 +67,12 @@ class KeyedTable:
             raise TypeError(
                 f'window() at {caller_location()} takes a WindowAssigner, as in TumblingEventTimeWindows("10s"), '
                 f"not {describe(assigner)}"
+            )
+        if isinstance(assigner, GlobalWindows):
+            instead = hint_for("KeyedTable", "count_window")
+            raise GraphError(
+                f"window() at {caller_location()}: columns have no {assigner!r}: {instead}. Totals at the end of "
+                "the input need no window: key_by(...).aggregate(...)"
             )
         if slicing_of(assigner) is None and not _has_sessions(assigner):
             raise GraphError(
@@ -213,7 +220,7 @@ class KeyedTable:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            answer(self, name)
+            answer(self, name, "KeyedTable", "DataStream")
 
 
 class WindowedTable(HasLateRows):

@@ -20,7 +20,7 @@ from sluiceway.api.table.arguments import check_expressions, check_names, result
 from sluiceway.api.table.keyed import KeyedTable, key_columns
 from sluiceway.api.table.sources import lookup_of
 from sluiceway.api.timestamps import check_strategy
-from sluiceway.api.unknown_names import answer
+from sluiceway.api.unknown_names import KEYED_ONLY, answer
 from sluiceway.columns.routing import ColumnKey
 from sluiceway.columns.rows import decoder
 from sluiceway.columns.schemas import is_record_type, schema_of, shown
@@ -450,6 +450,10 @@ class TableStream(StepSettings):
                 raise AttributeError(
                     f"TableStream has no {name}(): it works on records, so call to_records() first, as in "
                     f"to_records().{name}(...)"
+                )
+            if name in KEYED_ONLY:
+                raise AttributeError(
+                    f"TableStream has no {name}(): key_by() first, as in key_by('user').{name}(...)"
                 )
             answer(self, name)
 
