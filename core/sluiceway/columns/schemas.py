@@ -6,14 +6,19 @@ import datetime as dt
 import typing
 from collections.abc import Mapping, Sequence
 from types import NoneType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
 from sluiceway.errors import SerializationError
 from sluiceway.types import members, type_name
 
-__all__ = ["fields_of", "is_record_type", "schema_of", "shown", "without_views"]
+__all__ = ["fields_of", "from_outside", "is_record_type", "schema_of", "shown", "without_views"]
+
+_Rows = TypeVar("_Rows", pa.Table, pa.RecordBatch)
+
+_OWN_METADATA: Final = b"sluiceway."
+"""Beginning of the names of metadata that the engine writes: rows from outside must not have any."""
 
 _PLAIN: Final[dict[Any, pa.DataType]] = {
     bool: pa.bool_(),
@@ -65,7 +70,7 @@ def fields_of(cls: Any) -> dict[str, Any]:
 
 
 def schema_of(given: Any) -> pa.Schema:
-    """Return the schema of a record type; a schema is returned as it is.
+    """Return the schema of a record type; of a schema, the same one :func:`without_views`.
 
     Args:
         given: a ``pyarrow.Schema``, or a class with named and typed fields. An optional field is nullable. A
@@ -78,7 +83,7 @@ def schema_of(given: Any) -> pa.Schema:
         if len(set(given.names)) < len(given.names):
             double = sorted({name for name in given.names if given.names.count(name) > 1})
             raise SerializationError(f"columns must have different names; twice: {', '.join(double)}")
-        return given
+        return without_views(given)
     where = type_name(given)
     return pa.schema([_field(name, hint, f"{where}.{name}") for name, hint in fields_of(given).items()])
 
@@ -139,6 +144,23 @@ def without_views(schema: pa.Schema) -> pa.Schema:
     return schema
 
 
+def from_outside(rows: _Rows) -> _Rows:
+    """Return rows as they enter a pipeline: :func:`without_views`, and without metadata of the engine's names.
+
+    State and partial aggregates have such metadata, and tables that were made of them may bring it along.
+
+    Args:
+        rows: a ``pyarrow.Table`` or ``RecordBatch``; the result is of the same class.
+    """
+    schema = without_views(rows.schema)
+    if not schema.equals(rows.schema):
+        rows = rows.cast(schema)
+    if any(name.startswith(_OWN_METADATA) for name in rows.schema.metadata or ()):
+        others = {name: text for name, text in rows.schema.metadata.items() if not name.startswith(_OWN_METADATA)}
+        rows = rows.replace_schema_metadata(others or None)
+    return rows
+
+
 def _without_views(kind: Any) -> Any:
     """Return a type without views."""
     if pa.types.is_string_view(kind):
@@ -152,4 +174,9 @@ def _without_views(kind: Any) -> Any:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         inner = kind.value_field.with_type(_without_views(kind.value_type))
         return pa.list_(inner) if pa.types.is_list(kind) else pa.large_list(inner)
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(_without_views(kind.value_type)), kind.list_size)
+    if pa.types.is_map(kind):
+        key, item = (field.with_type(_without_views(field.type)) for field in (kind.key_field, kind.item_field))
+        return pa.map_(key, item, kind.keys_sorted)
     return kind

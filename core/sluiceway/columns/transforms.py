@@ -20,7 +20,7 @@ from sluiceway.columns import pushdown
 from sluiceway.columns.expressions import all_compiled
 from sluiceway.columns.joining import as_one
 from sluiceway.columns.keys.key_columns import plain
-from sluiceway.columns.schemas import without_views
+from sluiceway.columns.schemas import from_outside
 from sluiceway.columns.times import as_array, as_numpy
 from sluiceway.connector import Alternatives
 from sluiceway.errors import FunctionContractError
@@ -496,21 +496,16 @@ _GIVEN: Final[dict[str, Callable[[pa.RecordBatch], Any]]] = {
 def as_batch(made: Any, step: str) -> pa.RecordBatch:
     """Return rows that a user's function made. Raises FunctionContractError: it is no table of any kind."""
     if isinstance(made, pa.RecordBatch):
-        made = pa.Table.from_batches([made])
+        return from_outside(made)
     if isinstance(made, nw.DataFrame):
         made = made.to_native()
     if isinstance(made, pa.Table):
-        return _of_table(made)
+        return as_one(from_outside(made))
     if type(made).__module__.partition(".")[0] == "pandas" and hasattr(made, "columns"):
         return pa.RecordBatch.from_pandas(made, preserve_index=False)
     if hasattr(made, "__arrow_c_stream__"):
-        return _of_table(pa.table(made))
+        return as_one(from_outside(pa.table(made)))
     raise FunctionContractError(
         f"the function of step {step!r} returned {made!r:.100} ({type(made).__name__}); it must return a "
         "RecordBatch, a Table, or a frame of pandas, Polars or Narwhals"
     )
-
-
-def _of_table(table: pa.Table) -> pa.RecordBatch:
-    plain = without_views(table.schema)
-    return as_one(table if plain.equals(table.schema) else table.cast(plain))

@@ -21,9 +21,20 @@ class SourceOperator(Operator):
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)
         self._dead = DeadLetters(context)
+        self._schema: Any = None  # that of the rows before, which were fit to enter
 
     @override
     def process(self, batch: Batch[Any]) -> None:
+        data = batch.columns
+        if data is not None and (
+            self._schema is None or not data.schema.equals(self._schema, check_metadata=True)
+        ):
+            from sluiceway.columns.schemas import from_outside  # pyarrow is optional
+
+            entered = from_outside(data)
+            self._schema = entered.schema
+            if entered is not data:
+                batch = Batch.of_columns(entered, batch.timestamps)
         self.output.emit(batch)
 
     def control(self, element: Element) -> None:

@@ -96,9 +96,12 @@ class Parquet(Format):
         return pyarrow.schema([schema.field(column) for column in self.columns])
 
     def whole(self, schema: Any) -> Any:
-        """Return the columns of a file with this schema and of its directories."""
+        """Return the columns of a file with this schema and of its directories, without views."""
         import pyarrow
 
+        from sluiceway.columns.schemas import without_views
+
+        schema = without_views(schema)
         if self.partitions is None:
             return schema
         return pyarrow.schema([*(f for f in schema if f.name not in self.partitions.names), *self.partitions])
@@ -247,8 +250,11 @@ class _ParquetReader(SplitReader):
     def _next_rows(self, batches: Iterator[Any]) -> bool:
         import pyarrow
 
+        from sluiceway.columns.schemas import from_outside
+
         try:
             while (batch := next(batches, None)) is not None:
+                batch = from_outside(batch)  # the filter can't compare views
                 self._first, self._end = self._end, self._end + batch.num_rows
                 to_skip = self._split.skip - self._first
                 if to_skip >= batch.num_rows:

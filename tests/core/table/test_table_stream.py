@@ -12,6 +12,7 @@ import pytest
 
 from sluiceway import Pipeline, WatermarkStrategy
 from sluiceway.connector.lib import CollectionSource
+from sluiceway.elements import Columns
 from sluiceway.errors import FunctionContractError, GraphError
 from sluiceway.table import TableStream, agg, col, lit, when
 from sluiceway.windows import TumblingEventTimeWindows
@@ -195,6 +196,67 @@ def test_texts_as_views_become_plain_ones() -> None:
             views.filter(col("user") < "u3").key_by("user", "code").running(n=agg.count()).to_arrow(parallelism=2)
         )
         assert sorted(found["user"].to_pylist()) == wanted
+
+
+_VIEWS = pa.schema(
+    [
+        ("text", pa.string_view()),
+        ("raw", pa.binary_view()),
+        ("texts", pa.list_(pa.string_view())),
+        ("pair", pa.list_(pa.string_view(), 2)),
+        ("by", pa.map_(pa.string(), pa.string_view())),
+    ]
+)
+_SEEN = {"text": "x", "raw": b"y", "texts": ["z"], "pair": ["a", "b"], "by": [("k", "v")]}
+
+
+class _OfViews(CollectionSource[Any]):
+    """Source that declares views, as one of a plugin may, and has them."""
+
+    def in_columns(self) -> Any:
+        return self, _VIEWS
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_views_that_sources_and_schemas_declare_become_plain_types(parallelism: int) -> None:
+    rows = pa.RecordBatch.from_pylist([_SEEN] * 3, _VIEWS)
+    flow = Pipeline()
+    for stream in (
+        flow.table(_OfViews(Columns(rows))),
+        flow.from_collection([_SEEN] * 3).to_columns(_VIEWS),
+        flow.from_collection([rows]).to_columns(_VIEWS),
+        flow.table(pa.table({"n": [1]})).map_batches(lambda data: rows.slice(0, 3 * len(data)), _VIEWS),
+    ):
+        assert not any("view" in str(kind) for kind in stream.schema.types)
+        keyed = stream.filter(col("text") == "x").key_by("text", "raw").running(n=agg.count())
+        found = keyed.to_arrow(parallelism=parallelism).to_pylist()
+        assert found == [_SEEN | {"n": n} for n in (1, 2, 3)]
+
+
+def test_metadata_of_tables_from_outside_is_not_taken_for_the_engines_own() -> None:
+    metadata = {"sluiceway.aggregates": "7", "of": "the user"}
+    table = pa.table({"user": ["a", "b", "a"], "price": [1, 2, 3]}).replace_schema_metadata(metadata)
+    batch = table.to_batches()[0]
+
+    class Source(CollectionSource[Any]):
+        def in_columns(self) -> Any:
+            return self, table.schema
+
+    flow = Pipeline()
+    for rows in (
+        flow.table(table),
+        flow.table(Source(Columns(batch))),
+        flow.from_collection([batch]).to_columns(table.schema),
+        flow.table(pa.table({"n": [1]})).map_batches(lambda data: table.slice(0, 3 * len(data))),
+    ):
+        assert rows.to_arrow().to_pylist() == table.to_pylist()
+        totals = rows.key_by("user").aggregate(total=agg.sum("price"))
+        for options in ({}, {"parallelism": 2}):
+            found = totals.to_arrow(**options).to_pylist()
+            assert sorted(found, key=lambda row: row["user"]) == [
+                {"user": "a", "total": 4},
+                {"user": "b", "total": 2},
+            ]
 
 
 def test_union_takes_streams_of_the_same_columns_alone() -> None:

@@ -163,3 +163,26 @@ def test_windows_in_columns_survive_a_failure(files: Path, tmp_path: Path, backe
     query = "select user, n // 5000, count(*), sum(n) from '{}/*.parquet' group by all order by all"
     found = "select \"user\", epoch_ms(window_start) // 5000, n, total from '{}/*.parquet' order by all"
     assert duckdb.sql(found.format(tmp_path / "out")).fetchall() == duckdb.sql(query.format(files)).fetchall()
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_views_in_parquet_are_read_as_plain_texts(tmp_path: Path, parallelism: int) -> None:
+    schema = pa.schema(
+        [("user", pa.string_view()), ("raw", pa.binary_view()), ("tags", pa.list_(pa.string_view()))]
+    )
+    rows = [{"user": f"u{n % 3}", "raw": b"r%d" % n, "tags": [f"t{n}"] * (n % 3)} for n in range(30)]
+    for name in "ab":
+        pq.write_table(pa.Table.from_pylist(rows, schema), tmp_path / f"{name}.parquet", row_group_size=10)
+    flow = Pipeline()
+    files = FilesSource.parquet(str(tmp_path), filters=[("user", "!=", "u2")])
+    table = flow.table(files)
+    assert table.schema.types == [pa.string(), pa.binary(), pa.list_(pa.string())]
+    wanted = [row for row in rows * 2 if row["user"] == "u1"]
+    seen = table.filter(col("user") == "u1").explode("tags").to_arrow(parallelism=parallelism).to_pylist()
+    by_tag = {(row["user"], row["raw"], tag) for row in wanted for tag in row["tags"]}
+    assert {(row["user"], row["raw"], row["tags"]) for row in seen if row["tags"] is not None} == by_tag
+    counts = table.key_by("user").aggregate(n=agg.count(), last=agg.max("raw")).to_arrow(parallelism=parallelism)
+    assert sorted((r["user"], r["n"]) for r in counts.to_pylist()) == [("u0", 20), ("u1", 20)]
+    records = flow.source(files).execute_and_collect(parallelism=parallelism)
+    key = lambda row: row["raw"]  # noqa: E731 (short)
+    assert sorted(records, key=key) == sorted((r for r in rows * 2 if r["user"] != "u2"), key=key)

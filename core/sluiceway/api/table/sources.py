@@ -11,7 +11,7 @@ from sluiceway.api.arguments import describe
 from sluiceway.api.location import caller_location
 from sluiceway.api.table.arguments import check_names
 from sluiceway.columns.joining import as_one
-from sluiceway.columns.schemas import without_views
+from sluiceway.columns.schemas import from_outside, without_views
 from sluiceway.columns.transforms import Lookup, comparable
 from sluiceway.connector import Source
 from sluiceway.connector.lib import CollectionSource
@@ -39,7 +39,7 @@ def source_of(given: Any) -> tuple[Source[Any], pa.Schema]:
                 f"table() at {caller_location()}: {type(given).__name__} reads records, not columns: use "
                 "source(...).to_columns(type)"
             )
-        return found
+        return found[0], without_views(found[1])
     rows = _rows(given)
     names = rows.schema.names
     if len(set(names)) < len(names):
@@ -78,7 +78,7 @@ def _rows(given: Any, method: str = "table") -> pa.RecordBatch:
     if hasattr(given, "collect") and not hasattr(given, "__arrow_c_stream__"):
         given = given.collect()
     if isinstance(given, pa.RecordBatch):
-        return as_one(pa.Table.from_batches([given]).cast(without_views(given.schema)))
+        return from_outside(given)
     if type(given).__module__.partition(".")[0] == "pandas" and hasattr(given, "columns"):
         given = pa.Table.from_pandas(given, preserve_index=False)
     elif not isinstance(given, pa.Table) and hasattr(given, "__arrow_c_stream__"):
@@ -88,7 +88,7 @@ def _rows(given: Any, method: str = "table") -> pa.RecordBatch:
             f"{method}() at {caller_location()} takes a pyarrow.Table or RecordBatch, or a frame of pandas, "
             f"Polars or Narwhals, not {describe(given)}"
         )
-    return as_one(given.cast(_usual(given.schema)))
+    return as_one(from_outside(given.cast(_usual(given.schema))))
 
 
 def _usual(schema: pa.Schema) -> pa.Schema:

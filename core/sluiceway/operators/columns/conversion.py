@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from sluiceway.columns.rows import Encoder, decoder
-from sluiceway.columns.schemas import shown
+from sluiceway.columns.schemas import from_outside, shown
 from sluiceway.elements import ROWS_PER_RECORD, Batch
 from sluiceway.errors import FunctionContractError
 from sluiceway.operators.base import Operator
@@ -86,6 +86,8 @@ class ToColumnsOperator(Operator):
 
     @record_loop
     def _checked(self, data: Any) -> Any:
+        if isinstance(data, pa.RecordBatch):
+            data = from_outside(data)
         schema = getattr(data, "schema", None)
         if schema is None or not schema.equals(self._schema):
             raise FunctionContractError(
