@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sluiceway.columns.keys.key_ids import key_groups_of_rows
+from sluiceway.columns.keys.key_ids import key_groups_in
 from sluiceway.columns.times import as_array, as_numpy
 from sluiceway.elements import Batch
 from sluiceway.keygroups import SubtaskCache
@@ -56,7 +56,7 @@ def routes_by_key(data: pa.RecordBatch, key: Any, known: SubtaskCache) -> np.nda
     Raises:
         UnstableKeyError: a key has no stable hash.
     """
-    groups = key_groups_of_rows([data.column(name) for name in key.names], known.max_parallelism)
+    groups = key_groups_in(data, key.names, known.max_parallelism)
     routes: np.ndarray[Any, Any] = subtasks_of_groups(known.parallelism, known.max_parallelism).take(groups)
     return routes
 

@@ -18,7 +18,7 @@ from sluiceway import OutputTag, Pipeline, WatermarkStrategy
 from sluiceway.columns.aggregation import slices
 from sluiceway.columns.keys import idle_keys
 from sluiceway.elements import MAX_WATERMARK
-from sluiceway.errors import GraphError, IncompatibleStateError
+from sluiceway.errors import GraphError, IncompatibleStateError, UnstableKeyError
 from sluiceway.functions import ProcessWindowFunction
 from sluiceway.operators.columns import windows as column_windows
 from sluiceway.table import TableStream, agg
@@ -526,6 +526,26 @@ def test_mistakes_are_found_where_they_are_made(build: Any, message: str) -> Non
     with pytest.raises(GraphError, match=message) as raised:
         build(Pipeline().table(schema.empty_table()))
     assert "test_table_windows.py" in str(raised.value)
+
+
+@pytest.mark.parametrize("texts", [["a", "b"], ["a", "b" * 100]])  # long ones go through a dict
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_key_that_is_no_number_is_refused_with_its_column(parallelism: int, texts: list[str]) -> None:
+    data = pa.table({"user": texts, "whole": [1, 2], "share": [1.5, float("nan")], "at": [1, 2]})
+    strategy: Any = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("at")
+    flow = Pipeline()
+    keyed = flow.table(data, watermark_strategy=strategy).key_by("user", "whole", "share")
+    for step in (
+        keyed.aggregate(n=agg.count()),
+        keyed.running(n=agg.count()),
+        keyed.distinct(),
+        keyed.over(rows=2).aggregate(n=agg.count()),
+        keyed.window(EventTimeSessionWindows(5)).aggregate(n=agg.count()),
+    ):
+        with pytest.raises(
+            UnstableKeyError, match=r"column 'share': nan \(float\) cannot be a key: NaN is not equal"
+        ):
+            step.to_arrow(parallelism=parallelism)
 
 
 def test_windows_of_counts_are_refused_with_the_reason() -> None:

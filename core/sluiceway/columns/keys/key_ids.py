@@ -14,7 +14,7 @@ from sluiceway.columns.keys.word_table import WordTable
 from sluiceway.errors import UnstableKeyError
 from sluiceway.keygroups import stable_hash
 
-__all__ = ["KeyIds", "check_key_type", "key_groups_of_rows", "keys_of_groups"]
+__all__ = ["KeyIds", "check_key_type", "key_groups_in", "key_groups_of_rows", "keys_of_groups"]
 
 _OBJECT: Final = 150
 """Bytes of a key in a dict, about."""
@@ -50,6 +50,29 @@ def key_groups_of_rows(columns: Sequence[Any], max_parallelism: int) -> Any:
     else:  # a power of two, as the default is: a division costs as much as the hash
         hashes &= np.uint32(max_parallelism - 1)
     return hashes.view(np.int32)
+
+
+def key_groups_in(data: Any, names: Sequence[str], max_parallelism: int) -> Any:
+    """Return :func:`key_groups_of_rows` of some columns of a record batch.
+
+    Raises:
+        UnstableKeyError: with the name of the column.
+    """
+    columns = [data.column(name) for name in names]
+    try:
+        return key_groups_of_rows(columns, max_parallelism)
+    except UnstableKeyError as error:
+        raise _named(error, columns, names) from None
+
+
+def _named(error: UnstableKeyError, columns: Sequence[Any], names: Sequence[str]) -> UnstableKeyError:
+    """Return an error with the name of the first key column that has such a value."""
+    for name, column in zip(names, columns, strict=True):
+        try:
+            key_hashes([plain(column)])
+        except UnstableKeyError as own:
+            return UnstableKeyError(f"column {name!r}: {own}")
+    return error
 
 
 @lru_cache(maxsize=8)
@@ -118,6 +141,14 @@ class KeyIds:
         if len(new):
             self._append([column.take(pa.array(new)) for column in columns])
         return numbers
+
+    def find_in(self, data: Any, names: Sequence[str]) -> Any:
+        """Return :meth:`find` of columns of a record batch. Raises UnstableKeyError with the column's name."""
+        columns = [data.column(name) for name in names]
+        try:
+            return self.find(columns)
+        except UnstableKeyError as error:
+            raise _named(error, columns, names) from None
 
     def groups(self) -> Any:
         """Return the key group of each number, as an array of int32 that must not be changed."""

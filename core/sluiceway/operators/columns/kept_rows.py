@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from sluiceway.columns.kept.blocks import concatenated, plain_rows, rows_of_block
 from sluiceway.columns.keys.idle_keys import HoldsKeys, forget_idle
-from sluiceway.columns.keys.key_ids import KeyIds, key_groups_of_rows, keys_of_groups
+from sluiceway.columns.keys.key_ids import KeyIds, key_groups_in, keys_of_groups
 from sluiceway.columns.state_names import PROGRESS_OF_ROWS
 from sluiceway.columns.times import as_array, as_numpy
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
@@ -183,7 +183,7 @@ class KeptRowsOperator(KeyedOperator, TimedOperator):
         stamps: Any = as_numpy(batch.timestamps)
         late = None
         if slack is not None and self._floors is not None:
-            groups = key_groups_of_rows([data.column(name) for name in names], self.context.node.max_parallelism)
+            groups = key_groups_in(data, names, self.context.node.max_parallelism)
             late = stamps + slack < np.maximum(self._floors[groups], self.current_watermark)
         elif slack is not None and self.current_watermark > MIN_WATERMARK:
             late = stamps + slack < self.current_watermark
@@ -194,7 +194,7 @@ class KeptRowsOperator(KeyedOperator, TimedOperator):
                 return None
             data, stamps = data.take(pa.array(left)), stamps[left]
         data = plain_rows(data, schema)
-        return Rows(self._keys.find([data.column(name) for name in names]), stamps, data)
+        return Rows(self._keys.find_in(data, names), stamps, data)
 
     def _give_late(self, data: Any, stamps: Any, rows: Any, tag: OutputTag[Any] | None) -> None:
         if tag is None:

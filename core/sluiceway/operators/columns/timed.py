@@ -153,7 +153,7 @@ class ColumnTimeOperator(KeyedOperator, TimedOperator):
             raise StateError(without_timestamps(repr(self.step_name)))
         arrivals = np.arange(self._arrived, self._arrived + count)
         self._arrived += count
-        ids = self._keys.find([data.column(name) for name in self._names])
+        ids = self._keys.find_in(data, self._names)
         columns = {name: Values(data.column(name)) for name in self._layout.columns}
         self._take(batch, ids, columns, arrivals)
 
