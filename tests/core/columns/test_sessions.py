@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
+from collections.abc import Sequence
 from itertools import pairwise
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -12,11 +15,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sluiceway.columns.aggregation import aggregates as agg
+from sluiceway.columns.aggregation import sessions as sessions_module
 from sluiceway.columns.aggregation.sessions import Sessions
 from sluiceway.columns.aggregation.slices import Layout
 from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.keys.idle_keys import forget_idle
-from sluiceway.columns.keys.key_ids import KeyIds
+from sluiceway.columns.keys.key_ids import KeyIds, key_groups_of_rows
 
 SCHEMA = pa.schema([("user", pa.int64()), ("price", pa.float64()), ("word", pa.string())])
 NAMED = {
@@ -82,22 +86,29 @@ class Fed:
 ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40)), max_size=30)
 
 
-@given(ROWS, st.lists(st.integers(0, 30), max_size=4), st.lists(st.integers(0, 30), max_size=3))
-@example([(0, 0), (0, 12), (0, 1), (0, 13), (0, 6), (0, 20), (0, 9), (0, 2), (0, 18)], [], [])
-@example([(0, 30), (0, 2), (0, 6), (0, 9), (0, 14), (0, 20), (0, 25), (0, 2)], [], [1])
-def test_batches_and_snapshots_change_nothing(rows, cuts, ends):
+@given(
+    ROWS,
+    st.lists(st.integers(0, 30), max_size=4),
+    st.lists(st.integers(0, 30), max_size=3),
+    st.sampled_from([0, 64]),
+)
+@example([(0, 0), (0, 12), (0, 1), (0, 13), (0, 6), (0, 20), (0, 9), (0, 2), (0, 18)], [], [], 64)
+@example([(0, 30), (0, 2), (0, 6), (0, 9), (0, 14), (0, 20), (0, 25), (0, 2)], [], [1], 0)
+def test_batches_and_snapshots_change_nothing(rows, cuts, ends, keys_per_row):
     one_by_one, batches = Fed(), Fed()
     closing = {end: 7 * (place + 1) for place, end in enumerate(sorted(ends))}
     for at, row in enumerate(rows):
         if at in closing:
             one_by_one.close(closing[at])
         one_by_one.add([row])
-    for low, high in pairwise(sorted({0, len(rows), *cuts, *ends} - set(range(len(rows) + 1, 99)))):
-        if low in closing:
-            batches.close(closing[low])
-        if low in cuts:
-            batches.restore()
-        batches.add(rows[low:high])
+    # Of few keys all are looked at, of many those of the batch alone.
+    with patch.object(sessions_module, "_KEYS_PER_ROW", keys_per_row):
+        for low, high in pairwise(sorted({0, len(rows), *cuts, *ends} - set(range(len(rows) + 1, 99)))):
+            if low in closing:
+                batches.close(closing[low])
+            if low in cuts:
+                batches.restore()
+            batches.add(rows[low:high])
     one_by_one.close(100)
     batches.close(100)
     assert batches.found == one_by_one.found
@@ -128,3 +139,33 @@ def test_times_at_the_ends_of_what_there_is():
     assert results["n"].to_pylist() == [2, 1, 2]
     assert starts.tolist() == [-(2**63), 0, 2**63 - 3]
     assert ends.tolist() == [-(2**63) + 9, 5, 2**63 - 1]
+
+
+def test_a_batch_costs_nothing_for_keys_that_it_does_not_have() -> None:
+    count = 200_000
+    layout = Layout({"user": pa.int64()}, {"n": agg.count().bind(SCHEMA, "step 's'")}, "s")
+    keys = KeyIds([pa.int64()], 128)
+    sessions = Sessions(layout, keys, GAP)
+
+    def add(users: Sequence[int]) -> None:
+        ids = keys.find([pa.array(users, pa.int64())])
+        never = np.full(len(ids), -(1 << 40))
+        assert not len(sessions.add(ids, np.zeros(len(ids), np.int64), {}, np.arange(len(ids)), never))
+
+    add(range(count + 1))
+    add([count + 1])  # arrays grow by half here
+    for user in (7, count + 2):  # one that is known, and a new one
+        tracemalloc.start()
+        try:
+            add([user])
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < count / 4
+    assert keys.groups().tolist() == key_groups_of_rows(keys.columns(), 128).tolist()
+    results, _, _ = sessions.close(1 << 40)
+    wanted = np.ones(count + 3, np.int64)
+    wanted[7] = 2
+    assert dict(zip(results["user"].to_pylist(), results["n"].to_pylist(), strict=True)) == dict(
+        enumerate(wanted.tolist())
+    )

@@ -23,6 +23,9 @@ __all__ = ["Sessions"]
 _SPARE: Final = 1 << 12
 """Places of sessions that have ended up to which nothing is moved."""
 
+_KEYS_PER_ROW: Final = 64
+"""Keys of a subtask for each row of a batch up to which a look at all of them costs less than sorting the rows."""
+
 _NONE: Final = np.zeros(0, np.int64)
 
 
@@ -128,9 +131,7 @@ class Sessions:
             the indices, ascending, of the rows that are too late: their sessions are over.
         """
         every = self._all
-        is_touched = np.zeros(len(self._keys), bool)
-        is_touched[ids] = True
-        touched = np.flatnonzero(is_touched)
+        touched = self._different(ids)
         held = self._of_keys(touched)
         sessions = every["key"][held], every["start"][held], every["end"][held]
         assigned = assign(ids, stamps, self._gap, over, *sessions)
@@ -160,6 +161,14 @@ class Sessions:
         self._link(places)
         self._changed[self._keys.groups()[touched]] = True
         return assigned.late
+
+    def _different(self, ids: Any) -> Any:
+        """Return the different ones of some numbers of keys, ascending."""
+        if len(self._keys) > _KEYS_PER_ROW * len(ids):
+            return np.unique(ids)
+        is_there = np.zeros(len(self._keys), bool)
+        is_there[ids] = True
+        return np.flatnonzero(is_there)
 
     def _resize(self, added: int) -> None:
         self._size += added

@@ -111,7 +111,9 @@ class KeyIds:
         # Place in the table of each word that a column has had so far.
         self._places: dict[tuple[int, int], int] = {}
         self._numbers: dict[Any, int] = {}
+        # Has room behind the groups that are known.
         self._groups = np.zeros(0, np.int32)
+        self._grouped = 0
         self._chunks: list[list[Any]] = [[] for _ in types]
         self._size = 0
 
@@ -152,11 +154,15 @@ class KeyIds:
 
     def groups(self) -> Any:
         """Return the key group of each number, as an array of int32 that must not be changed."""
-        if len(self._groups) < self._size:
-            done = len(self._groups)
-            rest = [column.slice(done) for column in self.columns()]
-            self._groups = np.concatenate([self._groups, key_groups_of_rows(rest, self.max_parallelism)])
-        return self._groups
+        if (done := self._grouped) < self._size:
+            if len(self._groups) < self._size:
+                grown = np.zeros(max(self._size, done + done // 2), np.int32)
+                grown[:done] = self._groups[:done]
+                self._groups = grown
+            # Of the new keys alone: a batch of one row may have one, among millions.
+            self._groups[done : self._size] = key_groups_of_rows(self.since(done), self.max_parallelism)
+            self._grouped = self._size
+        return self._groups[: self._size]
 
     def columns(self, numbers: Any = None) -> list[Any]:
         """Return the key columns, of all keys by number, or of an array of numbers."""
@@ -202,7 +208,8 @@ class KeyIds:
             self._numbers = {k: int(renumbered[n]) for k, n in self._numbers.items() if renumbered[n] >= 0}
         columns = self.columns(kept)
         # Groups are computed when they are asked for, so the last keys may have none yet.
-        self._groups = self._groups[kept[kept < len(self._groups)]]
+        self._groups = self._groups[kept[kept < self._grouped]]
+        self._grouped = len(self._groups)
         self._chunks = [[column] for column in columns]
         self._size = len(kept)
         return renumbered
