@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sluiceway as sw
+from sluiceway.errors import UnstableKeyError
 
 Record = tuple[str, int, int]  # key, results to emit, event time
 
@@ -75,3 +76,25 @@ def test_a_key_that_cannot_be_had_is_told_of_its_own_record() -> None:
     said = "\n".join(raised.value.__notes__)
     assert "record: 0\ntimestamp: 100 ms" in said
     assert "key" not in said.partition("record:")[2]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+@pytest.mark.parametrize("size", [1, 100])
+def test_keys_without_a_hash_are_refused_where_the_function_has_no_state(parallelism: int, size: int) -> None:
+    flow = sw.Pipeline("lists", parallelism=parallelism)
+    keyed = flow.from_collection([1, 2, 3]).key_by(lambda n: [n])
+    seen = keyed.process(lambda n, ctx: [n]).collect()
+    with pytest.raises(UnstableKeyError, match=r"\[\d\] \(list\) cannot be a key: list is not hashable"):
+        flow.run(batch_size=size)
+    assert list(seen) == []
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_records_whose_keys_have_no_hash_are_skipped(parallelism: int) -> None:
+    flow = sw.Pipeline("lists", parallelism=parallelism)
+    keyed = flow.from_collection(list(range(6))).key_by(lambda n: [n] if n % 2 else n)
+    processed = keyed.process(lambda n, ctx: [n]).on_error("skip")
+    seen, letters = processed.collect(), processed.dead_letters().collect()
+    flow.run()
+    assert sorted(seen) == [0, 2, 4]
+    assert sorted(letter.value() for letter in letters) == [1, 3, 5]
