@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -245,3 +247,37 @@ def test_arguments_are_checked(given: dict[str, Any], message: str) -> None:
     arguments: Any = {"database": "postgresql+psycopg://me@h/shop", "table": "t", "key": "id"} | given
     with pytest.raises(ConfigurationError, match=message):
         PostgreSqlSource(**arguments)
+
+
+@pytest.mark.slow
+def test_killed_workers_lose_and_double_no_row(postgresql: str, tmp_path: Path) -> None:
+    count = 60_000
+    execute(
+        postgresql,
+        "CREATE TABLE numbers (id bigint PRIMARY KEY, text text)",
+        f"INSERT INTO numbers SELECT n * 3, 'row ' || n FROM generate_series(0, {count - 1}) n",
+    )
+
+    def kill(rows: pa.RecordBatch) -> pa.RecordBatch:
+        # In the middle of the second and of the third of four ranges.
+        for at in (3, 5):
+            mark = tmp_path / f"killed at {at}"
+            reached = rows.num_rows and at * count * 3 // 8 <= rows["id"][-1].as_py() < (at + 1) * count * 3 // 8
+            if reached and not mark.exists():
+                mark.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+        return rows
+
+    flow = sw.Pipeline("killed", parallelism=2)
+    rows = flow.table(PostgreSqlSource(postgresql, "numbers", key="id", splits=4)).map_batches(kill)
+    rows.rebalance().sink(FilesSink.parquet(tmp_path / "out"))
+    flow.run(
+        workers=2,
+        batch_size=4,
+        checkpoint_interval="20ms",
+        checkpoints=tmp_path / "kept",
+        restart="fixed-delay:5:10ms",
+    )
+    assert len(list(tmp_path.glob("killed at *"))) == 2
+    read = pq.read_table(tmp_path / "out").sort_by("id").to_pylist()
+    assert read == [{"id": n * 3, "text": f"row {n}"} for n in range(count)]
