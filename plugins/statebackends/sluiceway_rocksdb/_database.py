@@ -197,6 +197,10 @@ class Database:
 
     def close(self) -> None:
         """Close it. What it cannot write any more is in no checkpoint, so nobody needs it."""
+        # RocksDB flushes first, and waits for ever with that where writes are stopped and no compaction can end
+        # the stop, as on a full disk. With these options nothing stops writes.
+        with suppress(Exception):
+            self._db.set_options({"disable_auto_compactions": "true", "max_write_buffer_number": "1000"})
         with suppress(Exception):
             self._db.close()
 
