@@ -116,14 +116,11 @@ class KafkaCluster:
 
     def __enter__(self) -> KafkaCluster:
         self._jars = _fetched_jars()
-        given = [self._first_port + number for number in range(self._count)] if self._first_port else []
-        self._ports = _ports(given) if given else _ports([0] * self._count)
-        self._controllers = _ports([0] * self._count)
+        self._choose_ports()
         self._root = Path(tempfile.mkdtemp(prefix="kafka-") if self._given_root is None else self._given_root)
         self.bootstrap_servers = ",".join(f"127.0.0.1:{port}" for port in self._ports)
         try:
             if self._secured:
-                self._secured_ports = {protocol: _ports([0] * self._count) for protocol in _SECURED}
                 create_certificates(self._root / "tls", self._password)
             for broker in range(1, self._count + 1):
                 self._format(broker)
@@ -139,6 +136,14 @@ class KafkaCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._end()
+
+    def _choose_ports(self) -> None:
+        """Choose the ports of all listeners at once: a free one that is let go may be the next one to be found."""
+        count, secured = self._count, _SECURED if self._secured else ()
+        given = [self._first_port + number for number in range(count)] if self._first_port else [0] * count
+        found = _ports(given + [0] * (count * (1 + len(secured))))
+        self._ports, self._controllers, *others = (found[i : i + count] for i in range(0, len(found), count))
+        self._secured_ports = dict(zip(secured, others, strict=True))
 
     def servers(self, protocol: Protocol) -> str:
         """Return ``127.0.0.1:port`` of each broker's listener for a protocol, separated by commas."""
