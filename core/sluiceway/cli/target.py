@@ -148,6 +148,8 @@ def _tell_of_exit(where: str, arguments: Sequence[str]) -> Iterator[None]:
             raise
         if not left.code and (not _HELP.isdisjoint(arguments) or (arguments and of_parser)):
             raise
+        if frames[-1].f_globals.get("__name__") == "_sitebuiltins":  # exit() and quit(), in place of sys.exit()
+            del frames[-1]
         place = f"{frames[-1].f_code.co_filename}:{frames[-1].f_lineno}"
         told = f"{place} exits while {where} is loaded, before a pipeline was found"
         if not left.code:

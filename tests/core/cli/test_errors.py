@@ -152,6 +152,7 @@ def test_code_that_fails_before_the_job_is_the_users_too(write: Any, sluiceway: 
         ("run", "sys.exit(9)", 9, ""),
         ("check", "sys.exit('no input')", 1, "no input"),
         ("run", "sys.exit()", 2, "which does not run here"),
+        ("run", "exit()", 2, "error: job.py:4 exits"),
         ("check", "sys.exit(False)", 2, "which does not run here"),
         ("explain", "def flow(): sys.exit(0)", 2, "which does not run here"),
         ("check", "argparse.ArgumentParser().exit()", 2, "which does not run here"),
