@@ -157,7 +157,7 @@ def check(place: Path, count: int = 30_000) -> None:
 
 
 def noted(kept: Path) -> bool:
-    """Whether a micro-batch was committed."""
+    """Return True once a micro-batch was committed."""
     return any(kept.glob("*/commits/0"))
 
 
