@@ -98,6 +98,13 @@ class ConsumerLink:
     def _frame(self, header: bytes, payload: Payload | None) -> None:
         try:
             _, number = HEAD.unpack_from(header)
+        except struct.error:
+            # Released by nobody else: the link could not return its memory, or end.
+            if payload is not None:
+                payload.release()
+            self._break(f"a frame that is too short: {header[:40]!r}")
+            return
+        try:
             receiver = self._receivers.get(number)
             if receiver is None:  # closed here while the frame was in flight
                 if payload is not None:

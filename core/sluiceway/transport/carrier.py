@@ -61,7 +61,11 @@ class Link(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Send what is waiting as far as that goes at once, and part. Payloads of the peer stay good."""
+        """Send what is waiting as far as that goes at once, and part.
+
+        Payloads of the peer stay good until they are released, and sent ones until the peer has released them or
+        has ended: until then their buffers are not released.
+        """
 
 
 @dataclass(frozen=True, slots=True)

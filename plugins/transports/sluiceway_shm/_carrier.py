@@ -86,7 +86,7 @@ class ShmCarrier(Carrier):
     def close(self) -> None:
         """Close links and listener, remove the socket's name, let go of the memory."""
         for link in list(self._links):
-            link.close()
+            link.abandon()
         self._links.clear()
         if self._listener is not None:
             assert self._accepting is not None
@@ -98,7 +98,8 @@ class ShmCarrier(Carrier):
         if self._memfd >= 0:
             os.close(self._memfd)
             self._memfd = -1
-        # Last: links that close release the buffers that peers had not yet read.
+        # Last: links that end release the buffers that peers had not yet read. A peer has the memory mapped, and
+        # nothing is written into it from here on.
         if self._memory is not None:
             self._memory.close()
             self._memory = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import errno
 import hmac
 import os
 import socket
@@ -21,6 +22,7 @@ _FRAME: Final = 1
 _WITH_PAYLOAD: Final = 2
 _RELEASE: Final = 3
 _HELLO: Final = 4
+_GOODBYE: Final = 5
 
 # Length of what follows, kind.
 _HEAD: Final = struct.Struct("<IB")
@@ -37,6 +39,9 @@ _LONGEST: Final = 1 << 24
 _LONGEST_BEFORE_PROOF: Final = 1024
 _ENOUGH_BYTES: Final = 1 << 17
 """So much payload has the peer told at once, so that both are at work; less waits for the end of the turn."""
+_SHORT_OF_MEMORY: Final = (errno.ENOBUFS, errno.ENOMEM)
+_PAUSE_S: Final = 0.01
+"""Delay before a send is tried again for which the kernel had no memory."""
 
 
 def greeting(context: CarrierContext, count: int, size: int) -> bytes:
@@ -70,12 +75,19 @@ class ShmLink(Link):
     What is sent in one turn of the loop goes out together at its end, with the numbers of the peer's segments that
     have been read by then: one system call, and one wake-up of the peer.
 
+    A link ends in two steps. It parts when its user closes it, when the peer parts, or when the peer sends an
+    invalid frame; from then on it carries only the numbers of segments that have been read. It ends, and closes
+    its socket, when neither side reads segments of the other any more, or when the peer's socket is closed. A
+    socket is thus closed by a worker that reads nothing of its peer, or by the kernel when a process dies, and a
+    segment is written again only after that, or after the peer gave it back. A peer that hangs keeps the segments
+    it was lent, and one descriptor, until it dies; nothing waits for it.
+
     Args:
         sock: connected, or to be connected by :meth:`connect`.
         context: the carrier's context.
         hello: the first message, and the descriptor that goes with it; -1: none.
         chunk: buffer for reads; nothing is left in it afterwards.
-        forget: called when the link is closed.
+        forget: called when the link has ended.
         refused: called with the reason when a peer that has made the link is not authenticated.
         accepted: True if the peer has made the link.
     """
@@ -114,7 +126,10 @@ class ShmLink(Link):
         self._greeted = False
         self._flush_comes = False
         self._writing = False
+        self._pausing = False
+        self._deaf = False
         self._closed = False
+        self._ended = False
 
     # ---- the contract ---------------------------------------------------------------------------------------
 
@@ -143,10 +158,15 @@ class ShmLink(Link):
             self._context.soon(self._flush_now)
 
     def close(self) -> None:
-        """Send what fits into the socket, and part."""
+        """Send what is waiting, and part."""
         if not self._closed:
-            self._flush()
-            self._end()
+            self._part()
+
+    def abandon(self) -> None:
+        """End at once, when the worker ends: its own segments are not written any more."""
+        self._closed = True
+        self._flush()
+        self._end()
 
     def turn_away(self, why: str) -> None:
         """Close at once, unless the peer has proved itself: what it has sent until now is read first."""
@@ -188,6 +208,7 @@ class ShmLink(Link):
             # The socket is empty: so little always fits.
             self._socket.sendmsg([_HEAD.pack(len(text), _HELLO) + text], files)
         except OSError as error:
+            self._connected = False
             why = f"worker {self.peer!r} has gone: {error}"
             self._context.soon(lambda: self._lose(why))
             return
@@ -197,7 +218,7 @@ class ShmLink(Link):
 
     def done_with(self, segment: int) -> None:
         """Note that a payload has been read, which the peer is told at the end of the turn."""
-        if self._closed:
+        if self._ended:
             return
         self._released.append(segment)
         if not self._flush_comes:
@@ -208,9 +229,10 @@ class ShmLink(Link):
         self._flush_comes = False
         if not self._writing:
             self._flush()
+        self._end_when_unused()
 
     def _flush(self) -> None:
-        if not self._connected or self._closed:
+        if not self._connected or self._ended:
             return
         self._unannounced = 0
         if self._released:
@@ -223,11 +245,22 @@ class ShmLink(Link):
                 del self._out[:sent]
         except BlockingIOError:
             pass
-        except OSError:
-            # The peer has gone. Who reads will find that out, behind what it had still sent.
+        except OSError as error:
+            if error.errno in _SHORT_OF_MEMORY:
+                # The socket stays writable, so that watching it would spin.
+                self._watch_write(False)
+                if not self._pausing:
+                    self._pausing = True
+                    self._context.later(self._try_again, _PAUSE_S)
+                return
+            # The peer has ended. Who reads will find that out, behind what it had still sent.
             self._out.clear()
             self._connected = False
         self._watch_write(bool(self._out))
+
+    def _try_again(self) -> None:
+        self._pausing = False
+        self._flush_now()
 
     def _watch_write(self, wanted: bool) -> None:
         if wanted != self._writing:
@@ -247,10 +280,12 @@ class ShmLink(Link):
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
-            self._lose(f"worker {self.peer!r} has gone: {error}")
+            self._peer_ended(f"worker {self.peer!r} has gone: {error}")
             return
         if not size:
-            self._lose(f"worker {self.peer!r} has closed the connection")
+            self._peer_ended(f"worker {self.peer!r} has closed the connection")
+            return
+        if self._deaf:
             return
         try:
             if self._in:
@@ -260,7 +295,10 @@ class ShmLink(Link):
                 came = self._chunk[:size]
                 self._in += came[self._take_frames(came) :]
         except Exception as error:  # whatever it sent ends this link, and not the worker
+            self._deaf = True
+            self._in.clear()
             self._lose(f"worker {self.peer!r} sent what is no frame: {type(error).__name__}: {error}")
+        self._end_when_unused()
 
     def _receive_with_files(self) -> int:
         # Room for more than the one descriptor that is allowed, so that a second one is seen and refused.
@@ -278,7 +316,7 @@ class ShmLink(Link):
         """Take all frames that are whole; returns how many bytes that were."""
         at = 0
         until = len(data) - _HEAD.size
-        while at <= until and not self._closed:
+        while at <= until and not self._ended:
             size, kind = _HEAD.unpack_from(data, at)
             begin = at + _HEAD.size
             end = begin + size
@@ -295,8 +333,11 @@ class ShmLink(Link):
                     raise ValueError(f"a place of {size} bytes")
                 segment, length = _PLACE.unpack_from(data, begin)
                 payload = self._payload(segment, length)
-                # Copied: the chunk is shared by all links, and overwritten by the next read.
-                self.on_frame(bytes(data[begin + _PLACE.size : end]), payload)
+                if self._closed:
+                    payload.release()
+                else:
+                    # Copied: the chunk is shared by all links, and overwritten by the next read.
+                    self.on_frame(bytes(data[begin + _PLACE.size : end]), payload)
             else:
                 self._take(kind, bytes(data[begin:end]))
         return at
@@ -307,12 +348,15 @@ class ShmLink(Link):
         elif not self._greeted:
             raise ValueError(f"kind {kind} before the greeting")
         elif kind == _FRAME:
-            self.on_frame(body, None)
+            if not self._closed:
+                self.on_frame(body, None)
         elif kind == _RELEASE:
             segments = array.array("I")
             segments.frombytes(body)
             for segment in segments:
                 self._given_back(segment)
+        elif kind == _GOODBYE:
+            self._lose(f"worker {self.peer!r} has closed the connection")
         else:
             raise ValueError(f"kind {kind}")
 
@@ -354,21 +398,49 @@ class ShmLink(Link):
 
     def _lose(self, why: str) -> None:
         if not self._closed:
-            self._end()
+            self._part()
             if self._accepted and not self._greeted:
                 self._refused(why)
             self.on_lost(LinkLostError(why))
 
-    def _end(self) -> None:
+    def _part(self) -> None:
         self._closed = True
+        if self._used():
+            # Without it the peer would learn of the end only when nothing is in use.
+            self._out += _HEAD.pack(0, _GOODBYE)
+        self._flush()
+        self._end_when_unused()
+
+    def _used(self) -> bool:
+        """Return whether one side may still read segments of the other."""
+        if not self._connected:
+            return False
+        return bool(self._lent) or (self._peers_memory is not None and self._peers_memory.lent > 0)
+
+    def _end_when_unused(self) -> None:
+        if self._closed and not self._used():
+            self._end()
+
+    def _peer_ended(self, why: str) -> None:
+        # It has given everything back, or its process is dead.
+        self._connected = False
+        self._lose(why)
+        self._end_when_unused()
+
+    def _end(self) -> None:
+        if self._ended:
+            return
+        self._ended = True
         self._watch_write(False)
         self._context.unwatch(self._socket.fileno(), False)
-        self._socket.close()
         for fd in self._fds:
             os.close(fd)
         self._fds.clear()
-        if self._peers_memory is not None:
-            self._peers_memory.close()
+        if self._peers_memory is None:
+            self._socket.close()
+        else:
+            # A closed socket says that nothing is read any more.
+            self._peers_memory.close(self._socket.close)
         lent, self._lent = self._lent, {}
         for buffers in lent.values():
             for buffer in buffers:

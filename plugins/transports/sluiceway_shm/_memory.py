@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Callable
 
 __all__ = ["Memory"]
 
@@ -17,8 +18,14 @@ class Memory:
         self._segments: list[memoryview] = []
         self._lent = 0
         self._closed = False
+        self._then: Callable[[], None] | None = None
         self._count = count
         self._size = size
+
+    @property
+    def lent(self) -> int:
+        """Number of views that were not given back."""
+        return self._lent
 
     def segment(self, index: int, size: int) -> memoryview:
         """Return a segment, valid as long as the memory is mapped."""
@@ -41,9 +48,10 @@ class Memory:
         if self._closed and not self._lent:
             self._unmap()
 
-    def close(self) -> None:
-        """Unmap it, at once or with the last view."""
+    def close(self, then: Callable[[], None] | None = None) -> None:
+        """Unmap it, at once or with the last view; ``then`` is called after that."""
         self._closed = True
+        self._then = then
         # mmap refuses to close while a view of it exists.
         for view in self._segments:
             view.release()
@@ -54,3 +62,5 @@ class Memory:
     def _unmap(self) -> None:
         self._whole.release()
         self._map.close()
+        if self._then is not None:
+            self._then()

@@ -154,3 +154,29 @@ def test_a_consumer_that_is_killed(transport: str, directory: Path) -> None:
         child.kill()
         parent.die()
         parent.poller.close()
+
+
+@pytest.mark.parametrize("transport", ["shm"], indirect=True)
+def test_what_a_hung_consumer_was_lent_is_free_when_it_is_killed_and_not_before(
+    transport: str, directory: Path
+) -> None:
+    parent = Party("parent", carrier(transport), {}, str(directory), 8, 4096)
+    child = Child("consumes", transport, directory, parent.address)
+    try:
+        sender = parent.transport.sender(channel("parent", "child"), lambda: None, SERIALIZER)
+        run(parent, sender.available)
+        sender.send(Batch([bytes(3000)]))
+        run(parent, lambda: sender.backlog() == 0)
+        child.process.send_signal(signal.SIGSTOP)
+        (link,) = parent.links
+        link.close()
+        sender.discard()
+        for _ in range(10):
+            parent.turn(0.01)
+        assert parent.buffers.available == 7
+        child.kill()
+        run(parent, lambda: parent.buffers.available == 8)
+    finally:
+        child.kill()
+        parent.die()
+        parent.poller.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import stat
@@ -9,7 +10,7 @@ import struct
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,8 +19,10 @@ from patience import PATIENT_S
 
 from sluiceway.elements import Batch
 from sluiceway.testing.conformance.carrier import CarrierConformance, Party
-from sluiceway.transport.carrier import Carrier
+from sluiceway.testing.conformance.channels import Moves
+from sluiceway.transport.carrier import Carrier, Payload
 from sluiceway_shm._carrier import ShmCarrier
+from sluiceway_shm._link import ShmLink
 
 
 class TestShmCarrier(CarrierConformance):
@@ -57,6 +60,81 @@ class TestShmCarrier(CarrierConformance):
         sender, receiver = self.channel(a, b, edge=repr(data))
         sender.send(Batch([data]))
         assert self.receive(receiver, 1) == [Batch([data])]
+        sender.close()
+        receiver.close()
+        self.settle()
+
+    def test_segments_are_free_when_the_side_that_reads_them_gives_them_back(self) -> None:
+        """Both sides of a link have lent each other a segment when one of them parts."""
+        a, b = self.worker("a"), self.worker("b")
+        a.listens = False
+        dialed = cast("ShmLink", b.carrier.connect("a", a.address))
+        self.settle(lambda: bool(a.links))
+        accepted = cast("ShmLink", a.links[0])
+        came: dict[str, list[Payload]] = {"a": [], "b": []}
+        pools = {}
+        for party, link, other in ((a, accepted, "b"), (b, dialed, "a")):
+            link.on_frame = lambda _, payload, name=party.name: came[name].append(payload)
+            pools[party.name] = party.buffers.create_pool(1, on_available=Moves.note)
+            buffer = pools[party.name].request()
+            assert buffer is not None
+            buffer.size = 10
+            link.send(b"one for " + other.encode(), buffer)
+        self.settle(lambda: bool(came["a"]) and bool(came["b"]))
+        lost: list[Exception] = []
+        dialed.on_lost = lost.append
+        accepted.close()
+        accepted.close()
+        self.settle(lambda: bool(lost))
+        for reader, lender in (("a", "b"), ("b", "a")):
+            self.rounds = 3
+            self.settle()
+            assert pools[lender].in_use == 1
+            assert accepted._socket.fileno() >= 0
+            came[reader][0].release()
+            self.settle(lambda lender=lender: pools[lender].in_use == 0)  # type: ignore[misc]
+        self.settle(lambda: not a.carrier._links and not b.carrier._links)  # type: ignore[attr-defined]
+        for pool in pools.values():
+            pool.close()
+
+    def test_a_worker_that_ends_closes_the_socket_behind_the_last_payload(self) -> None:
+        a, b = self.worker("a"), self.worker("b")
+        sender, receiver = self.channel(a, b)
+        self.settle(sender.available)
+        sender.send(Batch([b"x" * 900]))
+        self.settle(lambda: receiver.queued() > 0)
+        b.carrier.close()
+        sender.close()
+        self.rounds = 3
+        self.settle()
+        assert a.buffers.available < a.buffers.total
+        assert receiver.receive() == Batch([b"x" * 900])
+        self.settle(lambda: a.buffers.available == a.buffers.total)
+        receiver.close()
+
+    def test_a_kernel_without_memory_is_asked_again(self) -> None:
+        a, b = self.worker("a"), self.worker("b")
+        sender, receiver = self.channel(a, b)
+        self.settle(sender.available)
+        (link,) = a.links
+        real = link._socket  # type: ignore[attr-defined]
+
+        class Short:
+            left = 5
+
+            def send(self, data: bytes) -> int:
+                if self.left:
+                    self.left -= 1
+                    raise OSError(errno.ENOBUFS, "No buffer space available")
+                return int(real.send(data))
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(real, name)
+
+        short = link._socket = Short()  # type: ignore[attr-defined]
+        sender.send(Batch([1]))
+        assert self.receive(receiver, 1) == [Batch([1])]
+        assert short.left == 0
         sender.close()
         receiver.close()
         self.settle()

@@ -68,6 +68,7 @@ class Party:
 
     Attributes:
         listens: whether its transport is told of the links that peers make; if not, this is:
+        links: links that peers have made.
         opened: links by which a peer has opened a channel, and its number.
         timers: the calls that its carrier has asked for.
         warnings: what its carrier has warned of.
@@ -81,6 +82,7 @@ class Party:
         self.clock = SystemClock()
         self.timers = Loop(self.clock, self.poller)
         self.warnings: list[str] = []
+        self.links: list[Link] = []
         self.opened: list[tuple[Link, bytes]] = []
         self.listens = True
         self._soon: deque[Callable[[], None]] = deque()
@@ -106,6 +108,7 @@ class Party:
 
     def accepted(self, link: Link) -> None:
         """A peer has made a link."""
+        self.links.append(link)
         if self.listens:
             self.transport.accepted(link)
         else:
@@ -313,6 +316,30 @@ class CarrierConformance(ChannelConformance):
         again.send(Batch([1]))
         assert self.receive(again_end, 1) == [Batch([1])]
         again.close()
+
+    @pytest.mark.parametrize("parts", ["a", "b"])
+    def test_what_has_come_stays_good_when_a_worker_parts_from_one_that_lives(self, parts: str) -> None:
+        self.segments = 4
+        a, b, c = self.worker("a"), self.worker("b"), self.worker("c")
+        sender, receiver = self.channel(a, b, credit=GateCredits(exclusive=3).channel())
+        sent = [Batch([bytes([n]) * 900]) for n in range(3)]
+        for batch in sent:
+            sender.send(batch)
+        self.settle(lambda: receiver.queued() == len(sent))
+        (link,) = a.links if parts == "a" else [b.transport._to_producers["a"]._link]
+        link.close()
+        self.settle(sender.available if parts == "b" else lambda: receiver.queued() > len(sent))
+        sender.close()
+        others = [Batch([bytes([n]) * 900]) for n in range(100, 120)]
+        other, other_end = self.channel(a, c, edge="other")
+        for batch in others:
+            other.send(batch)
+        assert self.receive(other_end, len(others)) == others, "one buffer is free"
+        assert [receiver.receive() for _ in sent] == sent
+        receiver.close()
+        other.close()
+        other_end.close()
+        self.settle(lambda: a.buffers.available == a.buffers.total)
 
     # ---- what is no frame -----------------------------------------------------------------------------------
 
