@@ -14,6 +14,7 @@ from typing import Any
 import sluiceway as sw
 from benchmarks.checkpoints import checkpoints_in
 from benchmarks.harness import Plan, Row, Time, short, timed
+from benchmarks.plainprocesses import PlainProcesses
 from benchmarks.runs import Taken, timed_run
 from benchmarks.windows import LATE_MS, PER_SECOND, START
 from sluiceway.connector.lib import DiscardSink
@@ -60,29 +61,49 @@ def _workers(plan: Plan, place: Path) -> Iterator[Row]:
     with pq.ParquetWriter(place / "events.parquet", events_of(0).schema) as writer:
         for number in range(times):
             writer.write_table(events_of(rows, number * rows), row_group_size=_GROUP)
-    for name, file, build, count in (
-        ("word count in columns, totals, from Parquet", "lines.parquet", totals, times * repeated.num_rows),
-        ("windows of 10 s in columns, sums, from Parquet", "events.parquet", summed, times * rows),
+    for name, file, build, plain, groups, count in (
+        (
+            "word count in columns, totals, from Parquet",
+            "lines.parquet",
+            totals,
+            totals_by_pyarrow,
+            30,
+            times * repeated.num_rows,
+        ),
+        (
+            "windows of 10 s in columns, sums, from Parquet",
+            "events.parquet",
+            summed,
+            summed_by_pyarrow,
+            60,
+            times * rows,
+        ),
     ):
-        yield _two_workers(name, place / file, build, count, plan)
+        loop = PlainProcesses(name, "a loop that calls pyarrow", plain, str(place / file), plan.size(groups, 1))
+        yield from _two_workers(name, place / file, build, count, loop, plan)
 
 
-def _two_workers(name: str, file: Path, build: Callable[[Any], Any], rows: int, plan: Plan) -> Row:
+def _two_workers(
+    name: str, file: Path, build: Callable[[Any], Any], rows: int, plain: PlainProcesses, plan: Plan
+) -> Iterator[Row]:
     results = build(_from(sw.Pipeline("benchmark"), file)).to_arrow().num_rows
     taken: dict[int, list[Taken]] = {1: [], 2: []}
-    for _ in range(plan.runs):
-        for workers, runs in taken.items():
-            flow = sw.Pipeline("benchmark", parallelism=workers)
-            build(_from(flow, file)).sink(DiscardSink())
-            runs.append(timed_run(flow, workers, results))
+    with plain:
+        for _ in range(plan.runs):
+            for workers, runs in taken.items():
+                flow = sw.Pipeline("benchmark", parallelism=workers)
+                build(_from(flow, file)).sink(DiscardSink())
+                runs.append(timed_run(flow, workers, results))
+            plain.measure()
     pairs = list(zip(taken[1], taken[2], strict=True))
-    return Row(
+    speedups = tuple(one.wall / two.wall for one, two in pairs)
+    yield Row(
         f"{name}: 2 workers against one",
         "x speed",
-        tuple(one.wall / two.wall for one, two in pairs),
+        speedups,
         aim=1.6,
-        note=f"{short(rows / median(two.wall for _, two in pairs))} rows/s; by processor time "
-        f"{median(2 * one.cpu / two.cpu for one, two in pairs):.2f}, start included; "
+        note=f"{plain.share(speedups)}; {short(rows / median(two.wall for _, two in pairs))} rows/s; "
+        f"by processor time {median(2 * one.cpu / two.cpu for one, two in pairs):.2f}, start included; "
         f"{median(two.start for _, two in pairs):.2g} s to start and end the workers left out",
         details={
             "rows": rows,
@@ -90,6 +111,7 @@ def _two_workers(name: str, file: Path, build: Callable[[Any], Any], rows: int, 
             "processor_seconds": {str(w): [t.cpu for t in ts] for w, ts in taken.items()},
         },
     )
+    yield plain.row()
 
 
 def _from(flow: sw.Pipeline, file: Path) -> Any:
@@ -115,6 +137,38 @@ def summed(stream: Any) -> Any:
     strategy: Any = sw.WatermarkStrategy.for_bounded_out_of_orderness(LATE_MS).with_timestamp_column("at")
     stream = stream.assign_timestamps_and_watermarks(strategy).key_by("user")
     return stream.window(TumblingEventTimeWindows.of("10s")).aggregate(total=agg.sum("amount"))
+
+
+def totals_by_pyarrow(file: str, groups: int) -> None:
+    """Count the words of the first row groups by pyarrow alone, on one thread."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    counts = []
+    for group in _groups(file, groups):
+        words = pc.list_flatten(pc.split_pattern(group["line"], " "))
+        counts.append(pa.table({"word": words}).group_by("word", use_threads=False).aggregate([([], "count_all")]))
+    pa.concat_tables(counts).group_by("word", use_threads=False).aggregate([("count_all", "sum")])
+
+
+def summed_by_pyarrow(file: str, groups: int) -> None:
+    """Sum the windows in the first row groups by pyarrow alone, on one thread."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    sums = []
+    for group in _groups(file, groups):
+        rows = group.set_column(2, "window", pc.divide(group["at"], 10_000))
+        sums.append(rows.group_by(["user", "window"], use_threads=False).aggregate([("amount", "sum")]))
+    pa.concat_tables(sums).group_by(["user", "window"], use_threads=False).aggregate([("amount_sum", "sum")])
+
+
+def _groups(file: str, groups: int) -> Iterator[Any]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(file) as reader:
+        for number in range(groups):
+            yield reader.read_row_group(number, use_threads=False)
 
 
 # ---- checkpoints ------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from typing import Any
 
 import sluiceway as sw
 from benchmarks.harness import Plan, Row
+from benchmarks.plainprocesses import PlainProcesses
 from benchmarks.runs import Taken, timed_run
 from benchmarks.text import zipf_lines
 from benchmarks.wordcount import Pair, add, word_of
@@ -97,22 +98,26 @@ def _word_count(plan: Plan) -> Iterator[Row]:
 
 def _word_counts(plan: Plan, line_of: Callable[[int], str], lines: int, name: str) -> Iterator[Row]:
     ways = (0, 1, 2)
+    plain = PlainProcesses(name, "a loop written out by hand", count_by_hand, line_of, lines // 2)
     # With a line for each worker, so that each makes the text.
     started = {workers: _count(line_of, workers, workers).cpu for workers in ways}
     taken: dict[int, list[Taken]] = {workers: [] for workers in ways}
-    for _ in range(plan.runs):
-        for workers in ways:
-            taken[workers].append(_count(line_of, lines, workers))
+    with plain:
+        for _ in range(plan.runs):
+            for workers in ways:
+                taken[workers].append(_count(line_of, lines, workers))
+            plain.measure()
     for against, other, aim in ((0, "one process", 1.5), (1, "one worker", None)):
         pairs = list(zip(taken[against], taken[2], strict=True))
+        speedups = tuple(one.wall / two.wall for one, two in pairs)
         cpus = [2 * (one.cpu - started[against]) / (two.cpu - started[2]) for one, two in pairs]
         speed = lines * WORDS_A_LINE / median(t.wall for t in taken[2])
         yield Row(
             f"{name}: 2 workers against {other}",
             "x speed",
-            tuple(one.wall / two.wall for one, two in pairs),
+            speedups,
             aim=aim,
-            note=f"{speed / 1e6:.3g} M words/s; by processor time {median(cpus):.2f};"
+            note=f"{plain.share(speedups)}; {speed / 1e6:.3g} M words/s; by processor time {median(cpus):.2f};"
             f" {median(t.start for t in taken[2]):.2g} s to start and end the workers left out",
             details={
                 "words": lines * WORDS_A_LINE,
@@ -121,6 +126,16 @@ def _word_counts(plan: Plan, line_of: Callable[[int], str], lines: int, name: st
                 "ratios_by_cpu_time": cpus,
             },
         )
+    yield plain.row()
+
+
+def count_by_hand(line_of: Callable[[int], str], lines: int) -> None:
+    """Count words as the pipeline does, with a result for each."""
+    counts: dict[str, int] = {}
+    for number in range(lines):
+        for word in _WORD.findall(line_of(number).lower()):
+            counts[word] = counts.get(word, 0) + 1
+            (word, counts[word])
 
 
 def _check_counts(line_of: Callable[[int], str], lines: int) -> None:

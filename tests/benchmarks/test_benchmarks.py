@@ -128,8 +128,11 @@ ROWS = [
     *(f"tumbling windows of 10 s in columns, sums of {keys} keys{LOOPS[1]}" for keys in ("10,000", "1,000,000")),
     "filter and projection, Parquet to Parquet, against Polars",
     *(f"word count in columns, {what}{LOOPS[1]}" for what in ("running count per word", "totals")),
-    "word count in columns, totals, from Parquet: 2 workers against one",
-    "windows of 10 s in columns, sums, from Parquet: 2 workers against one",
+    *(
+        f"{job}, from Parquet: 2 {what} against one"
+        for job in ("word count in columns, totals", "windows of 10 s in columns, sums")
+        for what in ("workers", "plain processes at once")
+    ),
     "windows in columns with a checkpoint every second, 10,000 keys, against no checkpoints",
     "memory of ten windows of 1,000 keys with three aggregates",
     *(
@@ -151,9 +154,13 @@ ROWS = [
     "/jobs/overview of 100 jobs of 30 tasks",
     "/jobs/overview of 100 jobs of 30 tasks, processor time",
     *(
-        f"word count, {distinct} words: 2 workers against {other}"
+        f"word count, {distinct} words: 2 {what}"
         for distinct in ("100", "20,000")
-        for other in ("one process", "one worker")
+        for what in (
+            "workers against one process",
+            "workers against one worker",
+            "plain processes at once against one",
+        )
     ),
     "a record's hop through shared memory, beside one by reference",
     "buffer timeout of 1 ms against 100 ms, 200 channels on 2 workers",
