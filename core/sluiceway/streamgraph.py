@@ -34,6 +34,7 @@ class PartitionerSpec(msgspec.Struct, frozen=True):
         columns: for ``hash``: names of the columns that rows are sent with, as the consumer reads no others; None:
             all.
         skips: for ``hash``: whether the consumer skips records on which a function raises, its ``key`` included.
+        checks: for ``hash``: whether keys are computed for a single consumer, too, as its step computes none.
     """
 
     name: str
@@ -41,6 +42,7 @@ class PartitionerSpec(msgspec.Struct, frozen=True):
     select: Callable[[Any, int], int] | None = None
     columns: tuple[str, ...] | None = None
     skips: bool = False
+    checks: bool = False
 
 
 class StreamNode(msgspec.Struct, frozen=True):

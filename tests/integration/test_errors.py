@@ -513,3 +513,34 @@ def test_a_stop_iteration_of_a_function_is_no_end_of_the_results(steps: Any, bat
     with pytest.raises(FunctionContractError, match=r"raised StopIteration, .*default") as told:
         list(results.execute_and_collect(batch_size=batch_size))
     assert "in step" in told.value.__notes__[0]
+
+
+_WITHOUT_KEYS = {
+    "map": lambda keyed: keyed.map(lambda n: n),
+    "filter": lambda keyed: keyed.filter(lambda n: True),
+    "flat_map": lambda keyed: keyed.flat_map(lambda n: [n]),
+    "none": lambda keyed: keyed,
+}
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+@pytest.mark.parametrize("step", list(_WITHOUT_KEYS))
+def test_keys_of_steps_that_need_none_are_computed_at_any_parallelism(step: str, parallelism: int) -> None:
+    def run(key: Any, *, skip: bool = False) -> tuple[list[int], BaseException | None]:
+        flow = sw.Pipeline("keys", parallelism=parallelism)
+        made = _WITHOUT_KEYS[step](flow.from_collection([1, 2, 0]).key_by(key))
+        seen = (made.on_error("skip") if skip else made).collect()
+        try:
+            flow.run(batch_size=100)
+        except Exception as error:
+            return sorted(seen), error
+        return sorted(seen), None
+
+    _, error = run(lambda n: n if n else [n])
+    assert isinstance(error, UnstableKeyError)
+    assert "[0] (list) cannot be a key: list is not hashable. Use tuple(key)." in str(error)
+    assert any("source(CollectionSource)" in note for note in error.__notes__)
+    assert isinstance(run(lambda n: 1 // n)[1], ZeroDivisionError)
+    assert run(lambda n: n) == ([0, 1, 2], None)
+    if step != "none":
+        assert run(lambda n: 1 // n, skip=True) == ([0, 1, 2], None)

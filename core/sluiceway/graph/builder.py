@@ -539,8 +539,9 @@ class _Builder:
                 " needs the same parallelism on both sides: use rebalance() or rescale() instead, or make them"
                 " equal with set_parallelism()",
             )
-        if spec is not None and spec.name == "hash" and self._skips(t):
-            return replace(spec, skips=True)
+        if spec is not None and spec.name == "hash":
+            skips = self._skips(t)
+            return replace(spec, skips=skips, checks=not skips and t.step.exchange(ref.port) != "hash")
         return spec or PartitionerSpec("forward")
 
 

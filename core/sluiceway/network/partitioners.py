@@ -152,7 +152,7 @@ class GlobalPartitioner(Partitioner):
 class HashPartitioner(_RoutingPartitioner):
     """Partitioner that sends each record to the consumer that owns the key group of its key.
 
-    With one consumer nothing is computed: the consumer computes the keys itself.
+    With one consumer nothing is computed where the consumer computes the keys itself.
 
     Args:
         key: returns the key of a record.
@@ -160,6 +160,9 @@ class HashPartitioner(_RoutingPartitioner):
         columns: names of the columns that rows are sent with; None: all.
         skips: whether the consumer skips records on which a function raises. A record without a key goes to the
             first consumer then, which computes the key again and makes a dead letter of it.
+        checks: whether keys are computed for a single consumer, too. A step that computes no keys would else
+            accept with one subtask what two refuse: keys that cannot be hashed, and records on which the key
+            function raises.
     """
 
     name = "hash"
@@ -171,11 +174,13 @@ class HashPartitioner(_RoutingPartitioner):
         columns: tuple[str, ...] | None = None,
         *,
         skips: bool = False,
+        checks: bool = False,
     ) -> None:
         self._key = key
         self._max_parallelism = max_parallelism
         self._columns = None if columns is None else list(columns)
         self._skips = skips
+        self._checks = checks
         self._with_keys = False
 
     def setup(self, subtask: int, consumers: int, seed: int) -> None:
@@ -207,7 +212,7 @@ class HashPartitioner(_RoutingPartitioner):
         if columns is not None and batch.columns is not None:
             # Before the rows are taken apart: each column costs a copy there, and its bytes on the wire.
             batch = Batch.of_columns(batch.columns.select(columns), batch.timestamps)
-        if self.consumers == 1:
+        if self.consumers == 1 and not self._checks:
             return ((0, batch),)
         if batch.columns is not None:
             from sluiceway.columns.routing import routes_by_key
@@ -357,7 +362,7 @@ def make_partitioner(
     """
     key = getattr(spec.key, "get_key", spec.key)
     if spec.name == "hash":
-        return HashPartitioner(key, max_parallelism, spec.columns, skips=spec.skips)
+        return HashPartitioner(key, max_parallelism, spec.columns, skips=spec.skips, checks=spec.checks)
     if spec.name == "custom":
         if spec.select is None:
             raise GraphError("a custom partitioner needs a function: partition_custom(select, key)")
