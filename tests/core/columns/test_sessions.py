@@ -16,11 +16,13 @@ from hypothesis import strategies as st
 
 from sluiceway.columns.aggregation import aggregates as agg
 from sluiceway.columns.aggregation import sessions as sessions_module
+from sluiceway.columns.aggregation.due_places import DuePlaces
 from sluiceway.columns.aggregation.sessions import Sessions
 from sluiceway.columns.aggregation.slices import Layout
 from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.keys.idle_keys import forget_idle
 from sluiceway.columns.keys.key_ids import KeyIds, key_groups_of_rows
+from sluiceway.elements import MAX_WATERMARK
 
 SCHEMA = pa.schema([("user", pa.int64()), ("price", pa.float64()), ("word", pa.string())])
 NAMED = {
@@ -169,3 +171,56 @@ def test_a_batch_costs_nothing_for_keys_that_it_does_not_have() -> None:
     assert dict(zip(results["user"].to_pylist(), results["n"].to_pylist(), strict=True)) == dict(
         enumerate(wanted.tolist())
     )
+
+
+def test_ends_cost_nothing_for_sessions_that_stay_open() -> None:
+    count = 200_000
+    layout = Layout({"user": pa.int64()}, {"n": agg.count().bind(SCHEMA, "step 's'")}, "s")
+    for lateness in (0, 1000):
+        keys = KeyIds([pa.int64()], 128)
+        sessions = Sessions(layout, keys, GAP, lateness)
+
+        def add(users: Sequence[int], stamp: int, keys: KeyIds = keys, sessions: Sessions = sessions) -> None:
+            ids = keys.find([pa.array(users, pa.int64())])
+            stamps, never = np.full(len(ids), stamp), np.full(len(ids), -(1 << 40))
+            assert not len(sessions.add(ids, stamps, {}, np.arange(len(ids)), never))
+
+        add(range(count), 100_000)
+        add([count, count + 1], 0)
+        add([count], 4)  # found at its first end, and filed again
+        ended: list[int] = []
+        for until in (5, 8, 9, 1004, 1009, 2000):
+            tracemalloc.start()
+            try:
+                if sessions.is_due(until):
+                    results, _, _ = sessions.close(until, np.full(128, until - 1))
+                    ended += results["user"].to_pylist()
+                _, peak = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+            assert peak < count / 4
+        assert ended == [count + 1, count]
+        assert len(sessions) == count
+        assert not sessions.is_due(100_004)
+        results, _, _ = sessions.close(100_005)
+        assert len(results["user"]) == count
+        assert len(sessions) == (count if lateness else 0)
+        assert sessions.is_due(1 << 40) == bool(lateness)
+
+
+@given(st.lists(st.one_of(st.lists(st.integers(-9, 9), max_size=9), st.integers(-9, 9)), max_size=30))
+def test_places_are_taken_by_their_times(steps: list[list[int] | int]) -> None:
+    due, model, count = DuePlaces(), {}, 0
+    for step in steps:
+        if isinstance(step, list):
+            places = np.arange(count, count + len(step))
+            count += len(step)
+            model |= dict(zip(places.tolist(), step, strict=True))
+            due.add(np.array(step, np.int64), places)
+        else:
+            gone = {place for place, time in model.items() if time <= step}
+            assert sorted(due.take(step).tolist()) == sorted(gone)
+            model = {place: time for place, time in model.items() if place not in gone}
+        assert len(due) == len(model)
+        assert due.earliest == min(model.values(), default=MAX_WATERMARK)
+        assert len(due._runs) <= max(1, count).bit_length()

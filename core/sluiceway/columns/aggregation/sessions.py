@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from sluiceway.columns.aggregation.accumulator import Accumulator, Arrays
+from sluiceway.columns.aggregation.due_places import DuePlaces
 from sluiceway.columns.aggregation.layout import Layout, in_blocks
 from sluiceway.columns.aggregation.session_rows import assign
 from sluiceway.columns.aggregation.slices import part_of
@@ -16,7 +17,7 @@ from sluiceway.columns.aggregation.stored import open_stored
 from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.kept.timed_rows import shifted
 from sluiceway.columns.keys.key_ids import KeyIds
-from sluiceway.elements import MAX_WATERMARK
+from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK
 
 __all__ = ["Sessions"]
 
@@ -44,19 +45,25 @@ class Sessions:
 
     def __init__(self, layout: Layout, keys: KeyIds, gap: int, lateness: int = 0) -> None:
         self._layout, self._keys, self._gap, self._lateness = layout, keys, gap, lateness
+        # Sessions without their results, and those that take late rows after it, each once, by an end that they
+        # have had: a session that has grown since is found too early, and filed again.
+        self._due, self._late = DuePlaces(), DuePlaces()
         self._clear()
         self._changed = np.zeros(keys.max_parallelism, bool)
 
     def _clear(self) -> None:
         zero, none = np.int64(0), np.int64(-1)
-        self._all = Arrays(key=zero, start=zero, end=zero, arrival=zero, before=none, open=False)
+        self._all = Arrays(
+            key=zero, start=zero, end=zero, arrival=zero, before=none, open=False, due=False, late=False
+        )
         self._accumulators: dict[str, Accumulator] = {
             name: bound.create() for name, bound in self._layout.aggregates.items()
         }
         # By key the place of one of its sessions; ``before`` has that of the next one.
         self._latest = np.full(0, -1, np.int64)
         self._size = self._open = 0
-        self._earliest = MAX_WATERMARK
+        self._due.clear()
+        self._late.clear()
 
     def __len__(self) -> int:
         return self._open
@@ -65,6 +72,7 @@ class Sessions:
     def nbytes(self) -> int:
         """Memory of the arrays, in bytes."""
         arrays = sum(array.nbytes for array in self._all.all.values()) + self._latest.nbytes
+        arrays += self._due.nbytes + self._late.nbytes
         return int(arrays) + sum(each.nbytes for each in self._accumulators.values())
 
     def _places(self) -> Any:
@@ -155,8 +163,7 @@ class Sessions:
         # Merged sessions have been closed. The chains of the keys are made anew of those that are left.
         places = places[every["open"][places]]
         self._open += len(places) - len(held)
-        if len(places):
-            self._earliest = min(self._earliest, int(every["end"][places].min()))
+        self._file("due", places)
         self._latest[touched] = -1
         self._link(places)
         self._changed[self._keys.groups()[touched]] = True
@@ -191,35 +198,60 @@ class Sessions:
 
     # ---- ends -------------------------------------------------------------------------------------------------
 
+    def _file(self, name: str, places: Any) -> None:
+        """Have sessions looked at when they end: for their results, or ``late``, for being forgotten."""
+        filed = self._all[name]
+        places = places[~filed[places]]
+        filed[places] = True
+        (self._due if name == "due" else self._late).add(self._all["end"][places], places)
+
+    def _take(self, name: str, until: int) -> Any:
+        """Return the open sessions that end by ``until`` among those filed; sessions that have grown stay."""
+        every = self._all
+        places = (self._due if name == "due" else self._late).take(until)
+        every[name][places] = False
+        places = places[every["open"][places]]
+        has_ended = every["end"][places] <= until
+        self._file(name, places[~has_ended])
+        return places[has_ended]
+
+    def _forgotten(self, until: int) -> int:
+        """Return the end by which sessions take no more rows at an event time."""
+        return until if until >= MAX_WATERMARK else max(until - self._lateness, MIN_WATERMARK)
+
     def is_due(self, until: int) -> bool:
-        """Return if a session may end by ``until``."""
-        return self._earliest <= until
+        """Return if a session may end by ``until``, or be forgotten."""
+        return self._due.earliest <= until or self._late.earliest <= self._forgotten(until)
 
     def close(self, until: int, over: Any = None) -> tuple[dict[str, Any], Any, Any]:
         """End the sessions that end by ``until``, and return key columns and results by name, starts and ends.
 
-        They are in the order of their ends, then in that of the arrival of their first rows.
+        They are in the order of their ends, then in that of the arrival of their first rows. It costs as much as
+        there are of them, whatever the number of open sessions.
 
         Args:
             until: event time.
             over: by key group, sessions that end by this have had their results; None: no session has.
         """
         every = self._all
-        ends = every["end"][: self._size]
-        places = np.flatnonzero(every["open"][: self._size] & (ends <= until))
+        ended = self._take("due", until)
+        places = ended
         if over is not None:
-            places = places[ends[places] > over[self._keys.groups()[every["key"][places]]]]
-        places = places[np.lexsort((every["arrival"][places], ends[places]))]
+            places = places[every["end"][places] > over[self._keys.groups()[every["key"][places]]]]
+        places = places[np.lexsort((every["arrival"][places], every["end"][places]))]
         found = self.results(places)
-        self.forget(np.full(self._keys.max_parallelism, until))
-        open_ends = every["end"][self._places()]
-        # With lateness, sessions that have had their results stay, and the next thing due of them is to be
-        # forgotten.
-        later = np.where(open_ends > until, open_ends, shifted(open_ends, self._lateness))
-        self._earliest = int(later.min()) if len(later) else MAX_WATERMARK
+        if self._lateness:
+            self._file("late", ended)
+            ended = self._take("late", self._forgotten(until))
+        self._end(ended)
         if self._size > 2 * self._open + _SPARE:
             self._move_together()
         return found
+
+    def _end(self, places: Any) -> None:
+        self._changed[self._keys.groups()[self._all["key"][places]]] = True
+        self._all["open"][places] = False
+        self._open -= len(places)
 
     def results(self, places: Any) -> tuple[dict[str, Any], Any, Any]:
         """Return key columns and results by name, starts and ends of the sessions at some places."""
@@ -230,7 +262,7 @@ class Sessions:
         return found, every["start"][places], every["end"][places]
 
     def forget(self, over: Any) -> None:
-        """Forget the sessions that take no more rows.
+        """Forget the sessions that take no more rows, by a look at all of them.
 
         Args:
             over: by key group, sessions that end by this are over.
@@ -238,10 +270,7 @@ class Sessions:
         every, places = self._all, self._places()
         groups = self._keys.groups()[every["key"][places]]
         gone = (every["end"][places] <= shifted(over, -self._lateness)[groups]) | (over[groups] >= MAX_WATERMARK)
-        places, groups = places[gone], groups[gone]
-        self._changed[groups] = True
-        every["open"][places] = False
-        self._open -= len(places)
+        self._end(places[gone])
 
     def places_of(self, ids: Any, stamps: Any) -> Any:
         """Return the places of the sessions that rows belong to. All of them have been added."""
@@ -258,13 +287,17 @@ class Sessions:
         places = self._places()
         kept = {name: array[places] for name, array in self._all.all.items()}
         # Read before the arrays are cleared.
-        accumulators, earliest = part_of(self._accumulators, places, self._layout), self._earliest
+        accumulators = part_of(self._accumulators, places, self._layout)
         self._clear()
-        self._accumulators, self._earliest = accumulators, earliest
+        self._accumulators = accumulators
         self._open = len(places)
         self._resize(len(places))
         for name, values in kept.items():
             self._all[name][: len(places)] = values
+        for name in ("due", "late"):
+            filed = np.flatnonzero(kept[name])
+            self._all[name][filed] = False
+            self._file(name, filed)
         self._link(np.arange(len(places)))
 
     # ---- state ------------------------------------------------------------------------------------------------
@@ -302,8 +335,7 @@ class Sessions:
                 accumulator.restore(places, state)
         places = self._places()
         self._open = len(places)
-        if len(places):
-            self._earliest = int(self._all["end"][places].min())
+        self._file("due", places)
         self._link(places)
 
 
