@@ -15,6 +15,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         arguments: what follows the command's name; None: those of the process.
     """
     from sluiceway.cli.app import app
+    from sluiceway.cli.output import open_closed_streams
 
+    open_closed_streams()
     app.main(args=None if arguments is None else list(arguments), prog_name="sluiceway")
     raise SystemExit(0)

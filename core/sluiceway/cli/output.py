@@ -1,4 +1,4 @@
-"""Standard output whose reader went away, as ``sluiceway run ... | head`` does."""
+"""Standard streams that are closed, or whose reader went away, as ``sluiceway run ... | head`` does."""
 
 from __future__ import annotations
 
@@ -6,7 +6,24 @@ import os
 import select
 import sys
 
-__all__ = ["directory_is_gone", "flush", "forget_stdout", "is_broken_pipe"]
+__all__ = ["directory_is_gone", "flush", "forget_stdout", "is_broken_pipe", "open_closed_streams"]
+
+
+def open_closed_streams() -> None:
+    """Open standard streams that were closed before the start, as by ``2>&-``, on ``/dev/null``.
+
+    Python has None in place of such a stream. The next file or socket that the process opened would get its
+    number, and with it whatever C libraries and child processes write to standard error.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            # In ascending order, as open() takes the lowest free number.
+            os.open(os.devnull, os.O_WRONLY if number else os.O_RDONLY)
+            os.set_inheritable(number, True)
+            if getattr(sys, name) is None:
+                setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def is_broken_pipe(error: BaseException) -> bool:

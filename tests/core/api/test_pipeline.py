@@ -13,7 +13,7 @@ import pytest
 from patience import PATIENT_S
 
 import sluiceway as sw
-from sluiceway.config.settings import Settings
+from sluiceway.config.settings import Settings, resolve
 from sluiceway.connector import Connector, Sink, Source
 from sluiceway.connector.lib import CollectionSource, DiscardSink
 from sluiceway.elements import Batch
@@ -382,6 +382,15 @@ def test_start_and_cancel(flow: sw.Pipeline) -> None:
         assert (await handle.result()).status is sw.JobStatus.CANCELED
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_job_that_is_stopped_before_it_has_begun_ends(flow: sw.Pipeline, workers: int) -> None:
+    flow.generate(rate=1000).sink(DiscardSink())
+    job = flow.prepare(resolve({"workers": workers}).settings)
+    job.stop()
+    assert job.run().status is sw.JobStatus.FINISHED
+    job.stop()  # nothing to stop any more
 
 
 def test_a_handle_names_what_limits_its_job(flow: sw.Pipeline) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -243,6 +244,30 @@ def test_a_function_of_a_pipeline_may_run_another_one(write: Any, sluiceway: Any
         """,
     )
     assert printed(sluiceway("run", "job.py")) == ["[1, 1]"]
+
+
+@pytest.mark.parametrize(
+    ("closed", "out"),
+    [("2>&-", "1\n"), (">&-", ""), ("<&- 2>&-", "1\n"), ("<&- >&- 2>&-", "")],
+)
+def test_standard_streams_may_be_closed(write: Any, closed: str, out: str) -> None:
+    write(
+        "job.py",
+        """
+        import os, sys
+
+        def number(record):
+            print("seen", file=sys.stderr)
+            os.write(2, b"written by a library")
+            return record
+
+        flow = sw.Pipeline("job")
+        flow.from_collection([1]).map(number).print()
+    """,
+    )
+    command = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "sluiceway", "run", "job.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, out), done.stderr
 
 
 # -- whose option is whose ----------------------------------------------------------------------------------

@@ -168,9 +168,7 @@ class ClusterJob(Job):
 
     @override
     def stop(self) -> None:
-        manager, run = self._manager, self._run
-        if manager is not None and run is not None:
-            manager.loop.mail(run.stop)
+        self._requests.tell(JobMaster.stop)
 
     @override
     def check_savepoint(self, place: str) -> None:

@@ -1,4 +1,4 @@
-"""Requests to a job from any thread, each answered whatever happens to the job."""
+"""Requests to a job from any thread: kept until the job has started, and answered whatever happens to it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def savepoint_place(place: str | None, checkpoints: str | None) -> str:
 
 
 class JobRequests(Generic[M]):
-    """Unanswered requests for savepoints and checkpoints of one job.
+    """Requests to one job that waits for its start, and those that it has not answered yet.
 
     ``M`` is the type of the job's master, which takes them. Methods may be called from any thread, and from signal
     handlers.
@@ -94,6 +94,19 @@ class JobRequests(Generic[M]):
             done(nothing, _ended())
         elif master is not None and mail is not None:
             mail(lambda: ask(master))
+
+    def tell(self, send: Callable[[M], None]) -> None:
+        """Send a request that has no answer now, or once the job has started; drop it if the job has ended.
+
+        Args:
+            send: called in the job master's thread.
+        """
+        with self._lock:
+            over, master, mail = self._over, self._master, self._mail
+            if not over and master is None:
+                self._early.append(send)
+        if not over and master is not None and mail is not None:
+            mail(partial(send, master))
 
     def begin(self, master: M, mail: Callable[[Callable[[], None]], None]) -> None:
         """Send the requests that have waited for the start of the job.

@@ -212,9 +212,7 @@ class LocalJob(Job):
 
     @override
     def stop(self) -> None:
-        master, worker = self._master, self._worker
-        if master is not None and worker is not None:
-            worker.mail(master.stop)
+        self._requests.tell(JobMaster.stop)
 
     @override
     def check_savepoint(self, place: str) -> None:
