@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pyarrow as pa
 
 __all__ = ["decode", "encode"]
+
+_OPTIONS: Final = pa.ipc.IpcWriteOptions()
+"""Options of all streams: without them pyarrow reads the environment for each, half the cost of a small one."""
 
 
 def encode(data: pa.RecordBatch) -> memoryview:
     """Return the rows as an Arrow IPC stream. Of a slice, only the rows in it are written."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, data.schema) as writer:
+    with pa.ipc.new_stream(sink, data.schema, options=_OPTIONS) as writer:
         writer.write_batch(data)
     return memoryview(sink.getvalue()).cast("B")
 

@@ -41,7 +41,8 @@ class RocksDBOptions:
         bloom_bits: bits for each row, by which files are known not to have it; 0: none.
         changes: so many files of changes a checkpoint has at the most, besides the files of a database; 0: what
             has changed is written to the database for each.
-        columns: bytes of memory for the windows of a step in columns, per subtask; more is in the database.
+        columns: bytes of memory for the aggregates and the kept rows of a step in columns, per subtask; more is in
+            the database.
     """
 
     directory: str = ""

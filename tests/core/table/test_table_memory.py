@@ -13,6 +13,7 @@ from tests.patience import PATIENT_S
 
 _WINDOWS = Path(__file__).parent / "state_in_memory.py"
 _KEYS = Path(__file__).parent / "keys_in_memory.py"
+_ROWS = Path(__file__).parent / "rows_in_memory.py"
 
 
 def run(*arguments: Any, program: Path = _WINDOWS, **env: str) -> tuple[list[str], int]:
@@ -67,3 +68,19 @@ def test_keys_may_be_larger_than_their_memory(kind: str, tmp_path: Path) -> None
     found, bounded = run("rocksdb", kind, *count, program=_KEYS, **limits)
     assert found == expected
     assert bounded < whole - (25 << 20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["interval"])
+def test_rows_may_be_larger_than_their_memory(kind: str, tmp_path: Path) -> None:
+    expected, whole = run("memory", kind, 600_000, 300, program=_ROWS)
+    limits = {
+        "SLUICEWAY_ROCKSDB_COLUMNS": "16mb",
+        "SLUICEWAY_ROCKSDB_CACHE": "8mb",
+        "SLUICEWAY_ROCKSDB_WRITE_BUFFER": "4mb",
+        "SLUICEWAY_ROCKSDB_BLOCK_CACHE": "8mb",
+        "SLUICEWAY_ROCKSDB_DIRECTORY": str(tmp_path),
+    }
+    found, bounded = run("rocksdb", kind, 600_000, 300, program=_ROWS, **limits)
+    assert found == expected
+    assert bounded < whole - (100 << 20)

@@ -17,6 +17,7 @@ from sluiceway.errors import IncompatibleStateError
 
 __all__ = [
     "LARGEST",
+    "block_of",
     "concatenated",
     "plain_rows",
     "plain_schema",
@@ -66,6 +67,11 @@ def concatenated(parts: Sequence[Any]) -> Any:
     return parts[0] if len(parts) == 1 else as_one(pa.Table.from_batches(list(parts)))
 
 
+def block_of(stamps: Any, data: Any) -> Any:
+    """Return rows with their event times, in ms, as blocks have them."""
+    return pa.RecordBatch.from_arrays([pa.array(stamps), *data.columns], [_TIME, *data.schema.names])
+
+
 def write_blocks(entries: Any, keys: Sequence[int], groups: Any, stamps: Any, data: Any) -> None:
     """Write rows into a namespace of the state, a block for each key group.
 
@@ -77,8 +83,7 @@ def write_blocks(entries: Any, keys: Sequence[int], groups: Any, stamps: Any, da
         data: the rows; those of a group keep their order.
     """
     order = groups.argsort(kind="stable")
-    whole: Any = pa.RecordBatch.from_arrays([pa.array(stamps), *data.columns], [_TIME, *data.schema.names])
-    whole = whole.take(pa.array(order))
+    whole: Any = block_of(stamps, data).take(pa.array(order))
     present, starts = np.unique(groups[order], return_index=True)
     ends = [*starts[1:].tolist(), len(order)]
     for group, start, end in zip(present.tolist(), starts.tolist(), ends, strict=True):

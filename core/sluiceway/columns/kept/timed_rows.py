@@ -8,10 +8,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from sluiceway.columns.kept.blocks import LARGEST, concatenated, plain_schema, write_blocks
+from sluiceway.columns.kept.blocks import concatenated, plain_schema, write_blocks
+from sluiceway.columns.kept.stored_rows import RowBlocks, StoredRows, largest_run
 from sluiceway.columns.keys.key_ids import KeyIds
 
-__all__ = ["Matches", "Run", "TimedRows", "shifted"]
+__all__ = ["MATCHED", "Matches", "Run", "TimedRows", "shifted", "with_matched"]
 
 MATCHED: Final = "sluiceway matched"
 """Column of the state that says whether a row has had a match."""
@@ -30,6 +31,11 @@ def shifted(stamps: Any, ms: int) -> Any:
     return np.where(moved > stamps, _LEAST, moved)
 
 
+def with_matched(schema: Any) -> Any:
+    """Return the columns of rows in the state that say whether they have had a match."""
+    return schema.append(pa.field(MATCHED, pa.bool_(), False))
+
+
 def moment(number: int, width: int, times: Any) -> Any:
     """Return event times of times in a slice. The slice may start before the first time of 64 bits."""
     start = number * width
@@ -42,10 +48,12 @@ class Run(NamedTuple):
     Attributes:
         number: rises from run to run.
         index: of each row, the number of its key times the width of a slice, plus its time in the slice.
-        data: the rows.
+        data: the rows: a record batch, or StoredRows where the state alone has them.
         visible: time in the slice from which on rows can have further matches.
         saved: whether the state has it.
         matched: whether each row has had a match; None: it does not count.
+        nbytes: of the rows that are in memory.
+        stored: the rows in the state, where that is known without a look at their order.
     """
 
     number: int
@@ -54,6 +62,20 @@ class Run(NamedTuple):
     visible: int
     saved: bool
     matched: Any = None
+    nbytes: int = 0
+    stored: StoredRows | None = None
+
+    @property
+    def is_stored(self) -> bool:
+        """True if the state alone has the rows."""
+        return isinstance(self.data, StoredRows)
+
+    @property
+    def held(self) -> int:
+        """Bytes in memory."""
+        matched = 0 if self.matched is None else self.matched.nbytes
+        stored = 0 if self.stored is None else self.stored.held
+        return int(self.index.nbytes + matched + stored + self.nbytes)
 
 
 class Matches:
@@ -67,8 +89,8 @@ class Matches:
     def __bool__(self) -> bool:
         return bool(self._parts)
 
-    def add(self, run: Run, at: int, rows: Any, first: Any, counts: Any) -> None:
-        """Add the matches in a run.
+    def add(self, run: Run, at: int, rows: Any, first: Any, counts: Any) -> bool:
+        """Add the matches in a run, and return if there are any.
 
         Args:
             run: the run.
@@ -82,6 +104,7 @@ class Matches:
             self._runs.append(run)
             self._slices.append(at)
             self._parts.append((rows[found], first[found], counts[found]))
+        return len(found) > 0
 
     def rows(self) -> Any:
         """Return the rows of the batch that have matches, in no order, some of them several times."""
@@ -91,6 +114,18 @@ class Matches:
         """Return for each run the number of its slice, first matches and their counts."""
         for run, at, (_, first, counts) in zip(self._runs, self._slices, self._parts, strict=True):
             yield run, at, first, counts
+
+    def fetch(self) -> None:
+        """Read the matches that the state alone has, each once. Before they are asked for."""
+        for number, run in enumerate(self._runs):
+            if not run.is_stored:
+                continue
+            rows, first, counts = self._parts[number]
+            size = len(run.index) + 1
+            begin, end = np.bincount(first, minlength=size), np.bincount(first + counts, minlength=size)
+            at = np.flatnonzero(np.cumsum(begin - end)[:-1])
+            self._runs[number] = run._replace(index=run.index[at], data=run.data.take(at), matched=None)
+            self._parts[number] = rows, np.searchsorted(at, first), counts
 
     def pieces(self, width: int) -> Iterator[tuple[Any, Any, Any]]:
         """Return pairs, a bounded number at a time.
@@ -139,28 +174,34 @@ class TimedRows:
     """Rows of one input of an interval join, until no row of the other input can match them.
 
     A slice is a few runs of growing size, so that a row is copied a few times at most and a batch of one row costs
-    no more than its place in them.
+    no more than its place in them. Where memory is bounded, the rows of a slice may be in the state alone. Their
+    keys, times and places in the blocks of the state stay in memory, as each batch of the other input is compared
+    with them.
 
     Args:
         keys: the keys of both inputs.
         schema: the rows.
         width: width of a slice, in ms.
         kept: time in ms from a row's own for which it can have further matches.
-        table: the state; a namespace is width, slice and number of a run.
+        blocks: the blocks of the state; a namespace is width, slice and number of a run.
         outer: whether rows without a match count: the state has a column more, which says so.
     """
 
     def __init__(
-        self, keys: KeyIds, schema: Any, width: int, kept: int, table: Any, *, outer: bool = False
+        self, keys: KeyIds, schema: Any, width: int, kept: int, blocks: RowBlocks, *, outer: bool = False
     ) -> None:
         self._keys = keys
         self.schema = plain_schema(schema)
-        self.saved_schema = self.schema.append(pa.field(MATCHED, pa.bool_(), False)) if outer else self.schema
+        self.saved_schema = with_matched(self.schema) if outer else self.schema
         self._outer = outer
         self._width = width
         self.kept = kept
-        self._table = table
+        self.blocks, self._table = blocks, blocks.table
+        self._largest = largest_run(self._table)
         self._slices: dict[int, list[Run]] = {}
+        # When the rows of each slice were last used: a count of uses.
+        self._used: dict[int, int] = {}
+        self._uses = 0
 
     def __len__(self) -> int:
         return sum(len(run.index) for runs in self._slices.values() for run in runs)
@@ -189,15 +230,19 @@ class TimedRows:
             order = index.argsort(kind="stable")
             taken = data.take(pa.array(order if rows is None else rows[order]))
             had = None if matched is None else (matched if rows is None else matched[rows])[order]
-            self._append(at, Run(number, index[order], taken, 0, saved=False, matched=had))
+            self._append(at, Run(number, index[order], taken, 0, False, had, taken.nbytes))
 
-    def add_saved(self, at: int, ids: Any, times: Any, data: Any, number: int) -> None:
-        """Add the rows of a run that the state has; ``times`` are those in the slice."""
+    def add_saved(
+        self, at: int, ids: Any, times: Any, data: Any, number: int, stored: StoredRows | None = None
+    ) -> None:
+        """Add the rows of a run that the state has; ``times`` are those in the slice, ``stored`` the same rows."""
         index = ids * self._width + times
         order = index.argsort(kind="stable")
         data, matched = self.split(data.take(pa.array(order)))
-        run = Run(number, index[order], data, 0, saved=True, matched=matched)
+        stored = None if stored is None else stored.taken(order)
+        run = Run(number, index[order], data, 0, True, matched, data.nbytes, stored)
         self._slices.setdefault(at, []).append(run)
+        self._touch(at)
 
     def split(self, data: Any) -> tuple[Any, Any]:
         """Return the rows of a block of the state, and whether each of them has had a match."""
@@ -213,12 +258,16 @@ class TimedRows:
             rows = np.arange(int(ends[-1])) - np.repeat(ends - counts - first, counts)
             if run.matched[rows].all():
                 continue
+            if run.is_stored:
+                run.data.mark(rows[~run.matched[rows]])
+                run.matched[rows] = True
+                continue
             run.matched[rows] = True
             if run.saved:  # its block in the state says otherwise
                 runs = self._slices[at]
                 place = next(i for i, each in enumerate(runs) if each.number == run.number)
                 self._table.drop((self._width, at, run.number))
-                runs[place] = run._replace(saved=False)
+                runs[place] = run._replace(saved=False, stored=None)
 
     def unmatched(self, watermark: int) -> Iterator[tuple[Any, Any]]:
         """Return times and rows of those that can have no further match, and have had none: before they expire."""
@@ -230,32 +279,47 @@ class TimedRows:
             for run in self._slices[at]:
                 times = run.index % self._width
                 rows = np.flatnonzero(~run.matched & (times < until) & (times >= run.visible))
+                data, places = run.data, rows
+                if run.is_stored and len(rows):
+                    data, places = data.take(rows), np.arange(len(rows))
                 for begin in range(0, len(rows), _BURST):
-                    part = rows[begin : begin + _BURST]
-                    yield moment(at, self._width, times[part]), run.data.take(pa.array(part))
+                    part = slice(begin, begin + _BURST)
+                    yield moment(at, self._width, times[rows[part]]), data.take(pa.array(places[part]))
 
     def _append(self, at: int, run: Run) -> None:
         runs = self._slices.setdefault(at, [])
-        while runs and len(run.index) * 2 > len(runs[-1].index):
-            if run.data.nbytes + runs[-1].data.nbytes > LARGEST:
-                break
+        while runs and not runs[-1].is_stored and self._fit(runs[-1], run):
             run = self._merged(at, runs.pop(), run)
         runs.append(run)
+        self._touch(at)
+
+    def _fit(self, older: Run, newer: Run) -> bool:
+        """Return if two runs go together: the newer one is not much smaller, and both are not too large."""
+        large = older.data.nbytes + newer.nbytes > self._largest
+        return not large and len(newer.index) * 2 > len(older.index)
+
+    def _touch(self, at: int) -> None:
+        self._uses += 1
+        self._used[at] = self._uses
 
     def _merged(self, at: int, older: Run, newer: Run) -> Run:
-        if older.saved:
-            self._table.drop((self._width, at, older.number))
-        index, data, matched = older.index, older.data, older.matched
-        # Rows that have expired go when a run is copied in any case.
-        if older.visible:
-            left = np.flatnonzero(index % self._width >= older.visible)
-            index, data = index[left], data.take(pa.array(left))
-            matched = None if matched is None else matched[left]
-        index = np.concatenate([index, newer.index])
+        older, newer = self._to_copy(older), self._to_copy(newer)
+        for run in (older, newer):
+            if run.saved:
+                self._table.drop((self._width, at, run.number))
+        index = np.concatenate([older.index, newer.index])
         order = index.argsort(kind="stable")
-        data = concatenated([data, newer.data]).take(pa.array(order))
-        matched = None if matched is None else np.concatenate([matched, newer.matched])[order]
-        return Run(newer.number, index[order], data, 0, saved=False, matched=matched)
+        data = concatenated([older.data, newer.data]).take(pa.array(order))
+        matched = None if older.matched is None else np.concatenate([older.matched, newer.matched])[order]
+        return Run(newer.number, index[order], data, 0, False, matched, data.nbytes)
+
+    def _to_copy(self, run: Run) -> Run:
+        """Return a run in memory, without the rows that have expired: they go when it is copied in any case."""
+        if not run.visible:
+            return run._replace(data=run.data.take()) if run.is_stored else run
+        left = np.flatnonzero(run.index % self._width >= run.visible)
+        matched = None if run.matched is None else run.matched[left]
+        return run._replace(index=run.index[left], data=run.data.take(pa.array(left)), matched=matched)
 
     def find(self, ids: Any, low: Any, high: Any) -> Matches:
         """Return the rows of the same keys and between two times, both included, for each row of a batch."""
@@ -278,7 +342,8 @@ class TimedRows:
             for run in self._slices[at]:
                 visible = np.maximum(since, run.visible) if run.visible else since
                 first = np.searchsorted(run.index, base + visible)
-                found.add(run, at, rows, first, np.searchsorted(run.index, until, "right") - first)
+                if found.add(run, at, rows, first, np.searchsorted(run.index, until, "right") - first):
+                    self._touch(at)
         return found
 
     def expire(self, watermark: int) -> bool:
@@ -286,6 +351,7 @@ class TimedRows:
         over = watermark - self.kept
         gone = [at for at in self._slices if (at + 1) * self._width - 1 <= over]
         for at in gone:
+            self._used.pop(at, None)
             for run in self._slices.pop(at):
                 if run.saved:
                     self._table.drop((self._width, at, run.number))
@@ -295,20 +361,71 @@ class TimedRows:
             self._slices[at] = [run._replace(visible=visible) for run in self._slices[at]]
         return bool(gone)
 
-    def save(self, group_keys: list[int]) -> None:
+    def save(self) -> None:
         """Write the runs that the state does not have."""
-        groups = self._keys.groups()
         for at, runs in self._slices.items():
             for place, run in enumerate(runs):
-                if not run.saved and len(run.index):
-                    ids, times = np.divmod(run.index, self._width)
-                    entries = self._table.entries((self._width, at, run.number))
-                    data = run.data
+                if run.is_stored:
                     if run.matched is not None:
-                        columns = [*data.columns, pa.array(run.matched)]
-                        data = pa.RecordBatch.from_arrays(columns, schema=self.saved_schema)
-                    write_blocks(entries, group_keys, groups[ids], moment(at, self._width, times), data)
+                        run.data.write_marks(MATCHED, run.matched)
+                elif not run.saved and len(run.index):
+                    self._write(at, run)
                     runs[place] = run._replace(saved=True)
+
+    def _write(self, at: int, run: Run) -> None:
+        ids, times = np.divmod(run.index, self._width)
+        entries = self._table.entries((self._width, at, run.number))
+        data = run.data
+        if run.matched is not None:
+            columns = [*data.columns, pa.array(run.matched)]
+            data = pa.RecordBatch.from_arrays(columns, schema=self.saved_schema)
+        stamps = moment(at, self._width, times)
+        write_blocks(entries, self.blocks.group_keys, self._keys.groups()[ids], stamps, data)
+
+    # ---- memory -----------------------------------------------------------------------------------------------
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the rows, in bytes."""
+        return sum(run.held for runs in self._slices.values() for run in runs)
+
+    @property
+    def rows_nbytes(self) -> int:
+        """Memory of the rows that can be stored, in bytes: without their keys and times."""
+        return sum(run.nbytes for runs in self._slices.values() for run in runs)
+
+    def in_memory(self) -> Iterator[tuple[int, int]]:
+        """Return the slices that have rows in memory, each after the count of uses at its last one."""
+        for at, runs in self._slices.items():
+            if any(not run.is_stored for run in runs):
+                yield self._used[at], at
+
+    def store(self, at: int) -> int:
+        """Write the rows of a slice and forget them. Return by how many bytes memory has shrunk."""
+        runs = self._slices[at]
+        before = sum(run.held for run in runs)
+        # Few rows come for a slice whose time has passed: they are put to those that they follow.
+        put: list[Run] = []
+        for run in runs:
+            merged = run
+            while not merged.is_stored and put and self._fit(put[-1], merged):
+                merged = self._merged(at, put.pop(), merged)
+            put.append(merged)
+        self._slices[at] = [self._stored(at, run) for run in put if len(run.index)]
+        return before - sum(run.held for run in self._slices[at])
+
+    def _stored(self, at: int, run: Run) -> Run:
+        if run.is_stored:
+            return run
+        if not run.saved:
+            self._write(at, run)
+        rows = run.stored
+        if rows is None:
+            groups = self._keys.groups()[run.index // self._width]
+            rows = StoredRows.written(self.blocks, (self._width, at, run.number), groups, run.nbytes)
+        return run._replace(data=rows, stored=rows, nbytes=0, saved=True)
+
+    # ---- keys -------------------------------------------------------------------------------------------------
 
     def used_ids(self) -> Iterable[Any]:
         """Return the numbers of the keys of the rows, run by run."""

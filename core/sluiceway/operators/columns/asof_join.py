@@ -76,9 +76,12 @@ class ColumnAsOfJoinOperator(KeptRowsOperator):
             (self._waiting, waiting, step.key.names),
             (self._coming, coming, step.right_key.names),
         ):
-            for namespace, ids, stamps, data in self._saved_runs(table, rows.schema, names, 0):
+            blocks = self._blocks(table, rows.schema, names, rows.schema)
+            for namespace, ids, stamps, data, _ in self._saved_runs(blocks, names, 0):
                 rows.add(ids, stamps, data, namespace[-1], saved=True)
-        for namespace, ids, stamps, data in self._saved_runs(latest, self._right, step.right_key.names, None):
+        names = step.right_key.names
+        blocks = self._blocks(latest, self._right, names, self._right)
+        for namespace, ids, stamps, data, _ in self._saved_runs(blocks, names, None):
             self._latest.add_saved(ids, stamps, data, namespace[-1])
 
     def _save(self) -> None:

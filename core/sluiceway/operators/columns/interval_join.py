@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from sluiceway.columns.kept.blocks import plain_schema
-from sluiceway.columns.kept.timed_rows import Matches, TimedRows, shifted
+from sluiceway.columns.kept.timed_rows import Matches, TimedRows, shifted, with_matched
 from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.columns.state_names import LEFT, RIGHT
 from sluiceway.columns.times import as_array
@@ -91,28 +91,50 @@ class ColumnIntervalJoinOperator(KeptRowsOperator):
     def _restore(self) -> None:
         step = self._step
         tables = self.backend.table(_LEFT), self.backend.table(_RIGHT)
+        self._memory = tables[0].working_memory
+        self._know_numbers(*tables)  # new ones begin above theirs
         # From the right side's view the bounds are mirrored.
         self._bounds = (step.lower, step.upper), (-step.upper, -step.lower)
-        self._sides = tuple(
-            TimedRows(self._keys, schema, self._width, max(upper, 0), table, outer=outer)
-            for schema, (_, upper), table, outer in zip(
-                self._schemas, self._bounds, tables, self._outer, strict=True
-            )
-        )
-        for side, table, names in zip(self._sides, tables, self._key_names, strict=True):
-            # All of them first, as new numbers begin above theirs.
-            for namespace, ids, stamps, data in list(self._saved_runs(table, side.saved_schema, names, side.kept)):
+        sides = []
+        for port, table in enumerate(tables):
+            schema, outer = self._schemas[port], self._outer[port]
+            saved = with_matched(schema) if outer else schema
+            blocks = self._blocks(table, saved, self._key_names[port], schema)
+            kept = max(self._bounds[port][1], 0)
+            sides.append(TimedRows(self._keys, schema, self._width, kept, blocks, outer=outer))
+        self._sides = tuple(sides)
+        for side, names in zip(self._sides, self._key_names, strict=True):
+            for namespace, ids, stamps, data, stored in self._saved_runs(side.blocks, names, side.kept):
                 width, at, number = namespace
                 if width == self._width:
-                    side.add_saved(at, ids, stamps % width, data, number)
+                    side.add_saved(at, ids, stamps % width, data, number, stored)
                 else:  # the join had other bounds
-                    table.drop(namespace)
+                    side.blocks.table.drop(namespace)
                     data, matched = side.split(data)
                     side.add(ids, stamps, data, self._next_number(), matched)
+                self._shrink()
 
     def _save(self) -> None:
         for side in self._sides:
-            side.save(self._group_keys)
+            side.save()
+
+    def _shrink(self) -> None:
+        """Write and forget the rows of the slices that have been used longest ago, if there is no memory for all.
+
+        Not while pairs are emitted: these are ranges of rows in runs, which change.
+        """
+        if self._memory is None:
+            return
+        size = self._keys.nbytes + sum(side.nbytes for side in self._sides)
+        # Keys and times stay; where they take all, there is some memory for new rows, which are written together.
+        if size <= self._memory or sum(side.rows_nbytes for side in self._sides) <= self._memory // 8:
+            return
+        for _, port, at in sorted(
+            (n, port, at) for port, side in enumerate(self._sides) for n, at in side.in_memory()
+        ):
+            size -= self._sides[port].store(at)
+            if size <= self._memory * 3 // 4:
+                break
 
     # ---- rows -------------------------------------------------------------------------------------------------
 
@@ -129,6 +151,7 @@ class ColumnIntervalJoinOperator(KeptRowsOperator):
 
     def _take(self, batch: Batch[Any], port: int) -> None:
         self._end_work()
+        self._shrink()
         side, other = self._sides[port], self._sides[1 - port]
         tag = self._step.right_late if port else self._step.left_late
         rows = self._in_time(batch, self._key_names[port], side.schema, tag, 0)
@@ -150,6 +173,7 @@ class ColumnIntervalJoinOperator(KeptRowsOperator):
             self._start(self._pairs(matches, rows, port))
 
     def _pairs(self, matches: Matches, rows: Rows, port: int) -> Iterator[None]:
+        matches.fetch()
         for at, times, theirs in matches.pieces(self._width):
             mine = rows.data.take(pa.array(at))
             left, right = (theirs, mine) if port else (mine, theirs)

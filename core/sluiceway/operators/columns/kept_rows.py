@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from sluiceway.columns.kept.blocks import concatenated, plain_rows, rows_of_block
+from sluiceway.columns.kept.stored_rows import RowBlocks, StoredRows
 from sluiceway.columns.keys.idle_keys import HoldsKeys, forget_idle
 from sluiceway.columns.keys.key_ids import KeyIds, key_groups_in, keys_of_groups
 from sluiceway.columns.state_names import PROGRESS_OF_ROWS
@@ -26,7 +27,7 @@ from sluiceway.state import StateTable, ValueStateDescriptor
 from sluiceway.steps import without_timestamps
 from sluiceway.util.overriding import override
 
-__all__ = ["KeptRowsOperator", "Rows"]
+__all__ = ["KeptRowsOperator", "Rows", "SavedRun"]
 
 _PROGRESS: Final = ValueStateDescriptor(PROGRESS_OF_ROWS, tuple[int, int])
 """Of each key group: the watermark that has been processed, and the number of runs of rows by then."""
@@ -44,6 +45,24 @@ class Rows(NamedTuple):
     ids: Any
     stamps: Any
     data: Any
+
+
+class SavedRun(NamedTuple):
+    """Rows of a run that a restored state has, those that are not done.
+
+    Attributes:
+        namespace: where they are.
+        ids: the number of each row's key.
+        stamps: their event times, in ms.
+        data: the rows.
+        stored: the same rows in the state; None: they are not looked up there.
+    """
+
+    namespace: tuple[int, ...]
+    ids: Any
+    stamps: Any
+    data: Any
+    stored: StoredRows | None
 
 
 class KeptRowsOperator(KeyedOperator, TimedOperator):
@@ -108,43 +127,71 @@ class KeptRowsOperator(KeyedOperator, TimedOperator):
     def _save(self) -> None:
         """Write the rows that the state does not have."""
 
-    def _saved_runs(
-        self,
-        table: StateTable,
-        schema: Any,
-        names: tuple[str, ...],
-        kept: int | None,
-        *,
-        added: bool = True,
-    ) -> Iterator[tuple[tuple[int, ...], Any, Any, Any]]:
-        """Return namespace, keys, event times and rows of each run in a table, in the order of arrival.
+    def _blocks(
+        self, table: StateTable, schema: Any, names: tuple[str, ...], emitted: Any, *, added: bool = True
+    ) -> RowBlocks:
+        """Return the blocks of a table.
 
         Args:
-            table: the table; a namespace ends with the number of the run.
-            schema: the columns of the rows.
+            table: the table.
+            schema: the columns of the rows in it.
             names: their key columns.
-            kept: a row is done when the watermark has reached its time and so many ms; None: never.
+            emitted: the columns of the rows without those that only the state has.
             added: False if a column that is new to the step may have been there before, without being saved.
         """
+
+        def read(block: bytes) -> tuple[Any, Any]:
+            with reading(self.step_name):
+                return rows_of_block(block, schema, self.step_name, names, added=added)
+
+        return RowBlocks(table, self._group_keys, read, emitted)
+
+    def _know_numbers(self, *tables: StateTable) -> None:
+        """Have the numbers of new runs be above those of the runs in some tables."""
+        for table in tables:
+            spaces: Any = table.namespaces()
+            self._number = max(self._number, *(namespace[-1] for namespace in spaces), 0)
+
+    def _saved_runs(self, blocks: RowBlocks, names: tuple[str, ...], kept: int | None) -> Iterator[SavedRun]:
+        """Return the runs in a table, in the order of arrival.
+
+        Args:
+            blocks: of the table; a namespace ends with the number of the run.
+            names: the key columns.
+            kept: a row is done when the watermark has reached its time and so many ms; None: never.
+        """
+        table = blocks.table
         namespaces: Any = table.namespaces()
         for namespace in sorted(namespaces, key=lambda found: found[-1]):
             number = namespace[-1]
             self._number = max(self._number, number)
-            stamps, rows = [], []
-            for key, block in table.entries(namespace).items():
-                with reading(self.step_name):
-                    times, data = rows_of_block(block, schema, self.step_name, names, added=added)
-                watermark, done = self._done[self._groups[key]]
+            stamps, rows, places, starts = [], [], [], [0]
+            by_group = {self._groups[key]: block for key, block in table.entries(namespace).items()}
+            groups = sorted(by_group)
+            for group in groups:
+                times, data = blocks.read(by_group.pop(group))
+                count = len(times)
+                left = np.arange(count)
+                watermark, done = self._done[group]
                 if kept is not None and number < done and watermark > MIN_WATERMARK:
                     left = np.flatnonzero(times > watermark - kept)
                     times, data = times[left], data.take(pa.array(left))
                 stamps.append(times)
                 rows.append(data)
+                places.append(left + starts[-1])
+                starts.append(starts[-1] + count)
             times, data = np.concatenate(stamps), concatenated(rows)
-            if len(times):
-                yield namespace, self._keys.find([data.column(name) for name in names]), times, data
-            else:
+            if not len(times):
                 table.drop(namespace)
+                continue
+            stored = None
+            if table.working_memory is not None:
+                of_rows = np.concatenate(places)
+                stored = StoredRows(
+                    blocks, namespace, np.array(groups), np.array(starts[:-1]), of_rows, data.nbytes
+                )
+            ids = self._keys.find([data.column(name) for name in names])
+            yield SavedRun(namespace, ids, times, data, stored)
 
     def snapshot(self) -> OperatorSnapshot:
         """Write new rows and the progress."""

@@ -81,11 +81,11 @@ class ColumnOverOperator(KeptRowsOperator):
         self._waiting = DueRows(self._keys, self._schema, waiting)
         most = None if step.rows is None else step.rows - 1
         self._recent = RecentRows(self._keys, self._recent_schema, most, step.age, recent)
-        for namespace, ids, stamps, data in self._saved_runs(waiting, self._schema, names, 0):
+        blocks = self._blocks(waiting, self._schema, names, self._schema)
+        for namespace, ids, stamps, data, _ in self._saved_runs(blocks, names, 0):
             self._waiting.add(ids, stamps, data, namespace[-1], saved=True)
-        for namespace, ids, stamps, data in self._saved_runs(
-            recent, self._recent_schema, names, None, added=False
-        ):
+        blocks = self._blocks(recent, self._recent_schema, names, self._recent_schema, added=False)
+        for namespace, ids, stamps, data, _ in self._saved_runs(blocks, names, None):
             self._recent.add_saved(ids, stamps, data, namespace[-1])
 
     def _save(self) -> None:

@@ -1,0 +1,197 @@
+"""Rows of joins that exceed the memory for them: the same results, from and to state of each form."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+from effort import first
+from tests.core.table.column_harness import TwoColumnHarness, many_steps
+
+from sluiceway.columns.kept import stored_rows, timed_rows
+from sluiceway.columns.keys import idle_keys
+from sluiceway.elements import MAX_WATERMARK
+from sluiceway.errors import StateError
+from sluiceway.operators.columns import interval_join
+from sluiceway.table import TableStream
+
+LEFT = pa.schema([("user", pa.string()), ("number", pa.int64()), ("note", pa.list_(pa.string()))])
+RIGHT = pa.schema([("who", pa.string()), ("paid", pa.int64())])
+JOINS = [(bounds, how) for bounds in [(-5, 5), (0, 7), (3, 9)] for how in ("inner", "left", "right", "full")]
+PLACES = [(1, "rocksdb", 1), (2, "rocksdb", 1), (3, "rocksdb", 3000), (2, "memory", 1), (1, "rocksdb", 1 << 20)]
+"""Parallelism, backend, and the bytes of memory for rows with RocksDB."""
+
+
+def joined(bounds: tuple[int, int], how: Any, memory: int, **options: Any) -> TwoColumnHarness:
+    def program(left: Any, right: Any) -> Any:
+        one = TableStream(left._pipeline, left._inputs, LEFT, "left").key_by("user")
+        other = TableStream(right._pipeline, right._inputs, RIGHT, "right").key_by("who")
+        return one.interval_join(other, *bounds, how=how).uid("it").to_records()
+
+    with patch.dict("os.environ", SLUICEWAY_ROCKSDB_COLUMNS=str(memory)):
+        return TwoColumnHarness(program, LEFT, RIGHT, **options)
+
+
+def spilled(
+    *, parallelism: int = 1, memory: int = 1, bounds: Any = (0, 100), how: str = "inner", **options: Any
+) -> Any:
+    return joined(bounds, how, memory, parallelism=parallelism, state_backend="rocksdb", **options)
+
+
+def left(user: int, number: int) -> dict[str, Any]:
+    return {"user": f"u{user}", "number": number, "note": ["x"] * (number % 3)}
+
+
+def right(user: int, number: int) -> dict[str, Any]:
+    return {"who": f"u{user}", "paid": number}
+
+
+def sides(harness: Any) -> list[Any]:
+    return [side for subtask in harness._subtasks for side in subtask.operators[0]._sides]
+
+
+def stored(harness: Any) -> int:
+    """Return the number of runs that the state alone has."""
+    return sum(run.is_stored for side in sides(harness) for runs in side._slices.values() for run in runs)
+
+
+@pytest.mark.parametrize("seed", first(6, range(2 * len(JOINS))))
+def test_pairs_are_those_of_rows_in_memory(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interval_join, "_LEAST_WIDTH", 4)
+    monkeypatch.setattr(timed_rows, "_BURST", 3)
+    monkeypatch.setattr(idle_keys, "_IDLE", 2)
+    # Runs of a row that are not put together, of two or three, and of many.
+    monkeypatch.setattr(stored_rows, "_LEAST", [1, 100, 1 << 20][seed % 3])
+    (bounds, how), one_by_one = JOINS[seed * 5 % len(JOINS)], seed % 2 == 0
+    number = count()
+
+    def batch(dice: Any, rows: list[Any]) -> Any:
+        return dice.randrange(2), [(user, next(number), time) for user, time in rows]
+
+    found: list[Any] = []
+    most, now = 0, 0
+    one, other = joined(bounds, how, 1), spilled(bounds=bounds, how=how)
+    try:
+        for step in many_steps(seed, batch, lambda dice: (*dice.choice(PLACES), dice.choice([4, 4, 4, 1000]))):
+            if isinstance(step, int):
+                now += step
+                for each in (one, other):
+                    each.process_watermark(now)
+            elif len(step) == 4:
+                taken = other.snapshot()
+                found += other.records
+                other.close()
+                parallelism, backend, memory, width = step
+                monkeypatch.setattr(interval_join, "_LEAST_WIDTH", width)
+                options = {"parallelism": parallelism, "state_backend": backend, "restored": taken}
+                other = joined(bounds, how, memory, **options)
+            else:
+                port, triples = step
+                rows = [(right if port else left)(user, value) for user, value, _ in triples]
+                stamps = [now + apart - 6 for _, _, apart in triples]
+                for harness, single in ((one, False), (other, one_by_one)):
+                    feed = harness.process_batch2 if port else harness.process_batch1
+                    for begin, end in [(n, n + 1) for n in range(len(rows))] if single else [(0, len(rows))]:
+                        feed(rows[begin:end], stamps[begin:end])
+            most = max(most, stored(other))
+        for each in (one, other):
+            each.process_watermark(MAX_WATERMARK)
+        found += other.records
+        assert sorted(map(repr, found)) == sorted(map(repr, one.records))
+        assert len(found) > 20
+        assert most > 5
+    finally:
+        one.close()
+        other.close()
+
+
+@pytest.mark.parametrize("how", ["inner", "full"])
+@pytest.mark.parametrize("again", [1, 3])
+def test_a_snapshot_of_stored_rows_is_restored_elsewhere(how: str, again: int) -> None:
+    with spilled(how=how, parallelism=2) as harness:
+        for n in range(40):
+            harness.process1(left(n % 10, n), n)
+        assert stored(harness) > 5
+        harness.process2(right(3, 100), 20)  # rows that the state alone has are marked there
+        early = harness.records
+        taken = harness.snapshot()
+    assert {row["number"] for row, _ in early} == {3, 13}
+    for backend, memory in (("memory", 1), ("rocksdb", 1), ("rocksdb", 1 << 20)):
+        options = {"parallelism": again, "state_backend": backend, "restored": taken}
+        with joined((0, 100), how, memory, **options) as harness:
+            if memory == 1 and backend == "rocksdb":
+                assert stored(harness) > 0
+            harness.process2(right(4, 101), 20)
+            assert {row["number"] for row, _ in harness.records} == {4, 14}
+            harness.process_watermark(MAX_WATERMARK)
+            alone = {row["number"] for row, _ in harness.records[2:]}
+            assert alone == (set(range(40)) - {3, 13, 4, 14} if how == "full" else set())
+
+
+def test_the_state_is_that_of_rows_in_memory_and_goes_with_them() -> None:
+    with spilled(bounds=(0, 4000), memory=2000) as harness:
+        operator: Any = harness._subtasks[0].operators[0]  # type: ignore[attr-defined]
+        sizes = []
+        for second in range(0, 100, 2):
+            rows = [left(n, n) for n in range(20)]
+            harness.process_batch1(rows, [second * 1000 + n for n in range(20)])
+            # Rows of slices whose rows are in the state already.
+            harness.process_batch1(rows[:2], [second * 1000 - 500 + n for n in range(2)])
+            harness.process_watermark(second * 1000 - 1000)
+            tables = [operator.backend.table(each) for each in (interval_join._LEFT, interval_join._RIGHT)]
+            sizes.append(sum(1 for table in tables for _ in table.namespaces()))
+            assert sum(side.rows_nbytes for side in sides(harness)) < 4000
+        assert max(sizes[5:]) <= 30  # runs of the slices that are open
+        assert stored(harness)
+        harness.process_watermark(MAX_WATERMARK)
+        harness.snapshot()
+        assert not [name for table in tables for name in table.namespaces()]
+
+
+def test_a_probe_reads_the_key_groups_of_its_matches() -> None:
+    with spilled() as harness:
+        harness.process_batch1([left(n, n) for n in range(200)], [10] * 200)
+        harness.process2(right(1000, 1), 20)  # memory is looked at before rows come
+        (run,) = sides(harness)[0]._slices[0]
+        read: list[int] = []
+        blocks = run.data._blocks
+        harness_read = blocks.read
+        run.data._blocks = blocks._replace(read=lambda block: (read.append(len(block)), harness_read(block))[1])
+        harness.process2(right(1001, 1), 21)
+        assert not read
+        harness.process2(right(7, 1), 22)
+        assert len(read) == 1
+        assert [row["number"] for row, _ in harness.records] == [7]
+
+
+def test_marks_are_written_into_the_blocks_that_change() -> None:
+    with spilled(how="full") as harness:
+        harness.process_batch1([left(n, n) for n in range(200)], [10] * 200)
+        harness.process2(right(1000, 1), 20)
+        harness.snapshot()
+        operator: Any = harness._subtasks[0].operators[0]
+        table = operator.backend.table(interval_join._LEFT)
+        (name,) = table.namespaces()
+        before = dict(table.entries(name).items())
+        harness.process2(right(7, 1), 22)
+        harness.snapshot()
+        after = dict(table.entries(name).items())
+        assert before.keys() == after.keys()
+        assert sum(before[key] != after[key] for key in before) == 1
+
+
+def test_a_damaged_block_is_named() -> None:
+    with spilled() as harness:
+        harness.process_batch1([left(n, n) for n in range(5)], [10] * 5)
+        harness.process2(right(1000, 1), 20)
+        operator: Any = harness._subtasks[0].operators[0]
+        table = operator.backend.table(interval_join._LEFT)
+        (name,) = table.namespaces()
+        entries = table.entries(name)
+        for key in list(entries):
+            entries[key] = entries[key][:-40]
+        with pytest.raises(StateError, match=r"the state of rows of step .* cannot be read: .*another checkpoint"):
+            harness.process2(right(3, 1), 22)
