@@ -45,6 +45,7 @@ __all__ = [
     "KeyGroupRange",
     "SubtaskCache",
     "check_key",
+    "encoded",
     "in_key_groups",
     "key_group",
     "key_groups",
@@ -261,6 +262,14 @@ _REPR.maxstring = _REPR.maxother = 60
 
 def _short(value: Any) -> str:
     return _REPR.repr(value)
+
+
+def encoded(key: Hashable) -> bytes:
+    """Return the encoding of a key, which is what is hashed. Raises UnstableKeyError as stable_hash() does."""
+    try:
+        return _encode(key)
+    except _UnstablePartError as unstable:
+        raise unstable.error(key) from None
 
 
 # ---- encoders: one per type; equal keys, equal bytes --------------------------------------------------------

@@ -28,7 +28,9 @@ COLUMNS = {
     pa.string(): TEXTS,
     pa.large_string(): TEXTS,
     pa.binary(): st.binary(max_size=20),
+    pa.binary(3): st.binary(min_size=3, max_size=3),
     pa.decimal128(20, 2): st.decimals(-(10**15), 10**15, places=2),
+    pa.decimal256(40, 1): st.decimals(-(10**15), 10**15, places=1),
     pa.date32(): st.dates(),
     pa.timestamp("us"): st.datetimes(),
     pa.timestamp("us", "Europe/Berlin"): st.datetimes(timezones=st.just(dt.UTC)),
@@ -106,6 +108,25 @@ def test_nanoseconds_are_keys_where_they_are_whole_microseconds():
     assert key_groups_of_rows([whole], 128).tolist() == groups
     with pytest.raises(UnstableKeyError, match="Cast it to microseconds"):
         key_groups_of_rows([pa.array([1_001], pa.timestamp("ns"))], 128)
+
+
+def test_times_in_keys_with_decimals_are_those_that_python_has_no_value_for():
+    beside = [pa.array([Decimal("1.5")]), pa.array([b"abc"], pa.binary(3))]
+    for far, near in (
+        (pa.array([1_000], pa.timestamp("ns")), pa.array([1], pa.timestamp("us"))),
+        (pa.array([10**12], pa.timestamp("s")), pa.array([10**18], pa.timestamp("us"))),
+    ):
+        for other in beside:
+            groups = key_groups_of_rows([other, far], 128).tolist()
+            assert groups == key_groups_of_rows([other, near], 128).tolist()
+
+
+@pytest.mark.parametrize("others", [[], [pa.array(["x" * 100])]])
+def test_fractions_of_microseconds_are_refused_before_a_group_is_asked_for(others):
+    columns = [pa.array([1_001], pa.time64("ns")), *others]
+    with pytest.raises(UnstableKeyError, match="Cast it to microseconds"):
+        KeyIds([column.type for column in columns], 128).find(columns)
+    assert KeyIds([columns[0].type], takes_nan=True).find(columns[:1]).tolist() == [0]
 
 
 def test_times_in_keys_with_long_texts_are_compared_as_those_in_short_ones():

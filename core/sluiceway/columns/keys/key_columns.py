@@ -16,9 +16,20 @@ import pyarrow as pa
 import pyarrow.compute
 
 from sluiceway.errors import UnstableKeyError
-from sluiceway.keygroups import stable_hash
+from sluiceway.keygroups import encoded, stable_hash
 
-__all__ = ["LONGEST", "counts_of", "decimal_halves", "key_hashes", "numbers_of", "plain", "valid_of", "words_of"]
+__all__ = [
+    "LONGEST",
+    "counts_of",
+    "counts_type",
+    "decimal_halves",
+    "key_hashes",
+    "numbers_of",
+    "plain",
+    "refuse_fractions",
+    "valid_of",
+    "words_of",
+]
 
 LONGEST: Final = 63
 """Bytes of a text that are compared as words; keys with a longer one are found in another way."""
@@ -69,11 +80,31 @@ def numbers_of(column: Any) -> Any:
 
 
 def counts_of(column: Any) -> Any:
-    """Return a column with times as counts of their units since the epoch; columns of other types as they are."""
-    kind = column.type
-    if not pa.types.is_temporal(kind) or pa.types.is_interval(kind):
-        return column
-    return column.view(pa.int32() if kind.bit_width == 32 else pa.int64())
+    """Return a column with times as counts of their units since the epoch, also inside of other types."""
+    kind = counts_type(column.type)
+    return column if kind.equals(column.type) else column.view(kind)
+
+
+def counts_type(kind: Any) -> Any:
+    """Return a type with integers in place of times, also inside of structs, lists and maps.
+
+    Python's times have no nanoseconds, and end with the year 9999.
+    """
+    if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
+        return pa.int32() if kind.bit_width == 32 else pa.int64()
+    if pa.types.is_struct(kind):
+        return pa.struct([_of_counts(field) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_of_counts(kind.key_field), _of_counts(kind.item_field), kind.keys_sorted)
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_of_counts(kind.value_field), kind.list_size)
+    if pa.types.is_list(kind):
+        return pa.list_(_of_counts(kind.value_field))
+    return pa.large_list(_of_counts(kind.value_field)) if pa.types.is_large_list(kind) else kind
+
+
+def _of_counts(field: Any) -> Any:
+    return field.with_type(counts_type(field.type))
 
 
 def words_of(column: Any, *, takes_nan: bool = False) -> Iterator[Word] | None:
@@ -339,16 +370,29 @@ def _microseconds(kind: Any, numbers: Any) -> Any:
     return numbers // 1000
 
 
-def _part(column: Any) -> _Part | None:
-    """Return the encoding of a column; None where its values have to be encoded one by one."""
+def refuse_fractions(column: Any) -> None:
+    """Raise UnstableKeyError for times with fractions of a microsecond, of which there is no hash."""
+    if getattr(column.type, "unit", None) == "ns":
+        _microseconds(column.type, numbers_of(column))
+
+
+def _part(column: Any) -> _Part:
+    """Return the encoding of a column."""
     kind: Any = column.type
+    if pa.types.is_null(kind):
+        return _WordPart(b"0", None)
+    if pa.types.is_decimal(kind):
+        words = b"".join(bytes(8) if value is None else encoded(value)[1:] for value in column.to_pylist())
+        return _WordPart(b"n", np.frombuffer(words, "<u8"))
+    if pa.types.is_fixed_size_binary(kind):
+        column, kind = column.cast(pa.binary()), pa.binary()
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return _TextPart(b"s", column)
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return _TextPart(b"b", column)
     numbers = numbers_of(column)
     if numbers is None:
-        return None
+        raise UnstableKeyError(f"values of type {kind} cannot be keys")
     if not pa.types.is_temporal(kind):
         return _WordPart(b"n", _residues(numbers))
     if pa.types.is_date(kind):
@@ -377,11 +421,7 @@ def key_hashes(columns: Sequence[Any]) -> Any:
     Raises:
         UnstableKeyError: a key is NaN, or of a type that has no stable hash.
     """
-    parts = [_part(column) if not pa.types.is_null(column.type) else _WordPart(b"0", None) for column in columns]
-    if None in parts:
-        values = [column.to_pylist() for column in columns]
-        keys = values[0] if len(values) == 1 else zip(*values, strict=True)
-        return np.fromiter(map(stable_hash, keys), np.uint32, len(columns[0]))
+    parts = list(map(_part, columns))
     # One register for all rows, until the first column that differs from row to row.
     register: Any = _START
     if len(columns) == 1:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from sluiceway.columns.keys.key_columns import counts_of, key_hashes, plain, words_of
+from sluiceway.columns.keys.key_columns import counts_of, key_hashes, plain, refuse_fractions, words_of
 from sluiceway.columns.keys.word_table import WordTable
 from sluiceway.errors import UnstableKeyError
 from sluiceway.keygroups import stable_hash
@@ -100,7 +100,8 @@ class KeyIds:
     Args:
         types: the Arrow types of the key columns.
         max_parallelism: number of key groups.
-        takes_nan: True if NaN is one value, equal to itself: for values that are no keys.
+        takes_nan: True if NaN is one value, equal to itself, and times may have nanoseconds: for values that are
+            no keys.
     """
 
     def __init__(self, types: Sequence[Any], max_parallelism: int = 1, *, takes_nan: bool = False) -> None:
@@ -133,11 +134,15 @@ class KeyIds:
         """Return the number of each row's key, as an array of int64; new keys get the next ones.
 
         Raises:
-            UnstableKeyError: a key is NaN.
+            UnstableKeyError: a key is NaN, or a time with fractions of a microsecond.
         """
         columns = list(map(plain, columns))
         if not len(columns[0]):
             return np.zeros(0, np.int64)
+        if not self._takes_nan:
+            # Otherwise such a key fails where the first key group is asked for: between subtasks, at a checkpoint.
+            for column in columns:
+                refuse_fractions(column)
         found = self._find_words(columns) if self._table is not None else None
         numbers, new = self._find_objects(columns) if found is None else found
         if len(new):
