@@ -20,6 +20,7 @@ from sluiceway.columns.aggregation import aggregates as agg
 from sluiceway.columns.aggregation.runs import Runs
 from sluiceway.columns.aggregation.sums import AggregateOverflowError
 from sluiceway.columns.aggregation.values import Values
+from sluiceway.columns.keys.key_columns import counts_type
 from sluiceway.errors import ConfigurationError, FunctionContractError, GraphError
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False, width=32) | st.floats(-1e6, 1e6)
@@ -296,7 +297,7 @@ def test_a_decimal_sum_that_does_not_fit_fails():
         (
             agg.sum("pirce"),
             "step 'w': sum('pirce') names column 'pirce', which the rows do not have: did you mean 'price'? They "
-            "have user, price, tags",
+            "have user, price, tags, any",
         ),
         (
             agg.sum("user"),
@@ -309,10 +310,12 @@ def test_a_decimal_sum_that_does_not_fit_fails():
             "integers, floats, dates and times",
         ),
         (agg.quantile("user", 0.5), "it takes integers, floats and decimals"),
+        (agg.last("any"), "of type dense_union<a: int8=0>: it takes all but unions"),
     ],
 )
 def test_errors_name_column_and_type(aggregate, message):
     schema = pa.schema([("user", pa.string()), ("price", pa.float64()), ("tags", pa.list_(pa.string()))])
+    schema = schema.append(pa.field("any", pa.dense_union([pa.field("a", pa.int8())])))
     with pytest.raises(GraphError) as raised:
         aggregate.bind(schema, "step 'w'")
     assert message in str(raised.value)
@@ -344,6 +347,44 @@ def test_extremes_of_both_zeros_do_not_depend_on_batches():
             whole, by_row = (running(bound, kind, rows, cuts)[0] for cuts in ([], range(len(rows))))
             signs = [[math.copysign(1, x) for x in found] for found in (whole, by_row)]
             assert signs[0] == signs[1]
+
+
+def test_greatest_values_with_both_zeros_do_not_depend_on_restores():
+    bound = agg.top_k("x", 3).bind(pa.schema([("x", pa.float64())]), "step 's'")
+    rows = [(0, x) for x in (0.0, -0.0, 0.0, -0.0)]
+    found = [repr(results(*fold(bound, pa.float64(), rows, cuts))) for cuts in ([], [1, 2, 3], [1])]
+    assert found == [found[0]] * 3
+
+
+TIMES_INSIDE = [
+    pa.struct([("x", pa.time64("ns"))]),
+    pa.list_(pa.time64("ns")),
+    pa.large_list(pa.struct([("x", pa.list_(pa.timestamp("us"), 1))])),
+    pa.map_(pa.string(), pa.duration("ns")),
+]
+
+
+@pytest.mark.parametrize("kind", TIMES_INSIDE, ids=str)
+@pytest.mark.parametrize("aggregate", [agg.first("x"), agg.last("x")], ids=str)
+def test_times_inside_of_other_types_keep_their_nanoseconds_and_years(aggregate, kind):
+    counts = counts_type(kind)
+
+    def nested(number, of):
+        if pa.types.is_struct(of):
+            return {"x": nested(number, of.field(0).type)}
+        if pa.types.is_map(of):
+            return [("k", number)]
+        return [nested(number, of.value_type)] if pa.types.is_nested(of) else number
+
+    numbers = [nested(each, counts) if each is not None else None for each in (None, 10**12 + 1, 2**40, None)]
+    given = pa.array(numbers, counts).view(kind)
+    accumulator = aggregate.bind(pa.schema([("x", kind)]), "step 's'").create()
+    accumulator.resize(2)
+    for row in range(len(given)):
+        accumulator.update(np.array([0]), [Values(given.slice(row, 1))], np.array([row]))
+    expected = pa.array([numbers[1 if aggregate.kind == "first" else 2], None], counts)
+    assert accumulator.result(2).view(counts) == expected
+    assert accumulator.state(2).field("value").view(counts) == expected
 
 
 @pytest.mark.parametrize(

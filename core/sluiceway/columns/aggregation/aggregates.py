@@ -340,6 +340,10 @@ def _bind_moments(aggregate: Aggregate, kind: Any) -> _Bound:
 
 
 def _bind_picked(aggregate: Aggregate, kind: Any) -> _Bound:
+    try:
+        pa.array([None], kind)
+    except pa.ArrowNotImplementedError:  # values that are no numbers are kept as Python objects
+        return None
     return kind, lambda: Picked(kind, last=aggregate.kind == "last")
 
 
@@ -400,6 +404,8 @@ _TAKES: Final[Mapping[str, str]] = {
     "mean": f"{_NUMBERS} and bools",
     "min": "all but lists, structs and maps",
     "max": "all but lists, structs and maps",
+    "first": "all but unions",
+    "last": "all but unions",
     "variance": _NUMBERS,
     "stddev": _NUMBERS,
     "count_distinct": "all but lists, structs and maps",

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from sluiceway.columns.aggregation.accumulator import Accumulator, Arrays, struct_of
 from sluiceway.columns.aggregation.collected import flat, lists_of
-from sluiceway.columns.aggregation.picked import result_array
+from sluiceway.columns.aggregation.picked import one_zero, result_array
 from sluiceway.columns.aggregation.runs import Runs
 from sluiceway.columns.aggregation.values import Values, as_floats, without_nulls
 from sluiceway.columns.keys.key_ids import KeyIds
@@ -107,7 +107,7 @@ class Distinct(Accumulator):
 
 
 class Greatest(Accumulator):
-    """The ``k`` greatest values, in descending order; NaN is greater than any number.
+    """The ``k`` greatest values, in descending order; NaN is greater than any number, and -0.0 is 0.0.
 
     Args:
         kind: type of the column, one with numbers.
@@ -135,7 +135,7 @@ class Greatest(Accumulator):
 
     def _add(self, at: Any, numbers: Any) -> None:
         self._at.append(at)
-        self._numbers.append(numbers)
+        self._numbers.append(one_zero(numbers))  # which of two zeros is the greater one depends on the batches
         self._waiting += len(at)
         if self._waiting > max(1 << 14, self._kept):
             self._compact()

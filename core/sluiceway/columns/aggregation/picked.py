@@ -12,7 +12,7 @@ import pyarrow as pa
 from sluiceway.columns.aggregation.accumulator import Accumulator, Arrays, after, some_so_far, struct_of
 from sluiceway.columns.aggregation.runs import Runs
 from sluiceway.columns.aggregation.values import Values, where_valid, without_nulls
-from sluiceway.columns.keys.key_columns import numbers_of
+from sluiceway.columns.keys.key_columns import counts_type, numbers_of
 from sluiceway.util.overriding import override
 
 __all__ = ["Extreme", "Picked", "numpy_type", "one_zero", "result_array"]
@@ -60,7 +60,9 @@ class _Typed(Accumulator):
     def _values(self, at: Any) -> Any:
         values, empty = self.arrays["value"][at], self._empty(at)
         if self.is_object:
-            return pa.array([None if none else v for v, none in zip(values, empty, strict=True)], self._kind)
+            counts = counts_type(self._kind)
+            made: Any = pa.array([None if none else v for v, none in zip(values, empty, strict=True)], counts)
+            return made if counts.equals(self._kind) else made.view(self._kind)
         return result_array(values, self._kind, empty)
 
     @abstractmethod

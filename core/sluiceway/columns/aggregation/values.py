@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from sluiceway.columns.keys.key_columns import numbers_of, plain, valid_of
+from sluiceway.columns.keys.key_columns import counts_of, numbers_of, plain, valid_of
 
 __all__ = ["Values", "as_floats", "where_valid", "without_nulls"]
 
@@ -50,10 +50,10 @@ class Values:
 
     @property
     def objects(self) -> Any:
-        """Values as an array of Python objects."""
+        """Values as an array of Python objects, times inside of structs, lists and maps as integers."""
         if self._objects is None:
             self._objects = objects = np.empty(len(self), object)
-            objects[:] = self.array.to_pylist()
+            objects[:] = counts_of(self.array).to_pylist()
         return self._objects
 
     @property
