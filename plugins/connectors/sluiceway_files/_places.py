@@ -183,7 +183,16 @@ def _is_hidden(path: str, pattern: str) -> bool:
     parts = pattern.split("/")
     first = next(i for i, part in enumerate(parts) if fsspec.core.has_magic(part))
     asked_for = {part[0] for part in parts[first:] if part.startswith(_HIDING)}
-    return any(part[:1] in _HIDING and part[0] not in asked_for for part in path.split("/")[first:] if part)
+    return any(
+        part[:1] in _HIDING and part[0] not in asked_for and not _is_partition(part)
+        for part in path.split("/")[first:]
+        if part
+    )
+
+
+def _is_partition(part: str) -> bool:
+    """Return whether a name is that of a partition by a column whose name begins with ``_``, as Spark has it."""
+    return part[0] == "_" and "=" in part
 
 
 def _beside(filesystem: Any, path: str) -> str:

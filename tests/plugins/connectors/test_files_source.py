@@ -87,6 +87,9 @@ def test_directories_globs_and_paths_are_read_in_order(tmp_path: Path) -> None:
     assert drive_source(FilesSource.text(f"{tmp_path}/*.*")) == ["a.txt", "c.log"]
     assert drive_source(FilesSource.text(f"{tmp_path}/**/*.txt")) == ["a.txt", "b/1.txt", "b/2.txt", "b/d/3.txt"]
     assert drive_source(FilesSource.text(f"{tmp_path}/**/_S*")) == ["b/_SUCCESS"]
+    (tmp_path / "p" / "_day=1").mkdir(parents=True)
+    (tmp_path / "p" / "_day=1" / "x.txt").write_text("of a partition")
+    assert drive_source(FilesSource.text(f"{tmp_path}/p")) == ["of a partition"]
     assert drive_source(FilesSource.text([tmp_path / "c.log", tmp_path / "b", f"{tmp_path}/b/1.txt"])) == [
         "c.log",
         "b/1.txt",
