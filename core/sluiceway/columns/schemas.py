@@ -9,13 +9,16 @@ from types import NoneType
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute
 
 from sluiceway.errors import SerializationError
 from sluiceway.types import members, type_name
 
-__all__ = ["fields_of", "from_outside", "is_record_type", "schema_of", "shown", "without_views"]
+__all__ = ["fields_of", "from_outside", "is_record_type", "is_without_type", "schema_of", "shown", "without_views"]
 
 _Rows = TypeVar("_Rows", pa.Table, pa.RecordBatch)
+
+_compute: Any = pyarrow.compute
 
 _OWN_METADATA: Final = b"sluiceway."
 """Beginning of the names of metadata that the engine writes: rows from outside must not have any."""
@@ -132,13 +135,24 @@ def shown(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name}: {field.type}" for field in schema)
 
 
+def is_without_type(kind: Any) -> bool:
+    """Return if a type is that of nulls alone, or of lists, dictionaries and structs of such."""
+    if pa.types.is_struct(kind):
+        return any(is_without_type(field.type) for field in kind)
+    if pa.types.is_map(kind):
+        return is_without_type(kind.key_type) or is_without_type(kind.item_type)
+    return bool(pa.types.is_null(kind)) or (hasattr(kind, "value_type") and is_without_type(kind.value_type))
+
+
 def without_views(schema: pa.Schema) -> pa.Schema:
     """Return a schema with plain texts and bytes in place of views, also inside of other types.
 
-    Frames of Polars have views, and Arrow has no kernel that takes or filters rows of them.
+    Columns with run-end encoding are without it. Frames of Polars have views; and Arrow has no kernel that takes
+    or filters rows of either.
     """
     for at, field in enumerate(schema):
-        kind = _without_views(field.type)
+        kind: Any = field.type
+        kind = _without_views(kind.value_type if pa.types.is_run_end_encoded(kind) else kind)
         if not kind.equals(field.type):
             schema = schema.set(at, field.with_type(kind))
     return schema
@@ -154,10 +168,19 @@ def from_outside(rows: _Rows) -> _Rows:
     """
     schema = without_views(rows.schema)
     if not schema.equals(rows.schema):
-        rows = rows.cast(schema)
+        rows = _without_runs(rows).cast(schema)
     if any(name.startswith(_OWN_METADATA) for name in rows.schema.metadata or ()):
         others = {name: text for name, text in rows.schema.metadata.items() if not name.startswith(_OWN_METADATA)}
         rows = rows.replace_schema_metadata(others or None)
+    return rows
+
+
+def _without_runs(rows: _Rows) -> _Rows:
+    """Return rows whose columns have no run-end encoding, which no cast takes away."""
+    for at, field in enumerate(rows.schema):
+        if pa.types.is_run_end_encoded(field.type):
+            values: Any = _compute.run_end_decode(rows.column(at))
+            rows = rows.set_column(at, field.with_type(values.type), values)
     return rows
 
 

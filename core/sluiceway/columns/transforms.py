@@ -6,6 +6,7 @@ an expression that looks at other rows, such as a sum, is refused where it is gi
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -478,6 +479,34 @@ class MapBatches(Transform):
         return None
 
 
+def _pandas(data: pa.RecordBatch) -> Any:
+    """Return rows as a frame of pandas whose types are those of the columns, whatever values a batch has.
+
+    By itself, Arrow makes floats of integers and objects of bools where a batch has a null, which a function would
+    see under one load and not under another; and objects of texts, whose type an empty frame does not have.
+    """
+    pd: Any = importlib.import_module("pandas")
+    whole: dict[Any, Any] = {
+        pa.int8(): pd.Int8Dtype(),
+        pa.int16(): pd.Int16Dtype(),
+        pa.int32(): pd.Int32Dtype(),
+        pa.int64(): pd.Int64Dtype(),
+        pa.uint8(): pd.UInt8Dtype(),
+        pa.uint16(): pd.UInt16Dtype(),
+        pa.uint32(): pd.UInt32Dtype(),
+        pa.uint64(): pd.UInt64Dtype(),
+        pa.bool_(): pd.BooleanDtype(),
+    }
+
+    def typed(kind: pa.DataType) -> Any:
+        if pa.types.is_floating(kind) or pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
+            return None
+        return whole.get(kind) or pd.ArrowDtype(kind)
+
+    # Metadata of pandas would make an index of a column, which is then lost.
+    return data.to_pandas(types_mapper=typed, ignore_metadata=True)
+
+
 def _polars(data: pa.RecordBatch) -> Any:
     import polars as pl
 
@@ -487,7 +516,7 @@ def _polars(data: pa.RecordBatch) -> Any:
 _GIVEN: Final[dict[str, Callable[[pa.RecordBatch], Any]]] = {
     "arrow": lambda data: data,
     "table": lambda data: pa.Table.from_batches([data]),
-    "pandas": lambda data: data.to_pandas(),
+    "pandas": _pandas,
     "polars": _polars,
     "narwhals": _frame,
 }

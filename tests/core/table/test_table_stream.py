@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import narwhals as nw
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute
 import pytest
 
 from sluiceway import Pipeline, WatermarkStrategy
@@ -170,6 +172,69 @@ def test_a_function_of_batches_gets_the_frame_that_it_asks_for() -> None:
     assert out["twice"].to_pylist() == [o.count * 2 for o in _ORDERS]
 
 
+_NULLABLE = pa.table(
+    {
+        "whole": pa.array([1, None, 2**53 + 1, 7]),
+        "small": pa.array([1, None, 255, 0], pa.uint8()),
+        "flag": [True, None, False, None],
+        "text": ["a", None, "", "b"],
+        "day": pa.array([0, None, 1, 2], pa.date32()),
+        "price": pa.array([Decimal("1.50"), None, Decimal("0.10"), None], pa.decimal128(9, 2)),
+        "tags": pa.array([["x"], None, [], [None]], pa.list_(pa.string())),
+        "kind": pa.array(["x", None, "y", "x"]).dictionary_encode(),
+        "at": pa.array([1, None, 2, 3], pa.timestamp("us", "Europe/Berlin")),
+        "number": [1.5, None, -0.0, 2.0],
+    }
+)
+
+
+def test_types_of_a_pandas_frame_do_not_depend_on_the_rows_of_a_batch() -> None:
+    def same(frame: pd.DataFrame) -> pd.DataFrame:
+        return frame
+
+    def seen(frame: pd.DataFrame) -> pd.DataFrame:
+        return pd.DataFrame({"text": frame["whole"].astype(str).astype("string"), "not": ~frame["flag"]})
+
+    # As a pandas frame with an index leaves it in the metadata.
+    indexed = pa.Table.from_pandas(_NULLABLE.select(["text", "number"]).to_pandas().set_index("text"))
+    for table, fn, wanted in (
+        (_NULLABLE, same, _NULLABLE.to_pylist()),
+        (indexed, same, indexed.to_pylist()),
+        (
+            _NULLABLE,
+            seen,
+            [
+                {"text": "1", "not": False},
+                {"text": "<NA>", "not": None},
+                {"text": str(2**53 + 1), "not": True},
+                {"text": "7", "not": None},
+            ],
+        ),
+    ):
+        batches = [part for row in range(4) for part in table.slice(row, 1).to_batches()]
+        for rows in (
+            Pipeline().table(table),
+            Pipeline().from_collection(batches).to_columns(table.schema),
+        ):
+            mapped = rows.map_batches(fn)
+            if fn is same:
+                assert mapped.schema.equals(table.schema)
+            assert mapped.to_arrow().to_pylist() == wanted
+
+
+def test_a_column_without_a_type_in_no_rows_is_refused() -> None:
+    def shouted(frame: pd.DataFrame) -> pd.DataFrame:
+        return pd.DataFrame({"loud": [text.upper() for text in frame["user"]]}, dtype=object)
+
+    rows = Pipeline().table(_table())
+    with pytest.raises(GraphError, match=r"'loud' with the type null for no rows.*map_batches\(fn, pyarrow"):
+        rows.map_batches(shouted)
+    given = rows.map_batches(shouted, pa.schema([("loud", pa.string())]))
+    assert given.to_arrow()["loud"].to_pylist() == [o.user.upper() for o in _ORDERS]
+    nothing = Pipeline().table(pa.table({"n": pa.nulls(2)})).map_batches(lambda data: data)
+    assert nothing.to_arrow().to_pylist() == [{"n": None}] * 2
+
+
 def test_texts_as_views_become_plain_ones() -> None:
     # Frames of Polars have views, for which Arrow lacks kernels.
     def as_views(table: pa.Table) -> pa.Table:
@@ -231,6 +296,24 @@ def test_views_that_sources_and_schemas_declare_become_plain_types(parallelism: 
         keyed = stream.filter(col("text") == "x").key_by("text", "raw").running(n=agg.count())
         found = keyed.to_arrow(parallelism=parallelism).to_pylist()
         assert found == [_SEEN | {"n": n} for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_run_end_encoded_columns_become_plain_ones(parallelism: int) -> None:
+    encode: Any = pyarrow.compute.run_end_encode
+    runs = pa.table({"k": encode(pa.array(["a", "a", None])), "n": encode(pa.chunked_array([[1, 1], [2]]))})
+    (batch,) = runs.combine_chunks().to_batches()
+    flow = Pipeline()
+    for stream in (
+        flow.table(runs),
+        flow.table(batch),
+        flow.from_collection([batch]).to_columns(runs.schema),
+        flow.table(pa.table({"n": [1]})).map_batches(lambda data: runs.slice(0, 3 * len(data)), runs.schema),
+    ):
+        assert stream.schema.types == [pa.string(), pa.int64()]
+        totals = stream.filter(col("n") > 0).key_by("k").aggregate(n=agg.sum("n"))
+        found = sorted(totals.to_arrow(parallelism=parallelism).to_pylist(), key=lambda row: str(row["k"]))
+        assert found == [{"k": None, "n": 2}, {"k": "a", "n": 2}]
 
 
 def test_metadata_of_tables_from_outside_is_not_taken_for_the_engines_own() -> None:

@@ -88,12 +88,12 @@ def _rows(given: Any, method: str = "table") -> pa.RecordBatch:
             f"{method}() at {caller_location()} takes a pyarrow.Table or RecordBatch, or a frame of pandas, "
             f"Polars or Narwhals, not {describe(given)}"
         )
-    return as_one(from_outside(given.cast(_usual(given.schema))))
+    given = from_outside(given)
+    return as_one(given.cast(_usual(given.schema)))
 
 
 def _usual(schema: pa.Schema) -> pa.Schema:
     """Return a schema with one type for texts and one for bytes: each library of frames has its own."""
-    schema = without_views(schema)
     for at, field in enumerate(schema):
         if field.type in (pa.large_string(), pa.large_binary()):
             plain = pa.string() if pa.types.is_large_string(field.type) else pa.binary()

@@ -23,7 +23,7 @@ from sluiceway.api.timestamps import check_strategy
 from sluiceway.api.unknown_names import KEYED_ONLY, answer
 from sluiceway.columns.routing import ColumnKey
 from sluiceway.columns.rows import decoder
-from sluiceway.columns.schemas import is_record_type, schema_of, shown
+from sluiceway.columns.schemas import is_record_type, is_without_type, schema_of, shown
 from sluiceway.columns.times import problem_of_time_column
 from sluiceway.columns.transforms import (
     Drop,
@@ -174,12 +174,14 @@ class TableStream(StepSettings):
 
         Args:
             fn: function of a ``pyarrow.RecordBatch``; or, by its annotation, of a ``pyarrow.Table`` or of a frame
-                of pandas, Polars or Narwhals. It returns any of these.
+                of pandas, Polars or Narwhals. It returns any of these. Integers and bools are of pandas' nullable
+                types (``Int64``), floats and times of numpy's, others of ``pandas.ArrowDtype``.
             schema: the columns that it returns, as a ``pyarrow.Schema`` or a class; None: found by a call without
                 rows.
 
         Raises:
-            GraphError: the function fails without rows, so that its columns are not known.
+            GraphError: the function fails without rows, or returns a column that has no type without rows, so that
+                its columns are not known.
             TypeError: ``fn`` cannot be called with one argument.
         """
         check_function("map_batches", fn, (), 1)
@@ -189,7 +191,17 @@ class TableStream(StepSettings):
         module = str(getattr(hint, "__module__", "")).partition(".")[0]
         given = _FRAMES.get((module, getattr(hint, "__name__", "")), "arrow")
         transform = MapBatches(fn, given, getattr(fn, "__name__", "map_batches"))
-        return self._transformed(transform, None if schema is None else schema_of(schema))
+        if schema is not None:
+            return self._transformed(transform, schema_of(schema))
+        found = result_schema("map_batches", transform, self._schema)
+        for field in found:
+            if is_without_type(field.type) and field not in list(self._schema):
+                raise GraphError(
+                    f"map_batches() at {caller_location()}: the function returned column {field.name!r} with the "
+                    f"type {field.type} for no rows, so that the type of its values is not known. Give the "
+                    f'columns, as in map_batches(fn, pyarrow.schema([("{field.name}", pyarrow.string()), ...]))'
+                )
+        return self._transformed(transform, found)
 
     def lookup(self, rows: Any, on: str, how: Literal["inner", "left"] = "inner") -> TableStream:
         """Add the columns of a table that stays the same, found by the value of a column: a lookup join.
