@@ -72,7 +72,7 @@ def cast(node: exp.Cast, given: Typed) -> Typed:
         _check_place(node, given)
     elif pair not in _ALWAYS and pair not in _MAY_FAIL and not wide:
         raise RefusedError(node, f"CAST does not convert {given} to {to.sql('duckdb')}: engines differ on it")
-    if given.kind == "integer" and target.kind == "double":
+    if pa.types.is_integer(given.type) and target.kind == "double":
         given = as_double(given)
     expr = widened(given).expr
     if pair == ("double", "integer"):
