@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -42,6 +43,16 @@ _FIRST_PAUSE_S: Final = 0.001
 # A refused write counts in full against the rate at which RocksDB admits writes that it delays. Pauses that grow
 # leave that rate room, where short ones alone would use it up.
 _LONGEST_PAUSE_S: Final = 0.1
+_AFTER_ERROR_S: Final = 10.0
+"""Seconds that a checkpoint waits for RocksDB, where a flush or compaction failed before it."""
+_SLOWDOWN_FILES: Final = 20
+"""Files in level 0 at which RocksDB delays writes, and a flush waits for compactions."""
+_PENDING_BYTES: Final = 64 << 30
+"""Bytes to be compacted at which RocksDB delays writes, and a flush waits."""
+_UNFINISHED: Final = (
+    "its flushes and compactions did not finish. Use a faster disk (SLUICEWAY_ROCKSDB_DIRECTORY), or more "
+    "SLUICEWAY_ROCKSDB_BACKGROUND_JOBS."
+)
 _LOG_TAIL: Final = 1 << 16  # bytes
 _ERROR_IN_LOG: Final = re.compile(rb"(?:IO error|Corruption)[^\n]*?(?=, Accumulated|\n|$)")
 
@@ -90,7 +101,7 @@ class Database:
     def _cannot_read(self, error: Exception) -> StateError:
         return StateError(f"state backend 'rocksdb' cannot read its database in {self.path}: {error}")
 
-    def _cannot_write(self, error: Exception) -> StateError:
+    def _cannot_write(self, error: object) -> StateError:
         return StateError(f"state backend 'rocksdb' cannot write to {self.path}: {error}")
 
     def write(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
@@ -133,16 +144,9 @@ class Database:
         while True:
             # One that RocksDB has recovered from counts as well: the job restarts from its checkpoint once.
             if self._background_errors():
-                raise StateError(
-                    f"state backend 'rocksdb' cannot write to {self.path}: a flush or compaction failed: "
-                    f"{self._logged_error()}"
-                )
+                raise self._cannot_write(f"a flush or compaction failed: {self._logged_error()}")
             if time.monotonic() > until:
-                raise StateError(
-                    f"state backend 'rocksdb' cannot write to {self.path}: RocksDB has admitted no write for "
-                    f"{_STALL_S:.0f} s, as its flushes and compactions did not finish. Use a faster disk "
-                    "(SLUICEWAY_ROCKSDB_DIRECTORY), or more SLUICEWAY_ROCKSDB_BACKGROUND_JOBS."
-                )
+                raise self._cannot_write(f"RocksDB has admitted no write for {_STALL_S:.0f} s, as {_UNFINISHED}")
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
             try:
@@ -154,7 +158,7 @@ class Database:
 
     def _background_errors(self) -> int:
         """Return the number of failed flushes and compactions since the database was opened."""
-        return int(self._db.property_value("rocksdb.background-errors") or 0)
+        return self._number("background-errors")
 
     def _logged_error(self) -> str:
         """Return the last error in RocksDB's log, which is removed with the database."""
@@ -162,7 +166,10 @@ class Database:
             log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_TAIL))
             if found := _ERROR_IN_LOG.findall(log.read()):
                 return str(found[-1], "utf-8", "replace")
-        return "see RocksDB's log"
+        # The log is on the same disk, and ends before the error where that is full.
+        with suppress(OSError):
+            return f"its log does not say why; {shutil.disk_usage(self.path).free} bytes of its disk are free"
+        return "its log does not say why"
 
     def rows(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield the rows whose keys begin with ``prefix``, as of the first step."""
@@ -184,16 +191,49 @@ class Database:
         return None
 
     def checkpoint(self, path: str) -> None:
-        """Make a copy of hard links. Other threads go on meanwhile."""
+        """Make a copy of hard links. Other threads go on meanwhile.
+
+        Raises:
+            StateError: a flush or compaction failed, or they did not finish for 10 minutes; or the copy cannot be
+                made.
+        """
         try:
-            self._db.flush(
-                True
-            )  # so that there is little left to be done by the next line, which lets nobody go on
+            # A flush, also that of a checkpoint, waits inside RocksDB until writes would not be delayed, and until
+            # it is done: for ever on a full disk, where flushes are repeated and compactions cancelled. So it is
+            # begun when nothing delays it, and there is nothing left to be flushed by the checkpoint, which lets
+            # no thread go on.
+            self._await(self._flushes_at_once)
+            self._db.flush(False)
+            self._await(lambda: not self._number("num-immutable-mem-table"))
+            self._await(self._flushes_at_once)
             Checkpoint(self._db).create_checkpoint(path)
         except Exception as error:
             raise StateError(
                 f"state backend 'rocksdb' cannot make a checkpoint of {self.path} in {path}: {error}"
             ) from error
+
+    def _flushes_at_once(self) -> bool:
+        """Return whether a flush that begins now does not wait for others, or for compactions."""
+        return (
+            not self._number("num-immutable-mem-table")
+            and self._number("num-files-at-level0") < _SLOWDOWN_FILES - 1
+            and self._number("estimate-pending-compaction-bytes") < _PENDING_BYTES
+        )
+
+    def _await(self, done: Callable[[], bool]) -> None:
+        errors = self._background_errors()
+        until = time.monotonic() + (_AFTER_ERROR_S if errors else _STALL_S)
+        pause = _FIRST_PAUSE_S
+        while not done():
+            if self._background_errors() > errors or (errors and time.monotonic() > until):
+                raise StateError(f"a flush or compaction failed: {self._logged_error()}")
+            if time.monotonic() > until:
+                raise StateError(f"RocksDB has flushed nothing for {_STALL_S:.0f} s, as {_UNFINISHED}")
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    def _number(self, name: str) -> int:
+        return int(self._db.property_value(f"rocksdb.{name}") or 0)
 
     def close(self) -> None:
         """Close it. What it cannot write any more is in no checkpoint, so nobody needs it."""
@@ -245,6 +285,8 @@ def _options(given: RocksDBOptions) -> Options:
     options.create_if_missing(True)
     options.set_write_buffer_size(given.write_buffer)
     options.set_max_write_buffer_number(3)
+    options.set_level_zero_slowdown_writes_trigger(_SLOWDOWN_FILES)
+    options.set_soft_pending_compaction_bytes_limit(_PENDING_BYTES)
     options.set_max_background_jobs(given.background_jobs)
     options.set_compression_type(_COMPRESSION[given.compression]())
     options.set_level_compaction_dynamic_level_bytes(True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -38,6 +39,29 @@ for i in range(12):
     database.close()
     shutil.rmtree(path)
 """
+
+
+# A few rows at a time, with a checkpoint after each part: the flush of one of these finds the full disk.
+CHECKPOINT = FILL.replace(
+    "database.write(rows[begin : begin + 100])",
+    "database.write(rows[begin : begin + 100]); place = f'{sys.argv[1]}/copy'; "
+    "database.checkpoint(place); shutil.rmtree(place)",
+).replace("path = f", "shutil.rmtree(sys.argv[1] + '/copy', True); path = f")
+
+
+@pytest.mark.slow
+def test_checkpoints_on_a_full_disk_fail_and_do_not_hang(small_disk: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CHECKPOINT, str(small_disk)], capture_output=True, text=True, timeout=PATIENT_S
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 12
+    for line in lines:
+        assert line.startswith(f"state backend 'rocksdb' cannot make a checkpoint of {small_disk}/")
+        assert "No space left on device" in line or re.search(
+            r"does not say why; \d+ bytes of its disk are free", line
+        )
 
 
 @pytest.mark.slow
@@ -88,6 +112,56 @@ def test_a_write_that_stalls_for_too_long_fails(database: Database, monkeypatch:
     monkeypatch.setattr(database, "_db", Stalling(database._db, 1 << 30))
     with pytest.raises(StateError, match=r"RocksDB has admitted no write for 0 s.*Use a faster disk"):
         database.write([(b"a", b"1")])
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("num-immutable-mem-table", 2), ("num-files-at-level0", 19), ("estimate-pending-compaction-bytes", 64 << 30)],
+)
+def test_a_checkpoint_does_not_flush_where_rocksdb_would_wait(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, number: int
+) -> None:
+    real = database._db
+
+    class Delayed:
+        def property_value(self, asked: str) -> str | None:
+            return str(number) if asked == f"rocksdb.{name}" else real.property_value(asked)
+
+        def flush(self, wait: bool) -> None:
+            raise AssertionError("it may wait for ever")
+
+    monkeypatch.setattr(_database, "_STALL_S", 0.0)
+    monkeypatch.setattr(database, "_db", Delayed())
+    with pytest.raises(
+        StateError, match=r"cannot make a checkpoint of .* has flushed nothing for 0 s.*Use a faster disk"
+    ):
+        database.checkpoint(str(tmp_path / "copy"))
+
+
+def test_a_flush_that_fails_ends_the_checkpoint(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = database._db
+    numbers = {"rocksdb.background-errors": 0}
+
+    class Failing:
+        def property_value(self, asked: str) -> str | None:
+            return str(numbers[asked]) if asked in numbers else real.property_value(asked)
+
+        def flush(self, wait: bool) -> None:
+            assert not wait
+            numbers["rocksdb.num-immutable-mem-table"] = 1
+            monkeypatch.setattr(
+                _database.time, "sleep", lambda _: numbers.update({"rocksdb.background-errors": 1})
+            )
+
+    monkeypatch.setattr(database, "_db", Failing())
+    with pytest.raises(StateError, match=r"cannot make a checkpoint of .*: a flush or compaction failed: "):
+        database.checkpoint(str(tmp_path / "copy"))
+    # RocksDB counts failures for as long as a database is open: those of before end a wait soon, not at once.
+    monkeypatch.setattr(_database, "_AFTER_ERROR_S", 0.0)
+    with pytest.raises(StateError, match=r"cannot make a checkpoint of .*: a flush or compaction failed: "):
+        database.checkpoint(str(tmp_path / "copy"))
 
 
 def test_real_stalls_lose_no_row(tmp_path: Path) -> None:
