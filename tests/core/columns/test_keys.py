@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sluiceway.columns.keys import word_table
@@ -74,6 +74,51 @@ def test_numbers_and_groups_are_those_of_records(batches, max_parallelism, data)
             renumbered = ids.retain(live)
             model = {key: int(renumbered[number]) for key, number in model.items() if live[number]}
             assert list(model.values()) == list(range(len(ids)))
+
+
+@st.composite
+def integers_in_batches(draw):
+    """Integers close together, above and below those before, far away, at the ends of 64 bits, and null."""
+    batches = []
+    for _ in range(draw(st.integers(1, 6))):
+        start = draw(st.sampled_from([0, -50, 3_000, 5_000, -9_000, 10**6, 2**63 - 5_000, -(2**63)]))
+        step = draw(st.sampled_from([1, 3, 50]))
+        numbers = [start + step * n for n in draw(st.lists(st.integers(0, 90), max_size=60))]
+        batches.append(numbers + draw(st.sampled_from([[], [], [], [None]])))
+    return batches
+
+
+@given(integers_in_batches(), st.lists(st.integers(0, 2**400), min_size=6, max_size=6))
+@example([[0, 1], [5, 6, 5, 2], [-3, 9, 6, -3], [3_000, 5_000, 7], [None, 8], [10**6, 6]], [0] * 6)
+@example([[2**63 - 1, 2**63 - 4], [2**63 - 4, 2**63 - 9], [-(2**63), 2**63 - 1]], [0] * 6)
+@example([[-5, 0, 0], [4, -7, 4], [-5, 6, 5, 6], [7, 5_000], [7, 8]], [0, 0b1010, 0, 0b101101, 0, 0])
+def test_integers_close_together_and_far_apart_are_numbered_alike(batches, kept):
+    ids, model = KeyIds([pa.int64()], 128), {}
+    for batch, of_bits in zip(batches, kept, strict=False):
+        assert ids.find([pa.array(batch, pa.int64())]).tolist() == [model.setdefault(k, len(model)) for k in batch]
+        assert keys_of(ids.columns()) == list(model)
+        if of_bits:
+            live = np.array([of_bits >> number & 1 for number in range(len(model))], bool)
+            renumbered = ids.retain(live)
+            model = {key: int(renumbered[number]) for key, number in model.items() if live[number]}
+
+
+def test_serial_numbers_are_found_without_a_hash_table_in_memory_that_follows_their_number():
+    table = word_table.WordTable()
+    for start in range(0, 300_000, 1_000):
+        numbers, new = table.find([np.arange(start, start + 1_000).astype(np.uint64)])
+        assert numbers.tolist() == list(range(start, start + 1_000))
+        assert len(new) == 1_000
+    assert (table._slots < 0).all()
+    assert table.nbytes < 300_000 * (8 * 4 + 12)
+    # One far away, as an attacker sends it, does not enlarge the array.
+    assert table.find([np.array([1 << 40, 7], np.uint64)])[0].tolist() == [300_000, 7]
+    assert (table._slots >= 0).any()
+    assert table.nbytes < 300_000 * (8 * 4 + 12)
+    live = np.arange(300_001) < 300_000
+    table.retain(live)
+    assert (table._slots < 0).all()
+    assert table.find([np.array([7, 299_999], np.uint64)])[0].tolist() == [7, 299_999]
 
 
 def test_a_million_keys_are_numbered_in_the_order_of_arrival():
@@ -158,11 +203,12 @@ def test_multipliers_by_which_keys_collide_are_replaced(keys: Any, monkeypatch: 
     monkeypatch.setattr(word_table, "_multipliers", lambda n: made(n) if n else (np.uint64(1),) * 64)
     table = word_table.WordTable()
     words = keys.astype(np.uint64)
+    zeros = np.zeros_like(words)  # a second word, as integers close together are not hashed
     for start in range(0, len(words), 700):
-        numbers, new = table.find([words[start : start + 700]])
+        numbers, new = table.find([words[start : start + 700], zeros[start : start + 700]])
         assert numbers.tolist() == list(range(start, start + len(numbers)))
         assert len(new) == len(numbers)
-    assert table.find([words])[0].tolist() == list(range(len(words)))
+    assert table.find([words, zeros])[0].tolist() == list(range(len(words)))
     taken = np.flatnonzero(table._slots >= 0)
-    firsts = table._places([table.words()[0][table._slots[taken]]])
+    firsts = table._places([each[table._slots[taken]] for each in table.words()])
     assert ((taken - firsts) % len(table._slots)).mean() < 2

@@ -17,6 +17,7 @@ from sluiceway.columns.aggregation.layout import Layout, in_blocks
 from sluiceway.columns.aggregation.runs import Runs
 from sluiceway.columns.aggregation.stored import Stored, latest
 from sluiceway.columns.aggregation.values import Values
+from sluiceway.columns.keys.direct_index import number_new
 from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.columns.keys.word_table import WordTable
 
@@ -105,19 +106,10 @@ class Positions:
         self._dense, self._sparse = dense, None
 
     def _find_dense(self, ids: Any) -> Any:
-        dense = self._dense
-        positions = dense.take(ids)
-        rows = np.flatnonzero(positions < 0)
-        if len(rows):
-            missing = ids[rows]
-            # The first row of a key stays, as it is written last.
-            marks = np.arange(len(rows), dtype=np.int32)
-            dense[missing[::-1]] = marks[::-1]
-            new = missing[dense.take(missing) == marks]
-            dense[new] = np.arange(self.size, self.size + len(new), dtype=np.int32)
-            positions[rows] = dense.take(missing)
-            self._append(new)
-        return positions.astype(np.int64)
+        positions, new = number_new(self._dense, ids, self.size)
+        if len(new):
+            self._append(ids[new])
+        return positions
 
     def _append(self, ids: Any) -> None:
         size = self.size + len(ids)

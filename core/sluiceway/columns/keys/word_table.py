@@ -1,4 +1,7 @@
-"""Hash table from rows of 64-bit words to dense numbers, in numpy: open addressing, a batch of rows at a time."""
+"""Hash table from rows of 64-bit words to dense numbers, in numpy: open addressing, a batch of rows at a time.
+
+Rows of one word that are integers close together are found without hashing.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
+
+from sluiceway.columns.keys.direct_index import DirectIndex
 
 __all__ = ["WordTable"]
 
@@ -54,6 +59,9 @@ class WordTable:
         self._multipliers = _multipliers(0)
         self._slots = np.full(1 << self._bits, -1, np.int32)
         self._words = [np.zeros(0, np.uint64) for _ in range(width)]
+        # In the place of the slots, as long as all rows are of one word and close together.
+        self._direct: DirectIndex | None = None
+        self._tried_at = 0  # rows that the table had when this was looked at
 
     def __len__(self) -> int:
         return self.size
@@ -61,7 +69,8 @@ class WordTable:
     @property
     def nbytes(self) -> int:
         """Memory of the arrays, in bytes."""
-        return int(self._slots.nbytes + sum(words.nbytes for words in self._words))
+        direct = 0 if self._direct is None else self._direct.nbytes
+        return int(self._slots.nbytes + direct + sum(words.nbytes for words in self._words))
 
     def words(self) -> list[Any]:
         """Return the words of all rows, by number; views that are valid until the next change."""
@@ -78,6 +87,14 @@ class WordTable:
         count = len(words[0])
         if not count:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        if self._direct is None and len(self._words) == 1 and self.size >= max(1, 2 * self._tried_at):
+            self._go_direct()
+        if self._direct is not None:
+            direct = self._find_direct(words[0]) if len(self._words) == 1 else None
+            if direct is not None:
+                return direct
+            self._direct = None
+            self._rebuild()
         # Most rows have known keys in their first slots: one comparison of all of them, and the loop below is
         # for the others. An empty slot is -1, which clip makes a place that exists; its row is wrong already.
         slots, kept, base = self._slots, self._words, self.size
@@ -102,6 +119,26 @@ class WordTable:
             new.append(piece[added])
             rows = rows[len(piece) :]
         return numbers, np.concatenate(new)
+
+    def _go_direct(self) -> bool:
+        """Give up the slots if the rows are close together; False: they are not."""
+        self._tried_at = self.size
+        self._direct = DirectIndex.of(self._words[0][: self.size])
+        if self._direct is None:
+            return False
+        self._bits = _SMALLEST
+        self._slots = np.full(1 << self._bits, -1, np.int32)
+        return True
+
+    def _find_direct(self, words: Any) -> tuple[Any, Any] | None:
+        assert self._direct is not None
+        found = self._direct.find(words, self.size)
+        if found is not None and len(new := found[1]):
+            end = self.size + len(new)
+            self._reserve(end)
+            self._words[0][self.size : end] = words[new]
+            self.size = end
+        return found
 
     def _room(self) -> int:
         """Return how many rows may be added, after the table has been enlarged where that are few."""
@@ -178,8 +215,9 @@ class WordTable:
         self._words = [words[kept] for words in self._words]
         self.size = len(kept)
         # From the smallest size on, so that slots take no more memory than the rows that are left need.
-        self._bits = _SMALLEST
-        self._rebuild()
+        self._bits, self._direct = _SMALLEST, None
+        if not (self.size and len(self._words) == 1 and self._go_direct()):
+            self._rebuild()
         return renumbered
 
     def _places(self, words: Sequence[Any]) -> Any:
