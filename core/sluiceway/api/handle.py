@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from types import TracebackType
@@ -36,9 +36,10 @@ class JobHandle(Hinting):
     block and waits until it has ended.
     """
 
-    def __init__(self, job: Job, name: str) -> None:
+    def __init__(self, job: Job, name: str, ended: Callable[[], None] = lambda: None) -> None:
         self._job = job
         self._name = name
+        self._ended = ended
         self._done: Future[JobResult] = Future()
         # A daemon: a program that ends without waiting for the job must not hang.
         self._thread = threading.Thread(target=self._run, name=f"sluiceway-job-{name}", daemon=True)
@@ -48,8 +49,10 @@ class JobHandle(Hinting):
         try:
             result = self._job.run()
         except BaseException as error:
+            self._ended()
             self._done.set_exception(error)
         else:
+            self._ended()
             self._done.set_result(result)
 
     @property

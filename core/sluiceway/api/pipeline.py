@@ -317,7 +317,7 @@ class Pipeline(Program, metaclass=HintingType):
 
         Raises:
             ConfigurationError: an option that does not exist, or a value it cannot take.
-            GraphError: the program cannot become a job.
+            GraphError: the program cannot become a job, or has :meth:`DataStream.collect` and is running already.
             BaseException: what a user's function, a source or a sink raised, with notes that name the step,
                 the subtask and the record.
         """
@@ -326,10 +326,14 @@ class Pipeline(Program, metaclass=HintingType):
 
         __tracebackhide__ = True  # where a notebook shows the traceback of a job
         job = self.prepare(resolve(options).settings)
-        if in_notebook():
-            return run_in_notebook(job, self._name)
-        with cancel_on_sigint(job):
-            return job.run()
+        self._under_way.add(job)
+        try:
+            if in_notebook():
+                return run_in_notebook(job, self._name)
+            with cancel_on_sigint(job):
+                return job.run()
+        finally:
+            self._under_way.discard(job)
 
     async def start(self, **options: Unpack[RunOptions]) -> JobHandle:
         """Start the pipeline in a thread of its own, and return at once.
@@ -342,7 +346,9 @@ class Pipeline(Program, metaclass=HintingType):
         """
         from sluiceway.api.handle import JobHandle
 
-        return JobHandle(self.prepare(resolve(options).settings), self._name)
+        job = self.prepare(resolve(options).settings)
+        self._under_way.add(job)
+        return JobHandle(job, self._name, lambda: self._under_way.discard(job))
 
     # ---- looking at it ------------------------------------------------------------------------------------
 
@@ -424,6 +430,12 @@ class Pipeline(Program, metaclass=HintingType):
     # ---- inside -------------------------------------------------------------------------------------------
 
     def _make_job(self, make: Callable[[StreamGraph, Settings], J], settings: Settings) -> J:
+        if self._collected and self._under_way:
+            raise GraphError(
+                f"pipeline {self._name!r} is running, and collect() has one list, in which records of two runs "
+                "would be mixed: wait for the end of the run or cancel it, or make another pipeline, as by a "
+                "function that returns one"
+            )
         job = make(self.graph(settings), self._effective(settings))
         # Behind all that can refuse the job: until then the results of the run before stay.
         for collected in self._collected:

@@ -45,6 +45,7 @@ class Program:
         self._chaining = bool(chaining)
         self._transformations: list[Transformation] = []
         self._collected: list[Collected[Any]] = []
+        self._under_way: set[object] = set()
 
     @property
     def name(self) -> str:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from sluiceway.config.settings import Settings
 from sluiceway.connector.lib import DeadLetterSink
 from sluiceway.functions import DEAD_LETTERS, FunctionObject
+from sluiceway.functions.life import unopened
 from sluiceway.graph.findings import Finding, Level, graph_error
 from sluiceway.graph.identity import derive_uids, step_name
 from sluiceway.graph.parallelism import MAX_PARALLELISM_LIMIT, default_max_parallelism, subtask_limit
@@ -469,7 +470,7 @@ class _Builder:
                 self._functions.add(id(function))
                 return function
             try:
-                return copy.deepcopy(function)
+                return copy.deepcopy(unopened(function))
             except Exception as error:
                 self._error(
                     "shared-function",

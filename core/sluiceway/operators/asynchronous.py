@@ -16,6 +16,7 @@ from sluiceway.connector import Wait
 from sluiceway.elements import Batch, CancelCheckpointMarker, CheckpointBarrier, Element, Watermark
 from sluiceway.errors import FunctionContractError
 from sluiceway.functions import AsyncFunction
+from sluiceway.functions.life import note_closed, note_opened
 from sluiceway.isolation import copied
 from sluiceway.operators.async_queues import Entry, OrderedQueue, Queue, UnorderedQueue
 from sluiceway.operators.base import TimedOperator
@@ -102,6 +103,7 @@ class AsyncOperator(TimedOperator):
         self._calls = self.context.calls(self.context.wake)
         if isinstance(self._fn, AsyncFunction):
             self._opening = self._opened = True
+            note_opened(self._fn)
             self._calls.start([Call(_OPEN, self._fn.open, OperatorRuntimeContext(self.context, None))])
         else:
             self._start()
@@ -111,6 +113,7 @@ class AsyncOperator(TimedOperator):
         calls, self._calls = self._calls, None
         if calls is not None:
             opened, self._opened = self._opened, False
+            note_closed(self._fn)
             calls.close(self._fn.close if opened and isinstance(self._fn, AsyncFunction) else None)
 
     def snapshot(self) -> OperatorSnapshot:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from sluiceway.elements import Batch, Element
 from sluiceway.errors import GraphError
 from sluiceway.functions import DEAD_LETTERS, FunctionObject
+from sluiceway.functions.life import unopened
 from sluiceway.isolation import all_unchangeable, isolated_all, look_unchangeable, separated
 from sluiceway.operators.base import Operator
 from sluiceway.operators.context import OperatorContext
@@ -60,7 +61,7 @@ from sluiceway.steps import (
 from sluiceway.streamgraph import StreamEdge, StreamNode
 from sluiceway.util.allocator import keep_freed_memory
 
-__all__ = ["build_operators", "own_copy"]
+__all__ = ["build_operators", "copied_function", "own_copy"]
 
 # Imported when a job has such a step: a job has few kinds, and all of them take a tenth of the time to start.
 _OPERATORS: dict[type[Step], str] = {
@@ -188,20 +189,31 @@ def own_copy(node: StreamNode, subtask: int) -> StreamNode:
         return node
 
     def own(function: FunctionObject) -> FunctionObject:
-        try:
-            return copy.deepcopy(function)
-        except Exception as error:
-            raise GraphError(
-                f"step {node.name!r} {_why(node)} but its {type(function).__name__} cannot be copied ({error}): "
-                "create what cannot be copied in open()"
-            ) from error
+        why = f"runs {node.parallelism} times" if node.parallelism > 1 else "may be restarted"
+        return copied_function(function, node, why)
 
     step = node.step.with_own_functions(own)
     return node if step is node.step else replace(node, step=step)
 
 
-def _why(node: StreamNode) -> str:
-    return f"runs {node.parallelism} times" if node.parallelism > 1 else "may be restarted"
+def copied_function(function: FunctionObject, node: StreamNode, why: str) -> FunctionObject:
+    """Return a copy of a function object of a node, without what a run has bound.
+
+    Args:
+        function: is copied.
+        node: its step, which errors name.
+        why: the reason for the copy: "runs 2 times".
+
+    Raises:
+        GraphError: it cannot be copied.
+    """
+    try:
+        return copy.deepcopy(unopened(function))
+    except Exception as error:
+        raise GraphError(
+            f"step {node.name!r} {why} but its {type(function).__name__} cannot be copied ({error}): "
+            "create what cannot be copied in open()"
+        ) from error
 
 
 def build_operators(

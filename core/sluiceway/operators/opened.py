@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sluiceway.functions import Function
+from sluiceway.functions.life import note_closed, note_opened
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.keyed_state import KeyedStateStore
 from sluiceway.operators.runtime_context import OperatorRuntimeContext
@@ -26,11 +27,15 @@ class _Life:
 
     @record_loop
     def open(self) -> None:
+        note_opened(self._function)
         self._function.open(self._runtime)
 
     @record_loop
     def close(self) -> None:
-        self._function.close()
+        try:
+            self._function.close()
+        finally:
+            note_closed(self._function)
 
 
 class Opened(list[_Life]):

@@ -15,6 +15,7 @@ from sluiceway.functions import (
     OperatorStateStore,
     RuntimeContext,
 )
+from sluiceway.functions.life import note_opened
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.operators.list_snapshot import ListMode, ListSnapshot
 from sluiceway.operators.raw_state import RawStates
@@ -282,6 +283,7 @@ class FunctionStates:
     def initialize(self) -> None:
         """Call ``initialize_state`` of the objects."""
         for function in self._objects:
+            note_opened(function)
             function.initialize_state(self._context)
 
     @record_loop

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -380,6 +381,52 @@ def test_start_and_cancel(flow: sw.Pipeline) -> None:
         assert handle.status is sw.JobStatus.RUNNING
         handle.cancel()
         assert (await handle.result()).status is sw.JobStatus.CANCELED
+
+    asyncio.run(main())
+
+
+class Counted(sw.KeyedProcessFunction[int, int, int]):
+    """Counts the records of a key; holds what can neither be copied nor pickled once it is open."""
+
+    def open(self, context: sw.RuntimeContext) -> None:
+        self.lock = threading.Lock()
+        self.count = context.get_state(sw.ValueStateDescriptor("count", int, default=0))
+
+    def process_element(self, value: int, ctx: sw.KeyedProcessFunction.Context) -> Iterator[int]:
+        with self.lock:
+            self.count.update(self.count.value() + 1)
+        yield self.count.value()
+
+
+@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
+def test_a_pipeline_that_has_run_runs_again_in_other_ways(flow: sw.Pipeline, backend: str) -> None:
+    if backend == "rocksdb":
+        pytest.importorskip("rocksdict")
+    counts = flow.from_collection(range(6)).key_by(lambda n: n % 3).process(Counted()).collect()
+    for options in ({}, {}, {"parallelism": 2}, {"checkpoint_interval": "1h"}, {"workers": 1}):
+        assert [f.code for f in flow.check(workers=1) if f.code == "unserialisable"] == []
+        flow.run(state_backend=backend, **options)  # type: ignore[arg-type]
+        assert sorted(counts) == [1, 1, 1, 2, 2, 2], options
+
+
+def test_jobs_that_run_at_once_have_function_objects_of_their_own(flow: sw.Pipeline) -> None:
+    counts = flow.generate().key_by(lambda n: 0).process(Counted())
+    with counts.execute_and_collect() as first:
+        assert next(first) == 1  # so that it is open
+        with counts.execute_and_collect() as second:
+            assert list(islice(second, 20_000)) == list(range(1, 20_001))
+            assert list(islice(first, 20_000)) == list(range(2, 20_002))
+
+
+def test_a_pipeline_with_one_list_of_results_does_not_run_twice_at_once(flow: sw.Pipeline) -> None:
+    flow.generate(rate=1000).collect()
+
+    async def main() -> None:
+        async with await flow.start():
+            with pytest.raises(sw.GraphError, match=r"pipeline 'test' is running, and collect\(\) has one list"):
+                flow.run()
+        async with await flow.start():
+            pass
 
     asyncio.run(main())
 

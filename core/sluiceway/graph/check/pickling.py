@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sluiceway.functions.life import unopened
 from sluiceway.serializers.byvalue import dumps_by_value
 from sluiceway.util.trial_pickling import trial
 
@@ -38,6 +39,7 @@ class Obstacle:
 
 def find_obstacle(value: object) -> Obstacle | None:
     """Try to pickle ``value``; say what is in the way, as deep inside it as that can be found."""
+    value = unopened(value)
     error = _try(value)
     if error is None:
         return None

@@ -42,6 +42,7 @@ from sluiceway.runtime.jobmanager.job_master import JobMaster
 from sluiceway.runtime.jobmanager.job_metrics import JobFigures, Reporting, figures_of
 from sluiceway.runtime.jobmanager.job_requests import JobRequests, savepoint_place
 from sluiceway.runtime.jobmanager.restore import check_place, check_savepoint_place, restore_from
+from sluiceway.runtime.local.functions_in_use import own_functions
 from sluiceway.runtime.logging.engine_log import job_logging
 from sluiceway.runtime.loop.async_calls import EventLoop
 from sluiceway.runtime.loop.blocking_io import Background, HelperThread
@@ -194,7 +195,7 @@ class LocalJob(Job):
     @override
     def run(self) -> JobResult:
         self._check_new()
-        with job_logging(self._settings), seldom():
+        with job_logging(self._settings), seldom(), own_functions(self._graph) as self._graph:
             try:
                 self.begin()
                 self.worker.run(lambda: self.status.ended)

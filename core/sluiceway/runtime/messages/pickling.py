@@ -17,6 +17,8 @@ import cloudpickle
 
 from sluiceway.connector.lib.process_local import ProcessLocal
 from sluiceway.errors import ConfigurationError, ConnectorError, GraphError, SerializationError
+from sluiceway.functions import FunctionObject
+from sluiceway.functions.life import unopened
 from sluiceway.graph import JobGraph
 from sluiceway.graph.check.pipeline import find_unshippable
 from sluiceway.record_errors import shown
@@ -57,7 +59,14 @@ class RemoteTraceback(Exception):  # noqa: N818 (it is none, it shows one)
 
 
 class _Pickler(ValuePickler):
-    """Pickler that replaces handles of results by their numbers."""
+    """Pickler that replaces handles of results by their numbers, and takes function objects as before a run."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, FunctionObject):
+            function = unopened(obj)
+            if function is not obj:
+                return function.__reduce_ex__(5)
+        return super().reducer_override(obj)
 
     def persistent_id(self, obj: object) -> int | None:
         if not isinstance(obj, ProcessLocal):
