@@ -53,6 +53,8 @@ _UNFINISHED: Final = (
     "its flushes and compactions did not finish. Use a faster disk (SLUICEWAY_ROCKSDB_DIRECTORY), or more "
     "SLUICEWAY_ROCKSDB_BACKGROUND_JOBS."
 )
+_HARDLY_ANY: Final = 1 << 20
+"""Free bytes of a disk below which a failure without a reason is taken for one of a full disk."""
 _LOG_TAIL: Final = 1 << 16  # bytes
 _ERROR_IN_LOG: Final = re.compile(rb"(?:IO error|Corruption)[^\n]*?(?=, Accumulated|\n|$)")
 
@@ -168,8 +170,9 @@ class Database:
                 return str(found[-1], "utf-8", "replace")
         # The log is on the same disk, and ends before the error where that is full.
         with suppress(OSError):
-            return f"its log does not say why; {shutil.disk_usage(self.path).free} bytes of its disk are free"
-        return "its log does not say why"
+            if (free := shutil.disk_usage(self.path).free) < _HARDLY_ANY:
+                return f"No space left on device, of which {free} bytes are free"
+        return "RocksDB's log does not say why"
 
     def rows(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield the rows whose keys begin with ``prefix``, as of the first step."""

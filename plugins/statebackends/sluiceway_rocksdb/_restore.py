@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 
 from sluiceway.errors import CorruptStreamError, StateError
 from sluiceway.keygroups import stable_hash
@@ -119,11 +121,26 @@ def _fetch(native: NativeState, files: list[NativeFile], directory: str) -> None
     make_private_directory(directory)
     for file in files:
         path = os.path.join(directory, file.name)
-        native.fetch(file.name, path)
-        # RocksDB writes on in these files. As a hard link that would change the file in the checkpoint.
-        if not file.identity:
-            shutil.copyfile(path, path + ".copy")
-            os.replace(path + ".copy", path)
+        with _naming(path):
+            native.fetch(file.name, path)
+            # RocksDB writes on in these files. As a hard link that would change the file in the checkpoint.
+            if not file.identity:
+                shutil.copyfile(path, path + ".copy")
+                os.replace(path + ".copy", path)
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Name the file that is written when the disk is full: the error of a copy may name none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StateError(
+                f"state backend 'rocksdb' cannot write {path}, to restore a checkpoint: {error.strerror}. Make "
+                "room, or use another disk (SLUICEWAY_ROCKSDB_DIRECTORY)"
+            ) from error
+        raise
 
 
 def _adopt(store: SubtaskStore, native: NativeState) -> None:
@@ -178,7 +195,8 @@ def _change(
         make_private_directory(place.path)
         for name in names:
             path = os.path.join(place.path, name)
-            native.fetch(name, path)
+            with _naming(path):
+                native.fetch(name, path)
             with open(path, "rb") as file:
                 data = file.read()
             os.unlink(path)
