@@ -142,7 +142,7 @@ def _windows(plan: Plan, keys: int, rows: int, aim: float) -> Iterator[Row]:
         Comparison(
             f"tumbling windows of 10 s in columns, sums of {keys:,} keys",
             rows,
-            _way(lambda flow: _summed(flow.table(table)), lambda row: row["total"]),
+            _way(lambda flow: sums_of_windows(flow.table(table)), lambda row: row["total"]),
             {BY_HAND: Loop(tumbling_by_hand, events)},
             in_order=False,
             aim=aim,
@@ -152,7 +152,7 @@ def _windows(plan: Plan, keys: int, rows: int, aim: float) -> Iterator[Row]:
     )
 
 
-def _summed(stream: Any) -> Any:
+def sums_of_windows(stream: Any) -> Any:
     from sluiceway.table import agg
 
     strategy: Any = sw.WatermarkStrategy.for_bounded_out_of_orderness(LATE_MS).with_timestamp_column("at")

@@ -1,14 +1,16 @@
 """Word count and windows from a file by others, beside Sluiceway in one process, as far as they are installed.
 
-Nothing is installed for it, except the jars of Flink where ``--peers DIRECTORY`` asks for them. Each peer does the
-same work with one worker, on the same file, with its results discarded after a check. What they promise differs:
-Bytewax and Flink emit a count for every word, Pathway and pyarrow the final counts alone.
+Nothing is installed for it, except Flink and PyFlink where ``--peers DIRECTORY`` asks for them. Each peer does the
+same work with one worker, on the same file, with its results discarded after a check, beside ours in records and
+in columns. What they promise differs: Bytewax, Flink and PyFlink emit a count for every word, Pathway and pyarrow
+the final counts alone.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
@@ -17,11 +19,18 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import sluiceway as sw
+from benchmarks.columns import sums_of_windows
+from benchmarks.columnwords import counted_so_far
 from benchmarks.files import Work, event_of, windows_from_file, words_from_file
-from benchmarks.flinkpeer import VERSION, Flink, FlinkUnavailableError
-from benchmarks.harness import Job, Plan, Row, check_same, short, timed
+from benchmarks.flinkpeer import Flink
+from benchmarks.harness import Job, Plan, Row, Way, check_same, short, timed
+from benchmarks.peerprogram import PeerProgram, PeerUnavailableError
+from benchmarks.pyflinkpeer import PyFlink
 from benchmarks.windows import Event, time_of, user_of
 from benchmarks.wordcount import Pair, add, split, word_of
+from sluiceway.connector.lib import DiscardSink
+from sluiceway_files import FilesSource
 
 __all__ = ["measure"]
 
@@ -50,51 +59,87 @@ class _Peer:
 
 def measure(plan: Plan) -> Iterator[Row]:
     records = plan.size(RECORDS, 2_000)
-    with tempfile.TemporaryDirectory(prefix="sluiceway-bench-") as directory:
-        flink, reason = _flink(plan.peers)
-        try:
-            for make, job in ((words_from_file, "words"), (windows_from_file, "windows")):
-                path = Path(directory, f"{job}.txt")
-                work = make(path, records)
-                for package, name, peers in _packages(job, path):
-                    if find_spec(package) is None:
-                        yield _missing(f"{work.job} by {name}", f"{package} is not installed")
-                    else:
-                        given = work
-                        if job == "windows":
-                            given = make(path.with_suffix(".fewer"), min(records, FEWER))
-                        yield _measured(given, _peer(f"{name} {version(package)}", peers), plan)
-                if flink is None:
-                    yield _missing(f"{work.job} by Flink {VERSION}", reason)
+    with tempfile.TemporaryDirectory(prefix="sluiceway-bench-") as directory, ExitStack() as running:
+        flinks = [_started(running, plan.peers, kind) for kind in (Flink, PyFlink)]
+        for make, job in ((words_from_file, "words"), (windows_from_file, "windows")):
+            path = Path(directory, f"{job}.txt")
+            work = make(path, records)
+            for package, name, peers in _packages(job, path):
+                if find_spec(package) is None:
+                    yield _missing(f"{work.job} by {name}", f"{package} is not installed")
                 else:
-                    yield _measured(work, _by_flink(flink, job, path), plan)
-        finally:
-            if flink is not None:
-                flink.close()
+                    given, source = work, path
+                    if job == "windows":
+                        source = path.with_suffix(".fewer")
+                        given = make(source, min(records, FEWER))
+                    yield _measured(given, source, _peer(f"{name} {version(package)}", peers), plan)
+            for name, flink, reason in flinks:
+                if flink is None:
+                    yield _missing(f"{work.job} by {name}", reason)
+                else:
+                    yield _measured(work, path, _by_flink(name, flink, job, path), plan)
 
 
 def _missing(name: str, reason: str) -> Row:
     return Row(name, "x speed", (), note=reason, against=OURS)
 
 
-def _measured(work: Work, peer: _Peer, plan: Plan) -> Row:
-    ours = Job(work.build)
+def _measured(work: Work, path: Path, peer: _Peer, plan: Plan) -> Row:
+    records, columns = Job(work.build), _in_columns(work, path)
     name = f"{work.job} by {peer.name}"
     try:
-        check_same(name, peer.final(ours.results()), peer.results(), in_order=False)
-        pairs = [(timed(ours.run).wall, peer.seconds()) for _ in range(plan.runs)]
+        theirs = peer.results()
+        for ours in (records, columns):
+            check_same(name, peer.final(ours.results()), theirs, in_order=False)
+        runs = [(timed(records.run).wall, timed(columns.run).wall, peer.seconds()) for _ in range(plan.runs)]
     except Exception as error:  # another version of theirs is no reason to show nothing of ours
         return _missing(name, f"failed: {type(error).__name__}: {error}")
-    own, its = (work.records / median(seconds) for seconds in zip(*pairs, strict=True))
+    seconds = dict(zip(("ours_s", "in_columns_s", "peer_s"), zip(*runs, strict=True), strict=True))
+    own, wide, its = (work.records / median(each) for each in seconds.values())
     return Row(
         name,
         "x speed",
-        tuple(one / other for one, other in pairs),
-        note=f"{short(its)} records/s, Sluiceway {short(own)}"
+        tuple(one / other for one, _, other in runs),
+        note=f"{short(its)} records/s, Sluiceway {short(own)}, in columns {short(wide)}"
         + ("; the final counts only" if peer.final is _final else ""),
-        details={"records": work.records, "ours_s": [a for a, _ in pairs], "peer_s": [b for _, b in pairs]},
+        details={"records": work.records, **seconds},
         against=OURS,
     )
+
+
+def _in_columns(work: Work, path: Path) -> Way:
+    """The same work on the same file, read as a CSV file."""
+    words = work.job.startswith("word")
+
+    def build(flow: sw.Pipeline) -> Any:
+        return (_words_in_columns if words else _windows_in_columns)(flow, path)
+
+    def results() -> list[Any]:
+        found = build(sw.Pipeline("benchmark")).to_arrow()
+        if words:
+            return list(zip(found["word"].to_pylist(), found["count"].to_pylist(), strict=True))
+        return list(found["total"].to_pylist())
+
+    def run() -> None:
+        flow = sw.Pipeline("benchmark")
+        build(flow).sink(DiscardSink())
+        flow.run()
+
+    return Way(results, run)
+
+
+def _words_in_columns(flow: sw.Pipeline, path: Path) -> Any:
+    import pyarrow as pa
+
+    schema = pa.schema([("line", pa.string())])
+    return counted_so_far(flow.table(FilesSource.csv(str(path), header=schema.names, type=schema)))
+
+
+def _windows_in_columns(flow: sw.Pipeline, path: Path) -> Any:
+    import pyarrow as pa
+
+    schema = pa.schema([("user", pa.int64()), ("amount", pa.int64()), ("at", pa.int64())])
+    return sums_of_windows(flow.table(FilesSource.csv(str(path), header=schema.names, type=schema)))
 
 
 _Ways = tuple[Callable[[bool], Sequence[Any]], Callable[[Sequence[Any]], Sequence[Any]]]
@@ -119,26 +164,29 @@ def _final(counts: Sequence[Pair]) -> list[Pair]:
     return list(dict(sorted(counts)).items())
 
 
-# ---- Flink ------------------------------------------------------------------------------------------------------
+# ---- Flink and PyFlink ------------------------------------------------------------------------------------------
 
 
-def _flink(directory: str | None) -> tuple[Flink | None, str]:
+def _started(
+    running: ExitStack, directory: str | None, kind: type[Flink] | type[PyFlink]
+) -> tuple[str, PeerProgram | None, str]:
+    """The peer's name and its program, or why it is left out."""
     if directory is None:
-        return None, "left out without --peers DIRECTORY"
+        return kind.NAME, None, "left out without --peers DIRECTORY"
     try:
-        return Flink(Path(directory)), ""
-    except FlinkUnavailableError as error:
-        return None, str(error)
+        return kind.NAME, running.enter_context(closing(kind(Path(directory)))), ""
+    except PeerUnavailableError as error:
+        return kind.NAME, None, str(error)
 
 
-def _by_flink(flink: Flink, job: str, path: Path) -> _Peer:
+def _by_flink(name: str, flink: PeerProgram, job: str, path: Path) -> _Peer:
     def results() -> list[Any]:
         lines = flink.check(job, path, path.with_suffix(".results"))
         if job == "windows":
             return list(map(int, lines))
         return [(word, int(count)) for word, count in (line.split("\t") for line in lines)]
 
-    return _Peer(f"Flink {VERSION}", results, lambda: flink.run(job, path))
+    return _Peer(name, results, lambda: flink.run(job, path))
 
 
 # ---- Python packages --------------------------------------------------------------------------------------------

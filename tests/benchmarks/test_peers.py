@@ -1,9 +1,10 @@
-"""Flink beside Sluiceway: reasons to leave it out, and checksums. The jars themselves are not downloaded here."""
+"""Flink and PyFlink beside Sluiceway: reasons to leave them out, and checksums. Nothing is downloaded here."""
 
 from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -13,9 +14,11 @@ ROOT = Path(__file__).parents[2]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from benchmarks import flinkpeer, peers  # noqa: E402
-from benchmarks.flinkpeer import VERSION, Flink, FlinkUnavailableError  # noqa: E402
+from benchmarks import flinkpeer, peers, pyflinkpeer  # noqa: E402
+from benchmarks.flinkpeer import VERSION, Flink  # noqa: E402
 from benchmarks.harness import Plan  # noqa: E402
+from benchmarks.peerprogram import PeerUnavailableError  # noqa: E402
+from benchmarks.pyflinkpeer import PyFlink  # noqa: E402
 
 pytestmark = pytest.mark.docs
 
@@ -37,11 +40,11 @@ def program(directory: Path, name: str, script: str) -> None:
 
 
 def test_without_java_it_is_left_out(tmp_path: Path, programs: Path) -> None:
-    with pytest.raises(FlinkUnavailableError, match=r"^java is not installed$"):
+    with pytest.raises(PeerUnavailableError, match=r"^java is not installed$"):
         Flink(tmp_path / "peers")
     program(programs, "java", "")
     program(programs, "javac", "")
-    with pytest.raises(FlinkUnavailableError, match=r"is not there, and mvn is not installed to download it$"):
+    with pytest.raises(PeerUnavailableError, match=r"is not there, and mvn is not installed to download it$"):
         Flink(tmp_path / "peers")
 
 
@@ -49,7 +52,7 @@ def test_a_download_that_fails_leaves_nothing_that_looks_complete(tmp_path: Path
     for name in ("java", "javac"):
         program(programs, name, "")
     program(programs, "mvn", "echo '[ERROR] no route to host'; exit 1")
-    with pytest.raises(FlinkUnavailableError, match=r"^mvn failed: \[ERROR\] no route to host$"):
+    with pytest.raises(PeerUnavailableError, match=r"^mvn failed: \[ERROR\] no route to host$"):
         Flink(tmp_path)
     assert not (tmp_path / f"flink-{VERSION}").exists()
 
@@ -61,7 +64,7 @@ def test_a_jar_that_is_not_the_expected_one_is_not_run(tmp_path: Path, programs:
     jars.mkdir()
     for line in (FILES / "jars.sha256").read_text().splitlines():
         (jars / line.split()[1]).write_bytes(b"other")
-    with pytest.raises(FlinkUnavailableError, match=rf"not those of jars.sha256: .*flink-core-{VERSION}.jar"):
+    with pytest.raises(PeerUnavailableError, match=rf"not those of jars.sha256: .*flink-core-{VERSION}.jar"):
         Flink(tmp_path)
     assert not (tmp_path / "was-run").exists()
 
@@ -92,12 +95,33 @@ def test_version_and_checksums_are_pinned() -> None:
 def test_a_peer_that_cannot_be_run_has_its_reason_in_the_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unavailable(directory: Path) -> Path:
-        raise FlinkUnavailableError("mvn failed: no route to host")
+    def unavailable(reason: str) -> Callable[[Path], Path]:
+        def raising(directory: Path) -> Path:
+            raise PeerUnavailableError(reason)
 
-    monkeypatch.setattr(flinkpeer, "_jars", unavailable)
+        return raising
+
+    monkeypatch.setattr(flinkpeer, "_jars", unavailable("mvn failed: no route to host"))
+    monkeypatch.setattr(pyflinkpeer, "_python", unavailable("pip failed: no matching distribution"))
     monkeypatch.setattr(peers, "_packages", lambda job, path: [])
     rows = list(peers.measure(Plan(runs=1, quick=True, peers=str(tmp_path))))
-    assert [(row.values, row.note) for row in rows] == [((), "mvn failed: no route to host")] * 2
+    reasons = ["mvn failed: no route to host", "pip failed: no matching distribution"]
+    assert [(row.values, row.note) for row in rows] == [((), reason) for reason in reasons] * 2
     rows = list(peers.measure(Plan(runs=1, quick=True)))
-    assert [(row.values, row.note) for row in rows] == [((), "left out without --peers DIRECTORY")] * 2
+    assert [(row.values, row.note) for row in rows] == [((), "left out without --peers DIRECTORY")] * 4
+
+
+def test_an_installation_that_fails_is_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[list[str]] = []
+
+    def failing(command: list[str]) -> None:
+        tried.append(command)
+        raise PeerUnavailableError("pip failed: no route to host")
+
+    monkeypatch.setattr(pyflinkpeer, "done", failing)
+    monkeypatch.setattr(pyflinkpeer.venv, "create", lambda directory, **options: directory.mkdir(exist_ok=True))
+    monkeypatch.setattr(pyflinkpeer.shutil, "which", lambda program: program)
+    for _ in range(2):
+        with pytest.raises(PeerUnavailableError, match=r"^pip failed: no route to host$"):
+            PyFlink(tmp_path)
+    assert [command[-1] for command in tried] == [f"apache-flink=={pyflinkpeer.VERSION}"] * 2
