@@ -51,10 +51,10 @@ def _summed(batch: pa.RecordBatch) -> pa.RecordBatch:
 flow = Pipeline("memory")
 numbers = flow.table(pa.table({"number": np.arange(_ROWS)}))
 rows = numbers.map_batches(_wide, _LEFT).assign_timestamps_and_watermarks(_STRATEGY).key_by("key")
-few = flow.table(pa.table({"number": np.arange(0, _ROWS, 100)})).map_batches(_narrow, _RIGHT)
 if _KIND == "over":
     found = rows.over(rows=3).aggregate(n=agg.count(), last=agg.max("note"))
 else:
+    few = flow.table(pa.table({"number": np.arange(0, _ROWS, 100)})).map_batches(_narrow, _RIGHT)
     other = few.assign_timestamps_and_watermarks(_STRATEGY).drop("at").key_by("key")
     found = rows.interval_join(other, "-1s", "1s") if _KIND == "interval" else rows.asof_join(other)
 found.map_batches(_summed, found.schema).sink(DiscardSink())

@@ -71,7 +71,7 @@ def test_keys_may_be_larger_than_their_memory(kind: str, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["interval"])
+@pytest.mark.parametrize("kind", ["interval", "asof", "over"])
 def test_rows_may_be_larger_than_their_memory(kind: str, tmp_path: Path) -> None:
     expected, whole = run("memory", kind, 600_000, 300, program=_ROWS)
     limits = {

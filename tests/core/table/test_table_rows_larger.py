@@ -1,4 +1,4 @@
-"""Rows of joins that exceed the memory for them: the same results, from and to state of each form."""
+"""Rows of joins and `over` that exceed the memory for them: the same results, from and to state of each form."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 from effort import first
-from tests.core.table.column_harness import TwoColumnHarness, many_steps
+from tests.core.table.column_harness import ColumnHarness, TwoColumnHarness, many_steps
 
 from sluiceway.columns.kept import stored_rows, timed_rows
 from sluiceway.columns.keys import idle_keys
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import StateError
-from sluiceway.operators.columns import interval_join
-from sluiceway.table import TableStream
+from sluiceway.operators.columns import asof_join, interval_join, over
+from sluiceway.table import TableStream, agg
 
 LEFT = pa.schema([("user", pa.string()), ("number", pa.int64()), ("note", pa.list_(pa.string()))])
 RIGHT = pa.schema([("who", pa.string()), ("paid", pa.int64())])
@@ -195,3 +195,132 @@ def test_a_damaged_block_is_named() -> None:
             entries[key] = entries[key][:-40]
         with pytest.raises(StateError, match=r"the state of rows of step .* cannot be read: .*another checkpoint"):
             harness.process2(right(3, 1), 22)
+
+
+# ---- rows that wait for event time ------------------------------------------------------------------------------
+
+WAITING = ["asof", "asof inner", "over rows", "over range", "over both"]
+
+
+def waiting(kind: str, memory: int, **options: Any) -> Any:
+    def over_rows(stream: Any) -> Any:
+        table = TableStream(stream._pipeline, stream._inputs, LEFT, "left").key_by("user")
+        window = {"rows": 3} if kind != "over range" else {}
+        window |= {"range": 4} if kind != "over rows" else {}
+        found = table.over(**window).aggregate(n=agg.count(), last=agg.last("number"), all=agg.collect("number"))
+        return found.uid("it").to_records()
+
+    def as_of(left: Any, right: Any) -> Any:
+        one = TableStream(left._pipeline, left._inputs, LEFT, "left").key_by("user")
+        other = TableStream(right._pipeline, right._inputs, RIGHT, "right").key_by("who")
+        if kind == "asof":
+            return one.asof_join(other).uid("it").to_records()
+        return one.asof_join(other, how="inner", tolerance=6).uid("it").to_records()
+
+    with patch.dict("os.environ", SLUICEWAY_ROCKSDB_COLUMNS=str(memory)):
+        if kind.startswith("over"):
+            return ColumnHarness(over_rows, LEFT, **options)
+        return TwoColumnHarness(as_of, LEFT, RIGHT, **options)
+
+
+def due_rows(harness: Any) -> list[Any]:
+    operators = [subtask.operators[0] for subtask in harness._subtasks]
+    return [getattr(each, name) for each in operators for name in ("_waiting", "_coming") if hasattr(each, name)]
+
+
+def parts(harness: Any) -> int:
+    """Return the number of parts of runs that the state alone has."""
+    return sum(hasattr(run, "first") for rows in due_rows(harness) for run in rows._runs)
+
+
+@pytest.mark.parametrize("seed", first(len(WAITING), range(4 * len(WAITING))))
+def test_results_are_those_of_rows_in_memory(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle_keys, "_IDLE", 2)
+    monkeypatch.setattr(stored_rows, "_LEAST", [1, 100, 1 << 20][seed % 3])
+    kind, one_by_one = WAITING[seed % len(WAITING)], seed // len(WAITING) % 2 == 1
+    number = count()
+
+    def batch(dice: Any, rows: list[Any]) -> Any:
+        # Rows of one key and time among them, whose order counts, and rows that wait for long.
+        port = 0 if kind.startswith("over") else dice.randrange(2)
+        return port, [(user % 4, next(number), time + dice.choice([0, 0, 0, 9])) for user, time in rows]
+
+    found: list[Any] = []
+    most, now = 0, 0
+    one, other = waiting(kind, 1), waiting(kind, [1, 2000][seed % 2], state_backend="rocksdb")
+    try:
+        for step in many_steps(seed, batch, lambda dice: ("restored", *dice.choice(PLACES))):
+            if isinstance(step, int):
+                now += step
+                for each in (one, other):
+                    each.process_watermark(now)
+            elif len(step) == 4:
+                taken = other.snapshot()
+                found += other.records
+                other.close()
+                _, parallelism, backend, memory = step
+                other = waiting(kind, memory, parallelism=parallelism, state_backend=backend, restored=taken)
+            else:
+                port, triples = step
+                rows = [(right if port else left)(user, value) for user, value, _ in triples]
+                stamps = [now + apart - 6 for _, _, apart in triples]
+                for harness, single in ((one, False), (other, one_by_one)):
+                    feed = harness.process_batch2 if port else getattr(harness, "process_batch1", None)
+                    feed = feed or harness.process_batch
+                    for begin, end in [(n, n + 1) for n in range(len(rows))] if single else [(0, len(rows))]:
+                        feed(rows[begin:end], stamps[begin:end])
+            most = max(most, parts(other))
+        for each in (one, other):
+            each.process_watermark(MAX_WATERMARK)
+        found += other.records
+        assert sorted(map(repr, found)) == sorted(map(repr, one.records))
+        assert len(found) > 20
+        assert most > 2
+        assert not parts(other)
+    finally:
+        one.close()
+        other.close()
+
+
+@pytest.mark.parametrize("kind", ["asof", "over rows"])
+@pytest.mark.parametrize("spread", [1, 1000])
+def test_rows_that_wait_are_within_memory_and_go(kind: str, spread: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows in order of time, and in none."""
+    monkeypatch.setattr(stored_rows, "_LEAST", 1 << 12)
+    with waiting(kind, 30_000, state_backend="rocksdb") as harness:
+        feed = getattr(harness, "process_batch1", None) or harness.process_batch
+        for begin in range(0, 5000, 50):
+            rows = [left(n % 7, n) for n in range(begin, begin + 50)]
+            feed(rows, [n * 997 % 5000 if spread > 1 else n for n in range(begin, begin + 50)])
+            assert sum(rows.rows_nbytes for rows in due_rows(harness)) < 60_000
+        assert parts(harness) > 10
+        assert len(due_rows(harness)[0]._runs) < 300
+        taken = harness.snapshot()
+    with waiting(kind, 30_000, state_backend="rocksdb", restored=taken, parallelism=2) as harness:
+        assert parts(harness) > 10
+        for watermark in range(0, 5000, 100):
+            harness.process_watermark(watermark)
+            assert len(harness.records) == watermark + 1
+            assert sum(rows.rows_nbytes for rows in due_rows(harness)) < 60_000
+        harness.process_watermark(MAX_WATERMARK)
+        assert len(harness.records) == 5000
+        harness.snapshot()
+        for subtask in harness._subtasks:
+            for name in (asof_join._WAITING, asof_join._COMING) if kind == "asof" else (over._WAITING,):
+                assert not list(subtask.operators[0].backend.table(name).namespaces())
+
+
+def test_rows_due_at_once_come_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored_rows, "_LEAST", 1 << 12)
+    with waiting("over rows", 30_000, state_backend="rocksdb") as harness:
+        for begin in range(0, 5000, 50):
+            harness.process_batch(
+                [left(n % 7, n) for n in range(begin, begin + 50)], list(range(begin, begin + 50))
+            )
+        (rows,) = due_rows(harness)
+        taken: list[int] = []
+        take = rows.take
+        monkeypatch.setattr(rows, "take", lambda until: (taken.append(until), take(until))[1])
+        harness.process_watermark(MAX_WATERMARK)
+        assert len(taken) > 5
+        assert [stamp for _, stamp in harness.records] == list(range(5000))

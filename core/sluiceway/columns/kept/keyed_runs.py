@@ -48,6 +48,11 @@ class KeyedRuns:
     def __len__(self) -> int:
         return sum(len(run.ids) for run in self._runs)
 
+    @property
+    def nbytes(self) -> int:
+        """Memory of the rows, in bytes."""
+        return sum(int(run.data.nbytes + run.ids.nbytes + run.stamps.nbytes) for run in self._runs)
+
     def add_saved(self, ids: Any, stamps: Any, data: Any, number: int) -> None:
         """Add the rows of a run that the state has."""
         order = ids.argsort(kind="stable")

@@ -18,6 +18,10 @@ _LEAST: Final = 1 << 20
 """Bytes of a run, at least, up to which smaller ones are put together."""
 
 
+_FEW: Final = 4
+"""Share of the rows of blocks up to which they are taken block by block."""
+
+
 def largest_run(table: StateTable) -> int:
     """Return the bytes of a run beyond which nothing is added to it: it is read as a whole, to add rows."""
     memory = table.working_memory
@@ -91,22 +95,36 @@ class StoredRows:
 
     def take(self, at: Any = None) -> Any:
         """Return rows by their places in the run, as a record batch; None: all."""
+        return self.read(at)[1]
+
+    def read(self, at: Any = None) -> tuple[Any, Any]:
+        """Return event times, in ms, and rows, by their places in the run; None: all."""
         places = self._places if at is None else self._places[np.asarray(at)]
         schema = self._blocks.schema
         if not len(places):
-            return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+            none = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+            return np.zeros(0, np.int64), none
         block = np.searchsorted(self._starts, places, "right") - 1
-        order = block.argsort(kind="stable")
-        places, block = places[order], block[order]
-        numbers, firsts = np.unique(block, return_index=True)
-        ends = [*firsts[1:].tolist(), len(order)]
-        found, parts = self._read(numbers), []
-        for number, first, end in zip(numbers.tolist(), firsts.tolist(), ends, strict=True):
-            _, rows = found[number]
-            parts.append(rows.select(schema.names).take(pa.array(places[first:end] - self._starts[number])))
-        back = np.empty(len(order), np.int64)
-        back[order] = np.arange(len(order))
-        return concatenated(parts).take(pa.array(back))
+        numbers, which = np.unique(block, return_inverse=True)
+        found, inside = self._read(numbers), places - self._starts[block]
+        parts, stamps, before = [], [], np.zeros(len(numbers), np.int64)
+        few = len(places) * _FEW < sum(len(times) for times, _ in found.values())
+        order = which.argsort(kind="stable") if few else None
+        ends = None if order is None else np.searchsorted(which[order], np.arange(len(numbers) + 1))
+        size = 0
+        for at, number in enumerate(numbers.tolist()):
+            times, rows = found.pop(number)
+            rows = rows.select(schema.names)
+            if order is not None and ends is not None:  # whole blocks need not be copied
+                mine = order[ends[at] : ends[at + 1]]
+                times, rows = times[inside[mine]], rows.take(pa.array(inside[mine]))
+                inside[mine] = np.arange(len(mine))
+            stamps.append(times)
+            parts.append(rows)
+            before[at] = size
+            size += len(times)
+        inside = inside + before[which]
+        return np.concatenate(stamps)[inside], concatenated(parts).take(pa.array(inside))
 
     def _read(self, numbers: Any) -> dict[int, tuple[Any, Any]]:
         keys = [self._blocks.group_keys[group] for group in self._groups[numbers].tolist()]

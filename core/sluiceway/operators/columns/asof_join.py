@@ -15,7 +15,7 @@ from sluiceway.columns.kept.timed_rows import shifted
 from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.columns.state_names import LATEST, LEFT_WAITING, RIGHT_WAITING
 from sluiceway.columns.times import as_array
-from sluiceway.elements import Batch
+from sluiceway.elements import MIN_WATERMARK, Batch
 from sluiceway.operators.columns.definition import changed_key
 from sluiceway.operators.columns.kept_rows import KeptRowsOperator
 from sluiceway.operators.context import OperatorContext
@@ -69,24 +69,26 @@ class ColumnAsOfJoinOperator(KeptRowsOperator):
     def _restore(self) -> None:
         step, keys = self._step, self._keys
         waiting, coming, latest = map(self.backend.table, (_WAITING, _COMING, _LATEST))
-        self._waiting = DueRows(keys, self._left, waiting)
-        self._coming = DueRows(keys, self._right, coming)
+        names, theirs = step.key.names, step.right_key.names
+        self._waiting = DueRows(keys, self._left, names, self._blocks(waiting, self._left, names, self._left))
+        self._coming = DueRows(keys, self._right, theirs, self._blocks(coming, self._right, theirs, self._right))
         self._latest = LatestRows(keys, self._right, step.tolerance, latest)
-        for rows, table, names in (
-            (self._waiting, waiting, step.key.names),
-            (self._coming, coming, step.right_key.names),
-        ):
-            blocks = self._blocks(table, rows.schema, names, rows.schema)
-            for namespace, ids, stamps, data, _ in self._saved_runs(blocks, names, 0):
-                rows.add(ids, stamps, data, namespace[-1], saved=True)
-        names = step.right_key.names
-        blocks = self._blocks(latest, self._right, names, self._right)
-        for namespace, ids, stamps, data, _ in self._saved_runs(blocks, names, None):
+        blocks = self._blocks(latest, self._right, theirs, self._right)
+        for namespace, ids, stamps, data, _ in self._saved_runs(blocks, theirs, None):
             self._latest.add_saved(ids, stamps, data, namespace[-1])
+        for rows, columns in ((self._waiting, names), (self._coming, theirs)):
+            for namespace, ids, stamps, data, stored in self._saved_runs(rows.blocks, columns, 0):
+                rows.add_saved(namespace, ids, stamps, data, stored)
+                self._shrink()
 
     def _save(self) -> None:
-        for rows in (self._waiting, self._coming, self._latest):
-            rows.save(self._group_keys)
+        self._waiting.save()
+        self._coming.save()
+        self._latest.save(self._group_keys)
+
+    def _shrink(self) -> None:
+        if self._shrink_due(self._waiting, self._coming, others=self._latest.nbytes):
+            self._forget_keys(self._waiting, self._coming, self._latest)
 
     # ---- rows -------------------------------------------------------------------------------------------------
 
@@ -97,6 +99,7 @@ class ColumnAsOfJoinOperator(KeptRowsOperator):
     def process(self, batch: Batch[Any]) -> None:
         """Keep left rows until the watermark reaches them."""
         self._end_work()
+        self._shrink()
         step = self._step
         rows = self._in_time(batch, step.key.names, self._left, step.left_late, 0)
         if rows is not None:
@@ -104,6 +107,7 @@ class ColumnAsOfJoinOperator(KeptRowsOperator):
 
     def _process_right(self, batch: Batch[Any]) -> None:
         self._end_work()
+        self._shrink()
         rows = self._in_time(batch, self._step.right_key.names, self._right, None, None)
         if rows is None:
             return
@@ -123,14 +127,18 @@ class ColumnAsOfJoinOperator(KeptRowsOperator):
     # ---- time -------------------------------------------------------------------------------------------------
 
     def _pass(self, watermark: int) -> Iterator[None]:
-        lefts, rights = self._waiting.take(watermark), self._coming.take(watermark)
-        if lefts is not None:
-            yield from self._joined(lefts, rights)
-        if rights is not None:
-            self._latest.put(*rights, self._next_number())
+        until = MIN_WATERMARK
+        while until < watermark:
+            # As if the watermark came in steps, where rows that are due are many and in the state.
+            until = min(self._waiting.due_until(watermark), self._coming.due_until(watermark))
+            lefts, rights = self._waiting.take(until), self._coming.take(until)
+            if lefts is not None:
+                yield from self._joined(lefts, rights)
+            if rights is not None:
+                self._latest.put(*rights, self._next_number())
+            if lefts is not None or rights is not None:
+                self._forget_keys(self._waiting, self._coming, self._latest)
         self._latest.expire(watermark)
-        if lefts is not None or rights is not None:
-            self._forget_keys(self._waiting, self._coming, self._latest)
 
     def _joined(self, lefts: Due, rights: Due | None) -> Iterator[None]:
         found = self._latest.find(lefts.ids)

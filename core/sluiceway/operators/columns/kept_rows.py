@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from sluiceway.columns.kept.blocks import concatenated, plain_rows, rows_of_block
+from sluiceway.columns.kept.due_rows import DueRows
 from sluiceway.columns.kept.stored_rows import RowBlocks, StoredRows
 from sluiceway.columns.keys.idle_keys import HoldsKeys, forget_idle
 from sluiceway.columns.keys.key_ids import KeyIds, key_groups_in, keys_of_groups
@@ -162,7 +163,7 @@ class KeptRowsOperator(KeyedOperator, TimedOperator):
         """
         table = blocks.table
         namespaces: Any = table.namespaces()
-        for namespace in sorted(namespaces, key=lambda found: found[-1]):
+        for namespace in sorted(namespaces, key=lambda found: (found[-1], found)):
             number = namespace[-1]
             self._number = max(self._number, number)
             stamps, rows, places, starts = [], [], [], [0]
@@ -252,6 +253,30 @@ class KeptRowsOperator(KeyedOperator, TimedOperator):
     def _next_number(self) -> int:
         self._number += 1
         return self._number
+
+    def _shrink_due(self, *due: DueRows, others: int) -> bool:
+        """Write and forget rows that wait for event time, the latest first, if there is no memory for all.
+
+        Args:
+            due: the rows.
+            others: bytes of what stays in memory.
+
+        Returns:
+            whether any have gone.
+        """
+        memory = due[0].memory
+        if memory is None:
+            return False
+        others += self._keys.nbytes
+        shrunk = False
+        while True:
+            # Where what stays takes all, there is some memory for new rows, which are written together.
+            waiting = sum(rows.rows_nbytes for rows in due)
+            kept = memory if not shrunk else memory * 3 // 4
+            if others + sum(rows.nbytes for rows in due) <= kept or waiting <= memory // 8:
+                return shrunk
+            max(due, key=lambda rows: rows.rows_nbytes).store()
+            shrunk = True
 
     def _forget_keys(self, *held: HoldsKeys) -> None:
         """Forget the keys without rows, if most are."""

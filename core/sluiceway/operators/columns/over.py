@@ -18,7 +18,7 @@ from sluiceway.columns.kept.timed_rows import shifted
 from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.columns.state_names import OVER_RECENT, OVER_WAITING
 from sluiceway.columns.times import as_array
-from sluiceway.elements import Batch
+from sluiceway.elements import MIN_WATERMARK, Batch
 from sluiceway.operators.columns.definition import changed_key
 from sluiceway.operators.columns.kept_rows import KeptRowsOperator
 from sluiceway.operators.context import OperatorContext
@@ -78,38 +78,47 @@ class ColumnOverOperator(KeptRowsOperator):
     def _restore(self) -> None:
         step, names = self._step, self._names
         waiting, recent = map(self.backend.table, (_WAITING, _RECENT))
-        self._waiting = DueRows(self._keys, self._schema, waiting)
+        blocks = self._blocks(waiting, self._schema, names, self._schema)
+        self._waiting = DueRows(self._keys, self._schema, names, blocks)
         most = None if step.rows is None else step.rows - 1
         self._recent = RecentRows(self._keys, self._recent_schema, most, step.age, recent)
-        blocks = self._blocks(waiting, self._schema, names, self._schema)
-        for namespace, ids, stamps, data, _ in self._saved_runs(blocks, names, 0):
-            self._waiting.add(ids, stamps, data, namespace[-1], saved=True)
         blocks = self._blocks(recent, self._recent_schema, names, self._recent_schema, added=False)
         for namespace, ids, stamps, data, _ in self._saved_runs(blocks, names, None):
             self._recent.add_saved(ids, stamps, data, namespace[-1])
+        for namespace, ids, stamps, data, stored in self._saved_runs(self._waiting.blocks, names, 0):
+            self._waiting.add_saved(namespace, ids, stamps, data, stored)
+            self._shrink()
 
     def _save(self) -> None:
-        self._waiting.save(self._group_keys)
+        self._waiting.save()
         self._recent.save(self._group_keys)
+
+    def _shrink(self) -> None:
+        if self._shrink_due(self._waiting, others=self._recent.nbytes):
+            self._forget_keys(self._waiting, self._recent)
 
     # ---- rows -------------------------------------------------------------------------------------------------
 
     def process(self, batch: Batch[Any]) -> None:
         """Keep rows until the watermark reaches them."""
         self._end_work()
+        self._shrink()
         rows = self._in_time(batch, self._names, self._schema, self._step.late_tag, -1)
         if rows is not None:
             self._waiting.add(*rows, self._next_number())
 
     def _pass(self, watermark: int) -> Iterator[None]:
-        due = self._waiting.take(watermark)
-        if due is not None:
-            data = due.data.select(self._recent_schema.names)
-            yield from self._evaluated(due, [*self._recent.find(np.unique(due.ids)), due._replace(data=data)])
-            self._recent.put(due.ids, due.stamps, data, self._next_number())
+        until = MIN_WATERMARK
+        while until < watermark:
+            # As if the watermark came in steps, where rows that are due are many and in the state.
+            until = self._waiting.due_until(watermark)
+            due = self._waiting.take(until)
+            if due is not None:
+                data = due.data.select(self._recent_schema.names)
+                yield from self._evaluated(due, [*self._recent.find(np.unique(due.ids)), due._replace(data=data)])
+                self._recent.put(due.ids, due.stamps, data, self._next_number())
+                self._forget_keys(self._waiting, self._recent)
         self._recent.expire(watermark)
-        if due is not None:
-            self._forget_keys(self._waiting, self._recent)
 
     def _evaluated(self, due: Due, parts: list[Due]) -> Iterator[None]:
         ids, stamps = (np.concatenate([part[place] for part in parts]) for place in (0, 1))
