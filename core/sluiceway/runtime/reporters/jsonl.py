@@ -9,6 +9,8 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
+import msgspec
+
 from sluiceway.clock import Clock, SystemClock
 from sluiceway.errors import ConfigurationError
 from sluiceway.metrics import JobMetrics, MetricsReporter
@@ -85,6 +87,8 @@ def _plain(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if is_dataclass(value):
         return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, msgspec.Struct):
+        return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, list | tuple):
         return [_plain(v) for v in value]
     if hasattr(value, "items"):

@@ -9,13 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
+import msgspec
 import pytest
 
 from sluiceway.clock import VirtualClock
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import ConfigurationError
 from sluiceway.metrics import CheckpointFigures, JobMetrics, SplitTime, SplitTimes, SubtaskMetrics, WorkerMetrics
-from sluiceway.runtime.reporters.jsonl import JsonLinesReporter
+from sluiceway.metrics.events import SubtaskInfo
+from sluiceway.runtime.reporters.jsonl import JsonLinesReporter, _plain
 from sluiceway.runtime.reporters.log import LogReporter
 
 METRICS = JobMetrics(
@@ -55,6 +57,11 @@ METRICS = JobMetrics(
     checkpoints=CheckpointFigures(1_000, 2, 1, completed_ms=5, duration_ms=6, size=7),
     workers=(WorkerMetrics("worker-2", 1.5, 4_096),),
 )
+
+
+def test_json_lines_hold_structs_by_their_fields() -> None:
+    info = SubtaskInfo("map", 1, 2, 3, 4, 5, 6, 7)
+    assert _plain({"subtasks": (info,)}) == {"subtasks": [msgspec.structs.asdict(info)]}
 
 
 def test_json_lines_hold_everything(tmp_path: Path) -> None:
