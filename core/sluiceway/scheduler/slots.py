@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
+from typing import Final
 
 import msgspec
 
@@ -11,6 +12,10 @@ from sluiceway.errors import NoResourceAvailableError
 from sluiceway.graph.job_graph import JobGraph
 
 __all__ = ["Slot", "SlotPool", "SlotSharing"]
+
+
+_REMEMBERED: Final = 4096
+"""Names of withdrawn workers that are remembered, as their slots are freed a while after."""
 
 
 class Slot(msgspec.Struct, frozen=True):
@@ -29,7 +34,7 @@ class SlotPool:
     """Slots that workers offer, free and allocated. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._met: set[str] = set()
+        self._withdrawn: dict[str, None] = {}
         self._offered: dict[str, int] = {}
         self._free: dict[str, list[Slot]] = {}
 
@@ -51,13 +56,12 @@ class SlotPool:
             slots: the number of slots.
 
         Raises:
-            ValueError: a worker had that name, or it offers less than one slot.
+            ValueError: a worker has that name, or had it lately, or it offers less than one slot.
         """
-        if worker in self._met:
+        if worker in self._offered or worker in self._withdrawn:
             raise ValueError(f"worker {worker!r} has offered its slots already: a new one needs a new name")
         if slots < 1:
             raise ValueError(f"worker {worker!r} offers {slots} slots: it must offer at least 1")
-        self._met.add(worker)
         self._offered[worker] = slots
         self._free[worker] = [Slot(worker, i) for i in range(slots)]
 
@@ -73,8 +77,12 @@ class SlotPool:
 
     def withdraw(self, worker: str) -> None:
         """Remove a worker and its slots; freeing one of them later does nothing."""
-        self._offered.pop(worker, None)
-        self._free.pop(worker, None)
+        if self._offered.pop(worker, None) is None:
+            return
+        del self._free[worker]
+        self._withdrawn[worker] = None
+        if len(self._withdrawn) > _REMEMBERED:
+            del self._withdrawn[next(iter(self._withdrawn))]
 
     def idle_workers(self) -> set[str]:
         """Return the workers without an allocated slot."""

@@ -88,8 +88,20 @@ class TestPool:
     def test_a_worker_that_comes_again_needs_a_new_name(self) -> None:
         pool = pool_of(a=1)
         pool.withdraw("a")
+        pool.withdraw("a")
         with pytest.raises(ValueError, match="a new one needs a new name"):
             pool.offer("a", 1)
+
+    def test_workers_that_are_long_gone_are_forgotten(self) -> None:
+        pool = pool_of(a=1)
+        for n in range(10_000):
+            pool.withdraw("unknown")
+            pool.offer(f"w{n}", 1)
+            pool.withdraw(f"w{n}")
+        assert len(pool._withdrawn) < 5_000
+        with pytest.raises(ValueError, match="a new one needs a new name"):
+            pool.offer("w9999", 1)
+        assert (pool.available, pool.total) == (1, 1)
 
 
 class TestSharing:

@@ -6,7 +6,7 @@ import logging
 import os
 import platform
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -71,6 +71,8 @@ __all__ = ["Program", "WorkerProcess"]
 # Seconds between two heartbeats, and between two reports of metrics.
 HEARTBEAT_S: Final = 1.0
 METRICS_S: Final = 0.5
+_ENDED_ADDRESSES: Final = 1000
+"""Addresses of workers that have ended which a worker keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,7 +366,7 @@ class WorkerProcess(Handlers):
 
     @handles(WorkerAddresses)
     def _use_addresses(self, message: WorkerAddresses) -> None:
-        self._addresses.update(message.addresses)
+        _use_addresses(self._addresses, message.addresses)
 
     @handles(JobEnded)
     def _job_ended(self, message: JobEnded) -> None:
@@ -447,6 +449,16 @@ class WorkerProcess(Handlers):
             open_payload=job.open,
         )
         self._jobs[message.job] = job
+
+
+def _use_addresses(known: dict[str, str], registered: Mapping[str, str]) -> None:
+    """Add the addresses of the registered workers, and remove the oldest ones of many workers that have ended."""
+    known.update(registered)
+    # A task may still connect to a worker that has just ended, and is told then that it cannot be reached.
+    surplus = len(known) - len(registered) - _ENDED_ADDRESSES
+    if surplus > 0:
+        for name in [name for name in known if name not in registered][:surplus]:
+            del known[name]
 
 
 def _writer(storage: CheckpointStorage | None, program: Program) -> SnapshotWriter:
