@@ -64,6 +64,9 @@ _WORDS: Final = {
 }
 
 
+_WITH_FORMAT: Final = frozenset({"str.to_date", "str.to_datetime", "str.to_time"})
+
+
 def problem_of(expression: nw.Expr) -> str | None:
     """Return the reason why an expression would give results that depend on batches; None: it would not.
 
@@ -77,6 +80,12 @@ def problem_of(expression: nw.Expr) -> str | None:
         for node in expression._nodes:
             if node.kind.name == "SERIES" or not node.is_elementwise():
                 return f"{node.name}() {_WORDS.get(node.kind.name, 'looks at other rows')}"
+            if node.name in _WITH_FORMAT and node.kwargs.get("format") is None:
+                # Without rows, Arrow has none to look at; by str.to_time() it ends the process.
+                return f"{node.name}() without a format takes it from the rows that it is given: name it"
+            for inner in node.exprs:
+                if isinstance(inner, nw.Expr) and (problem := problem_of(inner)) is not None:
+                    return problem
     except AttributeError as error:
         raise FunctionContractError(
             f"Narwhals {nw.__version__} does not say whether an expression looks at one row at a time ({error}): "
