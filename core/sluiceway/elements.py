@@ -76,11 +76,16 @@ class Columns(Sequence[dict[str, Any]]):
                 return Columns(self.data.slice(start, max(0, stop - start)))
             return Columns(self.data.take(list(range(start, stop, step))))
         at = range(len(self))[index]
-        rows: list[dict[str, Any]] = self.data.slice(at, 1).to_pylist()
-        return rows[0]
+        return self._dicts(self.data.slice(at, 1))[0]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        return iter(self.data.to_pylist())
+        return iter(self._dicts(self.data))
+
+    @staticmethod
+    def _dicts(data: pa.RecordBatch) -> list[dict[str, Any]]:
+        from sluiceway.util.arrow_values import rows_as_dicts  # pyarrow is optional
+
+        return rows_as_dicts(data)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Columns):

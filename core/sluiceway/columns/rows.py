@@ -17,6 +17,7 @@ from sluiceway.columns.schemas import fields_of, is_record_type, shown
 from sluiceway.errors import FunctionContractError
 from sluiceway.record_errors import shown as shown_record
 from sluiceway.types import members
+from sluiceway.util.arrow_values import NoPythonValueError, rows_as_dicts, values_of
 
 __all__ = ["Encoder", "decoder"]
 
@@ -158,7 +159,7 @@ def decoder(record_type: Any, schema: pa.Schema, step: str) -> Callable[[pa.Reco
         FunctionContractError: a field has no column.
     """
     if record_type is None or record_type is dict:
-        return pa.RecordBatch.to_pylist
+        return _naming(step, rows_as_dicts)
     names = list(fields_of(record_type))
     missing = [name for name in names if name not in schema.names]
     if missing:
@@ -171,9 +172,9 @@ def decoder(record_type: Any, schema: pa.Schema, step: str) -> Callable[[pa.Reco
     makers = {name: of for name, hint in fields_of(record_type).items() if (of := _maker(hint)) is not None}
 
     def decode(data: pa.RecordBatch) -> list[Any]:
-        columns = [data.column(name).to_pylist() for name in names]
         if as_mapping:
-            return data.select(names).to_pylist()
+            return rows_as_dicts(data.select(names))
+        columns = [values_of(data.column(name), name) for name in names]
         for at, name in enumerate(names):
             if name in makers:
                 columns[at] = list(map(makers[name], columns[at]))
@@ -181,7 +182,19 @@ def decoder(record_type: Any, schema: pa.Schema, step: str) -> Callable[[pa.Reco
             return [record_type(**dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)]
         return list(map(record_type, *columns)) if columns else []
 
-    return decode
+    return _naming(step, decode)
+
+
+def _naming(step: str, decode: Callable[[pa.RecordBatch], list[Any]]) -> Callable[[pa.RecordBatch], list[Any]]:
+    """Return a function that names the step where Python has no value for one of a column."""
+
+    def named(data: pa.RecordBatch) -> list[Any]:
+        try:
+            return decode(data)
+        except NoPythonValueError as error:
+            raise FunctionContractError(f"step {step!r}: {error}") from error
+
+    return named
 
 
 def _takes_names_only(record_type: Any) -> bool:
@@ -207,8 +220,8 @@ def _maker(hint: Any) -> Callable[[Any], Any] | None:
     if origin in (dict, Mapping) and len(args) == _PAIR:
         of_value = _maker(args[1])
         if of_value is None:
-            return lambda value: None if value is None else dict(value)
-        return lambda value: None if value is None else {k: of_value(v) for k, v in value}
+            return None
+        return lambda value: None if value is None else {k: of_value(v) for k, v in value.items()}
     if not is_record_type(only) or issubclass(only, dict):
         return None
     makers = {name: by for name, of in fields_of(only).items() if (by := _maker(of)) is not None}

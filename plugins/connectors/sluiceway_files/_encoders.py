@@ -180,12 +180,20 @@ class CsvFormat(SinkFormat):
     suffix = ".csv"
 
     def problems_of_columns(self, schema: Any) -> list[str]:
-        """Return which of ``columns=`` are missing, and which others there are."""
+        """Return which of ``columns=`` are missing, which others there are, and which have no text."""
+        import pyarrow
+
+        found = [
+            f"column {field.name!r} has {field.type}, for which CSV has no text: drop() it, or write JSON "
+            "lines or Parquet"
+            for field in schema
+            if pyarrow.types.is_nested(field.type) or "binary" in str(field.type)
+        ]
         if self.columns is None:
-            return []
+            return found
         missing = [name for name in self.columns if name not in schema.names]
         more = [name for name in schema.names if name not in self.columns]
-        found = [f"columns=: {unknown_column(name, schema.names)}" for name in missing]
+        found += [f"columns=: {unknown_column(name, schema.names)}" for name in missing]
         return found + [f"columns= has no {name!r}, which the rows have: drop() it or name it" for name in more]
 
     @override

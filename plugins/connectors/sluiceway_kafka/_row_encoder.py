@@ -84,6 +84,8 @@ def _listed(name: str, column: Any) -> list[Any]:
     """Return the values of a column as Python objects."""
     import pyarrow as pa
 
+    from sluiceway.util.arrow_values import as_dicts
+
     kind = column.type
     if pa.types.is_dictionary(kind):
         column = column.dictionary_decode()
@@ -107,32 +109,8 @@ def _listed(name: str, column: Any) -> list[Any]:
                 "Truncate it before"
             ) from error
     listed: list[Any] = column.to_pylist()
-    convert = _as_objects(kind)
+    convert = as_dicts(kind)
     return listed if convert is None else list(map(convert, listed))
-
-
-def _as_objects(kind: Any) -> Callable[[Any], Any] | None:
-    """Return a function that makes dicts of the maps in a value of this type; None if it can have none."""
-    import pyarrow as pa
-
-    if pa.types.is_map(kind):
-        item = _as_objects(kind.item_type) or _same
-        return lambda value: None if value is None else {k: item(v) for k, v in value}
-    if pa.types.is_struct(kind):
-        fields = {field.name: of for field in kind if (of := _as_objects(field.type)) is not None}
-        if not fields:
-            return None
-        return lambda value: (
-            None if value is None else {k: fields[k](v) if k in fields else v for k, v in value.items()}
-        )
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        each = _as_objects(kind.value_type)
-        return None if each is None else lambda value: None if value is None else list(map(each, value))
-    return None
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 @lru_cache(32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -298,6 +299,60 @@ def test_views_that_sources_and_schemas_declare_become_plain_types(parallelism: 
         assert found == [_SEEN | {"n": n} for n in (1, 2, 3)]
 
 
+class Reading(NamedTuple):
+    room: str
+    degrees: float
+
+
+class Known(NamedTuple):
+    """Row with a map in a list, and a time of nanoseconds."""
+
+    at: dt.datetime
+    maps: list[dict[str, Reading]]
+    plain: dict  # type: ignore[type-arg]
+
+
+_FINE = pa.table(
+    {
+        "at": pa.array([1_000, None], pa.timestamp("ns", "UTC")),
+        "maps": pa.array(
+            [[[("a", {"room": "x", "degrees": 1.5})], None], None],
+            pa.list_(pa.map_(pa.string(), pa.struct([("room", pa.string()), ("degrees", pa.float64())]))),
+        ),
+        "plain": pa.array([[("k", 2_000)], []], pa.map_(pa.string(), pa.duration("ns"))),
+    }
+)
+
+
+def test_records_have_dicts_for_maps_and_times_of_python() -> None:
+    at = dt.datetime(1970, 1, 1, microsecond=1, tzinfo=dt.UTC)
+    plain = {"k": dt.timedelta(microseconds=2)}
+    (first, second) = Pipeline().table(_FINE).to_records().execute_and_collect()
+    assert first == {"at": at, "maps": [{"a": {"room": "x", "degrees": 1.5}}, None], "plain": plain}
+    assert type(first["at"]) is dt.datetime
+    assert second == {"at": None, "maps": None, "plain": {}}
+    (known,) = Pipeline().table(_FINE.slice(0, 1)).to_records(Known).execute_and_collect()
+    assert known == Known(at, [{"a": Reading("x", 1.5)}, None], plain)  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    ("column", "says"),
+    [
+        (pa.array([1], pa.time64("ns")), "column 'x' has time64[ns], finer than microseconds"),
+        (pa.array([[1_001]], pa.list_(pa.timestamp("ns"))), "col('x').dt.truncate(\"1us\")"),
+        (
+            pa.array([[[("k", 1), ("k", 2)]]], pa.list_(pa.map_(pa.string(), pa.int8()))),
+            "column 'x' has list<item: map<string, int8>>: a map has a key twice",
+        ),
+        (pa.array([10**15], pa.timestamp("s")), "a value that Python has none for, whose years are 1 to 9999"),
+    ],
+)
+def test_values_that_python_does_not_have_are_refused_with_their_column(column: Any, says: str) -> None:
+    with pytest.raises(FunctionContractError) as raised:
+        list(Pipeline().table(pa.table({"x": column})).to_records().execute_and_collect())
+    assert says in str(raised.value)
+
+
 @pytest.mark.parametrize("parallelism", [1, 2])
 def test_run_end_encoded_columns_become_plain_ones(parallelism: int) -> None:
     encode: Any = pyarrow.compute.run_end_encode
@@ -392,6 +447,8 @@ def test_a_table_with_two_columns_of_a_name_is_refused() -> None:
         (lambda t: t.filter(col("pric") > 1), "no column 'pric'; did you mean 'price'"),
         (lambda t: t.filter(col("price").sum() > 1), "sum.. combines many rows"),
         (lambda t: t.with_columns(x=col("price").shift(1)), "shift.. looks at other rows"),
+        (lambda t: t.select(x=col("user").str.to_time()), "str.to_time.. without a format takes it from the rows"),
+        (lambda t: t.filter(col("count") > when(col("user").str.to_date().is_null()).then(1)), "without a format"),
         (lambda t: t.with_columns(x=col("price").sum().over("user")), "sum.. combines many rows"),
         (lambda t: t.select(col("price") * col("user")), "double, string"),
         (lambda t: t.select(lit(1)), "only constants"),

@@ -447,3 +447,17 @@ def test_a_csv_field_is_as_long_as_a_line(in_columns: bool, tmp_path: Path) -> N
     with pytest.raises(ConnectorError, match=r"a\.csv, line \d+: a field is longer than 250000 characters"):
         read(max_line_length=250_000)
     assert csv.field_size_limit() == before
+
+
+def test_maps_and_nanoseconds_are_read_as_they_were_written(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "by": pa.array([[("k", 1)], [], None], pa.map_(pa.string(), pa.int64())),
+            "at": pa.array([1_000, None, 0], pa.timestamp("ns", "UTC")),
+        }
+    )
+    flow = Pipeline()
+    flow.table(table).sink(FilesSink.json_lines(tmp_path / "out"))
+    flow.run()
+    found = Pipeline().table(FilesSource.json_lines(tmp_path / "out", type=table.schema)).to_arrow()
+    assert found.equals(table)

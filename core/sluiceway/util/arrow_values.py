@@ -1,0 +1,114 @@
+"""Values of Arrow columns as Python's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+__all__ = ["NoPythonValueError", "as_dicts", "rows_as_dicts", "values_of"]
+
+
+class NoPythonValueError(ValueError):
+    """A column has a value for which Python has none."""
+
+
+def rows_as_dicts(data: Any) -> list[dict[str, Any]]:
+    """Return the rows of a record batch as dicts of :func:`values_of`."""
+    names = data.schema.names
+    columns = [values_of(data.column(name), name) for name in names]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def values_of(column: Any, name: str) -> list[Any]:
+    """Return the values of a column: maps as dicts, and times as those of Python.
+
+    Args:
+        column: an Arrow array.
+        name: name of the column, for the error.
+
+    Raises:
+        NoPythonValueError: a time has fractions of a microsecond, or a year that Python does not have.
+    """
+    kind = column.type
+    # By itself, Arrow makes objects of pandas of nanoseconds, if it is installed, and cuts them off times of day.
+    known = _in_microseconds(kind)
+    if not known.equals(kind):
+        try:
+            column = column.cast(known)
+        except pa.ArrowInvalid as error:
+            raise NoPythonValueError(
+                f"column {name!r} has {kind}, finer than microseconds, which Python's times are: {error}. Cut "
+                f'it before, as in with_columns(col({name!r}).dt.truncate("1us"))'
+            ) from error
+    try:
+        values: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError) as error:
+        raise NoPythonValueError(
+            f"column {name!r} has {kind}, and a value that Python has none for, whose years are 1 to 9999: {error}"
+            ". Filter such rows out before"
+        ) from error
+    convert = as_dicts(known)
+    try:
+        return values if convert is None else list(map(convert, values))
+    except NoPythonValueError as error:
+        raise NoPythonValueError(f"column {name!r} has {kind}: {error}") from None
+
+
+def _in_microseconds(kind: Any) -> Any:
+    """Return a type with microseconds in place of nanoseconds, also inside of structs, lists and maps."""
+
+    def of(field: Any) -> Any:
+        return field.with_type(_in_microseconds(field.type))
+
+    if getattr(kind, "unit", None) == "ns":
+        if pa.types.is_timestamp(kind):
+            return pa.timestamp("us", kind.tz)
+        return pa.time64("us") if pa.types.is_time(kind) else pa.duration("us")
+    if pa.types.is_struct(kind):
+        return pa.struct([of(field) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(of(kind.key_field), of(kind.item_field), kind.keys_sorted)
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(of(kind.value_field), kind.list_size)
+    if pa.types.is_list(kind):
+        return pa.list_(of(kind.value_field))
+    return pa.large_list(of(kind.value_field)) if pa.types.is_large_list(kind) else kind
+
+
+def as_dicts(kind: Any) -> Callable[[Any], Any] | None:
+    """Return a function that makes dicts of the maps in a value that Arrow gives; None if it can have none.
+
+    Maps whose keys have no hash stay lists of pairs. The function raises NoPythonValueError for a key that occurs
+    twice in a map.
+    """
+    if pa.types.is_map(kind):
+        item = as_dicts(kind.item_type) or _same
+        if pa.types.is_nested(kind.key_type):
+            return lambda value: None if value is None else [(k, item(v)) for k, v in value]
+
+        def as_dict(value: Any) -> Any:
+            if value is None:
+                return None
+            made = {k: item(v) for k, v in value}
+            if len(made) < len(value):
+                raise NoPythonValueError(f"a map has a key twice, which a dict cannot have: {value!r:.100}")
+            return made
+
+        return as_dict
+    if pa.types.is_struct(kind):
+        fields = {field.name: of for field in kind if (of := as_dicts(field.type)) is not None}
+        if not fields:
+            return None
+        return lambda value: (
+            None if value is None else {k: fields[k](v) if k in fields else v for k, v in value.items()}
+        )
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        each = as_dicts(kind.value_type)
+        return None if each is None else lambda value: None if value is None else list(map(each, value))
+    return None
+
+
+def _same(value: Any) -> Any:
+    return value
