@@ -122,6 +122,7 @@ class KeyedOperator(Operator):
             with suppress(Exception):
                 keys = [key_of(value) for value in batch.values] if batch.keys is None else batch.keys
                 return keys, table.working(keys)
+            entries = table.entries()  # what is kept of it must not be used after working()
         return batch.keys, entries
 
     def _run_loop(

@@ -156,8 +156,9 @@ class StateTable(ABC):
     def working(self, keys: Sequence[Any], namespace: Hashable = VOID_NAMESPACE) -> MutableMapping[Any, Any]:
         """Return :meth:`entries` of a VALUE table, for a loop over a batch that uses these keys alone.
 
-        A backend that stores state elsewhere reads what it lacks of them all at once. The mapping is valid until
-        the table is used in any other way. The values of keys that are not assigned stay as they are.
+        A backend that stores state elsewhere reads what it lacks of them all at once; one that records changes
+        records all of them. The mapping is valid until the table is used in any other way; until then nothing is
+        assigned by mappings that were returned before. The values of keys that are not assigned stay as they are.
 
         Args:
             keys: in any order, also more than once.

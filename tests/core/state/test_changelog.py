@@ -64,6 +64,9 @@ STEPS = st.one_of(
     st.tuples(st.just("put"), KEYS, SPACES, VALUES),
     st.tuples(st.just("pop"), KEYS, SPACES),
     st.tuples(st.just("append"), KEYS, SPACES),
+    st.tuples(
+        st.just("work"), st.lists(KEYS, max_size=3), SPACES, VALUES, st.sampled_from(["all", "first", "del"])
+    ),
     st.tuples(st.just("entry"), KEYS, SPACES, st.sampled_from("xy"), VALUES),
     st.tuples(st.just("no entry"), KEYS, SPACES, st.sampled_from("xy")),
     st.tuples(st.just("clear"), SPACES),
@@ -110,6 +113,14 @@ def test_changes_one_after_the_other_are_what_is_there(steps: list[Any]) -> None
             if isinstance(found, list):
                 found.append(7)
                 values.entries(args[1])[args[0]] = found
+        elif what == "work":
+            keys, namespace, value, how = args
+            entries = values.working(keys, namespace)
+            for key in keys[:1] if how == "first" else keys:
+                if how != "del":
+                    entries[key] = pickle.loads(pickle.dumps(value))
+                elif key in entries:
+                    del entries[key]
         elif what == "entry":
             maps.mapping(args[0], args[1])[args[2]] = args[3]
         elif what == "no entry":
@@ -139,6 +150,22 @@ def test_changes_one_after_the_other_are_what_is_there(steps: list[Any]) -> None
                 do(mine, *step)
                 do(model, *step)
     take()
+
+
+def test_a_loop_over_a_batch_records_what_it_assigned() -> None:
+    backend = keyed()
+    table = backend.table(VALUE)
+    kept = table.entries()
+    kept["a"] = kept["b"] = 1
+    log = [latest(backend)]
+    entries = table.working(["a", "c", float("nan")])  # no record can have that key, and none is assigned
+    entries["a"], entries["c"] = 2, 3
+    table.entries()
+    kept["b"] = 4
+    log.append(latest(backend))
+    assert latest(backend) is None
+    records = [record for record in log if record is not None]
+    assert contents(keyed(records=records))[0] == {((), "a"): 2, ((), "c"): 3, ((), "b"): 4}
 
 
 def _with_timers(backend: KeyedStateBackend, timers: dict[Any, Any]) -> bytes | None:

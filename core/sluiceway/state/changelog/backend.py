@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, Final
 
 from sluiceway.errors import StateError
@@ -17,10 +17,11 @@ from sluiceway.state import (
     StateDescriptor,
     StateMeta,
     StateTable,
+    TableKind,
     TableSchema,
 )
 from sluiceway.state.changelog.encoding import record_of
-from sluiceway.state.changelog.entries import TrackedEntries
+from sluiceway.state.changelog.entries import RecordingEntries, TrackedEntries
 from sluiceway.state.changelog.fold import ChangeFold, plain_key
 from sluiceway.state.changelog.format import encode_record
 from sluiceway.state.changelog.log import ChangeLog
@@ -62,6 +63,7 @@ class ChangelogStateBackend(StateBackend):
 
 class _ChangelogTable(HeapTable):
     keeps_objects = False  # a change in place would not be in the log
+    reads_ahead = True  # keys are recorded at once, which costs less than one by one
 
     def __init__(self, schema: TableSchema, operator: str) -> None:
         super().__init__(schema, operator)
@@ -73,6 +75,17 @@ class _ChangelogTable(HeapTable):
 
     def make_entries(self) -> HeapEntries:
         return TrackedEntries()
+
+    def entries(self, namespace: Hashable = VOID_NAMESPACE) -> dict[Any, Any]:
+        found = super().entries(namespace)
+        assert isinstance(found, RecordingEntries)
+        found.settle()
+        return found
+
+    def working(self, keys: Sequence[Any], namespace: Hashable = VOID_NAMESPACE) -> dict[Any, Any]:
+        found = self._in(namespace, TableKind.VALUE)
+        assert isinstance(found, RecordingEntries)
+        return found.working(keys)
 
     def drop(self, namespace: Hashable) -> None:
         super().drop(namespace)
@@ -107,6 +120,8 @@ class _ChangelogTable(HeapTable):
 
     def _tracked(self) -> dict[Hashable, TrackedEntries]:
         namespaces: dict[Hashable, Any] = self._namespaces
+        for entries in namespaces.values():
+            entries.settle()
         return namespaces
 
     # -- what has changed ------------------------------------------------------------------------------------
