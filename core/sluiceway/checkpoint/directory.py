@@ -174,27 +174,32 @@ class CheckpointDirectory:
             self.discard(checkpoint_id)
         return dropped
 
-    def discard(self, checkpoint_id: int) -> None:
+    def discard(self, checkpoint_id: int, *, shared: bool = True) -> None:
         """Delete a checkpoint, complete or not, and the shared files that no complete one refers to.
 
-        Checkpoints in progress are safe: a shared file that one refers to is in the last complete one, too, or was
-        written for it, and only files of complete ones are deleted here.
+        Checkpoints in progress are safe if a newer one is complete: a shared file that one refers to is in that,
+        too, or in no older one.
 
         If this is interrupted, the remaining files are orphans.
+
+        Args:
+            checkpoint_id: id of the checkpoint.
+            shared: False if no newer one is complete: shared files stay, for :meth:`delete_shared`.
         """
         directory = self.directory(checkpoint_id)
-        shared: set[str] = set()
+        unused: set[str] = set()
         # Where it is incomplete or damaged, its own directory goes; what it shares is for the
         # collection of orphans; so it is where another one is damaged, which may need the same files.
         with suppress(CheckpointError):
-            mine = {name for name in self._files(checkpoint_id) if not name.startswith(directory + "/")}
+            files = self._files(checkpoint_id) if shared else set()
+            mine = {name for name in files if not name.startswith(directory + "/")}
             others = (other for other in self.ids() if other != checkpoint_id) if mine else ()
-            shared = mine.difference(*map(self._files, others))
+            unused = mine.difference(*map(self._files, others))
         # The metadata first: from here on there is no checkpoint that could be restored from half of its files.
         self.storage.delete([join(directory, METADATA)])
         self._known.pop(checkpoint_id, None)
         own = [file.name for file in self.storage.files(directory)]
-        self.storage.delete([*own, *sorted(shared)])
+        self.storage.delete([*own, *sorted(unused)])
 
     def delete_shared(self, names: Iterable[str]) -> None:
         """Delete files that aborted checkpoints have put into ``shared``, but not those of complete ones.

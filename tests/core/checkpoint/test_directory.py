@@ -137,6 +137,16 @@ def test_a_damaged_checkpoint_can_be_discarded(storage: LocalStorage) -> None:
     assert "run/shared/b" in names(storage)
 
 
+def test_the_newest_one_goes_without_what_it_shares(storage: LocalStorage) -> None:
+    run = CheckpointDirectory(storage, "run")
+    complete(run, 1, "a")
+    complete(run, 2, "a", "b")
+    run.discard(2, shared=False)
+    assert names(storage) == ["run/chk-1/1.state", "run/chk-1/metadata.json", "run/shared/a", "run/shared/b"]
+    run.delete_shared(["a", "b"])
+    assert names(storage) == ["run/chk-1/1.state", "run/chk-1/metadata.json", "run/shared/a"]
+
+
 def test_what_given_up_ones_have_shared_goes_but_for_what_complete_ones_need(storage: LocalStorage) -> None:
     run = CheckpointDirectory(storage, "run")
     complete(run, 1, "a")

@@ -151,8 +151,15 @@ class StorageCheckpointStore(CompletedCheckpointStore):
 
     def discard(self, checkpoint: CompletedCheckpoint) -> None:
         """Delete a checkpoint, except files that others share."""
-        self._metadata.pop(checkpoint.checkpoint_id, None)
-        self._background.run(lambda: self._directory.discard(checkpoint.checkpoint_id), _whatever)
+        id_ = checkpoint.checkpoint_id
+        metadata = self._metadata.pop(id_, None)
+        is_newest = all(other < id_ for other in self._metadata)
+        if is_newest and metadata is not None:
+            # It was aborted while it was stored. Tasks do not know that it was complete, and may have written the
+            # same shared files again for one in progress.
+            shared = {name for v in metadata.vertices for entry in v.subtasks for name in shared_files(entry)}
+            self._given_up.setdefault(id_, set()).update(shared)
+        self._background.run(lambda: self._directory.discard(id_, shared=not is_newest), _whatever)
 
     def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
         """Delete what was written for it; shared files once a newer checkpoint is complete."""
