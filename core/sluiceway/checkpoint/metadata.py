@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from zlib import crc32
 
 import msgspec
@@ -26,6 +26,8 @@ __all__ = [
     "NativeFileEntry",
     "OperatorEntry",
     "Section",
+    "SharedFileEntry",
+    "SharedRowsEntry",
     "StepEntry",
     "SubtaskEntry",
     "TableEntry",
@@ -35,8 +37,9 @@ __all__ = [
 ]
 
 FORMAT: Final = "sluiceway-checkpoint"
-FORMAT_VERSION: Final = 2
-"""Version 2 has records in flight. What has none is written as version 1, which older readers know."""
+FORMAT_VERSION: Final = 3
+"""Version 2 has records in flight, version 3 rows that checkpoints share. What has neither is written as
+version 1, which older readers know: they would leave out what they do not know."""
 CHECKPOINT: Final = "checkpoint"
 SAVEPOINT: Final = "savepoint"
 
@@ -123,6 +126,26 @@ class NativeFileEntry(_Part, frozen=True, kw_only=True):
     shared: bool = False
 
 
+class SharedRowsEntry(_Part, frozen=True, kw_only=True):
+    """File with rows of keyed state to which other checkpoints of the job may refer.
+
+    The key groups are in the file itself, so that the metadata stay small.
+
+    Attributes:
+        file: name relative to the directory of the metadata.
+        size: in bytes.
+        index: range of a msgpack array with, as in a :class:`GroupEntry`, the place of the rows of each key group.
+    """
+
+    file: str
+    size: int
+    index: Section
+
+
+SharedFileEntry: TypeAlias = NativeFileEntry | SharedRowsEntry
+"""Entry of a file to which later checkpoints may refer."""
+
+
 class NativeEntry(_Part, frozen=True, kw_only=True):
     """Keyed state as a backend's own files.
 
@@ -147,14 +170,16 @@ class KeyedEntry(_Part, frozen=True, kw_only=True):
     Attributes:
         tables: rows refer to them by index.
         file: file with the rows; None: no rows.
-        groups: the key groups that have rows.
+        groups: the key groups that have rows, also those that have them in shared files alone.
         native: the files of the backend, instead of rows.
+        shared: files with more rows of these key groups.
     """
 
     tables: tuple[TableEntry, ...]
     file: str | None = None
     groups: tuple[GroupEntry, ...] = ()
     native: NativeEntry | None = None
+    shared: tuple[SharedRowsEntry, ...] = ()
 
 
 class ListEntry(_Part, frozen=True, kw_only=True):
@@ -398,6 +423,8 @@ def _files_of(operator: OperatorEntry) -> set[str]:
         found.add(keyed.file)
     if keyed is not None and keyed.native is not None:
         found.update(file.file for file in keyed.native.files)
+    if keyed is not None:
+        found.update(rows.file for rows in keyed.shared)
     return found
 
 
@@ -416,7 +443,11 @@ def encode_metadata(metadata: CheckpointMetadata) -> bytes:
     """Return the metadata in the form of the file."""
     # Kept as raw bytes on both sides: the checksum is of exactly what stands in the file.
     content = msgspec.json.encode(metadata)
-    version = 2 if any(s.in_flight for v in metadata.vertices for s in v.subtasks) else 1
+    subtasks = [s for v in metadata.vertices for s in v.subtasks]
+    if any(o.keyed is not None and o.keyed.shared for s in subtasks for o in s.operators):
+        version = 3
+    else:
+        version = 2 if any(s.in_flight for s in subtasks) else 1
     return msgspec.json.encode(_Envelope(FORMAT, version, crc32(content), msgspec.Raw(content))) + b"\n"
 
 

@@ -18,6 +18,7 @@ from sluiceway.checkpoint.metadata import (
     ListEntry,
     OperatorEntry,
     Section,
+    SharedRowsEntry,
     SubtaskEntry,
     TableEntry,
 )
@@ -26,7 +27,7 @@ from sluiceway.errors import CheckpointError, SerializationError, StateError
 from sluiceway.network.channel_state import EdgeName, InFlight
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.operators.operator_state import ListMode, ListSnapshot
-from sluiceway.serializers import MsgspecSerializer
+from sluiceway.serializers import MsgspecSerializer, merge_rows
 from sluiceway.state import KeyedSnapshot, NativeState, StateMeta, TableKind
 
 __all__ = ["StateReader", "read_enumerators", "read_in_flight", "read_operators"]
@@ -35,6 +36,10 @@ _PLAIN: Final = MsgspecSerializer()
 _T = TypeVar("_T")
 _BINS: Final = msgspec.msgpack.Decoder(list[bytes])
 _BROADCAST: Final = msgspec.msgpack.Decoder(list[tuple[str, list[tuple[bytes, bytes]]]])
+_INDEX: Final = msgspec.msgpack.Decoder(list[GroupEntry])
+_AHEAD: Final = 1 << 26
+"""Bytes that are read ahead of all shared files of a snapshot together: key groups are read in their order, and
+each by itself would take a request to an object store."""
 _PENDING: Final = msgspec.msgpack.Decoder(list[tuple[bytes, int | None]])
 
 
@@ -80,6 +85,18 @@ class StateReader:
             )
         return data
 
+    def ranges(self, file: str, places: Sequence[GroupEntry]) -> dict[int, bytes]:
+        """Return the rows of key groups that lie one behind the other in a file, read at once."""
+        start, end = places[0].offset, places[-1].offset + places[-1].size
+        data = self.storage.read(join(self.directory, file), start, end - start)
+        found = {}
+        for place in places:
+            rows = data[place.offset - start : place.offset - start + place.size]
+            # What is damaged is read again by itself, and reported.
+            is_good = len(rows) == place.size and crc32(rows) == place.crc32
+            found[place.group] = rows if is_good else self.checked(file, place.offset, place.size, place.crc32)
+        return found
+
     def values(self, section: Section | None) -> tuple[Any, ...]:
         """Return the values of a section; none without a section."""
         if section is None:
@@ -121,7 +138,8 @@ class StateReader:
         if entry.native is not None:
             native = StoredFiles(self.storage, self.directory, entry.native)
             return KeyedSnapshot(tables, _NoRows(native, self.shown("")), native)
-        return KeyedSnapshot(tables, _StoredRows(self, entry))
+        rows = _StoredRows(self, entry)
+        return KeyedSnapshot(tables, _JoinedRows(self, entry, rows) if entry.shared else rows)
 
     def attachment(self, entry: SubtaskEntry, name: str) -> bytes:
         """Return bytes attached to a subtask's state under a name. Raises KeyError."""
@@ -252,6 +270,66 @@ class _StoredRows(Mapping[int, bytes]):
 
     def __len__(self) -> int:
         return len(self._groups)
+
+
+class _JoinedRows(Mapping[int, bytes]):
+    """Rows of key groups of which some are in shared files."""
+
+    def __init__(self, reader: StateReader, entry: KeyedEntry, private: _StoredRows) -> None:
+        self._made_of = reader, entry, private
+        self._private = private
+        ahead = _AHEAD // len(entry.shared)
+        self._files = [_SharedFile(reader, file, ahead) for file in entry.shared]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _JoinedRows, self._made_of  # without what was read ahead
+
+    def __getitem__(self, group: int) -> bytes:
+        found = [self._private[group], *(rows for file in self._files if (rows := file.rows(group)) is not None)]
+        return merge_rows(found)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._private)
+
+    def __len__(self) -> int:
+        return len(self._private)
+
+
+class _SharedFile:
+    """Reader of a file with rows that checkpoints share.
+
+    Args:
+        reader: reader of the checkpoint.
+        entry: entry of the file.
+        ahead: bytes that are read ahead.
+    """
+
+    def __init__(self, reader: StateReader, entry: SharedRowsEntry, ahead: int) -> None:
+        self._reader = reader
+        self._entry = entry
+        self._ahead = ahead
+        self._index: dict[int, GroupEntry] | None = None
+        self._read: dict[int, bytes] = {}
+
+    def rows(self, group: int) -> bytes | None:
+        """Return the rows of a key group; None: the file has none. Raises CheckpointError if it is damaged."""
+        if self._index is None:
+            index = self._reader.decoded(self._entry.index, _INDEX)
+            self._index = {place.group: place for place in sorted(index, key=lambda each: each.offset)}
+        wanted = self._index.get(group)
+        if wanted is None:
+            return None
+        # Never changed in place: several subtasks may read in several threads.
+        read = self._read
+        if group not in read:
+            places = [wanted]
+            for place in self._index.values():
+                if place.offset > wanted.offset:
+                    if place.offset + place.size - wanted.offset > self._ahead:
+                        break
+                    places.append(place)
+            read = self._read = self._reader.ranges(self._entry.file, places)
+        return read[group]
 
 
 class _NoRows(Mapping[int, bytes]):

@@ -19,6 +19,8 @@ from sluiceway.checkpoint.metadata import (
     NativeFileEntry,
     OperatorEntry,
     Section,
+    SharedFileEntry,
+    SharedRowsEntry,
     SubtaskEntry,
     TableEntry,
 )
@@ -26,8 +28,8 @@ from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.errors import SerializationError
 from sluiceway.network.channel_state import InFlight
 from sluiceway.operators import OperatorSnapshot
-from sluiceway.serializers import MsgspecSerializer
-from sluiceway.state import KeyedSnapshot, NativeState, StateMeta
+from sluiceway.serializers import MsgspecSerializer, encode_rows
+from sluiceway.state import IncrementalRows, KeyedSnapshot, NativeState, SharedRows, StateMeta
 
 __all__ = [
     "SHARED",
@@ -118,7 +120,7 @@ def write_subtask(
     in_flight: Iterable[InFlight] = (),
     finished: bool = False,
     canonical: bool = False,
-    known: Mapping[str, NativeFileEntry] | None = None,
+    known: Mapping[str, SharedFileEntry] | None = None,
 ) -> SubtaskEntry:
     """Write the state of a subtask. Blocks; for a helper thread.
 
@@ -152,12 +154,12 @@ def write_subtask(
         operators: list[OperatorEntry] = []
         attached: dict[str, Section] = {}
         overtaken: list[InFlightEntry] = []
-        native = _NativeWriter(storage, directory, name, known or {})
+        files = _FilesWriter(storage, directory, name, known or {})
 
         # A generator, so that the storage takes the file in parts while the state is read.
         def content() -> Iterator[None]:
             for snapshot in kept:
-                entry = yield from _write_operator(writer, native, snapshot, canonical)
+                entry = yield from _write_operator(writer, files, snapshot, canonical)
                 operators.append(entry)
             for attachment, data in (attachments or {}).items():
                 attached[attachment] = writer.add(data)
@@ -173,8 +175,8 @@ def write_subtask(
             attachments=attached,
             in_flight=tuple(overtaken),
             finished=finished,
-            size=written + native.size,
-            written=written + native.written,
+            size=written + files.size,
+            written=written + files.written,
         )
     finally:
         for snapshot in kept:
@@ -196,16 +198,18 @@ def decode_subtask(data: bytes) -> SubtaskEntry:
 
 
 def _write_operator(
-    writer: SectionWriter, native: _NativeWriter, snapshot: OperatorSnapshot, canonical: bool
+    writer: SectionWriter, files: _FilesWriter, snapshot: OperatorSnapshot, canonical: bool
 ) -> Generator[None, None, OperatorEntry]:
     keyed = None
     if snapshot.keyed is not None:
-        files = snapshot.keyed.native
+        native, rows = snapshot.keyed.native, snapshot.keyed.groups
         # Read from an earlier checkpoint, as the state of a finished task is.
-        if isinstance(files, StoredFiles):
-            keyed = native.copy(snapshot.keyed, files, alone=canonical)
-        elif files is not None and not canonical:
-            keyed = native.write(snapshot.keyed, files)
+        if isinstance(native, StoredFiles):
+            keyed = files.copy(snapshot.keyed, native, alone=canonical)
+        elif native is not None and not canonical:
+            keyed = files.write(snapshot.keyed, native)
+        elif isinstance(rows, IncrementalRows) and not canonical:
+            keyed = yield from _write_incrementally(writer, files, snapshot.keyed, rows)
         else:
             keyed = yield from write_rows(writer, snapshot.keyed)
     splits = writer.add_values(snapshot.splits)
@@ -289,6 +293,28 @@ def write_rows(writer: SectionWriter, snapshot: KeyedSnapshot) -> Generator[None
     )
 
 
+def _write_incrementally(
+    writer: SectionWriter, files: _FilesWriter, snapshot: KeyedSnapshot, rows: IncrementalRows
+) -> Generator[None, None, KeyedEntry]:
+    """Write the rows that no file has yet; yields often."""
+    shared = []
+    for part in rows.shared:
+        shared.append(files.share(part))
+        yield
+    private, none = rows.private, encode_rows(())
+    groups = []
+    for group in sorted({*private, *(group for part in rows.shared for group in part.key_groups)}):
+        section = writer.add(private.get(group, none))
+        groups.append(GroupEntry(group=group, offset=section.offset, size=section.size, crc32=section.crc32))
+        yield
+    return KeyedEntry(
+        tables=tuple(map(_table_entry, snapshot.tables)),
+        file=writer.file,
+        groups=tuple(groups),
+        shared=tuple(shared),
+    )
+
+
 def _table_entry(meta: StateMeta) -> TableEntry:
     return TableEntry(
         name=meta.name,
@@ -303,11 +329,11 @@ def _table_entry(meta: StateMeta) -> TableEntry:
     )
 
 
-class _NativeWriter:
-    """Writer of backends' files into a storage, with those that never change in the directory for shared ones."""
+class _FilesWriter:
+    """Writer of the other files of a subtask: those that never change go into the directory for shared ones."""
 
     def __init__(
-        self, storage: CheckpointStorage, directory: str, name: str, known: Mapping[str, NativeFileEntry]
+        self, storage: CheckpointStorage, directory: str, name: str, known: Mapping[str, SharedFileEntry]
     ) -> None:
         self._storage = storage
         self._directory = directory
@@ -321,7 +347,7 @@ class _NativeWriter:
         files = []
         for file in native.files:
             entry = self._known.get(file.identity) if file.identity else None
-            if entry is None:
+            if not isinstance(entry, NativeFileEntry):
                 path = native.local_path(file.name)
                 stored = f"../{SHARED}/{_safe(file.identity)}" if file.identity else f"{self._name}.{self._count}"
                 self._count += 1
@@ -334,6 +360,28 @@ class _NativeWriter:
             self.size += entry.size
             files.append(entry)
         return _native_entry(snapshot, native, files)
+
+    def share(self, rows: SharedRows) -> SharedRowsEntry:
+        """Refer to rows, which are written first if they are in no complete checkpoint."""
+        entry = self._known.get(rows.identity)
+        if not isinstance(entry, SharedRowsEntry):
+            writer = SectionWriter(self._storage, self._directory, f"../{SHARED}/{_safe(rows.identity)}")
+            index: list[Section] = []
+
+            def content() -> Iterator[None]:
+                groups = []
+                for group in sorted(rows.key_groups):
+                    section = writer.add(rows.rows(group))
+                    groups.append((group, section.offset, section.size, section.crc32))
+                    yield
+                index.append(writer.add(_encode(groups), len(groups)))
+                yield
+
+            size = writer.write(content)
+            entry = SharedRowsEntry(file=writer.file, size=size, index=index[0])
+            self.written += size
+        self.size += entry.size
+        return entry
 
     def copy(self, snapshot: KeyedSnapshot, native: StoredFiles, *, alone: bool) -> KeyedEntry:
         """Copy what is stored already; with ``alone``, without references outside of the own directory."""
@@ -379,16 +427,15 @@ def _checksum(path: str) -> int:
     return found
 
 
-def shared_files(entry: SubtaskEntry) -> dict[str, NativeFileEntry]:
+def shared_files(entry: SubtaskEntry) -> dict[str, SharedFileEntry]:
     """Return the files of a subtask's entry that never change, by identity, for the next checkpoint to refer to.
 
     Only of a checkpoint that is known to be complete: the files of others may be deleted.
     """
-    natives = (o.keyed.native for o in entry.operators if o.keyed is not None)
-    return {
-        file.file.rpartition("/")[2]: file
-        for native in natives
-        if native is not None
-        for file in native.files
-        if file.shared
-    }
+    found: dict[str, SharedFileEntry] = {}
+    for keyed in (operator.keyed for operator in entry.operators):
+        if keyed is not None:
+            files = () if keyed.native is None else keyed.native.files
+            shared: Iterable[SharedFileEntry] = (*(file for file in files if file.shared), *keyed.shared)
+            found.update((file.file.rpartition("/")[2], file) for file in shared)
+    return found

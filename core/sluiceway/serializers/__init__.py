@@ -21,6 +21,7 @@ from sluiceway.serializers.rows import (
     encode_items,
     encode_rows,
     join_items,
+    merge_rows,
     pack,
     rows_of,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "encode_items",
     "encode_rows",
     "join_items",
+    "merge_rows",
     "pack",
     "register_serializer",
     "rows_of",

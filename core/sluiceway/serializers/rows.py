@@ -26,6 +26,7 @@ __all__ = [
     "encode_items",
     "encode_rows",
     "join_items",
+    "merge_rows",
     "pack",
     "rows_of",
 ]
@@ -100,6 +101,23 @@ def join_items(rows: int, row_items: Iterable[bytes], blocks: int, block_items: 
         (b"\x92\xdd", rows.to_bytes(4), *row_items, b"\xdd", blocks.to_bytes(4), *block_items)  # arrays
     )
     return b"".join((_WITH_BLOCKS, crc32(body).to_bytes(4, "little"), body))
+
+
+def merge_rows(parts: Sequence[bytes]) -> bytes:
+    """Return the rows of a key group from several results of :func:`encode_rows` as one result.
+
+    Raises:
+        CorruptStreamError: a part is damaged.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    rows: list[Row] = []
+    blocks: list[Block] = []
+    for part in parts:
+        some, others = decode_blocks(part)
+        rows += some
+        blocks += others
+    return encode_rows(rows, blocks)
 
 
 def decode_rows(data: bytes) -> list[Row]:

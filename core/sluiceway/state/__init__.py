@@ -10,17 +10,20 @@ from __future__ import annotations
 
 from sluiceway.state.backends import (
     BackendContext,
+    IncrementalRows,
     KeyedSnapshot,
     KeyedStateBackend,
     NativeFile,
     NativeState,
     RowsOnDemand,
+    SharedRows,
     StateBackend,
     StateTable,
 )
 from sluiceway.state.descriptors import (
     VOID_NAMESPACE,
     AggregatingStateDescriptor,
+    BlockStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
@@ -35,6 +38,8 @@ __all__ = [
     "AggregatingState",
     "AggregatingStateDescriptor",
     "BackendContext",
+    "BlockStateDescriptor",
+    "IncrementalRows",
     "KeyedSnapshot",
     "KeyedStateBackend",
     "ListState",
@@ -46,6 +51,7 @@ __all__ = [
     "ReducingState",
     "ReducingStateDescriptor",
     "RowsOnDemand",
+    "SharedRows",
     "StateBackend",
     "StateDescriptor",
     "StateMeta",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -13,11 +13,13 @@ from sluiceway.state.tables import StateMeta
 
 __all__ = [
     "BackendContext",
+    "IncrementalRows",
     "KeyedSnapshot",
     "KeyedStateBackend",
     "NativeFile",
     "NativeState",
     "RowsOnDemand",
+    "SharedRows",
     "StateBackend",
     "StateTable",
 ]
@@ -71,6 +73,63 @@ class RowsOnDemand(Mapping[int, bytes]):
         """Free the rows, which are not read any more. Harmless a second time."""
 
 
+class SharedRows(ABC):
+    """Rows of a snapshot that later snapshots of the same backend may have as well, unchanged.
+
+    Rows that have changed get another identity. The snapshots that have an identity follow one another: once one
+    of them lacks it, no later one has it. A checkpoint may therefore refer to rows that any complete checkpoint of
+    the same backend has stored, however long ago: every checkpoint between the two refers to the same file.
+
+    Attributes:
+        identity: a name that the rows share with no other content, as that of a :class:`NativeFile`.
+    """
+
+    identity: str
+
+    @property
+    @abstractmethod
+    def key_groups(self) -> Collection[int]:
+        """Key groups that have rows."""
+
+    @abstractmethod
+    def rows(self, group: int) -> bytes:
+        """Return the rows of a key group, as :attr:`KeyedSnapshot.groups` has them: the same bytes each time.
+
+        From any thread, until the snapshot is released.
+        """
+
+
+class IncrementalRows(Mapping[int, bytes]):
+    """Rows of a snapshot by key group, which can be stored in parts, of which some may be stored already.
+
+    Read as a mapping it has all rows. Who stores it reads either that, or all parts. Pickled, it becomes a dict.
+
+    Args:
+        whole: all rows, made when they are read.
+        private: rows that belong to this snapshot alone; made when they are read.
+        shared: all other rows.
+    """
+
+    def __init__(
+        self, whole: Mapping[int, bytes], private: Mapping[int, bytes], shared: Sequence[SharedRows]
+    ) -> None:
+        self._whole = whole
+        self.private = private
+        self.shared = tuple(shared)
+
+    def __getitem__(self, group: int) -> bytes:
+        return self._whole[group]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._whole)
+
+    def __len__(self) -> int:
+        return len(self._whole)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self._whole),)
+
+
 @dataclass(frozen=True, slots=True)
 class KeyedSnapshot:
     """Keyed state at one moment, organised by key group and independent of the backend that took it.
@@ -81,7 +140,8 @@ class KeyedSnapshot:
     Attributes:
         tables: one entry per table; rows refer to them by index.
         groups: per key group the rows of all tables, msgpack-encoded as written by
-            :func:`sluiceway.serializers.encode_rows`. Groups without state are absent.
+            :func:`sluiceway.serializers.encode_rows`. Groups without state are absent. An
+            :class:`IncrementalRows` if a checkpoint may refer to rows that an earlier one has stored.
         native: the same as files of the backend, where it has any; then a snapshot that was read from a
             checkpoint may have no ``groups``.
         on_release: called by :meth:`release`.

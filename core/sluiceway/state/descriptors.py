@@ -27,6 +27,7 @@ else:
 __all__ = [
     "VOID_NAMESPACE",
     "AggregatingStateDescriptor",
+    "BlockStateDescriptor",
     "ListStateDescriptor",
     "MapStateDescriptor",
     "ReducingStateDescriptor",
@@ -110,6 +111,14 @@ class ValueStateDescriptor(StateDescriptor, Generic[T]):
             migrate: Callable[[Any], Any] | None = None,
         ) -> None: ...
         def __init__(self, *args: Any, **more: Any) -> None: ...
+
+
+class BlockStateDescriptor(ValueStateDescriptor[bytes]):
+    """Descriptor of the state of a step in columns: blocks with rows of many keys, as ``bytes``.
+
+    A namespace has few keys, such as one for each key group, and its blocks are assigned, or dropped, together. A
+    backend may store a namespace in a file of its own, to which later checkpoints refer until it is changed.
+    """
 
 
 @dataclass(frozen=True)

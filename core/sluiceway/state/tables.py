@@ -13,7 +13,12 @@ from sluiceway.errors import IncompatibleStateError, StateError
 from sluiceway.persisted import persisted
 from sluiceway.serializers import Serializer, serializer_for
 from sluiceway.serializers.evolution import Form, IncompatibleSchemaError, reader_of, schema_of
-from sluiceway.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
+from sluiceway.state.descriptors import (
+    BlockStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateDescriptor,
+)
 from sluiceway.types import is_known, type_name
 
 __all__ = ["StateMeta", "TableKind", "TableSchema"]
@@ -72,12 +77,14 @@ class TableSchema(msgspec.Struct, frozen=True):
         serializer: for the values of a VALUE table, for pairs ``(key, value)`` of a MAP table.
         hint: the type that the serializer is for.
         migrate: ``migrate`` of the descriptor.
+        blocks: True if the descriptor is a :class:`~sluiceway.state.BlockStateDescriptor`.
     """
 
     meta: StateMeta
     serializer: Serializer
     hint: Any = None
     migrate: Callable[[Any], Any] | None = None
+    blocks: bool = False
 
     @classmethod
     def of(cls, descriptor: StateDescriptor) -> TableSchema:
@@ -102,7 +109,9 @@ class TableSchema(msgspec.Struct, frozen=True):
         serializer = serializer_for(declared)
         shown_name = type_name(shown) if is_known(shown) else ""
         name, expires = descriptor.name, descriptor.expires
-        declared_as = type(descriptor).__name__.removesuffix("StateDescriptor").lower()
+        is_blocks = isinstance(descriptor, BlockStateDescriptor)
+        # How a backend stores blocks is no part of what they are: checkpoints have them as values.
+        declared_as = "value" if is_blocks else type(descriptor).__name__.removesuffix("StateDescriptor").lower()
         ttl_ms = descriptor.ttl.ttl_ms if descriptor.ttl is not None and expires else None
         schema = schema_of(serializer, declared)
         if descriptor.migrate is not None and schema is None:
@@ -113,7 +122,7 @@ class TableSchema(msgspec.Struct, frozen=True):
         meta = StateMeta(
             name, kind, serializer.name, serializer.version, shown_name, expires, declared_as, ttl_ms, schema
         )
-        return cls(meta, serializer, declared, descriptor.migrate)
+        return cls(meta, serializer, declared, descriptor.migrate, is_blocks)
 
     def check_same(self, other: StateMeta, operator: str) -> None:
         """Check a second declaration of the table. Raises StateError if kind or type differ."""

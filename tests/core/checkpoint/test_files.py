@@ -358,8 +358,8 @@ def test_a_later_field_is_left_alone() -> None:
             r"metadata\.json is damaged: its checksum is \d+, \d+ was written",
         ),
         (
-            lambda d: d.replace(b'"version":1', b'"version":3', 1),
-            "written by a newer Sluiceway: it is of version 3",
+            lambda d: d.replace(b'"version":1', b'"version":4', 1),
+            "written by a newer Sluiceway: it is of version 4",
         ),
         (lambda d: d.replace(b"sluiceway-checkpoint", b"other"), "is of format 'other'"),
     ],

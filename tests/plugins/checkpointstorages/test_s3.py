@@ -15,6 +15,7 @@ from uuid import uuid4
 
 import pytest
 from patience import PATIENT_S
+from tests.core.table.shared_blocks_job import begun, ended
 
 import sluiceway as sw
 from sluiceway.checkpoint import CheckpointDirectory, find_checkpoints
@@ -133,6 +134,12 @@ def test_a_job_goes_on_from_checkpoints_in_s3(workers: int, bucket: str, tmp_pat
     assert (report.received, report.lost, report.duplicates) == (COUNT, 0, 0), report
     assert all("chk-" in file.name or "/shared/" in file.name for file in collected.files)
     assert default_manager().checkpoint_storage(kept).location == kept
+
+
+def test_a_job_in_columns_goes_on_from_shared_files_in_s3(bucket: str, tmp_path: Path) -> None:
+    kept = f"{bucket}/kept"
+    begun(tmp_path / "out", kept, state_backend="memory", parallelism=2)
+    ended(tmp_path / "out", kept, state_backend="filesystem", parallelism=3)
 
 
 def test_a_bucket_that_is_not_there_is_told_of(bucket: str) -> None:

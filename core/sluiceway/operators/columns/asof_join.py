@@ -19,15 +19,15 @@ from sluiceway.elements import MIN_WATERMARK, Batch
 from sluiceway.operators.columns.definition import changed_key
 from sluiceway.operators.columns.kept_rows import KeptRowsOperator
 from sluiceway.operators.context import OperatorContext
-from sluiceway.state import ValueStateDescriptor
+from sluiceway.state import BlockStateDescriptor
 from sluiceway.steps.column_joins import ColumnAsOfJoinStep
 from sluiceway.util.overriding import override
 
 __all__ = ["ColumnAsOfJoinOperator"]
 
-_WAITING: Final = ValueStateDescriptor(LEFT_WAITING, bytes)
-_COMING: Final = ValueStateDescriptor(RIGHT_WAITING, bytes)
-_LATEST: Final = ValueStateDescriptor(LATEST, bytes)
+_WAITING: Final = BlockStateDescriptor(LEFT_WAITING, bytes)
+_COMING: Final = BlockStateDescriptor(RIGHT_WAITING, bytes)
+_LATEST: Final = BlockStateDescriptor(LATEST, bytes)
 """By run of rows: the block of each key group, an Arrow IPC stream."""
 
 _BURST: Final = 1 << 15

@@ -17,14 +17,14 @@ from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
 from sluiceway.operators.columns.definition import changed_key
 from sluiceway.operators.columns.kept_rows import KeptRowsOperator, Rows
 from sluiceway.operators.context import OperatorContext
-from sluiceway.state import ValueStateDescriptor
+from sluiceway.state import BlockStateDescriptor
 from sluiceway.steps.column_joins import ColumnIntervalJoinStep
 from sluiceway.util.overriding import override
 
 __all__ = ["ColumnIntervalJoinOperator"]
 
-_LEFT: Final = ValueStateDescriptor(LEFT, bytes)
-_RIGHT: Final = ValueStateDescriptor(RIGHT, bytes)
+_LEFT: Final = BlockStateDescriptor(LEFT, bytes)
+_RIGHT: Final = BlockStateDescriptor(RIGHT, bytes)
 """By width, slice and run of rows: the block of each key group, an Arrow IPC stream."""
 
 _LEAST_WIDTH: Final = 1000

@@ -22,13 +22,13 @@ from sluiceway.elements import MIN_WATERMARK, Batch
 from sluiceway.operators.columns.definition import changed_key
 from sluiceway.operators.columns.kept_rows import KeptRowsOperator
 from sluiceway.operators.context import OperatorContext
-from sluiceway.state import ValueStateDescriptor
+from sluiceway.state import BlockStateDescriptor
 from sluiceway.steps.column_over import ColumnOverStep
 
 __all__ = ["ColumnOverOperator"]
 
-_WAITING: Final = ValueStateDescriptor(OVER_WAITING, bytes)
-_RECENT: Final = ValueStateDescriptor(OVER_RECENT, bytes)
+_WAITING: Final = BlockStateDescriptor(OVER_WAITING, bytes)
+_RECENT: Final = BlockStateDescriptor(OVER_RECENT, bytes)
 """By run of rows: the block of each key group, an Arrow IPC stream."""
 
 _BURST: Final = 1 << 15

@@ -23,14 +23,14 @@ from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.operators.snapshot import OperatorSnapshot
 from sluiceway.operators.windows.slice_types import END_OF_TIME
-from sluiceway.state import ValueStateDescriptor
+from sluiceway.state import BlockStateDescriptor, ValueStateDescriptor
 from sluiceway.steps import without_timestamps
 from sluiceway.steps.columns import ColumnWindowStep
 from sluiceway.util.overriding import override
 
 __all__ = ["ColumnTimeOperator", "layout_of"]
 
-_BLOCKS: Final = ValueStateDescriptor(SLICES, bytes)
+_BLOCKS: Final = BlockStateDescriptor(SLICES, bytes)
 """By start, end and number of a slice's chunk, or of its changes: the block of each key group, Arrow's IPC format.
 
 Chunk 0 has no number in its namespace; the numbers of changes are below 0.

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from msgspec.structs import replace as replace_struct
 
-from sluiceway.checkpoint import NativeFileEntry, SubtaskEntry, shared_files, split_location, write_subtask
+from sluiceway.checkpoint import SharedFileEntry, SubtaskEntry, shared_files, split_location, write_subtask
 from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.network.channel_state import InFlight, Overtaken
 from sluiceway.operators import OperatorSnapshot
@@ -72,7 +72,7 @@ class StorageWriter(SnapshotWriter):
         self._written: dict[tuple[str, int], SubtaskEntry] = {}
         # Files that never change, of the last completed checkpoint by attempt. Not those of pending ones: if they
         # are aborted, their files are deleted.
-        self._known: dict[str, dict[str, NativeFileEntry]] = {}
+        self._known: dict[str, dict[str, SharedFileEntry]] = {}
 
     @override
     def write(self, deployment: TaskDeployment, checkpoint_id: int, snapshot: TaskSnapshot) -> TaskSnapshot:
@@ -92,7 +92,7 @@ class StorageWriter(SnapshotWriter):
         return replace_struct(snapshot, operators=(), entry=entry, in_flight=(), in_flight_size=in_flight_size)
 
     def completed(self, attempt_ids: Collection[str], checkpoint_id: int) -> None:
-        """Record immutable backend files, which later checkpoints need not write again."""
+        """Record files that never change, which later checkpoints need not write again."""
         for (attempt_id, id_), entry in list(self._written.items()):
             if id_ == checkpoint_id and attempt_id in attempt_ids:
                 self._known[attempt_id] = shared_files(entry)

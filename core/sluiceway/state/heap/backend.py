@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, MutableMapping
-from itertools import chain
+import secrets
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, MutableMapping
+from itertools import chain, count
 from typing import Any, TypeAlias
 
 from sluiceway.errors import CorruptStreamError, SerializationError, StateError
@@ -14,6 +15,7 @@ from sluiceway.serializers import KEY_SERIALIZER, Block, Row, Serializer, decode
 from sluiceway.state import (
     VOID_NAMESPACE,
     BackendContext,
+    IncrementalRows,
     KeyedSnapshot,
     KeyedStateBackend,
     StateDescriptor,
@@ -23,6 +25,7 @@ from sluiceway.state import (
     TableSchema,
 )
 from sluiceway.state.heap.entries import Frozen, HeapEntries
+from sluiceway.state.heap.shared import SharedNamespace, shared_namespaces
 from sluiceway.state.heap.snapshots import HeapSnapshot, Layer
 from sluiceway.state.map_view import KeyMapping
 from sluiceway.util.garbage_collector import gc_frozen
@@ -51,6 +54,8 @@ class HeapTable(StateTable):
         # Without entries: it keeps the order of the keys that set_aside() brings from one snapshot to the next.
         self._aside = HeapEntries()
         self._make_aside: Callable[[], Mapping[Any, Any]] | None = None
+        # Of a table of blocks: namespaces that the last snapshot has stored apart.
+        self._shared: dict[Hashable, SharedNamespace] = {}
 
     def _in(self, namespace: Hashable, kind: TableKind) -> HeapEntries:
         meta = self.schema.meta
@@ -81,6 +86,7 @@ class HeapTable(StateTable):
 
     def drop(self, namespace: Hashable) -> None:
         self._namespaces.pop(namespace, None)
+        self._shared.pop(namespace, None)
 
     def set_aside(self, make: Callable[[], Mapping[Any, Any]]) -> Callable[[], None]:
         """Have the reader of the next snapshot make the entries."""
@@ -91,12 +97,28 @@ class HeapTable(StateTable):
 
         return taken
 
+    def share(
+        self, index: int, max_parallelism: int, new_identity: Callable[[], str]
+    ) -> Collection[SharedNamespace]:
+        """Return the namespaces of a table of blocks that a snapshot now stores apart; none of another table.
+
+        Args:
+            index: index of the table.
+            max_parallelism: number of key groups of the job vertex.
+            new_identity: makes an identity for a namespace that was changed.
+        """
+        if self.schema.blocks:
+            self._shared = shared_namespaces(
+                self._shared, self._namespaces, index, self.schema, self.encode, max_parallelism, new_identity
+            )
+        return self._shared.values()
+
     def freeze(self, index: int) -> list[Layer]:
-        """Return all state as of now."""
+        """Return all state as of now, but what :meth:`share` has returned."""
         layers = [
             Layer(index, self.schema, namespace, entries, entries.freeze(self.encode))
             for namespace, entries in self._namespaces.items()
-            if entries
+            if entries and namespace not in self._shared
         ]
         if (make := self._make_aside) is not None:
             # The reader of the snapshot fills it.
@@ -167,6 +189,8 @@ class HeapKeyedBackend(KeyedStateBackend):
         self._tables: dict[str, HeapTable] = {}
         # What was restored of tables that nobody has asked for yet: by name, rows with their key groups.
         self._unclaimed: dict[str, tuple[StateMeta, list[tuple[int, Row | Block]]]] = {}
+        # Unique among all attempts that write to one directory, also those of another job manager.
+        self._id, self._identities = secrets.token_hex(8), count()
         self._may_restore = True
         self._closed = False
 
@@ -196,8 +220,10 @@ class HeapKeyedBackend(KeyedStateBackend):
         self._check_open()
         metas: list[StateMeta] = []
         layers: list[Layer] = []
+        shared: list[SharedNamespace] = []
         kept: list[tuple[int, Row | Block]] = []
         for table in self._tables.values():
+            shared += table.share(len(metas), self._context.max_parallelism, self._new_identity)
             layers += table.freeze(len(metas))
             metas.append(table.schema.meta)
         for meta, unclaimed in self._unclaimed.values():
@@ -205,8 +231,20 @@ class HeapKeyedBackend(KeyedStateBackend):
             # others.
             kept += [(group, row._replace(table=len(metas))) for group, row in unclaimed]
             metas.append(meta)
-        taken = self._make_snapshot(self._context, layers, kept)
-        return KeyedSnapshot(tuple(metas), taken, None, taken.release)
+        whole = self._make_snapshot(self._context, [*layers, *(each.layer for each in shared)], kept)
+        if not shared:
+            return KeyedSnapshot(tuple(metas), whole, None, whole.release)
+        # Whoever stores the snapshot reads one of the two; nothing is made of the other.
+        private = self._make_snapshot(self._context, layers, kept)
+
+        def release() -> None:
+            whole.release()
+            private.release()
+
+        return KeyedSnapshot(tuple(metas), IncrementalRows(whole, private, shared), None, release)
+
+    def _new_identity(self) -> str:
+        return f"blocks-{self._id}-{next(self._identities)}"
 
     def restore(self, snapshots: Iterable[KeyedSnapshot]) -> None:
         self._check_open()
