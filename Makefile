@@ -99,7 +99,7 @@ $(BIN)/python:
 $(VENV)-pyspark-$(PYSPARK)/.done: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m venv $(VENV)-pyspark-$(PYSPARK)
 	$(VENV)-pyspark-$(PYSPARK)/bin/python -m pip --disable-pip-version-check install --quiet \
-		--editable '.[zmq,spark]' pyspark==$(PYSPARK) hypothesis pytest pytest-timeout pytest-xdist
+		--editable '.[zmq,spark,columns]' 'pyspark[connect]==$(PYSPARK)' hypothesis pytest pytest-timeout pytest-xdist
 	@touch $@
 
 # About 500 MB, so nothing else waits for it. Without a Java on the machine, the one of the extra is taken.
