@@ -51,7 +51,21 @@ def _resolve(word: str, kind: type[Any], given: object, options: dict[str, Any])
         raise TypeError(f"{where}: {type(given).__name__} is a {its_method}, not a {word}")
     raise TypeError(
         f'{where} takes a {word} object or the name of a connector, as in {word}("socket", ...), '
-        f"not {describe(given)}"
+        f"not {describe(given)}{_advice_on(word, given)}"
+    )
+
+
+def _advice_on(word: str, given: object) -> str:
+    """Return advice on a DataFrame of Spark, known by the name of its module; empty for other objects."""
+    if (
+        word != "source"
+        or type(given).__name__ != "DataFrame"
+        or not type(given).__module__.startswith("pyspark.")
+    ):
+        return ""
+    return (
+        ". sluiceway_spark has SparkSource.dataframe(df), which reads a DataFrame of Spark, and "
+        "transform(df, build), which runs a pipeline between two"
     )
 
 

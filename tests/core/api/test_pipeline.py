@@ -158,6 +158,12 @@ def test_connectors_by_name(flow: sw.Pipeline, plugins: PluginManager) -> None:
             TypeError,
             r"takes a source object or the name of a connector, as in source\(\"socket\", \.\.\.\), not 3",
         ),
+        (
+            type("DataFrame", (), {"__module__": "pyspark.sql.connect.dataframe"})(),
+            {},
+            TypeError,
+            r"not .*DataFrame.*\. sluiceway_spark has SparkSource\.dataframe\(df\), .* transform\(df, build\)",
+        ),
         (Numbers, {}, TypeError, r"was given the class Numbers; give it an object: Numbers\(\.\.\.\)"),
         (DiscardSink(), {}, TypeError, r"DiscardSink is a sink, not a source"),
         (
