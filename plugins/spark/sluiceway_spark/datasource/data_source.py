@@ -11,6 +11,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from sluiceway.errors import ConfigurationError
 from sluiceway_spark.datasource.read_options import SourceTold
 from sluiceway_spark.datasource.records_to_rows import arrow_schema_of
+from sluiceway_spark.session.context import tasks_at_a_time
 from sluiceway_spark.session.pyspark_version import FORMAT, MICRO_BATCHES, too_old
 
 __all__ = ["SluicewayDataSource", "register"]
@@ -102,7 +103,7 @@ def register(spark: Any) -> None:
 
     class Registered(SluicewayDataSource):  # a class of a function goes to other processes with what it holds
         search_path = tuple(os.path.abspath(entry or ".") for entry in sys.path)
-        parallelism = _at_a_time(spark)
+        parallelism = tasks_at_a_time(spark, SluicewayDataSource.parallelism)
 
     spark.dataSource.register(Registered)
 
@@ -110,10 +111,3 @@ def register(spark: Any) -> None:
 def _need(version: tuple[int, int], what: str = "") -> None:
     if (older := too_old(version)) is not None:
         raise ConfigurationError(f"format 'sluiceway'{what and f' {what}'}: {older}")
-
-
-def _at_a_time(spark: Any) -> int:
-    try:
-        return int(spark.sparkContext.defaultParallelism)
-    except Exception:  # a session of a Connect server has no context
-        return SluicewayDataSource.parallelism

@@ -29,6 +29,7 @@ from sluiceway_spark.frames.tasks import (
     stage_task,
 )
 from sluiceway_spark.session.configuration import need_spark
+from sluiceway_spark.session.context import tasks_at_a_time
 from sluiceway_spark.session.pyspark_version import MICRO_BATCHES, too_old
 from sluiceway_spark.structured.row_format import SCHEMA, together
 from sluiceway_spark.structured.stages.batch_tasks import ship
@@ -182,10 +183,7 @@ def _need_state(session: Any, where: str) -> None:
 
 def _slots(session: Any) -> int:
     """Return how many tasks Spark runs at a time; over Connect, as many as it makes of a shuffle, up to 8."""
-    try:
-        return int(session.sparkContext.defaultParallelism)
-    except Exception:  # which class it is depends on how the session talks to Spark
-        return min(_CONNECT_MOST, int(session.conf.get("spark.sql.shuffle.partitions")))
+    return tasks_at_a_time(session, min(_CONNECT_MOST, int(session.conf.get("spark.sql.shuffle.partitions"))))
 
 
 def _rows(records: Any, timestamp: str | None, columns: list[str], where: str) -> Rows:

@@ -8,10 +8,15 @@ from typing import Any, Final
 
 from sluiceway.errors import ConfigurationError, NoResourceAvailableError
 from sluiceway.runtime.logging.engine_log import WARNING, log
+from sluiceway_spark.session.context import need_context
 
 __all__ = ["check_session", "slots_of", "wait_for_slots"]
 
 _WAITING: Final = "spark.scheduler.maxRegisteredResourcesWaitingTime"
+_NO_CONTEXT: Final = (
+    "run the program by spark-submit, or stop that session first. Without --hosted, a pipeline whose sources end "
+    "runs there, too"
+)
 _LOOK_S: Final = 0.25
 _TELL_S: Final = 5.0
 
@@ -28,13 +33,7 @@ def check_session(session: Any, workers: int, spare: int = 0) -> None:
         ConfigurationError: it cannot run any.
         NoResourceAvailableError: it is on this machine alone, and has not as many slots, and never will.
     """
-    try:
-        context = session.sparkContext
-    except Exception as error:  # which class it is depends on the kind of session
-        raise ConfigurationError(
-            "--hosted needs a session with a Spark context, for barrier stages, and this one is of Spark Connect: "
-            "run the program with spark-submit, or where the driver may be"
-        ) from error
+    context = need_context(session, "--hosted needs", _NO_CONTEXT)
     if context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true":
         raise ConfigurationError(
             "--hosted needs a fixed number of executors, as Spark runs no barrier stages with "

@@ -14,6 +14,7 @@ from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
 from sluiceway.steps import SourceStep
 from sluiceway.streamgraph import StreamGraph
 from sluiceway_spark.session.configuration import SessionConf
+from sluiceway_spark.session.context import tasks_at_a_time
 from sluiceway_spark.structured.job_group import JobGroup
 from sluiceway_spark.structured.job_texts import job_text, steps_text
 from sluiceway_spark.structured.row_format import Row
@@ -109,7 +110,7 @@ class BatchJob(SparkJob):
         from pyspark.sql import DataFrame
 
         self.check_cancelled()
-        slots = max(settings.parallelism, _slots(session))
+        slots = max(settings.parallelism, tasks_at_a_time(session, 1))
         plan = self.plan = self.plan_with(slots)
         refuse_speculation(session, plan)
         local = in_this_process(plan)
@@ -212,11 +213,3 @@ class _LocalSinks:
         chains, self._chains = self._chains, {}
         for chain in chains.values():
             chain.close()
-
-
-def _slots(session: Any) -> int:
-    """Return how many tasks Spark runs at a time; 1 where it does not tell."""
-    try:
-        return int(session.sparkContext.defaultParallelism)
-    except Exception:  # over Connect there is no context
-        return 1

@@ -11,6 +11,7 @@ from typing import Any, Final
 from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway.runtime.messages.pickling import load_error
 from sluiceway_spark.session.configuration import full_text, other_python, said
+from sluiceway_spark.session.context import context_of
 from sluiceway_spark.structured.stages.batch_tasks import FAILED
 
 __all__ = ["JobGroup", "users_error"]
@@ -30,7 +31,7 @@ class JobGroup:
         self.name = f"sluiceway-{uuid.uuid4().hex}"
         self._session = session
         self._text = text
-        self._context = _context_of(session)
+        self._context = context_of(session)
 
     def __enter__(self) -> JobGroup:
         if self._context is None:
@@ -69,13 +70,6 @@ class JobGroup:
             self._session.interruptTag(self.name)
         else:
             self._context.cancelJobGroup(self.name)
-
-
-def _context_of(session: Any) -> Any:
-    try:
-        return session.sparkContext
-    except Exception:  # over Connect there is none
-        return None
 
 
 def _stages(tracker: Any, job: int) -> list[int]:

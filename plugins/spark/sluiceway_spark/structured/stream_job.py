@@ -40,6 +40,7 @@ from sluiceway.streamgraph import StreamGraph
 from sluiceway.util.overriding import override
 from sluiceway.util.raising import raise_again
 from sluiceway_spark.session.configuration import SessionConf
+from sluiceway_spark.session.context import need_context
 from sluiceway_spark.structured.job_group import users_error
 from sluiceway_spark.structured.microbatch.control_files import stop_sources
 from sluiceway_spark.structured.microbatch.metrics import StreamFigures
@@ -57,6 +58,11 @@ _FAILURES: Final = 16
 
 _KEYED_A_SLOT: Final = 2
 """Keyed subtasks for each task that Spark runs at a time. Each has its price in each micro-batch."""
+
+_NO_CONTEXT: Final = (
+    "run the program by spark-submit, or stop that session first; a pipeline whose sources end runs without "
+    "checkpoints, and transform() between two streaming DataFrames"
+)
 
 HOPELESS: Final = (SuppressRestartsError, ConfigurationError, GraphError, PluginError, ImportError)
 """Errors that no restart helps."""
@@ -198,13 +204,7 @@ class StreamJob(SparkJob):
     def work(self, run: SparkRun) -> None:
         """Run queries until one completes or the restart strategy gives up."""
         session = self.session.session(least_cores=self.settings.parallelism, name=self.name)
-        try:
-            context = session.sparkContext
-        except Exception as error:  # which class it is depends on how the session talks to Spark
-            raise ConfigurationError(
-                "micro-batches need a session of Spark's own, and the active one is of Spark Connect: end it, or "
-                "run a pipeline whose sources end without checkpoints"
-            ) from error
+        context = need_context(session, "micro-batches need", _NO_CONTEXT)
         self.note_pages(session)
         slots = max(self.settings.parallelism, int(context.defaultParallelism))
         # With settings of its own; the program's keep theirs.

@@ -281,7 +281,7 @@ def test_a_session_of_connect_is_refused() -> None:
         def sparkContext(self) -> Any:
             raise RuntimeError("JVM_ATTRIBUTE_NOT_SUPPORTED")
 
-    with pytest.raises(ConfigurationError, match="this one is of Spark Connect: run the program with "):
+    with pytest.raises(ConfigurationError, match="one of this program is of Spark Connect: run the program by "):
         check_session(Remote(), 2)
 
 

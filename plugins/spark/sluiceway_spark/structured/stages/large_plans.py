@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from sluiceway_spark.session.context import context_of
+
 __all__ = ["PlanFile", "bytes_of", "in_message_or_file"]
 
 _BESIDE: Final = 1 << 16
@@ -46,9 +48,8 @@ def in_message_or_file(session: Any, shipped: bytes) -> bytes | PlanFile:
         session: of Spark.
         shipped: the plan, pickled.
     """
-    try:
-        context = session.sparkContext
-    except Exception:  # which class it is depends on how the session talks to Spark
+    context = context_of(session)
+    if context is None:
         return shipped
     if len(shipped) + _BESIDE <= int(context._jvm.PythonUtils.getBroadcastThreshold(context._jsc)):
         return shipped
