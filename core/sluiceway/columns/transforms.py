@@ -42,6 +42,7 @@ __all__ = [
     "as_batch",
     "comparable",
     "failing",
+    "has_look_up",
     "passed",
     "problem_of",
 ]
@@ -415,6 +416,18 @@ class Unnest(Transform):
     def needs(self, wanted: frozenset[str] | None) -> frozenset[str] | None:
         """Return the columns that it reads, and those that pass."""
         return None if wanted is None else wanted | {self.name}
+
+
+_LEAST_DECIMAL: Final = 128
+"""Bits of the smallest decimal that Arrow's kernels take."""
+
+
+def has_look_up(kind: Any) -> bool:
+    """Return if rows can be found by values of a type: Arrow compares no nested values, and few small numbers."""
+    while pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    small = pa.types.is_float16(kind) or (pa.types.is_decimal(kind) and kind.bit_width < _LEAST_DECIMAL)
+    return not (small or pa.types.is_nested(kind))
 
 
 def comparable(column: Any) -> Any:

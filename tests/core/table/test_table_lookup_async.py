@@ -206,3 +206,25 @@ def test_the_plan_shows_columns_and_settings() -> None:
         in text
     )
     assert flow.graph(Settings()).nodes[1].step.wanted_types() == []
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+def test_both_zeros_are_one_value_in_any_batch(kind: Any) -> None:
+    async def found(values: pa.Array[Any]) -> pa.Table:
+        return pa.table({"x": values, "known": [True] * len(values)})
+
+    schema = pa.schema([("x", kind)])
+    rows = pa.RecordBatch.from_arrays([pa.array([-0.0, 0.0, None, -0.0], kind)], schema=schema)
+    for batches in ([rows], [rows.slice(at, 1) for at in range(4)]):
+        stream = sw.Pipeline().from_collection(batches).to_columns(schema)
+        looked_up = stream.lookup_async(found, "x", pa.schema([("known", pa.bool_())]), "left", timeout=None)
+        assert looked_up.to_arrow()["known"].to_pylist() == [True, True, None, True]
+
+
+@pytest.mark.parametrize("kind", [pa.float16(), pa.list_(pa.int8())])
+def test_columns_that_arrow_does_not_compare_are_refused(kind: Any) -> None:
+    rows = sw.Pipeline().table(pa.table({"x": pa.array([], kind)}))
+    with pytest.raises(GraphError, match=r"column 'x' has .*, by which rows cannot be found"):
+        rows.lookup(pa.table({"x": pa.array([], kind), "y": pa.array([], pa.int8())}), on="x")
+    with pytest.raises(GraphError, match=r"column 'x' has .*, whose values cannot be looked up"):
+        rows.lookup_async(table_of, "x", FOUND, timeout=None)

@@ -11,6 +11,7 @@ from sluiceway.api.async_arguments import async_step
 from sluiceway.api.location import caller_location
 from sluiceway.api.table.arguments import check_names
 from sluiceway.columns.schemas import schema_of
+from sluiceway.columns.transforms import has_look_up
 from sluiceway.errors import GraphError, SerializationError
 from sluiceway.steps.column_lookup import ColumnLookupStep
 from sluiceway.types import parameter_type
@@ -36,7 +37,7 @@ def lookup_step(
     where = f"{_METHOD}() at {caller_location()}"
     check_names(_METHOD, (on,), entering)
     key = entering.field(on)
-    if pa.types.is_nested(key.type) or pa.types.is_dictionary(key.type) or pa.types.is_null(key.type):
+    if not has_look_up(key.type) or pa.types.is_dictionary(key.type) or pa.types.is_null(key.type):
         raise GraphError(
             f"{where}: column {on!r} has {key.type}, whose values cannot be looked up: cast it before"
         )

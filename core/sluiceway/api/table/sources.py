@@ -12,7 +12,7 @@ from sluiceway.api.location import caller_location
 from sluiceway.api.table.arguments import check_names
 from sluiceway.columns.joining import as_one
 from sluiceway.columns.schemas import from_outside, without_views
-from sluiceway.columns.transforms import Lookup, comparable
+from sluiceway.columns.transforms import Lookup, comparable, has_look_up
 from sluiceway.connector import Source
 from sluiceway.connector.lib import CollectionSource
 from sluiceway.elements import Columns
@@ -58,10 +58,10 @@ def lookup_of(given: Any, on: str, schema: pa.Schema, *, outer: bool) -> Lookup:
         raise GraphError(
             f"lookup() at {here}: column {on!r} has {schema.field(on).type}, in the table {keys.type}: cast one"
         )
-    if pa.types.is_nested(keys.type):
+    if not has_look_up(keys.type):
         raise GraphError(
             f"lookup() at {here}: column {on!r} has {keys.type}, by which rows cannot be found: unnest() "
-            "structs, or compute a column of another type"
+            "structs, cast it, or compute a column of another type"
         )
     keys = comparable(keys)
     if len(keys.unique()) < len(keys):

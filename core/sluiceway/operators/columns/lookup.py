@@ -12,7 +12,7 @@ import pyarrow as pa
 from sluiceway.columns.ipc import decode, encode
 from sluiceway.columns.schemas import shown
 from sluiceway.columns.times import as_numpy
-from sluiceway.columns.transforms import Lookup, as_batch
+from sluiceway.columns.transforms import Lookup, as_batch, comparable
 from sluiceway.elements import Batch
 from sluiceway.errors import FunctionContractError
 from sluiceway.operators.async_queues import Entry
@@ -72,7 +72,7 @@ class ColumnLookupOperator(AsyncOperator):
 
     def _lent(self, entry: Entry) -> Any:
         data, _ = entry.value
-        values = data.column(self._step.name).unique().drop_null()
+        values = comparable(data.column(self._step.name)).unique().drop_null()
         return values.to_pylist() if self._step.listed else values
 
     def _list(self, entry: Entry, result: Any) -> list[Any]:
@@ -89,7 +89,7 @@ class ColumnLookupOperator(AsyncOperator):
         data, stamps = entry.value
         found = self._found(entry.result if self._single else entry.result[0])
         step = self._step
-        lookup = Lookup(step.name, found.column(step.name), found.select(self._others), step.outer)
+        lookup = Lookup(step.name, comparable(found.column(step.name)), found.select(self._others), step.outer)
         made, stamps = lookup.apply(data, stamps)
         return pa.RecordBatch.from_arrays(made.columns, schema=step.schema), stamps
 
@@ -110,7 +110,7 @@ class ColumnLookupOperator(AsyncOperator):
                 f"the function of step {self.step_name!r} returned the columns {shown(found.schema)}, where it "
                 f"is said to have {shown(step.found)}: {error}"
             ) from error
-        keys = found.column(step.name)
+        keys = comparable(found.column(step.name))
         if len(keys.unique()) < len(keys):
             raise FunctionContractError(
                 f"the function of step {self.step_name!r} returned several rows for one value of {step.name!r}; a "
