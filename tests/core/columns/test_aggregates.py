@@ -321,6 +321,23 @@ def test_errors_name_column_and_type(aggregate, message):
     assert message in str(raised.value)
 
 
+def test_a_custom_aggregate_cannot_change_what_others_read():
+    class Raised(Product):
+        def update(self, state, at, left, right):
+            left += 100
+
+    bound = agg.custom(Raised(), "x", "x").bind(pa.schema([("x", pa.int64())]), "step 's'")
+    for some in ([1, 2], [1, None]):
+        values = Values(pa.array(some))
+        numbers = values.take(np.array([0, 1])).numbers.copy()
+        accumulator = bound.create()
+        accumulator.resize(1)
+        for column in (values, values.take(np.array([0, 1]))):
+            with pytest.raises(ValueError, match="read-only"):
+                accumulator.update(np.array([0, 0]), [column, column], np.array([0, 1]))
+            assert column.numbers.tolist() == numbers.tolist()
+
+
 def test_errors_of_arguments():
     with pytest.raises(ConfigurationError, match="k must be a whole number"):
         agg.top_k("x", 0)

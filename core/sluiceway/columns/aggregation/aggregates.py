@@ -80,7 +80,7 @@ class ColumnAggregate(ABC):
         Args:
             state: the arrays by name, to be changed in place.
             at: index of each row's accumulator; indices repeat.
-            columns: the columns as numpy arrays, times as integers, texts as objects.
+            columns: the columns as numpy arrays, which cannot be changed: times as integers, texts as objects.
         """
 
     @abstractmethod

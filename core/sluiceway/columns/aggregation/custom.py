@@ -38,7 +38,7 @@ class Custom(PlainAccumulator):
                 valid &= values.valid
         if not valid.all():
             at, whole = at[valid], [column[valid] for column in whole]
-        self._function.update(self.arrays.all, at, *whole)
+        self._function.update(self.arrays.all, _read_only(at), *map(_read_only, whole))
 
     @override
     def merge(self, at: Any, other: Custom) -> None:
@@ -55,3 +55,10 @@ class Custom(PlainAccumulator):
                 "for each element of the accumulators"
             )
         return found if found.type == self._type else found.cast(self._type)
+
+
+def _read_only(array: Any) -> Any:
+    """Return an array that cannot be changed: other aggregates read the same one."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
