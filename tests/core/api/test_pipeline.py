@@ -18,6 +18,7 @@ from sluiceway.config.settings import Settings, resolve
 from sluiceway.connector import Connector, Sink, Source
 from sluiceway.connector.lib import CollectionSource, DiscardSink
 from sluiceway.elements import Batch
+from sluiceway.errors import CheckpointError
 from sluiceway.hooks import Offer, hookimpl
 from sluiceway.monitoring.diagnosis import Diagnosis
 from sluiceway.partitioner import Partitioner
@@ -387,6 +388,28 @@ def test_start_and_cancel(flow: sw.Pipeline) -> None:
         assert handle.status is sw.JobStatus.RUNNING
         handle.cancel()
         assert (await handle.result()).status is sw.JobStatus.CANCELED
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_job_that_cannot_begin_has_failed_and_answers(
+    flow: sw.Pipeline, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object) -> None:
+        raise OSError("no room for a directory")
+
+    begins = ["runtime.local.engine.LocalJob.begin", "runtime.cluster.cluster_job.make_directory"][workers]
+    monkeypatch.setattr(f"sluiceway.{begins}", fail)
+    flow.generate(rate=1000).sink(DiscardSink())
+
+    async def main() -> None:
+        handle = await flow.start(workers=workers, checkpoint_interval="1h")
+        with pytest.raises(CheckpointError, match="the job has ended"):
+            await handle.checkpoint()
+        with pytest.raises(OSError, match="no room for a directory"):
+            await handle.stop()
+        assert handle.status is sw.JobStatus.FAILED
 
     asyncio.run(main())
 

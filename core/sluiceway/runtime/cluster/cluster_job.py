@@ -77,16 +77,22 @@ class ClusterJob(Job):
         self._manager: JobManager | None = None
         self._run: JobRun | None = None
         self._cancelled = False
+        self._over = False
         self._requests: JobRequests[JobMaster] = JobRequests()
 
     def run(self) -> JobResult:
         """Start the workers, run the job, and stop the workers."""
-        with job_logging(self._settings):
-            return self._lead()
-
-    def _lead(self) -> JobResult:
         if self._manager is not None:
             raise RuntimeError("a job runs once: prepare another one")
+        try:
+            with job_logging(self._settings):
+                return self._lead()
+        finally:
+            # A job that cannot begin, for want of a directory or a host, has ended, too.
+            self._over = True
+            self._requests.close()
+
+    def _lead(self) -> JobResult:
         workers = self._settings.workers
         remove_dead(place_of_directories())
         host = self._host
@@ -153,7 +159,6 @@ class ClusterJob(Job):
             try:
                 manager.abandon()
             finally:
-                self._requests.close()
                 reporting.close()
         if run.failure is not None:
             raise run.failure
@@ -235,7 +240,9 @@ class ClusterJob(Job):
     @property
     @override
     def status(self) -> JobStatus:
-        return JobStatus.CREATED if self._run is None else self._run.status
+        if self._run is not None:
+            return self._run.status
+        return JobStatus.FAILED if self._over else JobStatus.CREATED
 
     @override
     def failures(self) -> tuple[JobFailure, ...]:

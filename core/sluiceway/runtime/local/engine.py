@@ -183,6 +183,7 @@ class LocalJob(Job):
         self._figures_lock = Lock()
         self._unused: dict[int, list[StreamNode]] | None = None
         self._cancelled = False
+        self._over = False
         self._started_at = 0.0
         self._ended_at: float | None = None
         self._poller: Poller | None = None
@@ -195,14 +196,19 @@ class LocalJob(Job):
     @override
     def run(self) -> JobResult:
         self._check_new()
-        with job_logging(self._settings), seldom(), own_functions(self._graph) as self._graph:
-            try:
-                self.begin()
-                self.worker.run(lambda: self.status.ended)
-            except BaseException:
-                self.abandon()
-                raise
-            return self.end()
+        try:
+            with job_logging(self._settings), seldom(), own_functions(self._graph) as self._graph:
+                try:
+                    self.begin()
+                    self.worker.run(lambda: self.status.ended)
+                except BaseException:
+                    self.abandon()
+                    raise
+                return self.end()
+        finally:
+            # A job that cannot begin has ended, too.
+            self._over = True
+            self._requests.close()
 
     @override
     def cancel(self) -> None:
@@ -252,7 +258,9 @@ class LocalJob(Job):
     @property
     @override
     def status(self) -> JobStatus:
-        return JobStatus.CREATED if self._master is None else self._master.status
+        if self._master is not None:
+            return self._master.status
+        return JobStatus.FAILED if self._over else JobStatus.CREATED
 
     @override
     def failures(self) -> tuple[JobFailure, ...]:
