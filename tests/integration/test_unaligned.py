@@ -85,20 +85,19 @@ def in_flight(metadata: CheckpointMetadata) -> int:
 
 
 def taken_while_blocked(flow: sw.Pipeline, place: Path, **options: Any) -> CheckpointMetadata:
-    """Run it until a checkpoint is complete that was begun when nothing moved any more; cancel it."""
+    """Run it until three checkpoints have found as much in flight: nothing moves any more. Then cancel it."""
 
     async def go() -> None:
         async with await flow.start(checkpoints=place, **{**UNALIGNED, **options}) as handle:
-            moved, still = -1, 0
-            while still < 5:
-                await asyncio.sleep(0.02)
-                records = handle.metrics().records_in
-                still = still + 1 if records == moved and records else 0
-                moved = records
-            then = max((m.checkpoint_id for m in completed(place)), default=0)
-            while not any(m.checkpoint_id > then + 1 for m in completed(place)):
+            # Not for want of progress for some time: metrics of workers come twice a second, and on a machine
+            # under load a process stands still for longer than that.
+            found: dict[int, int] = {}
+            while not (
+                len(last := [found[number] for number in sorted(found)[-3:]]) == 3 and len({*last, 0}) == 2
+            ):
                 assert not handle.status.ended, handle.failures
                 await asyncio.sleep(0.01)
+                found.update((m.checkpoint_id, in_flight(m)) for m in completed(place))
             handle.cancel()
             assert (await handle.result()).status is JobStatus.CANCELED
 
