@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +31,7 @@ from sluiceway.runtime.cluster.job_runner import JobRun
 from sluiceway.runtime.cluster.job_store import JobStore, StoredJob
 from sluiceway.runtime.cluster.process_requests import ProcessRequests
 from sluiceway.runtime.cluster.rescale_answers import RescaleAnswer
+from sluiceway.runtime.cluster.search_path import SearchPath
 from sluiceway.runtime.cluster.standbys import Standbys
 from sluiceway.runtime.jobmanager.checkpoint_store import directory_of
 from sluiceway.runtime.jobmanager.job_description import told_error
@@ -122,6 +122,7 @@ class Dispatcher(Handlers):
             Path(config.logs) if config.logs else None,
         )
         self._standbys = Standbys(config, epoch, self._manager.loop, self._clock)
+        self._search_path = SearchPath()
         self._hands_over = False
         self._reporting: dict[str, Reporting] = {}
         self._started_ms = self._clock.now_ms()
@@ -201,6 +202,7 @@ class Dispatcher(Handlers):
                 )
             )
             self._records.ended(info)
+            self._search_path.drop(job)
             self._close_reporting(job)
             for client, request, location in self._ending.pop(job, ()):
                 self._tell_ended(client, request, location, run)
@@ -213,7 +215,16 @@ class Dispatcher(Handlers):
             return known  # the previous job manager has accepted it, and died before the client was answered
         if self._stopping is not None:
             raise SluicewayError("the cluster is being stopped: start it again with sluiceway cluster start")
-        _use_path(message.path)
+        refused = object()  # in place of the job, which has no name yet
+        self._search_path.use(refused, message.path)
+        try:
+            job = self._accept(message)
+            self._search_path.use(job, message.path)
+        finally:
+            self._search_path.drop(refused)
+        return job
+
+    def _accept(self, message: SubmitProgram) -> str:
         graph, settings = load(message.program)
         assert isinstance(graph, JobGraph)
         assert isinstance(settings, Settings)
@@ -269,7 +280,7 @@ class Dispatcher(Handlers):
         for stored in self._records.load():
             try:
                 program = self._records.program(stored)
-                _use_path(stored.path)
+                self._search_path.use(stored.job, stored.path)
                 graph, settings = load(program)
                 # What could not be restarted correctly is not restarted at all: the job has ended with its job
                 # manager.
@@ -284,9 +295,11 @@ class Dispatcher(Handlers):
                 graph = with_parallelism(graph, stored.parallelism)
                 run = self._begin(stored.job, graph, settings, stored.checkpoints, stored.savepoint)
             except JobManagerLostError as error:
+                self._search_path.drop(stored.job)
                 status = JobStatus.CANCELED if stored.wanted == "cancel" else JobStatus.FAILED
                 self._records.lost(stored, status, self._clock.now_ms(), error)
             except Exception as error:
+                self._search_path.drop(stored.job)
                 log(ERROR, "jobs", "cannot go on", job=stored.job, error=error)
                 self._records.stuck(stored, self._clock.now_ms(), error)
             else:
@@ -611,7 +624,3 @@ class Dispatcher(Handlers):
             failures=self._records.failures(job, run),
             tasks=task_counts(metrics),
         )
-
-
-def _use_path(path: list[str]) -> None:
-    sys.path += [entry for entry in path if entry not in sys.path]

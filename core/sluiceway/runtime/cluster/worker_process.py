@@ -26,6 +26,7 @@ from sluiceway.runtime.cluster.inspector import Inspector
 from sluiceway.runtime.cluster.log_files import WorkerLog
 from sluiceway.runtime.cluster.os_platform import Platform, Stream
 from sluiceway.runtime.cluster.remote_logs import RemoteLogHandler
+from sluiceway.runtime.cluster.search_path import SearchPath
 from sluiceway.runtime.cluster.state_queries import read_state
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig
 from sluiceway.runtime.failures.explanation import add_note, contained
@@ -201,6 +202,7 @@ class WorkerProcess(Handlers):
         self._jobs: dict[str, _JobHere] = {}
         self._unfit: dict[str, tuple[int, Exception]] = {}  # jobs that cannot run here, and why
         self._addresses: dict[str, str] = {}
+        self._search_path = SearchPath()
         self._beats = 0
         self._ended = False
         secret = bytes.fromhex(config.secret)
@@ -392,6 +394,7 @@ class WorkerProcess(Handlers):
         job.tasks.cancel_all()
         job.tasks.close()
         job.copies.close()
+        self._search_path.drop(name)
 
     @handles(SubmitJob)
     def _submitted(self, message: SubmitJob) -> None:
@@ -414,6 +417,7 @@ class WorkerProcess(Handlers):
                 self.send(ReportTask(message.job, message.epoch, attempt, failed, cause))
         elif isinstance(message, JobEnded):
             del self._unfit[message.job]
+            self._search_path.drop(message.job)
         return True
 
     def _submit(self, message: SubmitJob) -> None:
@@ -429,7 +433,7 @@ class WorkerProcess(Handlers):
         self._epoch = message.epoch
         program: Program = load(message.program)
         self._use_log_level(message.job, program.settings.log_level)
-        sys.path += [entry for entry in program.path if entry not in sys.path]
+        self._search_path.use(message.job, program.path)
         job = _JobHere(self, message)
         location = program.settings.checkpoints
         storage = None
