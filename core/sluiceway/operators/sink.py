@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sluiceway.connector import CommittingSinkWriter, SinkWriter, Wait, WriterContext
+from sluiceway.connector.products import checked
 from sluiceway.elements import Batch, Element, LatencyMarker, Watermark
 from sluiceway.operators.base import Operator
 from sluiceway.operators.context import OperatorContext
@@ -38,7 +39,7 @@ class SinkOperator(Operator):
     def initialize_state(self, restored: Sequence[OperatorSnapshot]) -> None:
         """Create the writer, which may have state; restored committables are committed once it is open."""
         context = self.context
-        self._writer = self._sink.create_writer(
+        writer = self._sink.create_writer(
             WriterContext(
                 subtask=context.subtask,
                 parallelism=context.node.parallelism,
@@ -52,6 +53,7 @@ class SinkOperator(Operator):
                 checkpoint_interval_ms=context.settings.checkpoint_interval_ms or 0,
             )
         )
+        self._writer = checked(writer, SinkWriter, self._sink, "create_writer")
 
         # Each earlier subtask's committables go to exactly one subtask, whatever the parallelism is now.
         mine = [s for s in restored if s.subtask % context.node.parallelism == context.subtask]

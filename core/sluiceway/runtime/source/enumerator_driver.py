@@ -8,6 +8,7 @@ from typing import Any
 
 from sluiceway.clock import Clock
 from sluiceway.connector import Enumerator, EnumeratorContext, Source
+from sluiceway.connector.products import checked
 from sluiceway.errors import ConnectorError
 from sluiceway.util.overriding import override
 
@@ -93,7 +94,8 @@ class EnumeratorDriver(EnumeratorContext):
 
     def start(self, readers: Iterable[int] = ()) -> None:
         """Create and start the enumerator, and add readers that are up already."""
-        self.enumerator = self.source.create_enumerator(self, self._restored)
+        enumerator = self.source.create_enumerator(self, self._restored)
+        self.enumerator = checked(enumerator, Enumerator, self.source, "create_enumerator")
         self.enumerator.start()
         for reader in readers:
             self.add_reader(reader)

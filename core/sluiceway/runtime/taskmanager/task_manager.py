@@ -10,6 +10,7 @@ import msgspec
 
 from sluiceway.checkpoint import readable_by_all
 from sluiceway.connector import Reader, ReaderContext
+from sluiceway.connector.products import checked
 from sluiceway.engine import Services
 from sluiceway.errors import CheckpointFailedError, SerializationError
 from sluiceway.graph import ExecutionState
@@ -302,4 +303,4 @@ class TaskManager(Handlers):
             metrics=task.reader_metrics(),
         )
         # Made when the task opens its input: what it raises fails the task, and not the deployment.
-        return lambda: step.source.create_reader(context)
+        return lambda: checked(step.source.create_reader(context), Reader, step.source, "create_reader")
