@@ -324,3 +324,48 @@ def test_rows_due_at_once_come_in_steps(monkeypatch: pytest.MonkeyPatch) -> None
         harness.process_watermark(MAX_WATERMARK)
         assert len(taken) > 5
         assert [stamp for _, stamp in harness.records] == list(range(5000))
+
+
+def test_rows_of_one_time_stay_in_order_of_arrival() -> None:
+    """A run that has been read again stays before one with a row of the same time that has not."""
+    with waiting("over rows", 1 << 20, state_backend="rocksdb") as one, waiting("over rows", 1) as other:
+        number = count()
+
+        def arrive(*stamps: int) -> None:
+            rows = [left(0, next(number)) for _ in stamps]
+            for harness in (one, other):
+                harness.process_batch(rows, list(stamps))
+
+        (rows,) = due_rows(one)
+        arrive(1, 2, 3, 4, 5)
+        arrive(50, 60)
+        one.snapshot()  # so that the second run is stored as it is
+        rows.store()
+        arrive(58, 60)
+        rows.store()
+        assert parts(one) > 2
+        for harness in (one, other):
+            harness.process_watermark(50)
+        arrive(55, 90, 91)
+        rows.store()
+        taken = one.snapshot()
+        for harness in (one, other):
+            harness.process_watermark(MAX_WATERMARK)
+        assert one.records == other.records
+        with waiting("over rows", 1, state_backend="rocksdb", restored=taken) as again:
+            again.process_watermark(MAX_WATERMARK)
+            assert again.records == other.records[-len(again.records) :]
+            assert len(again.records) == 6
+
+
+def test_stored_rows_that_have_had_their_result_do_not_come_again() -> None:
+    """Rows in the state that are put to others are those that may have a match."""
+    with spilled(how="left", bounds=(0, 1)) as harness:
+        harness.process_batch1([left(n, n) for n in range(4)], [1, 2, 3, 4])
+        harness.process2(right(9, 1), 9)
+        assert stored(harness)
+        harness.process_batch1([left(n, n) for n in range(4, 7)], [1, 2, 3])
+        harness.process_watermark(3)
+        harness.process2(right(9, 2), 9)
+        harness.process_watermark(MAX_WATERMARK)
+        assert sorted(row["number"] for row, _ in harness.records) == list(range(7))
