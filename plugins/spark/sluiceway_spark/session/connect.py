@@ -9,10 +9,14 @@ from urllib.parse import urlsplit
 
 from sluiceway.errors import ConfigurationError, ConnectorError, MissingExtraError
 from sluiceway.util.install_hints import install_command
+from sluiceway_spark.session.pyspark_version import too_old
 
 __all__ = ["need_connect"]
 
 _PORT: Final = 15002
+_COMPRESSES: Final = (4, 1)
+"""PySpark whose client compresses plans; the extra ``connect`` of an earlier one does not bring zstandard."""
+
 _ANSWER_S: Final = 10.0
 
 
@@ -24,7 +28,10 @@ def need_connect(remote: str) -> None:
         ConfigurationError: it is no URL.
         ConnectorError: nobody answers.
     """
-    for module, package in (("grpc", "grpcio"), ("grpc_status", "grpcio-status"), ("zstandard", "zstandard")):
+    packages = {"grpc": "grpcio", "grpc_status": "grpcio-status"}
+    if too_old(_COMPRESSES) is None:
+        packages["zstandard"] = "zstandard"
+    for module, package in packages.items():
         if importlib.util.find_spec(module) is None:
             raise MissingExtraError(f"Spark Connect needs {package}: {install_command('pyspark[connect]')}")
     parts = urlsplit(remote)

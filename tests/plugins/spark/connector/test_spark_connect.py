@@ -14,6 +14,7 @@ import pytest
 
 from sluiceway.errors import ConfigurationError, ConnectorError, MissingExtraError
 from sluiceway_spark import SessionConf
+from sluiceway_spark.session import pyspark_version
 from sluiceway_spark.session.connect import need_connect
 
 # A process can have a session of one kind only.
@@ -89,10 +90,23 @@ def with_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
 
 
-def test_missing_packages_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    there = {"pyspark", "pyarrow", "grpc"}
+@pytest.mark.parametrize(
+    ("version", "there", "missing"),
+    [
+        ("4.0.0", {"grpc"}, "grpcio-status"),
+        ("4.0.0", {"grpc", "grpc_status"}, None),
+        ("4.1.0", {"grpc", "grpc_status"}, "zstandard"),
+    ],
+)
+def test_missing_packages_are_told(
+    monkeypatch: pytest.MonkeyPatch, version: str, there: set[str], missing: str | None
+) -> None:
+    monkeypatch.setattr(pyspark_version, "installed", lambda: version)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if name in there else None)
-    with pytest.raises(MissingExtraError, match=r'needs grpcio-status: pip install "pyspark\[connect\]"'):
+    if missing is None:
+        need_connect("local[2]")
+        return
+    with pytest.raises(MissingExtraError, match=rf'needs {missing}: pip install "pyspark\[connect\]"'):
         need_connect("local[2]")
 
 
