@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import io
 from collections.abc import Callable
-from types import CodeType
-from typing import Any, Final
+from importlib import import_module
+from types import CodeType, new_class
+from typing import Any, Final, Generic, get_type_hints
 
 import cloudpickle
 
@@ -16,8 +17,22 @@ __all__ = ["ValuePickler", "dumps_by_value"]
 _NOTES: Final = "__msgspec_cache__"
 
 
+_TYPED_DICT: Final = "_TypedDictMeta"
+"""Name of the metaclass of TypedDicts, in ``typing`` and in ``typing_extensions``."""
+_OF_TYPED_DICT: Final = (
+    "__module__",
+    "__qualname__",
+    "__doc__",
+    "__total__",
+    "__required_keys__",
+    "__optional_keys__",
+    "__readonly_keys__",
+    "__mutable_keys__",
+)
+
+
 class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickler of cloudpickle that accepts classes inspected by msgspec, and keeps the file names of functions."""
+    """Pickler of cloudpickle that takes TypedDicts and classes msgspec has looked at, and keeps names of files."""
 
     def reducer_override(self, obj: Any) -> Any:
         """Leave out what msgspec has noted on a class; keep the mark of fields without a default what it is."""
@@ -31,7 +46,35 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
         if isinstance(obj, type) and _NOTES in obj.__dict__ and isinstance(reduced, tuple) and len(reduced) > 2:
             attributes = reduced[2][0]
             attributes.pop(_NOTES, None)
+        if isinstance(reduced, tuple) and type(obj).__name__ == _TYPED_DICT:
+            return _reduced_typed_dict(obj)
         return reduced
+
+
+def _reduced_typed_dict(cls: Any) -> tuple[Any, ...]:
+    """Reduce a TypedDict, which cannot be made as cloudpickle makes classes: ``dict`` is no base that it accepts.
+
+    Hints that are texts are resolved, as the module that they are resolved in is not there where they are read.
+    """
+    try:
+        hints = get_type_hints(cls, include_extras=True)
+    except Exception:  # a name in it is not there: whoever asks for the hints is told
+        hints = dict(cls.__annotations__)
+    attributes = {name: getattr(cls, name) for name in _OF_TYPED_DICT if hasattr(cls, name)}
+    variables = tuple(getattr(cls, "__parameters__", ()))
+    return _make_typed_dict, (type(cls).__module__, cls.__name__, variables, hints, attributes)
+
+
+def _make_typed_dict(
+    module: str, name: str, variables: tuple[Any, ...], hints: dict[str, Any], attributes: dict[str, Any]
+) -> Any:
+    """Make a TypedDict by ``typing`` or ``typing_extensions``, with the fields of its bases as its own."""
+    typed_dict = import_module(module).TypedDict
+    bases = (typed_dict, Generic[variables]) if variables else (typed_dict,)  # type: ignore[index]
+    made = new_class(name, bases, {}, lambda body: body.update(__annotations__=hints))
+    for attribute, value in attributes.items():
+        setattr(made, attribute, value)
+    return made
 
 
 def _code_of_file(filename: str, make: Callable[..., CodeType], arguments: tuple[Any, ...]) -> CodeType:

@@ -461,3 +461,23 @@ def test_maps_and_nanoseconds_are_read_as_they_were_written(tmp_path: Path) -> N
     flow.run()
     found = Pipeline().table(FilesSource.json_lines(tmp_path / "out", type=table.schema)).to_arrow()
     assert found.equals(table)
+
+
+@pytest.mark.parametrize("in_columns", [True, False])
+def test_a_schema_goes_to_workers(tmp_path: Path, in_columns: bool) -> None:
+    schema = pa.schema([pa.field("n", pa.int64(), nullable=False), ("user", pa.string())])
+    (tmp_path / "a.csv").write_text("n,user\n1,ann\n2,bob\n")
+    (tmp_path / "a.jsonl").write_text('{"n": 3, "user": "cid"}\n{"n": 4}\n')
+    for name in ("csv", "jsonl"):
+        read: Any = FilesSource.csv if name == "csv" else FilesSource.json_lines
+        source = read(str(tmp_path / f"a.{name}"), type=schema)
+        flow = Pipeline(parallelism=2)
+        rows: Any = flow.table(source) if in_columns else flow.source(source)
+        rows.sink(FilesSink.json_lines(str(tmp_path / name)))
+        flow.run(workers=2)
+    written = [json.loads(line) for name in ("csv", "jsonl") for line in _lines(tmp_path / name)]
+    assert [(row["n"], row.get("user")) for row in written] == [(1, "ann"), (2, "bob"), (3, "cid"), (4, None)]
+
+
+def _lines(directory: Path) -> list[str]:
+    return sorted(line for file in directory.glob("*.jsonl*") for line in file.read_text().splitlines())

@@ -1,0 +1,77 @@
+"""Classes of a script that are read in a process without the script."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WRITE = """
+import sys
+from sluiceway.serializers.byvalue import dumps_by_value
+open(sys.argv[1], "wb").write(dumps_by_value({of}))
+"""
+READ = """
+import pickle, sys
+import msgspec
+of = pickle.load(open(sys.argv[1], "rb"))
+for text in sys.argv[2:]:
+    try:
+        print(msgspec.json.decode(text, type=of))
+    except msgspec.ValidationError as error:
+        print(error)
+print(of.__module__, of.__qualname__, of.__total__, sorted(of.__required_keys__), sorted(of.__optional_keys__))
+"""
+
+INHERITED = """
+from typing import NotRequired, TypedDict
+class Base(TypedDict):
+    a: int
+    b: NotRequired[str]
+class Row(Base, total=False):
+    c: "list[Base]"
+"""
+
+
+def read(tmp_path: Path, script: str, of: str, *texts: str) -> list[str]:
+    """Write a type in one process, and decode texts with it in another."""
+    file = str(tmp_path / "type.pickle")
+    subprocess.run([sys.executable, "-c", script + WRITE.format(of=of), file], check=True)
+    done = subprocess.run([sys.executable, "-c", READ, file, *texts], check=True, capture_output=True, text=True)
+    return done.stdout.splitlines()
+
+
+def test_a_typed_dict_keeps_what_it_requires(tmp_path: Path) -> None:
+    whole = '{"a": 1, "b": "x", "c": [{"a": 2}]}'
+    assert read(tmp_path, INHERITED, "Row", whole, '{"b": "x"}', '{"a": 1}', '{"a": 1, "c": [{}]}') == [
+        "{'a': 1, 'b': 'x', 'c': [{'a': 2}]}",
+        "Object missing required field `a`",
+        "{'a': 1}",
+        "Object missing required field `a` - at `$.c[0]`",
+        "__main__ Row False ['a'] ['b', 'c']",
+    ]
+
+
+def test_hints_that_are_texts_are_resolved_where_they_were_written(tmp_path: Path) -> None:
+    script = f"from __future__ import annotations\nfrom datetime import date as day\n{INHERITED}    d: day\n"
+    assert read(tmp_path, script, "Row", '{"a": 1, "b": "x", "c": [], "d": "tomorrow"}')[0] == (
+        "Invalid RFC3339 encoded date - at `$.d`"
+    )
+
+
+def test_a_generic_one_takes_arguments(tmp_path: Path) -> None:
+    script = """
+from typing import Generic, TypedDict, TypeVar
+T = TypeVar("T")
+class Row(TypedDict, Generic[T]):
+    a: T
+"""
+    assert read(tmp_path, script, "Row[int].__origin__", '{"a": "x"}')[0] == "{'a': 'x'}"
+
+
+def test_one_of_typing_extensions(tmp_path: Path) -> None:
+    pytest.importorskip("typing_extensions", reason="typing_extensions is not installed")
+    script = "from typing_extensions import TypedDict\nclass Row(TypedDict):\n    a: int\n"
+    assert read(tmp_path, script, "Row", '{"a": "x"}')[0] == "Expected `int`, got `str` - at `$.a`"
