@@ -84,6 +84,8 @@ _KNOWN: Final[dict[type, int]] = {
 }
 _KNOWN_CONTAINERS: Final = frozenset({tuple, frozenset})
 _IMMUTABLE_MODULES: Final = frozenset({"ipaddress", "pathlib", "pyarrow", "uuid", "zoneinfo"})
+_CHANGED_IN_PLACE: Final = frozenset({("builtins", "mappingproxy"), ("numpy", "void")})
+"""Types with a hash by value that can be changed nevertheless: a row with fields, and a dict behind its view."""
 _HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE: the type was made at run time, as every class statement does
 
 
@@ -104,6 +106,8 @@ def _find_kind(cls: type) -> int:
     if not python:
         # Types written in C with a hash by value are immutable by convention: dates of pandas, scalars of numpy.
         by_value = cls.__hash__ is not None and cls.__hash__ is not object.__hash__
+        if any((base.__module__, base.__name__) in _CHANGED_IN_PLACE for base in cls.__mro__):
+            return _OPAQUE
         return _ATOM if by_value and not _is_python_class(cls) else _OPAQUE
     if "__slots__" not in vars(cls) or not issubclass(cls, tuple):
         params = getattr(cls, "__dataclass_params__", None)

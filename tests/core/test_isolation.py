@@ -126,6 +126,7 @@ CHANGEABLE = [
         bytearray(),
     ),
     *(Struct(1), FrozenStruct([1]), np.array([1]), {"a": {"b": [1]}}, [(1, Plain([2]))]),
+    np.zeros(1, [("a", "i8")])[0],
 ]
 
 
