@@ -133,10 +133,16 @@ def check_function(
             f": derive it from {kinds}" if kinds else ", which nobody would open here: give it a plain callable"
         )
         raise TypeError(f"{where} takes {wanted}; {type(fn).__name__} is a Function of no such kind{fitting}")
-    if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
+    called = type(fn).__call__  # of an object that is no function
+    if any(inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each) for each in (fn, called)):
         raise TypeError(
             f"{where} was given the async function {_name(fn)}; it takes a plain function; "
             "what has to be awaited goes into async_map()"
+        )
+    if step == "filter" and any(map(inspect.isgeneratorfunction, (fn, called))):
+        raise TypeError(
+            f"{where} was given the generator function {_name(fn)}, whose generators are true for every record; "
+            "it takes a function that returns whether to keep a record"
         )
     check_arity(where, fn, arguments)
 

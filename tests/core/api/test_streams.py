@@ -1,7 +1,7 @@
 """What the methods of a stream make, and what they refuse."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -242,6 +242,15 @@ async def later(value: int) -> int:
     return value
 
 
+class Later:
+    async def __call__(self, value: int) -> int:
+        return value
+
+
+def one_by_one(value: int) -> Iterator[bool]:
+    yield value > 1
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -253,6 +262,11 @@ async def later(value: int) -> int:
         ),
         (lambda s: s.map(Odd()), rf"map\(\) {HERE} takes a callable or a MapFunction; Odd is a FilterFunction"),
         (lambda s: s.map(later), rf"map\(\) {HERE} was given the async function later; it takes a plain function"),
+        (
+            lambda s: s.map(Later()),
+            rf"map\(\) {HERE} was given the async function Later; it takes a plain function",
+        ),
+        (lambda s: s.filter(one_by_one), rf"filter\(\) {HERE} was given the generator function one_by_one, whose"),
         (
             lambda s: s.map(lambda a, b: a),
             rf"map\(\) {HERE} calls its function with 1 argument, but .*<lambda>\(a, b\) cannot be called so",
