@@ -311,16 +311,17 @@ def test_uploads_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_program_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(_programs, "_PATIENCE_S", 3.0)
     marker = tmp_path / "pid"
     source = f"import os\nopen({str(marker)!r}, 'w').write(str(os.getpid()))\nwhile True:\n    print('x' * 1000)\n"
     body, headers = form("endless.py", source.encode())
     with serving(ALLOWED) as served:
         own = {"Authorization": f"Bearer {TOKEN}"}
         program = json.loads(served.ask("/jars/upload", "POST", body, **own, **headers)[2])["filename"]
-        status, _, told = served.ask(f"/jars/{program}/plan", "POST", b"{}", **own)
-        assert (status, "has not made its pipeline within 3 seconds" in json.loads(told)["errors"][0]) == (
-            400,
-            True,
-        )
+        for seconds in (3, 15, 75):  # a busy machine needs more of them to start the program
+            monkeypatch.setattr(_programs, "_PATIENCE_S", float(seconds))
+            status, _, told = served.ask(f"/jars/{program}/plan", "POST", b"{}", **own)
+            assert status == 400
+            assert f"has not made its pipeline within {seconds} seconds" in json.loads(told)["errors"][0]
+            if marker.exists():
+                break
     assert not Path(f"/proc/{marker.read_text()}").exists()
