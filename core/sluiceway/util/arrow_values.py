@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -15,9 +16,16 @@ class NoPythonValueError(ValueError):
 
 
 def rows_as_dicts(data: Any) -> list[dict[str, Any]]:
-    """Return the rows of a record batch as dicts of :func:`values_of`."""
+    """Return the rows of a record batch as dicts of :func:`values_of`. Raises NoPythonValueError."""
+    if not any(map(_is_converted, data.schema.types)):
+        try:
+            rows: list[dict[str, Any]] = data.to_pylist()  # takes half to two thirds of the time
+        except (OverflowError, ValueError):
+            pass  # columns are read one by one, so that the error names the one
+        else:
+            return rows
     names = data.schema.names
-    columns = [values_of(data.column(name), name) for name in names]
+    columns = [values_of(column, name) for name, column in zip(names, data.columns, strict=True)]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
@@ -56,6 +64,12 @@ def values_of(column: Any, name: str) -> list[Any]:
         raise NoPythonValueError(f"column {name!r} has {kind}: {error}") from None
 
 
+@lru_cache(1024)
+def _is_converted(kind: Any) -> bool:
+    """Return whether values of a type are others than those that Arrow makes of them by itself."""
+    return not _in_microseconds(kind).equals(kind) or as_dicts(kind) is not None
+
+
 def _in_microseconds(kind: Any) -> Any:
     """Return a type with microseconds in place of nanoseconds, also inside of structs, lists and maps."""
 
@@ -66,6 +80,9 @@ def _in_microseconds(kind: Any) -> Any:
         if pa.types.is_timestamp(kind):
             return pa.timestamp("us", kind.tz)
         return pa.time64("us") if pa.types.is_time(kind) else pa.duration("us")
+    if pa.types.is_dictionary(kind):
+        known = _in_microseconds(kind.value_type)
+        return kind if known.equals(kind.value_type) else known
     if pa.types.is_struct(kind):
         return pa.struct([of(field) for field in kind])
     if pa.types.is_map(kind):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -188,7 +189,8 @@ class _ParquetReader(SplitReader):
         self._batches: Iterator[Any] | None = None
         self._filter: RowFilter | None = None
         self._values: Any = None  # those of the directories, as one row
-        self._rows: list[dict[str, Any]] = []
+        self._rows: list[Any] = []  # dicts; None: a row to skip
+        self._gaps = False  # whether there are rows to skip among them
         self._row = 0  # number of rows of the group that were read or filtered out
         self._first = 0  # number of the first row of the current batch, in the group
         self._end = 0  # number of the row after the current batch
@@ -206,7 +208,7 @@ class _ParquetReader(SplitReader):
         first = self._taken
         rows = self._rows[first : first + limit]
         self._take(len(rows))
-        records = rows if self._form.type is None else self._convert(rows, first)
+        records = self._records(rows, first)
         # All of these rows were skipped: the next ones are read in another call.
         return records or Wait(until=0.0)
 
@@ -279,7 +281,7 @@ class _ParquetReader(SplitReader):
         return batch if len(self._kept) == batch.num_rows else batch.take(self._kept)
 
     def _keep(self, batch: Any) -> None:
-        self._rows = batch.to_pylist()
+        self._rows = self._dicts(batch)
         self._count, self._taken = batch.num_rows, 0
         self._take(0)
 
@@ -295,19 +297,46 @@ class _ParquetReader(SplitReader):
         """Return the number in the row group of a row that was kept, by its index among them."""
         return self._first + (index if self._kept is None else int(self._kept[index].as_py()))
 
-    def _convert(self, rows: list[dict[str, Any]], first: int) -> list[Any]:
-        records = []
+    def _dicts(self, batch: Any) -> list[Any]:
+        """Return rows as dicts, with None for those to skip, which have a value that Python has none for."""
+        from sluiceway.util.arrow_values import NoPythonValueError, rows_as_dicts  # pyarrow is optional
+
+        self._gaps = False
+        with suppress(NoPythonValueError):
+            return rows_as_dicts(batch)
+        self._gaps = True
+        rows: list[Any] = []
+        for index in range(batch.num_rows):
+            try:
+                rows += rows_as_dicts(batch.slice(index, 1))
+            except NoPythonValueError as error:
+                if self._form.on_error == "fail":
+                    raise self._rejected(index, error) from error
+                rows.append(None)
+        return rows
+
+    def _records(self, rows: list[Any], first: int) -> list[Any]:
+        form = self._form
+        if form.type is None and not self._gaps:
+            return rows
+        records: list[Any] = []
         for index, row in enumerate(rows, first):
             try:
-                records.append(msgspec.convert(row, self._form.type))
+                if row is None:
+                    self._skipped.inc()
+                else:
+                    records.append(row if form.type is None else msgspec.convert(row, form.type))
             except msgspec.ValidationError as error:
-                if self._form.on_error == "fail":
-                    raise RejectedRecordError(
-                        f"{self._file.name}, row group {self._split.start}, row {self._number(index) + 1}: "
-                        f"{error}. on_error='skip' leaves such rows out"
-                    ) from error
+                if form.on_error == "fail":
+                    raise self._rejected(index, error) from error
                 self._skipped.inc()
         return records
+
+    def _rejected(self, index: int, error: Exception) -> RejectedRecordError:
+        return RejectedRecordError(
+            f"{self._file.name}, row group {self._split.start}, row {self._number(index) + 1}: {error}. "
+            "on_error='skip' leaves such rows out"
+        )
 
 
 class _ColumnsReader(_ParquetReader):

@@ -388,6 +388,9 @@ class FilesSource(Source[T]):
     ) -> FilesSource[Any]:
         """The rows of Parquet files, as dicts; needs pyarrow. Readers take a row group at a time.
 
+        Maps are dicts, and times Python's. A time that Python has none for, with fractions of a microsecond or a
+        year beyond 9999, does not fit, see ``on_error``; :meth:`Pipeline.table` reads it.
+
         Args:
             paths: a path or several.
             columns: which columns to read; None: all.
@@ -399,8 +402,8 @@ class FilesSource(Source[T]):
                 ``pyarrow.Schema`` with texts, integers, booleans or dates, or names of columns of text. They come
                 after those of the files. Files that ``filters`` exclude by them are not opened.
             type: what each row is to become: anything msgspec makes of a dict, such as a dataclass.
-            on_error: ``fail`` the job for a row that does not fit the type, or ``skip`` it (counted in the
-                metric ``records_skipped``).
+            on_error: ``fail`` the job for a row that does not fit the type, or with a value that Python has none
+                for, or ``skip`` it (counted in the metric ``records_skipped``).
             watch: time between looks for new files: a timedelta, ms, or a text such as ``1s``; None: no looks.
             storage_options: passed to the filesystem.
 

@@ -14,6 +14,7 @@ from sluiceway.columns.filters import Alternatives, RowFilter
 from sluiceway.connector import END_OF_INPUT, Poll, ReaderContext, SimpleReader, Wait
 from sluiceway.elements import ROWS_PER_RECORD, Batch
 from sluiceway.errors import ConnectorError, RejectedRecordError
+from sluiceway.util.arrow_values import NoPythonValueError, rows_as_dicts
 
 __all__ = ["LakeReader", "LakeSplit", "Layout", "Wanted", "by_name", "values_of"]
 
@@ -273,7 +274,10 @@ class LakeReader(SimpleReader[Any]):
         return pa.RecordBatch.from_arrays(arrays, schema=self._needed)
 
     def _records(self, part: Any) -> list[Any]:
-        rows: list[Any] = part.to_pylist()
+        try:
+            rows = rows_as_dicts(part)
+        except NoPythonValueError as error:
+            raise RejectedRecordError(f"{self._name}: {error}") from error
         if self._wanted.type is None:
             return rows
         try:

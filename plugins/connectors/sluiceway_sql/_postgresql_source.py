@@ -24,7 +24,14 @@ from sluiceway.connector import (
     Source,
 )
 from sluiceway.elements import ROWS_PER_RECORD, Batch, Columns
-from sluiceway.errors import ConfigurationError, ConnectorError, MissingExtraError, SluicewayError, unknown_column
+from sluiceway.errors import (
+    ConfigurationError,
+    ConnectorError,
+    MissingExtraError,
+    RejectedRecordError,
+    SluicewayError,
+    unknown_column,
+)
 from sluiceway.util.install_hints import install_command
 from sluiceway.util.overriding import override
 from sluiceway_sql._databases import DatabaseLike, Opened, database_of
@@ -328,7 +335,15 @@ class _RangeReader(SimpleReader[Any]):
         assert self._range is not None
         self._range = replace(self._range, read=data.column(data.num_columns - 1)[-1].as_py())
         data = data.select(list(range(data.num_columns - 1)))
-        return Batch.of_columns(data) if self._in_columns else data.to_pylist()
+        return Batch.of_columns(data) if self._in_columns else self._records(data)
+
+    def _records(self, data: Any) -> list[dict[str, Any]]:
+        from sluiceway.util.arrow_values import NoPythonValueError, rows_as_dicts  # pyarrow is optional
+
+        try:
+            return rows_as_dicts(data)
+        except NoPythonValueError as error:
+            raise RejectedRecordError(f"cannot read {self._source}: {error}") from error
 
     @override
     def position(self) -> Any:

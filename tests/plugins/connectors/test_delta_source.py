@@ -129,6 +129,26 @@ def test_files_of_other_partitions_are_not_opened(table: Path) -> None:
         sw.Pipeline("read").table(DeltaSource(table)).to_arrow()
 
 
+def test_records_are_those_of_a_stream_in_columns(tmp_path: Path) -> None:
+    append(tmp_path, m=pa.array([[("a", 1)], None], pa.map_(pa.string(), pa.int64())))
+    records = sw.Pipeline("records")
+    found = records.source(DeltaSource(tmp_path)).collect()
+    records.run()
+    assert list(found) == [{"m": {"a": 1}}, {"m": None}]
+    columns = sw.Pipeline("columns")
+    converted = columns.table(DeltaSource(tmp_path)).to_records().collect()
+    columns.run()
+    assert list(converted) == list(found)
+
+
+def test_a_time_that_python_has_none_for_fails_records_with_the_column(tmp_path: Path) -> None:
+    append(tmp_path, at=pa.array([10**18], pa.timestamp("us", "UTC")))
+    flow = sw.Pipeline("read")
+    flow.source(DeltaSource(tmp_path)).collect()
+    with pytest.raises(ConnectorError, match=r"file .*parquet: column 'at' has timestamp.*years are 1 to 9999"):
+        flow.run()
+
+
 def test_records_are_of_a_class(tmp_path: Path) -> None:
     @dataclass
     class Sale:

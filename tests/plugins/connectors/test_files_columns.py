@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime, time
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,50 @@ def test_a_failure_leaves_each_row_once(files: Path, tmp_path: Path) -> None:
     )
     assert failed.exists()
     assert _total(tmp_path / "out") == (3 * ROWS, sum(range(3 * ROWS)), 3 * ROWS)
+
+
+def test_records_are_those_of_a_stream_in_columns(tmp_path: Path) -> None:
+    times = pa.array([1_000, None], pa.timestamp("ns"))
+    columns = {
+        "map": pa.array([[("a", 1)], []], pa.map_(pa.string(), pa.int64())),
+        "at": times,
+        "inner": pa.array([{"clock": 5_000}, None], pa.struct([("clock", pa.time64("ns"))])),
+        "same": times.dictionary_encode(),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    at = datetime(1970, 1, 1, microsecond=1)
+    read = _read(FilesSource.parquet(str(tmp_path)))
+    assert read == [
+        {"map": {"a": 1}, "at": at, "inner": {"clock": time(microsecond=5)}, "same": at},
+        {"map": {}, "at": None, "inner": None, "same": None},
+    ]
+    assert {type(row["at"]) for row in read} == {datetime, type(None)}  # an object of pandas is a datetime, too
+    flow = Pipeline()
+    converted = flow.table(FilesSource.parquet(str(tmp_path))).to_records().collect()
+    flow.run()
+    assert list(converted) == read
+
+
+@pytest.mark.parametrize("batch_size", [1, 1000])
+def test_a_time_that_python_has_none_for_is_refused_or_skipped_with_its_row(
+    tmp_path: Path, batch_size: int
+) -> None:
+    pq.write_table(
+        pa.table({"n": range(4), "at": pa.array([0, 1_000, 2_001, 3_000], pa.timestamp("ns"))}),
+        tmp_path / "a.parquet",
+    )
+    with pytest.raises(ConnectorError, match=r"a\.parquet, row group 0, row 3: column 'at' has timestamp\[ns\]"):
+        _read(FilesSource.parquet(str(tmp_path)), batch_size=batch_size)
+    for filters, left in ((None, [0, 1, 3]), ([("n", ">", 1)], [3])):
+        source = FilesSource.parquet(str(tmp_path), filters=filters, on_error="skip")
+        assert [row["n"] for row in _read(source, batch_size=batch_size)] == left
+
+
+def _read(source: Any, **options: Any) -> list[Any]:
+    flow = Pipeline()
+    records = flow.source(source).collect()
+    flow.run(**options)
+    return list(records)
 
 
 def test_files_of_other_columns_are_an_error_with_their_name(files: Path) -> None:

@@ -219,6 +219,18 @@ def test_files_without_ids_of_fields(tables: Tables) -> None:
         read(tables)
 
 
+def test_records_are_those_of_a_stream_in_columns(tables: Tables) -> None:
+    tables.append(m=pa.array([[("a", 1)], None], pa.map_(pa.string(), pa.int64())))
+    flow = sw.Pipeline("read")
+    found = flow.source("iceberg", table=TABLE, **tables.options).collect()
+    flow.run()
+    assert list(found) == [{"m": {"a": 1}}, {"m": None}]
+    flow = sw.Pipeline("read")
+    from_columns = flow.table(tables.source()).to_records().collect()
+    flow.run()
+    assert list(from_columns) == list(found)
+
+
 def test_records_are_of_a_class(tables: Tables) -> None:
     @dataclass
     class Sale:

@@ -120,6 +120,20 @@ def test_records_are_dicts(values: str) -> None:
     assert {row["t"] for row in found} == {value for _, value in VALUES["t"][2]}
 
 
+def test_a_time_that_python_has_none_for_fails_records_with_the_column(postgresql: str) -> None:
+    execute(
+        postgresql,
+        "CREATE TABLE far (id int PRIMARY KEY, v timestamp)",
+        "INSERT INTO far VALUES (1, '12000-01-01')",
+    )
+    source = PostgreSqlSource(postgresql, "far", key="id")
+    assert sw.Pipeline().table(source).to_arrow().num_rows == 1
+    flow = sw.Pipeline()
+    flow.source(source).collect()
+    with pytest.raises(ConnectorError, match=r"table 'far' of postgresql.*column 'v' has timestamp\[us\].*9999"):
+        flow.run()
+
+
 @pytest.fixture
 def numbers(postgresql: str) -> str:
     execute(
