@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from pickle import PicklingError
 from typing import Final
 
 from sluiceway.errors import FunctionContractError
@@ -16,6 +17,10 @@ NOTED: Final = "_sluiceway_noted"
 """Attribute of exceptions that have notes about step and record."""
 
 _ENDS_LOOPS: Final = (StopIteration, StopAsyncIteration)
+
+# Names of the module of a script: on a worker, and where the command line runs it.
+_SCRIPTS: Final = ("__main__", "__sluiceway__")
+_POOLS: Final = "concurrent.futures.process"
 
 
 def explain_failure(
@@ -52,11 +57,28 @@ def explain_failure(
     where = _where(fault, vertex, step, subtask, parallelism)
     # The repr of a record may take long, or for ever.
     about = within(LIMIT_S, lambda: list(_record(fault)), lambda _: ["record: cannot be shown"])
-    for note in (where, *about):
+    for note in (where, *about, *_about_processes(error)):
         add_note(error, note)
     with suppress(Exception):
         setattr(error, NOTED, True)
     return error
+
+
+def _about_processes(error: BaseException) -> Iterable[str]:
+    """Return a note where processes that a function has started lack functions or classes of the script."""
+    # pickle finds functions by module and name. On a worker those of the script are copies, without a module.
+    if isinstance(error, PicklingError):
+        text = describe(error)
+        if any(name in text for name in _SCRIPTS):
+            yield (
+                "pickle does not find functions and classes of the script here, on workers for one: define what is"
+                " given to other processes, such as those of a pool, in a module that can be imported"
+            )
+    elif type(error).__name__ == "BrokenProcessPool" and type(error).__module__ == _POOLS:
+        yield (
+            "a process of the pool has ended; its standard error may say why. Processes that are not forked find"
+            " no functions or classes of the script: define what they are to use in a module that can be imported"
+        )
 
 
 def _ended_loop(error: BaseException, what: str) -> FunctionContractError:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures.process import BrokenProcessPool
+from pickle import PicklingError
 from typing import Any
 
 import pytest
@@ -233,3 +235,28 @@ def test_an_exception_of_the_user_is_no_contract_error() -> None:
     error = ValueError("theirs")
     assert explain_failure(error, vertex="a", step="a", subtask=0, parallelism=1) is error
     assert not isinstance(error, FunctionContractError)
+
+
+def hinted(error: BaseException) -> str:
+    explain_failure(error, vertex="map", step="map", subtask=0, parallelism=1)
+    return "\n".join(error.__notes__)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Can't pickle <function f at 0x7f18b4a893a0>: attribute lookup f on __main__ failed",
+        "Can't pickle <function f at 0x7f18b4a893a0>: import of module '__sluiceway__' failed",
+        "Can't pickle <function f at 0x7f18b4a893a0>: it's not found as __main__.f",
+    ],
+)
+def test_a_function_of_the_script_that_pickle_does_not_find_is_explained(text: str) -> None:
+    assert "in a module that can be imported" in hinted(PicklingError(text))
+
+
+def test_a_function_of_a_module_that_pickle_does_not_find_is_not_blamed_on_the_script() -> None:
+    assert "script" not in hinted(PicklingError("Can't pickle <function f>: attribute lookup f on shop failed"))
+
+
+def test_a_pool_that_has_lost_a_process_is_explained() -> None:
+    assert "in a module that can be imported" in hinted(BrokenProcessPool("terminated abruptly"))
