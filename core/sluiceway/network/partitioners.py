@@ -10,7 +10,7 @@ from sluiceway.elements import Batch
 from sluiceway.errors import FunctionContractError, GraphError
 from sluiceway.keygroups import SubtaskCache, check_key
 from sluiceway.partitioner import Distribution, Partitioner
-from sluiceway.record_errors import record_loop
+from sluiceway.record_errors import record_loop, shown
 from sluiceway.streamgraph import PartitionerSpec
 from sluiceway.util.overriding import override
 
@@ -331,6 +331,43 @@ class CustomPartitioner(_RoutingPartitioner):
         return self._scatter(batch, routes)
 
 
+class _CheckedPartitioner(Partitioner):
+    """Partitioner of a plugin, with a check of what it returns.
+
+    Unchecked, an index of -1 would be the last consumer, and other mistakes would fail in the engine's words.
+    """
+
+    def __init__(self, checked: Partitioner) -> None:
+        self._checked = checked
+        self.name = checked.name
+        self.distribution = checked.distribution
+
+    @override
+    def setup(self, subtask: int, consumers: int, seed: int) -> None:
+        super().setup(subtask, consumers, seed)
+        self._checked.setup(subtask, consumers, seed)
+
+    @override
+    def partition(self, batch: Batch[Any]) -> Sequence[tuple[int, Batch[Any]]]:
+        parts = self._checked.partition(batch)
+        if not isinstance(parts, list | tuple) or not all(map(self._is_part, parts)):
+            raise FunctionContractError(
+                f"{type(self._checked).__name__}.partition() of partitioner {self.name!r} returned "
+                f"{shown(parts, 200)}; it must return a list of pairs: the index of one of {self.consumers} "
+                f"consumers, a whole number from 0 to {self.consumers - 1}, and a Batch"
+            )
+        return parts
+
+    def _is_part(self, part: object) -> bool:
+        return (
+            isinstance(part, tuple)
+            and len(part) == 2
+            and isinstance(part[0], int)
+            and 0 <= part[0] < self.consumers
+            and isinstance(part[1], Batch)
+        )
+
+
 BUILT_IN: dict[str, type[Partitioner]] = {
     p.name: p
     for p in (
@@ -368,4 +405,4 @@ def make_partitioner(
             raise GraphError("a custom partitioner needs a function: partition_custom(select, key)")
         return CustomPartitioner(spec.select, key)
     known = BUILT_IN.get(spec.name)
-    return known() if known is not None else plugin(spec.name)
+    return known() if known is not None else _CheckedPartitioner(plugin(spec.name))

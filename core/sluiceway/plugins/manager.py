@@ -19,7 +19,7 @@ from pluggy import HookImpl
 from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.clock import Clock
 from sluiceway.engine import Engine, Services
-from sluiceway.errors import MissingExtraError, PluginError, UnknownNameError, choose
+from sluiceway.errors import MissingExtraError, PluginError, SluicewayError, UnknownNameError, choose
 from sluiceway.hooks import PROJECT, Offer
 from sluiceway.plugins import hookspecs
 from sluiceway.plugins.discovery import find_plugins
@@ -374,7 +374,8 @@ class PluginManager:
             arguments: what the factory takes.
 
         Raises:
-            PluginError: what the plugin made is not that; and what :meth:`factory` raises.
+            PluginError: what the plugin made is not that, or making it raised another error than Sluiceway's
+                and those of the system; and what :meth:`factory` raises.
         """
         factory = self.factory(kind, name)
         offered = self.find(kind, name)
@@ -382,7 +383,13 @@ class PluginManager:
             raise PluginError(
                 f"{offered} of {offered.plugin}: load() returned {factory!r}, which cannot be called to make one"
             )
-        return _promised(offered, factory(*arguments), promised)
+        try:
+            made = factory(*arguments)
+        except (SluicewayError, OSError, MemoryError):
+            raise  # what a restart may cure stays what it is
+        except _PLUGIN_FAILURES as error:
+            raise PluginError(f"{offered} of {offered.plugin} cannot be made: {_say(error)}") from error
+        return _promised(offered, made, promised)
 
     # -- by kind -------------------------------------------------------------------------------------------
 

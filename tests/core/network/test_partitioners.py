@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -143,12 +144,30 @@ def test_custom_without_a_function_is_an_error() -> None:
         made("custom", 3)
 
 
-def test_another_name_is_a_plugins() -> None:
+def of_plugin(answer: Callable[[Batch[Any]], Any], consumers: int) -> Partitioner:
     class Mine(Partitioner):
-        def partition(self, batch: Batch[Any]) -> list[tuple[int, Batch[Any]]]:
-            return [(0, batch)]
+        name = "mine"
 
-    assert isinstance(make_partitioner(PartitionerSpec("mine"), 128, lambda name: Mine()), Mine)
+        def partition(self, batch: Batch[Any]) -> Any:
+            return answer(batch)
+
+    partitioner = make_partitioner(PartitionerSpec("mine"), 128, lambda name: Mine())
+    partitioner.setup(0, consumers, 7)
+    return partitioner
+
+
+def test_another_name_is_a_plugins() -> None:
+    batch = Batch([1])
+    assert of_plugin(lambda batch: [(2, batch)], 3).partition(batch) == [(2, batch)]
+
+
+@pytest.mark.parametrize(
+    "answer", [None, 5, "ab", [1], [(0,)], [(3, Batch([1]))], [(-1, Batch([1]))], [("0", Batch([1]))], [(0, [1])]]
+)
+def test_what_a_plugins_partitioner_returns_is_checked(answer: Any) -> None:
+    says = r"Mine\.partition\(\) of partitioner 'mine' returned .*: the index of one of 3 consumers"
+    with pytest.raises(FunctionContractError, match=says):
+        of_plugin(lambda batch: answer, 3).partition(Batch([1]))
 
 
 def test_shuffle_is_even_enough() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sluiceway.engine import Engine
-from sluiceway.errors import MissingExtraError, PluginError, UnknownNameError
+from sluiceway.errors import ConfigurationError, MissingExtraError, PluginError, UnknownNameError
 from sluiceway.hooks import Offer, hookimpl
 from sluiceway.metrics import MetricsReporter
 from sluiceway.plugins import PluginManager, Problem, default_manager
@@ -416,6 +416,38 @@ def test_what_is_not_of_its_kind_is_refused(site: Any, manage: Any, made: str, s
     with pytest.raises(PluginError) as caught:
         manage().services().state_backend("odd")
     assert str(caught.value) == says
+
+
+@pytest.mark.parametrize("error", ["ValueError('no')", "SystemExit('no')"])
+def test_what_is_raised_in_making_one_names_the_plugin(site: Any, manage: Any, error: str) -> None:
+    code = f"""
+        def make():
+            raise {error}
+        @hookimpl
+        def sluiceway_state_backends():
+            return [Offer("odd", lambda: make)]
+    """
+    site.install("odd", code)
+    with pytest.raises(PluginError) as caught:
+        manage().services().state_backend("odd")
+    name = error.partition("(")[0]
+    assert str(caught.value) == f"state backend 'odd' of plugin 'odd' (odd 1.0) cannot be made: {name}: no"
+    assert type(caught.value.__cause__).__name__ == name
+
+
+@pytest.mark.parametrize("error", ["ConfigurationError('no')", "OSError('no')"])
+def test_errors_that_explain_themselves_or_pass_go_through(site: Any, manage: Any, error: str) -> None:
+    code = f"""
+        def make():
+            from sluiceway.errors import ConfigurationError
+            raise {error}
+        @hookimpl
+        def sluiceway_state_backends():
+            return [Offer("odd", lambda: make)]
+    """
+    site.install("odd", code)
+    with pytest.raises((ConfigurationError, OSError), match="no"):
+        manage().services().state_backend("odd")
 
 
 @pytest.mark.parametrize(
