@@ -19,7 +19,7 @@ from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.kept.blocks import rows_of_block, write_blocks
 from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.columns.widening import is_wider, widened
-from sluiceway.errors import IncompatibleStateError
+from sluiceway.errors import GraphError, IncompatibleStateError
 
 NUMBERS: dict[str, Any] = {
     "sum": agg.sum("v"),
@@ -139,6 +139,47 @@ def test_other_changes_are_refused(key: Any, kind: Any, named: dict[str, Any], m
     one = slice_of(layout(pa.string(), pa.int64(), NUMBERS), [("a", 1)], pa.int64())
     with pytest.raises(IncompatibleStateError, match=rf"step 's' cannot restore .*{message}"):
         restored(one, layout(key, kind, named))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (pa.decimal128(10, 2), pa.decimal128(12, 3)),
+        (pa.int64(), pa.decimal128(20, 2)),
+        (pa.decimal128(20, 0), pa.int64()),
+        (pa.int64(), pa.uint64()),
+        (pa.uint32(), pa.int64()),
+        (pa.duration("ms"), pa.duration("us")),
+        (pa.duration("s"), pa.int64()),
+        (pa.int64(), pa.float64()),
+        (pa.decimal128(10, 2), pa.float64()),
+    ],
+)
+@pytest.mark.parametrize(
+    "kind", ["sum", "mean", "variance", "quantile", "last", "count_distinct", "collect", "top_k"]
+)
+def test_numbers_of_another_scale_unit_or_sign_are_refused(old: Any, new: Any, kind: str) -> None:
+    named = {
+        "x": {"quantile": agg.quantile("v", 0.5), "top_k": agg.top_k("v", 2)}.get(kind) or getattr(agg, kind)("v")
+    }
+    try:
+        before, after = layout(pa.string(), old, named), layout(pa.string(), new, named)
+    except GraphError:
+        return  # the aggregate does not take one of the types
+    one = slice_of(before, [("a", 3), ("a", 1)], old)
+    with pytest.raises(
+        IncompatibleStateError, match=r"'x'.*column 'v' was .*, and is .* now|'x' was .*, and is .* now"
+    ):
+        restored(one, after)
+
+
+def test_counts_go_on_whatever_is_counted() -> None:
+    named = {"n": agg.count("v")}
+    one = restored(
+        slice_of(layout(pa.string(), pa.int64(), named), [("a", 1), ("a", None)], pa.int64()),
+        layout(pa.string(), pa.decimal128(9, 2), named),
+    )
+    assert shown(one) == [{"k": "a", "n": 1}]
 
 
 def test_keys_in_another_order_are_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -104,27 +105,56 @@ class Layout:
             self._kinds = {each: bound.create().state(0).type for each, bound in self.aggregates.items()}
         saved, kind = accumulators[list(old["aggregates"]).index(name)], self._kinds[name]
         if saved.type.equals(kind) or _is_same_sum(saved.type, kind):
+            if column := self._read_otherwise(name, old):
+                raise self._cannot(f"its aggregate {name!r} was {was}, and is {is_now} now{column}")
             found = saved
         elif is_wider(saved.type, kind):
             found = widened(saved, kind)
         else:
             if was == is_now:  # as that of a mean, or a count of different values
                 before, after = next(mismatches(saved.type, kind))
-                types = old.get("columns", {}), new.get("columns", {})
-                read = [
-                    f"; column {column!r} was {types[0].get(column)}, and is {types[1].get(column)} now"
-                    for column in self.aggregates[name].columns
-                    if types[0].get(column) != types[1].get(column)
-                ]
-                changed = f"its aggregate {name!r}, {is_now}, kept {before}, and keeps {after} now{''.join(read)}"
+                read = "".join(self._changed_columns(name, old, new).values())
+                changed = f"its aggregate {name!r}, {is_now}, kept {before}, and keeps {after} now{read}"
             raise self._cannot(changed)
         return found
+
+    def _read_otherwise(self, name: str, old: Mapping[str, Any]) -> str:
+        """Return which column has other numbers for the same values now; empty: none has.
+
+        Sums are kept as numbers without a scale, unit or sign, so the types of accumulators do not show it.
+        """
+        if self.aggregates[name].aggregate.kind == "count":
+            return ""
+        new = json.loads(self.metadata)
+        before, after = old.get("columns", {}), new.get("columns", {})
+        changed = self._changed_columns(name, old, new)
+        return next((text for c, text in changed.items() if _numbers_of(before[c]) != _numbers_of(after[c])), "")
+
+    def _changed_columns(self, name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, str]:
+        """Return the columns that an aggregate reads whose types have changed, with both types."""
+        before, after = old.get("columns", {}), new.get("columns", {})
+        return {
+            column: f"; column {column!r} was {before[column]}, and is {after[column]} now"
+            for column in self.aggregates[name].columns
+            if column in before and column in after and before[column] != after[column]
+        }
 
     def _cannot(self, changed: str) -> IncompatibleStateError:
         return IncompatibleStateError(
             f"step {self.step!r} cannot restore the windows that are open in its snapshot: {changed}. Undo the "
             "change until these windows have ended, or give the step another uid, so that it begins without them"
         )
+
+
+def _numbers_of(kind: str) -> str:
+    """Return a name of the types that have the same numbers for the same values; empty: one without numbers."""
+    if found := re.fullmatch(r"decimal\d+\(\d+, (-?\d+)\)", kind):
+        return f"decimals of scale {found[1]}"
+    if found := re.fullmatch(r"(int|uint)\d+", kind):
+        return found[1]
+    if kind in ("halffloat", "float", "double"):
+        return "float"
+    return kind if re.match(r"(duration|timestamp|time|date)\d*\[", kind) else ""
 
 
 def _is_same_sum(old: Any, new: Any) -> bool:
