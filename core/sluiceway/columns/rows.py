@@ -168,17 +168,18 @@ def decoder(record_type: Any, schema: pa.Schema, step: str) -> Callable[[pa.Reco
             f"the columns are {shown(schema)}"
         )
     as_mapping = isinstance(record_type, type) and issubclass(record_type, dict)
-    by_name = _takes_names_only(record_type)
+    # A TypedDict has no signature.
+    by_name = not as_mapping and _takes_names_only(record_type)
     makers = {name: of for name, hint in fields_of(record_type).items() if (of := _maker(hint)) is not None}
 
     def decode(data: pa.RecordBatch) -> list[Any]:
-        if as_mapping:
+        if as_mapping and not makers:
             return rows_as_dicts(data.select(names))
         columns = [values_of(data.column(name), name) for name in names]
         for at, name in enumerate(names):
             if name in makers:
                 columns[at] = list(map(makers[name], columns[at]))
-        if by_name:
+        if by_name or as_mapping:
             return [record_type(**dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)]
         return list(map(record_type, *columns)) if columns else []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import narwhals as nw
 import pandas as pd
@@ -307,6 +307,11 @@ class Reading(NamedTuple):
     degrees: float
 
 
+class Rooms(TypedDict):
+    reading: Reading
+    floor: int
+
+
 class Known(NamedTuple):
     """Row with a map in a list, and a time of nanoseconds."""
 
@@ -325,6 +330,17 @@ _FINE = pa.table(
         "plain": pa.array([[("k", 2_000)], []], pa.map_(pa.string(), pa.duration("ns"))),
     }
 )
+
+
+def test_functions_take_typed_dicts() -> None:
+    rows = pa.table({"floor": [1], "reading": [{"room": "x", "degrees": 1.5}], "more": [None]})
+
+    def upstairs(rooms: Rooms) -> Rooms:
+        assert rooms == {"reading": Reading("x", 1.5), "floor": 1}
+        return {"reading": rooms["reading"], "floor": rooms["floor"] + 1}
+
+    found = Pipeline().table(rows).map(upstairs).to_columns(Rooms).to_arrow().to_pylist()
+    assert found == [{"reading": {"room": "x", "degrees": 1.5}, "floor": 2}]
 
 
 def test_records_have_dicts_for_maps_and_times_of_python() -> None:
