@@ -12,6 +12,7 @@ import pytest
 import sluiceway as sw
 from sluiceway.testing import every_way
 from sluiceway.windows import (
+    CountEvictor,
     CountTrigger,
     EventTimeSessionWindows,
     GlobalWindows,
@@ -347,3 +348,46 @@ class TestFunctionsOfBatches:
         results = flow.from_collection([1, 2, 3]).process(Makes()).collect()
         flow.run()
         assert list(map(id, results)) == made
+
+
+def into_the_first(one: Any, other: Any) -> Any:
+    one["seen"] += other["seen"]
+    return one
+
+
+def into_the_second(one: Any, other: Any) -> Any:
+    other["seen"] = one["seen"] + other["seen"]
+    return other
+
+
+class IntoTheFirstRecord(sw.AggregateFunction[Any, Any, Any]):
+    """Accumulates in the first record itself."""
+
+    def create_accumulator(self) -> Any:
+        return None
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        return value if accumulator is None else into_the_first(accumulator, value)
+
+    def get_result(self, accumulator: Any) -> Any:
+        return accumulator
+
+    def merge(self, accumulator1: Any, accumulator2: Any) -> Any:
+        return into_the_first(accumulator1, accumulator2)
+
+
+@pytest.mark.parametrize("batch_size", [1, 1000])
+@pytest.mark.parametrize("evicts", [False, True])
+@pytest.mark.parametrize("fold", [into_the_first, into_the_second, IntoTheFirstRecord()])
+def test_a_record_of_several_windows_is_combined_unchanged_in_each(
+    fold: Any, evicts: bool, batch_size: int
+) -> None:
+    flow = sw.Pipeline("windows")
+    records = flow.from_collection([{"seen": [n]} for n in range(4)], timestamp=lambda r: r["seen"][0])
+    windowed = records.key_by(lambda _: 0).window(SlidingEventTimeWindows(4, 2)).trigger(CountTrigger(2))
+    if evicts:
+        windowed = windowed.evictor(CountEvictor(9))
+    combined = windowed.aggregate(fold) if isinstance(fold, sw.AggregateFunction) else windowed.reduce(fold)
+    out = combined.map(lambda record: record["seen"]).collect()
+    flow.run(batch_size=batch_size)
+    assert sorted(out) == [[0, 1], [0, 1], [0, 1, 2, 3], [2, 3]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, MutableMapping
 from functools import reduce as fold
-from typing import Any
+from typing import Any, Final
 
 from sluiceway.errors import FunctionContractError
 from sluiceway.functions import AggregateFunction, ReduceFunction
@@ -14,11 +14,27 @@ from sluiceway.keygroups import stable_hash
 from sluiceway.operators.folds import Fold, Text, fold_of
 from sluiceway.record_errors import MISSING
 from sluiceway.steps import WindowContents, WindowStep
+from sluiceway.windows import (
+    EventTimeSessionWindows,
+    GlobalWindows,
+    ProcessingTimeSessionWindows,
+    TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+)
 from sluiceway.windows.base import Evictor, EvictorContext, Timestamped, Window
 
 __all__ = ["Contents", "Entries", "contents_for"]
 
 Entries = MutableMapping[Any, Any]
+
+# Assigners that give a record one window, so that nothing else refers to it there.
+_ONE_WINDOW: Final = (
+    TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+    GlobalWindows,
+    EventTimeSessionWindows,
+    ProcessingTimeSessionWindows,
+)
 
 
 def _kept(entries: Entries, key: Any) -> Any:
@@ -55,7 +71,8 @@ class Contents(ABC):
 class _Reduced(Contents):
     """Contents of one record, into which the others are reduced."""
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Any, own: Callable[[Any], Any]) -> None:
+        self._own = own
         self._fold = fold_of(function, aggregates=False)
         self._reduce: Callable[[Any, Any], Any] = (
             function.reduce if isinstance(function, ReduceFunction) else function
@@ -71,7 +88,7 @@ class _Reduced(Contents):
             # The function may change the record, which other windows may share.
             entries[key] = copied(value)
             return True
-        entries[key] = self._reduce(kept, value)
+        entries[key] = self._reduce(kept, self._own(value))
         return False
 
     def merge(self, entries: Entries, key: Any, other: Any) -> None:
@@ -85,7 +102,8 @@ class _Reduced(Contents):
 class _Aggregated(Contents):
     """Contents of an accumulator."""
 
-    def __init__(self, function: AggregateFunction[Any, Any, Any]) -> None:
+    def __init__(self, function: AggregateFunction[Any, Any, Any], own: Callable[[Any], Any]) -> None:
+        self._own = own
         self._fold = fold_of(function, aggregates=True)
         self._create = function.create_accumulator
         self._add = function.add
@@ -99,9 +117,9 @@ class _Aggregated(Contents):
         kept = _kept(entries, key)
         if kept is MISSING:
             stable_hash(key)
-            entries[key] = self._add(value, self._create())
+            entries[key] = self._add(self._own(value), self._create())
             return True
-        entries[key] = self._add(value, kept)
+        entries[key] = self._add(self._own(value), kept)
         return False
 
     def merge(self, entries: Entries, key: Any, other: Any) -> None:
@@ -178,24 +196,36 @@ class _Evicted(_Elements):
         )
 
 
-def contents_for(step: WindowStep, context: EvictorContext) -> Contents:
-    """Return the contents of a step's windows."""
+def contents_for(step: WindowStep, context: EvictorContext, *, shares: bool) -> Contents:
+    """Return the contents of a step's windows.
+
+    Args:
+        step: the step.
+        context: context of its evictor.
+        shares: True if functions do not change records, by the option ``object-reuse``.
+    """
     fn: Any = step.fn
+    # A function may change the records that it combines, or return one of them as what it has accumulated.
+    own: Callable[[Any], Any] = _itself if shares else copied
     if step.contents is WindowContents.REDUCED:
         reduce: Callable[[Any, Any], Any] = fn.reduce if isinstance(fn, ReduceFunction) else fn
         if step.evictor is None:
-            return _Reduced(fn)
+            return _Reduced(fn, _itself if isinstance(step.assigner, _ONE_WINDOW) else own)
         # An evictor may leave no record, which has no reduced value.
-        return _Evicted(step.evictor, context, lambda values: [fold(reduce, values)] if values else [])
+        return _Evicted(step.evictor, context, lambda values: [fold(reduce, map(own, values))] if values else [])
     if step.contents is WindowContents.AGGREGATED:
         if step.evictor is None:
-            return _Aggregated(fn)
+            return _Aggregated(fn, _itself if isinstance(step.assigner, _ONE_WINDOW) else own)
         return _Evicted(
             step.evictor,
             context,
-            lambda values: [fn.get_result(fold(_added_by(fn), values, fn.create_accumulator()))],
+            lambda values: [fn.get_result(fold(_added_by(fn), map(own, values), fn.create_accumulator()))],
         )
     return _Elements() if step.evictor is None else _Evicted(step.evictor, context, list)
+
+
+def _itself(value: Any) -> Any:
+    return value
 
 
 def _added_by(function: AggregateFunction[Any, Any, Any]) -> Callable[[Any, Any], Any]:

@@ -54,7 +54,7 @@ class WindowOperator(TimedKeyedOperator):
         self._late_tag = None if step.late_tag is None else step.late_tag.name
         self._late = context.metrics.counter("numLateRecordsDropped")
         self._times = Times(self)
-        self._contents = contents_for(step, self._times)
+        self._contents = contents_for(step, self._times, shares=self.shares)
         self._evicts = step.evictor is not None
         self._with_key = step.with_key
         self._windows: dict[Window, Entries] = {}
