@@ -21,6 +21,7 @@ from sluiceway.metrics import (
     SubtaskMetrics,
     WorkerMetrics,
 )
+from sluiceway.runtime.failures.explanation import add_note, contained
 from sluiceway.runtime.loop.tasklet import TaskletLoop
 from sluiceway.runtime.messages.figures import TaskFigures
 from sluiceway.runtime.task.inputs import SourceInput
@@ -214,7 +215,7 @@ class Reporting:
     def open(self, job_name: str) -> None:
         """Open the reporters, and start the interval."""
         for reporter in self._reporters:
-            reporter.open(job_name)
+            _call(reporter, lambda reporter: reporter.open(job_name))
             self._opened.append(reporter)
         if self._opened:
             self._report_later()
@@ -227,14 +228,11 @@ class Reporting:
             with ExitStack() as closing:
                 for reporter in reversed(opened):
                     # Registered first: all are closed, whatever the last events and the last report raise.
-                    closing.callback(reporter.close)
+                    closing.callback(_call, reporter, lambda reporter: reporter.close())
                 events, self._events = self._events, []
-                for event in events:
-                    for reporter in opened:
-                        event(reporter)
+                _call_each(opened, events)
                 metrics = self._metrics()
-                for reporter in opened:
-                    reporter.report(metrics)
+                _call_each(opened, [lambda reporter: reporter.report(metrics)])
 
     def checkpoint_ended(self, checkpoint: CheckpointInfo) -> None:
         """Send a checkpoint to reporters, soon."""
@@ -253,7 +251,7 @@ class Reporting:
 
     def _tell_now(self) -> None:
         events, self._events = self._events, []
-        self._guarded(lambda: [event(reporter) for event in events for reporter in self._opened])
+        self._guarded(lambda: _call_each(self._opened, events))
 
     def _report_later(self) -> None:
         self._loop.at(self._clock.monotonic() + self._interval_s, self._report)
@@ -262,7 +260,7 @@ class Reporting:
         if self._closed:
             return
         metrics = self._metrics()
-        if self._guarded(lambda: [reporter.report(metrics) for reporter in self._opened]):
+        if self._guarded(lambda: _call_each(self._opened, [lambda reporter: reporter.report(metrics)])):
             self._report_later()
 
     def _guarded(self, action: Callable[[], object]) -> bool:
@@ -277,3 +275,25 @@ class Reporting:
                 raise
             self._on_error(error)
         return not self._failed
+
+
+def _call_each(reporters: Sequence[MetricsReporter], calls: Sequence[Callable[[MetricsReporter], None]]) -> None:
+    for call in calls:
+        for reporter in reporters:
+            _call(reporter, call)
+
+
+def _call(reporter: MetricsReporter, call: Callable[[MetricsReporter], None]) -> None:
+    """Call a reporter. What it raises is an :class:`Exception` with a note that names it, except interrupts."""
+    try:
+        call(reporter)
+    except KeyboardInterrupt:
+        raise
+    # A SystemExit would end the job manager, with all jobs of its cluster.
+    except BaseException as error:
+        what = f"metrics reporter {type(reporter).__name__}"
+        instead = contained(error, what)
+        add_note(instead, f"in {what}")
+        if instead is error:
+            raise
+        raise instead from error

@@ -9,6 +9,7 @@ import pytest
 
 import sluiceway as sw
 from sluiceway.config.settings import resolve
+from sluiceway.errors import FunctionContractError
 from sluiceway.hooks import Offer, hookimpl
 from sluiceway.metrics import CheckpointInfo, JobMetrics, MetricsReporter, RestartInfo
 from sluiceway.plugins import PluginManager
@@ -127,3 +128,17 @@ def test_what_a_reporter_raises_ends_the_job_and_leaves_the_job_master_whole() -
     flow.generate(count=10**9).map(abs).collect()
     with pytest.raises(LookupError, match="not mine"):
         run(flow, Raises(), checkpoint_interval="5ms")
+
+
+@pytest.mark.parametrize("method", ["open", "report", "close"])
+def test_a_reporter_that_exits_fails_the_job_and_is_named(method: str) -> None:
+    def exits(*_: object) -> None:
+        raise SystemExit(3)
+
+    recorder = Recorder()
+    setattr(recorder, method, exits)
+    flow = sw.Pipeline("exits")
+    flow.from_collection([1]).collect()
+    with pytest.raises(FunctionContractError, match=r"metrics reporter Recorder raised SystemExit\(3\)") as caught:
+        run(flow, recorder)
+    assert caught.value.__notes__ == ["in metrics reporter Recorder"]
