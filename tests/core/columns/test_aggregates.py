@@ -297,7 +297,7 @@ def test_a_decimal_sum_that_does_not_fit_fails():
         (
             agg.sum("pirce"),
             "step 'w': sum('pirce') names column 'pirce', which the rows do not have: did you mean 'price'? They "
-            "have user, price, tags, any",
+            "have user, price, tags, any, several",
         ),
         (
             agg.sum("user"),
@@ -311,11 +311,14 @@ def test_a_decimal_sum_that_does_not_fit_fails():
         ),
         (agg.quantile("user", 0.5), "it takes integers, floats and decimals"),
         (agg.last("any"), "of type dense_union<a: int8=0>: it takes all but unions"),
+        (agg.collect("any"), "of type dense_union<a: int8=0>: it takes all but unions"),
+        (agg.collect("several"), "it takes all but unions"),
     ],
 )
 def test_errors_name_column_and_type(aggregate, message):
     schema = pa.schema([("user", pa.string()), ("price", pa.float64()), ("tags", pa.list_(pa.string()))])
-    schema = schema.append(pa.field("any", pa.dense_union([pa.field("a", pa.int8())])))
+    union = pa.dense_union([pa.field("a", pa.int8())])
+    schema = schema.append(pa.field("any", union)).append(pa.field("several", pa.list_(union)))
     with pytest.raises(GraphError) as raised:
         aggregate.bind(schema, "step 'w'")
     assert message in str(raised.value)

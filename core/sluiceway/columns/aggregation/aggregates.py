@@ -339,10 +339,16 @@ def _bind_moments(aggregate: Aggregate, kind: Any) -> _Bound:
     return pa.float64(), lambda: Moments(aggregate.option("ddof"), root=aggregate.kind == "stddev")
 
 
-def _bind_picked(aggregate: Aggregate, kind: Any) -> _Bound:
+def _has_unions(kind: Any) -> bool:
     try:
         pa.array([None], kind)
-    except pa.ArrowNotImplementedError:  # values that are no numbers are kept as Python objects
+    except pa.ArrowNotImplementedError:
+        return True
+    return False
+
+
+def _bind_picked(aggregate: Aggregate, kind: Any) -> _Bound:
+    if _has_unions(kind):  # values that are no numbers are kept as Python objects
         return None
     return kind, lambda: Picked(kind, last=aggregate.kind == "last")
 
@@ -366,6 +372,8 @@ def _bind_sketch(aggregate: Aggregate, kind: Any) -> _Bound:
 
 
 def _bind_collected(aggregate: Aggregate, kind: Any) -> _Bound:
+    if _has_unions(kind):  # Arrow does not take() them, which state that is restored or combined has to
+        return None
     return pa.list_(kind), lambda: Collected(kind)
 
 
@@ -406,6 +414,7 @@ _TAKES: Final[Mapping[str, str]] = {
     "max": "all but lists, structs and maps",
     "first": "all but unions",
     "last": "all but unions",
+    "collect": "all but unions",
     "variance": _NUMBERS,
     "stddev": _NUMBERS,
     "count_distinct": "all but lists, structs and maps",
