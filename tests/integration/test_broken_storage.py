@@ -168,7 +168,7 @@ def failing(kept: Path, out: Path) -> tuple[sw.Pipeline, NumberFiles, Path]:
                 kept.rename(away)
                 raise InjectedError("gone")
             if value > COUNT / 2:  # a busy machine needs more time for two checkpoints than the input takes
-                time.sleep(0.05)
+                time.sleep(0.05)  # polls for them
         return value
 
     flow = sw.Pipeline("numbers", parallelism=2)
