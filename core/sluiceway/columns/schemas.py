@@ -13,6 +13,7 @@ import pyarrow.compute
 
 from sluiceway.errors import SerializationError
 from sluiceway.types import members, type_name
+from sluiceway.util.arrow_types import with_leaves
 
 __all__ = ["fields_of", "from_outside", "is_record_type", "is_without_type", "schema_of", "shown", "without_views"]
 
@@ -186,20 +187,14 @@ def _without_runs(rows: _Rows) -> _Rows:
 
 def _without_views(kind: Any) -> Any:
     """Return a type without views."""
+    return with_leaves(kind, _without_view)
+
+
+def _without_view(kind: Any) -> Any:
     if pa.types.is_string_view(kind):
         return pa.string()
     if pa.types.is_binary_view(kind):
         return pa.binary()
     if pa.types.is_dictionary(kind):
         return pa.dictionary(kind.index_type, _without_views(kind.value_type), kind.ordered)
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_without_views(field.type)) for field in kind])
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        inner = kind.value_field.with_type(_without_views(kind.value_type))
-        return pa.list_(inner) if pa.types.is_list(kind) else pa.large_list(inner)
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(kind.value_field.with_type(_without_views(kind.value_type)), kind.list_size)
-    if pa.types.is_map(kind):
-        key, item = (field.with_type(_without_views(field.type)) for field in (kind.key_field, kind.item_field))
-        return pa.map_(key, item, kind.keys_sorted)
     return kind

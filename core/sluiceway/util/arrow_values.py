@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from sluiceway.util.arrow_types import with_leaves
+
 __all__ = ["NoPythonValueError", "as_dicts", "rows_as_dicts", "values_of"]
 
 
@@ -72,26 +74,18 @@ def _is_converted(kind: Any) -> bool:
 
 def _in_microseconds(kind: Any) -> Any:
     """Return a type with microseconds in place of nanoseconds, also inside of structs, lists and maps."""
+    return with_leaves(kind, _leaf_in_microseconds)
 
-    def of(field: Any) -> Any:
-        return field.with_type(_in_microseconds(field.type))
 
-    if getattr(kind, "unit", None) == "ns":
-        if pa.types.is_timestamp(kind):
-            return pa.timestamp("us", kind.tz)
-        return pa.time64("us") if pa.types.is_time(kind) else pa.duration("us")
+def _leaf_in_microseconds(kind: Any) -> Any:
     if pa.types.is_dictionary(kind):
         known = _in_microseconds(kind.value_type)
         return kind if known.equals(kind.value_type) else known
-    if pa.types.is_struct(kind):
-        return pa.struct([of(field) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(of(kind.key_field), of(kind.item_field), kind.keys_sorted)
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(of(kind.value_field), kind.list_size)
-    if pa.types.is_list(kind):
-        return pa.list_(of(kind.value_field))
-    return pa.large_list(of(kind.value_field)) if pa.types.is_large_list(kind) else kind
+    if getattr(kind, "unit", None) != "ns":
+        return kind
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    return pa.time64("us") if pa.types.is_time(kind) else pa.duration("us")
 
 
 def as_dicts(kind: Any) -> Callable[[Any], Any] | None:

@@ -17,6 +17,7 @@ import pyarrow.compute
 
 from sluiceway.errors import UnstableKeyError
 from sluiceway.keygroups import encoded, stable_hash
+from sluiceway.util.arrow_types import with_leaves
 
 __all__ = [
     "LONGEST",
@@ -90,21 +91,13 @@ def counts_type(kind: Any) -> Any:
 
     Python's times have no nanoseconds, and end with the year 9999.
     """
+    return with_leaves(kind, _count_type)
+
+
+def _count_type(kind: Any) -> Any:
     if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
         return pa.int32() if kind.bit_width == 32 else pa.int64()
-    if pa.types.is_struct(kind):
-        return pa.struct([_of_counts(field) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_of_counts(kind.key_field), _of_counts(kind.item_field), kind.keys_sorted)
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(_of_counts(kind.value_field), kind.list_size)
-    if pa.types.is_list(kind):
-        return pa.list_(_of_counts(kind.value_field))
-    return pa.large_list(_of_counts(kind.value_field)) if pa.types.is_large_list(kind) else kind
-
-
-def _of_counts(field: Any) -> Any:
-    return field.with_type(counts_type(field.type))
+    return kind
 
 
 def words_of(column: Any, *, takes_nan: bool = False) -> Iterator[Word] | None:
