@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,6 +50,33 @@ def jars(form: str, directory: Path) -> list[str]:
                 pytest.skip(f"Maven does not fetch {artifact}: {(done.stdout + done.stderr).strip()[:300]}")
         found.append(str(path))
     return found
+
+
+@contextmanager
+def own_jvm() -> Iterator[None]:
+    """Start a JVM for the session that is made meanwhile, and end it afterwards.
+
+    A JVM takes jars, and the settings of its first session, when it starts, and outlives its sessions. One that is
+    there before has no session, or the test fails.
+    """
+    _end_jvm()
+    try:
+        yield
+    finally:
+        _end_jvm()
+
+
+def _end_jvm() -> None:
+    from patience import PATIENT_S
+    from pyspark import SparkContext
+
+    context: Any = SparkContext
+    assert context._active_spark_context is None, "another test's session is there"
+    gateway, context._gateway, context._jvm = context._gateway, None, None
+    if gateway is not None:
+        gateway.shutdown()  # both sides' connections
+        gateway.proc.stdin.close()  # at whose end the JVM exits
+        gateway.proc.wait(PATIENT_S)
 
 
 def conf(form: str, jars: list[str], directory: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from sluiceway.testing.drivers import SinkDriver
 pyspark = pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
 pa = pytest.importorskip("pyarrow")
 
-from tests.plugins.spark.lake import conf, jars  # noqa: E402
+from tests.plugins.spark.lake import conf, jars, own_jvm  # noqa: E402
 
 from sluiceway_spark import SparkSource, SparkTableSink, transform  # noqa: E402
 from sluiceway_spark.session.pyspark_version import MICRO_BATCHES, too_old  # noqa: E402
@@ -83,11 +83,14 @@ def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
     found = jars(request.param, tmp_path_factory.mktemp("jars"))
     directory = tmp_path_factory.mktemp("lake")
-    session = SessionConf.of("local[2]", None, conf(request.param, found, directory)).session()
-    if request.param == "iceberg":
-        session.sql("CREATE NAMESPACE lake.shop")
-    yield Lake(session, request.param, directory)
-    session.stop()
+    with own_jvm():
+        session = SessionConf.of("local[2]", None, conf(request.param, found, directory)).session()
+        try:
+            if request.param == "iceberg":
+                session.sql("CREATE NAMESPACE lake.shop")
+            yield Lake(session, request.param, directory)
+        finally:
+            session.stop()
 
 
 def expected(orders: list[Order]) -> list[Any]:
