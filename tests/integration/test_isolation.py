@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 import sluiceway as sw
-from sluiceway.testing import every_way
+from sluiceway.testing import every_way, run_pipeline
 from sluiceway.windows import (
     CountEvictor,
     CountTrigger,
@@ -247,6 +247,33 @@ def _run(program: Program, **options: Any) -> list[str]:
     flow.run(**options)
     assert sorted(map(seen, kept)) == sorted(words)
     return words
+
+
+def _yields_before_and_after(key: int, window: Any, elements: list[Any]) -> Iterator[Any]:
+    row = {"n": len(elements)}
+    yield TAG, row
+    yield row
+    row["n"] += 100
+    yield row
+
+
+class YieldsBeforeAndAfter(sw.ProcessWindowFunction[int, Any, Any]):
+    def process(self, key: int, ctx: sw.WindowContext, elements: Sequence[Any]) -> Iterator[Any]:
+        return _yields_before_and_after(key, None, list(elements))
+
+
+@pytest.mark.parametrize(
+    "assigner",
+    [TumblingEventTimeWindows(10), SlidingEventTimeWindows(10, 10), EventTimeSessionWindows.with_gap(10)],
+    ids=repr,
+)
+def test_a_window_function_may_change_what_it_has_yielded(assigner: Any) -> None:
+    flow = sw.Pipeline("windows")
+    windows = flow.from_collection([1, 2], timestamp=lambda n: n).key_by(same).window(assigner)
+    applied, processed = windows.apply(_yields_before_and_after), windows.process(YieldsBeforeAndAfter())
+    collected = [s.collect() for s in (applied, processed, processed.get_side_output(TAG))]
+    run_pipeline(flow)
+    assert collected == [[{"n": 2}, {"n": 102}], [{"n": 2}, {"n": 102}], [{"n": 2}]]
 
 
 class TestSources:

@@ -117,6 +117,46 @@ def test_state_comes_back_at_any_parallelism(before: int, after: int) -> None:
     assert sorted(asof) == [(right, left) for left, right in pairs]
 
 
+def counted(kept: dict[str, int], other: Event) -> int:
+    kept["n"] += 1
+    return kept["n"]
+
+
+@pytest.mark.parametrize("backend", ["memory", pytest.param("rocksdb", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["interval", "as of, left", "as of, right"])
+def test_functions_change_copies_of_restored_records(kind: str, backend: str) -> None:
+    if backend == "rocksdb":
+        pytest.importorskip("rocksdict")
+
+    def program() -> tuple[sw.Pipeline, list[TestSource], list[int]]:
+        flow = sw.Pipeline("restore")
+        # Only the first input's records, all of which come before the snapshot, can be changed.
+        sources = [
+            TestSource([Batch([{"n": 0}] * 2, [5, 6]), PAUSE, EOF]),
+            TestSource(stamped(PAUSE, [("k", 5, 0)], [("k", 6, 0)], EOF)),
+        ]
+        kept, other = (flow.source(s).uid(f"in{i}").key_by(lambda r: 0) for i, s in enumerate(sources))
+        if kind == "interval":
+            results = kept.interval_join(other).between(-5, 5).apply(counted)
+        elif kind == "as of, left":
+            results = kept.asof_join(other).apply(counted)
+        else:
+            results = other.asof_join(kept).apply(lambda left, right: counted(right, left))
+        return flow, sources, results.uid("join").collect()
+
+    flow, sources, _ = program()
+    with PipelineHarness(flow) as harness:
+        harness.run()
+        snapshot = harness.snapshot()
+    flow, sources, results = program()
+    with PipelineHarness(flow, restored=snapshot, state_backend=backend) as harness:
+        for source in sources:
+            harness.run()
+            source.resume()
+        harness.run_to_end()
+    assert set(results) == {1}
+
+
 def test_the_outputs_of_a_join_can_be_used_like_any_other() -> None:
     flow = sw.Pipeline("sides", parallelism=2)
     lefts = [("k", 5, 0)]

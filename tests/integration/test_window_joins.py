@@ -264,6 +264,29 @@ def test_a_failing_function_is_told_with_both_records() -> None:
     assert "timestamp: 19 ms" in notes
 
 
+def into_left(left: dict[str, int], right: dict[str, int]) -> dict[str, int]:
+    """Changes both records, and returns one of them."""
+    right["met"] = right.get("met", 0) + 1
+    left["sum"] = left.get("sum", left["n"]) + right["n"] * right["met"]
+    return left
+
+
+class IntoLeft(sw.FlatJoinFunction[Any, Any, Any]):
+    def join(self, left: Any, right: Any) -> Iterator[Any]:
+        yield into_left(left, right)
+
+
+@pytest.mark.parametrize("fn", [into_left, IntoLeft()])
+def test_each_pair_is_of_records_that_no_call_has_changed(fn: Any) -> None:
+    flow = sw.Pipeline("changing")
+    lefts, rights = [{"n": 1}, {"n": 2}], [{"n": 10}, {"n": 20}]
+    left, right = (flow.from_collection(records, timestamp=lambda r: 0) for records in (lefts, rights))
+    windows = left.join(right).where(lambda r: 0).equal_to(lambda r: 0).window(TumblingEventTimeWindows(10))
+    joined = windows.apply(fn).collect()
+    run_pipeline(flow)
+    assert joined == [{"n": 1, "sum": 11}, {"n": 1, "sum": 21}, {"n": 2, "sum": 12}, {"n": 2, "sum": 22}]
+
+
 class No(sw.FlatJoinFunction[Event, Event, int]):
     def join(self, left: Event, right: Event) -> Any:
         return 5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, TypeVar
@@ -27,6 +27,8 @@ from sluiceway.functions import (
 )
 from sluiceway.graph import InputRef
 from sluiceway.graph.identity import function_name
+from sluiceway.isolation import all_unchangeable, copied
+from sluiceway.operators.closed import changes_nothing
 from sluiceway.operators.joins.base import check_joined, pair_loop
 from sluiceway.steps import TagStep, WindowContents
 from sluiceway.types import element_type, is_known, parameter_type, return_type
@@ -321,18 +323,35 @@ class _Groups(_OfBoth):
 
 
 class _Pairs(_OfBoth):
+    """Calls of a join's function for all pairs of a window.
+
+    Each pair is given records that no call before it has changed, and each result is emitted as it is when its
+    call returns.
+    """
+
+    def __init__(self, fn: Any) -> None:
+        super().__init__(fn)
+        self._many = isinstance(fn, FlatJoinFunction)
+        self._call: Callable[[Any, Any], Any] = fn.join if isinstance(fn, JoinFunction | FlatJoinFunction) else fn
+        self._may_change = not changes_nothing(self._call)
+
     @pair_loop
-    def results(self, key: Any, timestamp: int, lefts: list[Any], rights: list[Any]) -> Iterable[Any] | None:
-        fn = self._fn
-        many = isinstance(fn, FlatJoinFunction)
-        call = fn.join if isinstance(fn, JoinFunction | FlatJoinFunction) else fn
-        results: list[Any] = []
-        for left in lefts:
-            for right in rights:
-                returned = call(left, right)
+    def results(self, key: Any, timestamp: int, lefts: list[Any], rights: list[Any]) -> Iterator[Any]:
+        call, many = self._call, self._many
+        copies = self._may_change and not (all_unchangeable(lefts) and all_unchangeable(rights))
+        last, last_right = len(lefts) - 1, len(rights) - 1
+        for at, left_record in enumerate(lefts):
+            for at_right, right_record in enumerate(rights):
+                left, right = left_record, right_record
+                if copies:
+                    # The last pair of a record is given the record itself, which is the window's own copy.
+                    left = left if at_right == last_right else copied(left)
+                    right = right if at == last else copied(right)
+                # No variable for one result: whoever counts its references would take it for shared.
                 if not many:
-                    results.append(returned)
-                elif returned is not None:
+                    yield call(left, right)
+                    continue
+                returned = call(left, right)
+                if returned is not None:
                     check_joined(str(self.step_name), returned)
-                    results.extend(returned)
-        return results
+                    yield from returned

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import filterfalse
 from typing import Any
 
 from sluiceway.functions import OutputTag
@@ -39,22 +40,26 @@ def take_tagged(results: Results, sides: Sides, *, stamped: bool) -> None:
 
 
 def splitting(call: Callable[..., Any], output: Callable[[OutputTag[Any], Any], None]) -> Callable[..., Any]:
-    """Return ``call`` with its pairs of tag and record sent to ``output``; for functions not called per record."""
+    """Return ``call`` with its pairs of tag and record sent to ``output``; for functions not called per record.
+
+    What it returns is to be read at once, while the function's key and window are the current ones.
+    """
+
+    def divert(value: Any) -> bool:
+        if not _is_tagged(value):
+            return False
+        output(*value)
+        return True
 
     def split(*args: Any) -> Any:
         returned = call(*args)
-        # A generator may make the first tag of the program yet.
-        if returned is None or (type(returned) is list and not output_tags_exist()):
+        if returned is None or is_one_record(returned) or not isinstance(returned, Iterable):
             return returned
-        if is_one_record(returned) or not isinstance(returned, Iterable):
+        if type(returned) is list and not (output_tags_exist() and any(map(_is_tagged, returned))):
             return returned
-        results = []
-        for value in returned:
-            if _is_tagged(value):
-                output(*value)
-            else:
-                results.append(value)
-        return results
+        # One by one, never in a list: a generator may change a record after it has yielded it, and may make the
+        # first tag of the program.
+        return filterfalse(divert, returned)
 
     return split
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from sluiceway.elements import Batch
@@ -54,6 +55,7 @@ class AsOfJoinOperator(TimedKeyedOperator):
         super().open()
         self._waiting = self.backend.table(ValueStateDescriptor("as-of join left")).entries()
         self._versions = self.backend.table(ValueStateDescriptor("as-of join right")).entries()
+        self._lender.look_at_restored(chain(self._waiting.values(), self._versions.values()))
 
     @override
     def receivers(self) -> Sequence[Callable[[Batch[Any]], None]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import FrameType
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -150,6 +150,11 @@ class Lender:
     def look(self, values: Sequence[Any]) -> None:
         """Check records that will be stored: one that can be changed makes the function receive copies."""
         if not self._lends and not all_unchangeable(values):
+            self.lend_copies()
+
+    def look_at_restored(self, runs: Iterable[Run]) -> None:
+        """Check records of a restored state, of which no batch says whether they can be changed."""
+        if not self._lends and not all(map(all_unchangeable, runs)):
             self.lend_copies()
 
     def lend_copies(self) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from heapq import heappop, heappush
+from itertools import chain
 from typing import Any, Final, TypeAlias, cast
 
 from sluiceway.elements import Batch, Watermark
@@ -125,6 +126,8 @@ class IntervalJoinOperator(KeyedOperator):
         # From the right side's view the bounds are mirrored.
         left, right = (self.backend.table(ValueStateDescriptor(f"interval join {s}")) for s in ("left", "right"))
         self._sides = _Side(left, self._width, lower, upper), _Side(right, self._width, -upper, -lower)
+        restored = (entries.values() for side in self._sides for entries in side.slices.values())
+        self._lender.look_at_restored(chain.from_iterable(restored))
 
     @override
     def receivers(self) -> Sequence[Callable[[Batch[Any]], None]]:
