@@ -18,6 +18,7 @@ from effort import diagonal
 import sluiceway as sw
 from sluiceway.checkpoint import CheckpointMetadata, find_checkpoints, load_metadata
 from sluiceway.cli.app import app
+from sluiceway.clock import SystemClock
 from sluiceway.connector import Sink, SinkWriter, Wait, WriterContext
 from sluiceway.connector.lib.generator import GeneratorSource
 from sluiceway.engine import JobStatus
@@ -133,6 +134,18 @@ def test_it_completes_while_nothing_moves_and_everything_comes_out_once(
     (tmp_path / "key").touch()
     locked(sink, "keyed").run(from_checkpoint=tmp_path / "kept", parallelism=2, **options)
     assert sorted(n for numbers in sink.numbers() for n in numbers) == list(range(COUNT))
+
+
+def test_it_turns_unaligned_in_time_while_the_wall_clock_is_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings = iter(range(10**13, 0, -60_000))
+    monkeypatch.setattr(SystemClock, "now_ms", lambda self: next(readings))
+    sink = LockedSink(tmp_path / "out", tmp_path / "key")
+    found = taken_while_blocked(
+        locked(sink, "keyed"), tmp_path / "kept", parallelism=2, checkpoint_aligned_timeout="50ms", restart="none"
+    )
+    assert in_flight(found) > 1000
 
 
 @pytest.mark.parametrize(

@@ -117,11 +117,17 @@ class KeyedOperator(Operator):
     ) -> tuple[list[Any] | None, MutableMapping[Any, Any]]:
         """Return the keys of a batch, or None to compute them one by one, and the mapping to work on."""
         if table.reads_ahead:
-            key_of = self._key
-            # An error here occurs again in the loop, which knows the record.
-            with suppress(Exception):
-                keys = [key_of(value) for value in batch.values] if batch.keys is None else batch.keys
-                return keys, table.working(keys)
+            key_of, keys = self._key, batch.keys
+            # An error of a key occurs again in the loop, which knows the record.
+            if keys is None:
+                with suppress(Exception):
+                    keys = [key_of(value) for value in batch.values]
+            if keys is not None:
+                try:
+                    return keys, table.working(keys)
+                except Exception:
+                    if _all_valid(keys):
+                        raise  # by the backend, which may not be used any more
             entries = table.entries()  # what is kept of it must not be used after working()
         return batch.keys, entries
 
@@ -182,6 +188,15 @@ class KeyedOperator(Operator):
         finally:
             if self._backend is not None:
                 self._backend.close()
+
+
+def _all_valid(keys: Sequence[Any]) -> bool:
+    try:
+        for key in keys:
+            check_key(key)
+    except Exception:
+        return False
+    return True
 
 
 class _RunningOperator(KeyedOperator):

@@ -26,7 +26,11 @@ class RestartStrategy(ABC):
 
     @abstractmethod
     def delay_ms(self, now_ms: int) -> int | None:
-        """Return the time in ms from a failure, which has happened now, to the restart; None: do not restart."""
+        """Return the time in ms from a failure to the restart; None: do not restart.
+
+        Args:
+            now_ms: time of the failure, in ms of a clock that no step of the wall clock moves.
+        """
 
     @property
     def same_record_limit(self) -> int | None:

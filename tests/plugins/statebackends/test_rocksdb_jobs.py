@@ -6,12 +6,14 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 from traceback import format_exception
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 import sluiceway as sw
 import sluiceway_rocksdb._backend
+from sluiceway.errors import StateError
+from sluiceway_rocksdb._table import RocksDBTable
 
 
 @pytest.fixture(autouse=True)
@@ -67,3 +69,17 @@ def test_a_key_that_cannot_be_one_is_named_with_its_record(key: Any, message: st
     with pytest.raises(Exception, match=message) as caught:
         flow.run(state_backend="rocksdb", parallelism=1)
     assert ", 2)" in "".join(format_exception(caught.value))
+
+
+def test_an_error_of_the_backend_ends_the_job_where_keys_are_looked_up_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def working(self: RocksDBTable, keys: object, namespace: object = None) -> NoReturn:
+        monkeypatch.undo()  # it would succeed the next time
+        raise StateError("the database is gone")
+
+    monkeypatch.setattr(RocksDBTable, "working", working)
+    flow = sw.Pipeline("gone")
+    flow.from_collection([("a", 1), ("b", 2)]).key_by(lambda pair: pair[0]).reduce(lambda a, b: b).print()
+    with pytest.raises(StateError, match="the database is gone"):
+        flow.run(state_backend="rocksdb", parallelism=1)

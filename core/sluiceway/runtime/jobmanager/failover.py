@@ -121,8 +121,7 @@ class Failover:
         if region in self._due:
             self.ended(vertex)
             return True
-        now_ms = self._clock.now_ms()
-        delay_ms = self._delay_ms(now_ms, cause)
+        delay_ms = self._delay_ms(cause)
         self._remember(vertex, cause, 0 if delay_ms is None else len(region), delay_ms)
         if delay_ms is None:
             return False
@@ -158,7 +157,7 @@ class Failover:
 
     def _again(self, regions: set[tuple[ExecutionVertex, ...]], cause: BaseException) -> bool:
         now_ms = self._clock.now_ms()
-        delay_ms = self._delay_ms(now_ms, cause)
+        delay_ms = self._delay_ms(cause)
         restarted = 0 if delay_ms is None else sum(map(len, regions))
         failure = JobFailure(now_ms, "", None, None, "", cause, restarted, delay_ms)
         self._note(failure, () if delay_ms is None else (v for region in regions for v in region))
@@ -175,16 +174,16 @@ class Failover:
             self.ended(region[0])
         return True
 
-    def _delay_ms(self, now_ms: int, cause: BaseException) -> int | None:
+    def _delay_ms(self, cause: BaseException) -> int | None:
         """Return the delay of the restart; None: no restart, and the cause has a note with the reason."""
         if self._counts_once and self._decided is not None and self._decided[0] is cause:
             return self._decided[1]
-        delay_ms = self._decide(now_ms, cause)
+        delay_ms = self._decide(cause)
         if self._counts_once:
             self._decided = cause, delay_ms
         return delay_ms
 
-    def _decide(self, now_ms: int, cause: BaseException) -> int | None:
+    def _decide(self, cause: BaseException) -> int | None:
         if isinstance(cause, _HOPELESS):
             return None  # the error tells the user what to change
         # Before the strategy is asked, which counts each question as a restart.
@@ -197,7 +196,8 @@ class Failover:
             self.given_up = f"the job is not restarted: {what} {times} without progress{hint}"
             add_note(cause, self.given_up)
             return None
-        delay_ms = self._strategy.delay_ms(now_ms)
+        # Not by the wall clock: once it is set back, failures of long ago would count as recent.
+        delay_ms = self._strategy.delay_ms(round(self._clock.monotonic() * 1000))
         if delay_ms is None and self._strategy.reason:
             self.given_up = f"the job is not restarted: {self._strategy.reason}"
             add_note(cause, self.given_up)

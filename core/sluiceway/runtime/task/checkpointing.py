@@ -162,7 +162,7 @@ class TaskCheckpoints:
         wait = self._chain.prepare_snapshot()
         if wait is not None:
             return wait
-        barrier, early = self.barrier, self.early
+        barrier, early, timed_out = self.barrier, self.early, self.hurry
         assert barrier is not None
         self.barrier, self.early, self.hurry = None, False, False
         # A newer checkpoint replaces one that is not acknowledged yet: release its keyed snapshots.
@@ -182,8 +182,9 @@ class TaskCheckpoints:
         recording = self._source.record(barrier.checkpoint_id, remainder) if early else None
         now_ms = self._clock.now_ms()
         # The alignment timeout counts from the trigger, over all tasks: once it has passed, the barrier is
-        # forwarded as unaligned, and consumers need not wait for it again.
-        if 0 < barrier.aligned_ms <= now_ms - barrier.timestamp_ms:
+        # forwarded as unaligned, and consumers need not wait for it again. So it is where this task's own wait has
+        # timed out, of which the wall clock may know nothing: nobody would time the barrier any more.
+        if barrier.aligned_ms > 0 and (timed_out or barrier.aligned_ms <= now_ms - barrier.timestamp_ms):
             barrier = msgspec.structs.replace(barrier, aligned_ms=0)
         # The barrier leaves after the snapshot and before any further record: consumers see the state's output
         # before it, and nothing else.
@@ -226,7 +227,9 @@ class TaskCheckpoints:
         return now
 
     def _watch(self, checkpoint_id: int, timestamp_ms: int, aligned_ms: int) -> None:
-        left_ms = max(0, timestamp_ms + aligned_ms - self._clock.now_ms())
+        # Never longer than the timeout, wherever the wall clock stands: it may have been set back since the
+        # trigger, or be behind that of the coordinator's machine.
+        left_ms = min(aligned_ms, max(0, timestamp_ms + aligned_ms - self._clock.now_ms()))
         self._timed = CheckpointBarrier(checkpoint_id, timestamp_ms, aligned_ms=0)
         self.due = round(self._clock.monotonic() + left_ms / 1000, 9)
         self.attention = True

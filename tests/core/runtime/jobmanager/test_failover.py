@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import pytest
 
 import sluiceway as sw
+from sluiceway.clock import SystemClock
 from sluiceway.config.settings import Settings
 from sluiceway.connector import Boundedness
 from sluiceway.engine import JobStatus
@@ -54,6 +55,16 @@ def test_the_job_is_run_again_from_its_beginning() -> None:
     # Without checkpoints a region starts at its beginning, and what it had given out stays given out.
     assert out[-100:] == list(range(100))
     assert set(out) == set(range(100))
+
+
+def test_a_wall_clock_that_is_set_back_makes_no_failure_recent(monkeypatch: pytest.MonkeyPatch) -> None:
+    readings = iter(range(10**13, 0, -3_600_000))
+    monkeypatch.setattr(SystemClock, "now_ms", lambda self: next(readings))
+    flow = sw.Pipeline("set back")
+    flow.from_collection(range(100)).map(FailsOnce(57, times=3)).collect()
+    # The restarts alone put more time between two failures than the interval is long.
+    result = flow.run(restart="failure-rate:1:10ms:50ms", batch_size=10)
+    assert result.status is JobStatus.FINISHED
 
 
 def test_each_region_for_itself() -> None:
