@@ -39,7 +39,9 @@ pytestmark = [pytest.mark.docs, pytest.mark.skipif(shutil.which("make") is None,
 
 
 def make(directory: Path, *arguments: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
+    # What the command line of a make that runs these tests has set is in the environment, too.
+    inherited = ("ARGS", "MFLAGS", "PYSPARK", "PYTHON")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("MAKE") and k not in inherited}
     environment["PATH"] = path or environment["PATH"]
     return subprocess.run(
         ["make", *arguments],
