@@ -53,9 +53,10 @@ class AsOfJoinOperator(TimedKeyedOperator):
     def open(self) -> None:
         """Bind the tables, and open the function."""
         super().open()
-        self._waiting = self.backend.table(ValueStateDescriptor("as-of join left")).entries()
-        self._versions = self.backend.table(ValueStateDescriptor("as-of join right")).entries()
-        self._lender.look_at_restored(chain(self._waiting.values(), self._versions.values()))
+        left, right = (self.backend.table(ValueStateDescriptor(f"as-of join {s}")) for s in ("left", "right"))
+        self._waiting, self._versions = left.entries(), right.entries()
+        restored = chain(self._waiting.values(), self._versions.values())
+        self._lender.look_at_restored(restored, in_memory=left.keeps_objects)
 
     @override
     def receivers(self) -> Sequence[Callable[[Batch[Any]], None]]:

@@ -152,9 +152,15 @@ class Lender:
         if not self._lends and not all_unchangeable(values):
             self.lend_copies()
 
-    def look_at_restored(self, runs: Iterable[Run]) -> None:
-        """Check records of a restored state, of which no batch says whether they can be changed."""
-        if not self._lends and not all(map(all_unchangeable, runs)):
+    def look_at_restored(self, runs: Iterable[Run], *, in_memory: bool) -> None:
+        """Check records of a restored state, of which no batch says whether they can be changed.
+
+        Args:
+            runs: all of them.
+            in_memory: False: each one has to be read. Copies are passed then, if there is any, as the state may be
+                far larger than memory.
+        """
+        if not self._lends and not all(map(all_unchangeable if in_memory else _never, runs)):
             self.lend_copies()
 
     def lend_copies(self) -> None:
@@ -164,6 +170,10 @@ class Lender:
         self._lends = True
         plain = self._plain
         self.call = lambda left, right, *rest: plain(copied(left), copied(right), *rest)
+
+
+def _never(run: Run) -> bool:
+    return False
 
 
 # ---- one batch ------------------------------------------------------------------------------------------------

@@ -127,7 +127,7 @@ class IntervalJoinOperator(KeyedOperator):
         left, right = (self.backend.table(ValueStateDescriptor(f"interval join {s}")) for s in ("left", "right"))
         self._sides = _Side(left, self._width, lower, upper), _Side(right, self._width, -upper, -lower)
         restored = (entries.values() for side in self._sides for entries in side.slices.values())
-        self._lender.look_at_restored(chain.from_iterable(restored))
+        self._lender.look_at_restored(chain.from_iterable(restored), in_memory=left.keeps_objects)
 
     @override
     def receivers(self) -> Sequence[Callable[[Batch[Any]], None]]:
