@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from sluiceway.elements import Batch, CheckpointBarrier, Element
-from sluiceway.errors import SerializationError
 from sluiceway.network.backlog import Backlog
 from sluiceway.network.element_codec import encode_batch, encode_control
 from sluiceway.network.frames import (
@@ -338,11 +337,12 @@ class NetworkSender(Sender):
     def _pump(self) -> None:
         """Send what new credit, buffers or a new consumer allow.
 
-        A queued record that cannot be serialized fails the channel, as this runs outside the task's own step.
+        A queued record that cannot be serialized fails the channel, as this runs outside the task's own step: what
+        it raised would count as an invalid frame of the peer that has granted credit.
         """
         try:
             self._pump_all()
-        except SerializationError as error:
+        except Exception as error:  # a record's own code runs while it is serialized
             self._pieces.clear()
             self._going = None
             self.fail(error)

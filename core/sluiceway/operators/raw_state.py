@@ -9,12 +9,14 @@ from sluiceway.errors import StateError
 from sluiceway.functions import RawKeyedState, RawOperatorState
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.operators.list_snapshot import ListMode, ListSnapshot
-from sluiceway.serializers import serializer_for
+from sluiceway.serializers import MsgspecSerializer
 
 __all__ = ["RawStates"]
 
-_CHUNKS: Final = serializer_for(bytes)
-_STREAMS: Final = serializer_for(tuple[int, bytes])
+# Not by serializer_for(): a registered serializer may take any type, and is not registered yet where this module
+# is imported first.
+_CHUNKS: Final = MsgspecSerializer(bytes)
+_STREAMS: Final = MsgspecSerializer(tuple[int, bytes])
 
 
 class RawStates:

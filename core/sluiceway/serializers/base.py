@@ -65,14 +65,14 @@ class PickleSerializer(Serializer):
         try:
             return pickle.dumps(value, protocol=5)
         except Exception as error:
-            if _is_about_a_class(str(error)):
+            if _is_about_a_class(_text(error)):
                 by_value = _with_its_classes(value)
                 if by_value is not None:
                     return by_value
             value, error = _culprit(value, error)
             kind = type_name(type(value))
             raise SerializationError(
-                f"a value of type {kind} cannot be pickled: {error}. Keep plain data, or give the class "
+                f"a value of type {kind} cannot be pickled: {_text(error)}. Keep plain data, or give the class "
                 "__getstate__() and define it at the top of a module that can be imported"
             ) from error
 
@@ -93,6 +93,13 @@ def _culprit(value: Any, error: Exception) -> tuple[Any, Exception]:
             except Exception as its_own:
                 return each, its_own
     return value, error
+
+
+def _text(error: Exception) -> str:
+    try:
+        return str(error)
+    except Exception:  # an error that a record's own code has raised may fail to describe itself
+        return type_name(type(error))
 
 
 def _is_about_a_class(reason: str) -> bool:

@@ -137,7 +137,7 @@ class _EachSerializer(Serializer):
     def dumps(self, value: Any) -> bytes:
         if self._types is not None and not self._types.issuperset(map(type, value)):
             return self._by_content.dumps(value)
-        return self._head + msgspec.msgpack.encode(list(map(self._each.dumps, value)))
+        return self._head + msgspec.msgpack.encode(self._each.dumps_all(value))
 
     def loads(self, data: Any) -> Any:
         if bytes(data[: len(self._head)]) != self._head:

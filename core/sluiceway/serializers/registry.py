@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from sluiceway.errors import choose
 from sluiceway.serializers.base import PICKLE, Serializer
+from sluiceway.serializers.guarded import ask, check_registration
 from sluiceway.serializers.msgpack import MsgspecSerializer
 
 __all__ = [
@@ -27,8 +28,10 @@ def register_serializer(serializer: Serializer) -> None:
     For the records of edges it travels with the job; for state it has to be registered in every process.
 
     Raises:
-        ValueError: another format has that name.
+        TypeError: it is no serializer, or its name or version has another type.
+        ValueError: another format has that name, or its name or version cannot stand before a batch.
     """
+    check_registration(serializer)
     known, new = type(_known_formats().get(serializer.name, serializer)), type(serializer)
     # A cell of a notebook that is run again defines its class again.
     if (known.__module__, known.__qualname__) != (new.__module__, new.__qualname__):
@@ -38,8 +41,15 @@ def register_serializer(serializer: Serializer) -> None:
 
 
 def serializer_for(type_hint: Any) -> Serializer:
-    """Return the serializer for values of a declared type; None, Any and object are pickled."""
-    for known in _known_formats().values():
+    """Return the serializer for values of a declared type; None, Any and object are pickled.
+
+    Raises:
+        SerializationError: a registered format has failed on the type.
+    """
+    registered = registered_serializer_for(type_hint, registered_serializers())
+    if registered is not None:
+        return registered
+    for known in _BUILTIN.values():
         if (serializer := known.for_type(type_hint)) is not None:
             return serializer
     raise AssertionError("pickle takes everything")
@@ -51,9 +61,13 @@ def registered_serializers() -> tuple[Serializer, ...]:
 
 
 def registered_serializer_for(type_hint: Any, formats: Iterable[Serializer]) -> Serializer | None:
-    """Return the serializer that one of some registered formats has for a type, or None."""
+    """Return the serializer that one of some registered formats has for a type, or None.
+
+    Raises:
+        SerializationError: one of them has failed on the type.
+    """
     for known in formats:
-        if (serializer := known.for_type(type_hint)) is not None:
+        if (serializer := ask(known, type_hint)) is not None:
             return serializer
     return None
 
