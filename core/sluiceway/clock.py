@@ -21,6 +21,14 @@ class Clock(ABC):
     def monotonic(self) -> float:
         """Seconds from an arbitrary start, never going back: for durations and deadlines."""
 
+    def steady_ms(self) -> int:
+        """Whole ms from an arbitrary start, which no step of the wall clock moves.
+
+        For deadlines that are checked among timers of processing time: it stands still where :meth:`now_ms` is
+        held.
+        """
+        return int(self.monotonic() * 1000)
+
 
 class SystemClock(Clock):
     """The machine's clocks."""
@@ -32,6 +40,10 @@ class SystemClock(Clock):
     def monotonic(self) -> float:
         """Seconds of :func:`time.monotonic`."""
         return time.monotonic()
+
+    @override
+    def steady_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
 
 
 class VirtualClock(Clock):
@@ -53,9 +65,18 @@ class VirtualClock(Clock):
         """Seconds since the start."""
         return (self._now_ms - self._start_ms) / 1000
 
+    @override
+    def steady_ms(self) -> int:
+        return self._now_ms - self._start_ms
+
     def advance(self, ms: int) -> int:
         """Go on by ``ms`` and return the new time. Raises ValueError for a step back."""
         if ms < 0:
             raise ValueError(f"a clock cannot go back ({ms} ms)")
         self._now_ms += ms
         return self._now_ms
+
+    def set_wall_clock(self, ms: int) -> None:
+        """Set the wall clock forward by ``ms``, or back where negative, as if corrected: no time passes."""
+        self._now_ms += ms
+        self._start_ms += ms

@@ -15,7 +15,7 @@ import sluiceway as sw
 from sluiceway.config.settings import Settings
 from sluiceway.errors import FunctionContractError
 from sluiceway.runtime.loop import asyncio_thread as asyncioloop
-from sluiceway.testing import PAUSE, TestSource
+from sluiceway.testing import PAUSE, PipelineHarness, TestSource
 
 
 async def double(value: int) -> int:
@@ -150,6 +150,37 @@ def test_a_timeout_in_real_time_also_at_capacity() -> None:
     result = flow.run()
     assert list(out) == [f"gave up on {n}" for n in range(1, 7)]
     assert result.metrics.elapsed_s >= 0.06
+
+
+@pytest.mark.parametrize("step_ms", [3_600_000, -3_600_000])
+def test_a_step_of_the_wall_clock_neither_ends_nor_extends_timeouts_and_backoffs(step_ms: int) -> None:
+    calls: list[int] = []
+
+    async def fails_once(value: int) -> str:
+        calls.append(value)
+        if value:
+            await asyncio.sleep(2)
+            return "in time"
+        if len(calls) < 3:
+            raise OSError
+        await asyncio.Event().wait()
+        return "never"
+
+    flow = sw.Pipeline("steps")
+    retry = sw.AsyncRetryStrategy.fixed_delay(3, "1s")
+    results = flow.from_collection([1, 0]).async_map(fails_once, timeout="5s", retry=retry).collect()
+    with PipelineHarness(flow, start_ms=10**12) as harness:
+        harness.run()
+        harness.clock.set_wall_clock(step_ms)
+        harness.advance(999)
+        assert calls == [1, 0]
+        harness.advance(1)
+        assert calls == [1, 0, 0]
+        harness.advance(1_000)
+        assert list(results) == ["in time"]
+        harness.advance(2_999)
+        with pytest.raises(TimeoutError, match="no result within 5000 ms"):
+            harness.advance(1)
 
 
 class Cleanup(sw.AsyncFunction[int, int]):

@@ -216,6 +216,54 @@ def test_idle_in_the_middle_of_a_stream() -> None:
         assert marks(harness, "look") == [MAX_WATERMARK]
 
 
+@pytest.mark.parametrize("step_ms", [3_600_000, -3_600_000])
+@pytest.mark.parametrize("at_source", [True, False])
+def test_a_step_of_the_wall_clock_neither_delays_watermarks_nor_makes_idle(at_source: bool, step_ms: int) -> None:
+    flow = sw.Pipeline()
+    source, other = TestSource([5, PAUSE, 7, PAUSE, EOF]), TestSource([100, PAUSE, EOF])
+    strategy = bounded().with_idleness("10s")
+    both = [
+        flow.source(s, watermark_strategy=strategy)
+        if at_source
+        else flow.source(s).assign_timestamps_and_watermarks(strategy)
+        for s in (source, other)
+    ]
+    both[0].union(both[1]).rebalance().process(Look()).name("look").collect()
+    with PipelineHarness(flow, start_ms=10**12, auto_watermark_interval="200ms") as harness:
+        harness.advance(200)
+        assert marks(harness, "look") == [4]
+        source.resume()
+        harness.run()
+        harness.clock.set_wall_clock(step_ms)
+        harness.advance(200)
+        assert marks(harness, "look") == [6]
+        # The other input is idle at 10 s of time that has passed.
+        harness.advance(9_599)
+        assert marks(harness, "look") == [6]
+        harness.advance(201)
+        assert marks(harness, "look") == [99]
+        source.resume()
+        other.resume()
+        harness.run_to_end()
+
+
+def test_records_are_not_late_because_another_input_has_ended_while_theirs_was_idle() -> None:
+    flow = sw.Pipeline()
+    short, long = TestSource([5, EOF]), TestSource([7, PAUSE, 50, 100, PAUSE, EOF])
+    strategy = bounded().with_idleness("1s")
+    streams = [flow.source(s, watermark_strategy=strategy) for s in (short, long)]
+    streams[0].union(streams[1]).rebalance().process(Look()).name("look").collect()
+    with PipelineHarness(flow, auto_watermark_interval=0) as harness:
+        harness.advance(5_000)
+        assert marks(harness, "look") == [6]
+        long.resume()
+        harness.run()
+        assert marks(harness, "look") == [99]
+        long.resume()
+        harness.run_to_end()
+        assert marks(harness, "look") == [MAX_WATERMARK]
+
+
 @pytest.mark.parametrize("at_source", [True, False])
 def test_who_cannot_go_on_because_output_is_blocked_is_not_idle(at_source: bool) -> None:
     flow = sw.Pipeline()
@@ -239,7 +287,7 @@ def test_who_cannot_go_on_because_output_is_blocked_is_not_idle(at_source: bool)
         harness.advance(499)
         assert marks(harness, "both") == [0]
         harness.advance(1)
-        assert marks(harness, "both") == [MAX_WATERMARK]
+        assert marks(harness, "both") == [199]
         source.resume()
         harness.run_to_end()
 

@@ -348,17 +348,10 @@ class InputGate:
         match element:
             case Watermark():
                 if not channel.feedback:
-                    risen = self._valve.watermark(self._valve_index[index], element)
-                    if risen is not None:
-                        out(risen)
+                    self._time(*self._valve.watermark(self._valve_index[index], element))
             case WatermarkStatus():
                 if not channel.feedback:
-                    # The watermark first: consumers ignore the watermarks of idle channels.
-                    status, risen = self._valve.status(self._valve_index[index], element)
-                    if risen is not None:
-                        out(risen)
-                    if status is not None:
-                        out(status)
+                    self._time(*self._valve.status(self._valve_index[index], element))
             case TerminationProbe():
                 self._probes.setdefault(element.iteration, {})[index] = element.quiet_rounds
                 self._complete_probes()
@@ -383,6 +376,11 @@ class InputGate:
                     out(element)
             case _:
                 out(element)
+
+    def _time(self, status: WatermarkStatus | None, risen: Watermark | None) -> None:
+        """Forward changes of the merged watermark and status."""
+        # The watermark first: consumers ignore the watermarks of idle channels.
+        self._pending.extend(element for element in (risen, status) if element is not None)
 
     def _align(self, given: Sequence[Element]) -> None:
         """Forward merged barriers, and block or unblock channels."""

@@ -20,7 +20,7 @@ class Entry:
         value: the record.
         timestamp: its event time in ms, or None.
         attempts: number of calls made for it.
-        deadline: end of its timeout, in ms since the epoch.
+        deadline: end of its timeout, by :meth:`Clock.steady_ms`.
         expired: whether its timeout has passed.
         done: whether ``result`` is set.
         result: results to emit for it.

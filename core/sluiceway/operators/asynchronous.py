@@ -164,7 +164,7 @@ class AsyncOperator(TimedOperator):
         started = [self._unstarted.popleft() for _ in range(room)]
         self._active += room
         if self._timeout_ms is not None:
-            deadline = self.context.clock.now_ms() + self._timeout_ms
+            deadline = self.context.clock.steady_ms() + self._timeout_ms
             for entry in started:
                 entry.deadline = deadline
             self._deadlines.extend(started)
@@ -331,7 +331,7 @@ class AsyncOperator(TimedOperator):
         again = retry.retry_on_result(result) if error is None else retry.retry_on_exception(error)
         if not again or not retry.can_retry(entry.attempts):
             return False
-        due = self.context.clock.now_ms() + retry.get_backoff_time_millis(entry.attempts)
+        due = self.context.clock.steady_ms() + retry.get_backoff_time_millis(entry.attempts)
         heappush(self._retries, (due, next(self._turn), entry))
         return True
 
@@ -342,13 +342,14 @@ class AsyncOperator(TimedOperator):
             deadlines.popleft()
         due = deadlines[0].deadline if deadlines else None
         if retries and (due is None or retries[0][0] < due):
-            return retries[0][0]
-        return due
+            due = retries[0][0]
+        return None if due is None else self.in_processing_time(due)
 
     def on_processing_time(self, now_ms: int) -> None:
         """Time out the records whose deadline has passed, and start due retries."""
         expired = []
-        while self._deadlines and (self._deadlines[0].done or self._deadlines[0].deadline <= now_ms):
+        now = self.in_steady_time(now_ms)
+        while self._deadlines and (self._deadlines[0].done or self._deadlines[0].deadline <= now):
             entry = self._deadlines.popleft()
             if not entry.done:
                 entry.expired = True
@@ -356,7 +357,7 @@ class AsyncOperator(TimedOperator):
         if expired:
             self._expire(expired)
         again = []
-        while self._retries and self._retries[0][0] <= now_ms:
+        while self._retries and self._retries[0][0] <= now:
             entry = heappop(self._retries)[2]
             # An expired record stays in the heap; its timeout has decided about it.
             if not entry.expired:

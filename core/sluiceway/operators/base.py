@@ -231,6 +231,19 @@ class TimedOperator(Operator):
     has_work: bool = False
     interruptible: ClassVar[bool] = False
 
+    def in_processing_time(self, steady_ms: int) -> int:
+        """Return the processing time, in ms since the epoch, of a reading of :meth:`Clock.steady_ms`.
+
+        For times that durations lead to, such as timeouts: a step of the wall clock neither ends nor extends them.
+        """
+        clock = self.context.clock
+        return clock.now_ms() + steady_ms - clock.steady_ms()
+
+    def in_steady_time(self, now_ms: int) -> int:
+        """Return the reading of :meth:`Clock.steady_ms` at a processing time, in ms since the epoch."""
+        clock = self.context.clock
+        return clock.steady_ms() + now_ms - clock.now_ms()
+
     def work(self) -> None:
         """Do one part of the work; clear :attr:`has_work` with the last one."""
 

@@ -41,10 +41,11 @@ class TimestampsOperator(TimedOperator):
         self._interval_ms = context.settings.auto_watermark_interval_ms
         self._many = context.settings.batch_size
         self._idleness_ms = step.strategy.idleness_ms
-        # Records since the generator was called, and when it is called next, in ms; None: not planned.
+        # Times are readings of the clock's steady_ms(). Records since the generator was called, and when it is
+        # called next; None: not planned.
         self._unasked = 0
         self._ask_at: int | None = None
-        # Since when the input has been empty, and when to look whether it still is, in ms.
+        # Since when the input has been empty, and when to look whether it still is.
         self._quiet_since: int | None = None
         self._look_at: int | None = None
         # The idleness timeout is over: the output stays idle until a record arrives, whatever the generator emits.
@@ -95,14 +96,14 @@ class TimestampsOperator(TimedOperator):
     def kept_time(self) -> Any:
         """Return the generator, its last output, and how long the input has been empty."""
         since = self._quiet_since
-        quiet_ms = None if since is None else self.context.clock.now_ms() - since
+        quiet_ms = None if since is None else self.context.clock.steady_ms() - since
         return self._watch.kept(), self.current_watermark, self._active, self._timed_out, quiet_ms
 
     def go_on_in_time(self, kept: Any) -> None:
         """Restore the generator and emit its last output again."""
         watch, self.current_watermark, self._active, self._timed_out, quiet_ms = kept
         if quiet_ms is not None:
-            self._quiet_since = self.context.clock.now_ms() - quiet_ms
+            self._quiet_since = self.context.clock.steady_ms() - quiet_ms
         self._watch.go_on(watch)
         if self.current_watermark > MIN_WATERMARK:
             self._emit(Watermark(self.current_watermark))
@@ -127,19 +128,21 @@ class TimestampsOperator(TimedOperator):
     @property
     def idle_at(self) -> int | None:
         """Return when an empty input becomes idle, in ms since the epoch; None: it does not."""
-        return self._look_at
+        return None if self._look_at is None else self.in_processing_time(self._look_at)
 
     def next_processing_time(self) -> int | None:
         """Return when to call the generator, or to check whether the input is still empty."""
-        if self._ask_at is None or self._look_at is None:
-            return self._ask_at if self._look_at is None else self._look_at
-        return min(self._ask_at, self._look_at)
+        at = self._ask_at
+        if at is None or (self._look_at is not None and self._look_at < at):
+            at = self._look_at
+        return None if at is None else self.in_processing_time(at)
 
     def on_processing_time(self, now_ms: int) -> None:
         """Call the generator. :meth:`idle`, which the task calls next, finds out whether the input is empty."""
-        if self._look_at is not None and self._look_at <= now_ms:
+        now = self.in_steady_time(now_ms)
+        if self._look_at is not None and self._look_at <= now:
             self._look_at = None
-        if self._ask_at is not None and self._ask_at <= now_ms:
+        if self._ask_at is not None and self._ask_at <= now:
             self._ask()
 
     def idle(self) -> None:
@@ -148,12 +151,12 @@ class TimestampsOperator(TimedOperator):
             return
         clock = self.context.clock
         held_up_ms = int(self.context.backpressured_s() * 1000)
-        now = clock.now_ms() - held_up_ms
+        now = clock.steady_ms() - held_up_ms
         if self._quiet_since is None:
             self._quiet_since = now
         left = self._quiet_since + self._idleness_ms - now
         if left > 0:
-            self._look_at = clock.now_ms() + left
+            self._look_at = clock.steady_ms() + left
             return
         self._ask()
         self._timed_out = True
@@ -172,7 +175,7 @@ class TimestampsOperator(TimedOperator):
 
     def _ask_later(self, *, even_if_passive: bool) -> None:
         if self._ask_at is None and self._interval_ms and (even_if_passive or not self._watch.passive):
-            self._ask_at = self.context.clock.now_ms() + self._interval_ms
+            self._ask_at = self.context.clock.steady_ms() + self._interval_ms
 
     # ---- output ----------------------------------------------------------------------------------------------
 

@@ -110,14 +110,16 @@ class TwoInputOperatorHarness(OperatorHarness):
             case Batch():
                 return self._feed(port, element.values, element.timestamps)
             case Watermark():
-                self._tell(self._valve.watermark(port, element))
+                self._tell_time(*self._valve.watermark(port, element))
             case WatermarkStatus():
-                status, risen = self._valve.status(port, element)
-                self._tell(risen)
-                self._tell(status)
+                self._tell_time(*self._valve.status(port, element))
             case _:
                 self._tell(element)
         return self.take()
+
+    def _tell_time(self, status: WatermarkStatus | None, risen: Watermark | None) -> None:
+        self._tell(risen)
+        self._tell(status)
 
     def _tell(self, element: Element | None) -> None:
         if element is not None:

@@ -197,7 +197,7 @@ class Failover:
             add_note(cause, self.given_up)
             return None
         # Not by the wall clock: once it is set back, failures of long ago would count as recent.
-        delay_ms = self._strategy.delay_ms(round(self._clock.monotonic() * 1000))
+        delay_ms = self._strategy.delay_ms(self._clock.steady_ms())
         if delay_ms is None and self._strategy.reason:
             self.given_up = f"the job is not restarted: {self._strategy.reason}"
             add_note(cause, self.given_up)

@@ -34,6 +34,10 @@ class SimulatedClock(Clock):
     def monotonic(self) -> float:
         return self.us / 1_000_000
 
+    @override
+    def steady_ms(self) -> int:
+        return self.us // 1000
+
 
 class World:
     """Event queue in the order of time; events of the same time are in random order.

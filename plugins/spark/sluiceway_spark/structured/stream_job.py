@@ -285,7 +285,7 @@ class StreamJob(SparkJob):
                 f"job {self.name!r} has given up: this record has failed {limit} times without progress"
             )
             return False
-        delay_ms = self._restarts.delay_ms(clock.now_ms())
+        delay_ms = self._restarts.delay_ms(clock.steady_ms())
         if delay_ms is None:
             if self._restarts.reason:
                 cause.add_note(f"job {self.name!r} has given up: {self._restarts.reason}")

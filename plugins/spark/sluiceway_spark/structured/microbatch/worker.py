@@ -40,6 +40,10 @@ class BatchClock(Clock):
         """Seconds that do go on, for what is waited for."""
         return self._system.monotonic()
 
+    def steady_ms(self) -> int:
+        """The time of the micro-batch: watermarks of a repeated batch have the same places."""
+        return self._system.steady_ms() if self._now_ms is None else self._now_ms
+
 
 class _Process:
     """State of this Python worker between micro-batches.
