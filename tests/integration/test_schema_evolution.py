@@ -306,6 +306,15 @@ def test_what_does_not_go_together_is_refused_with_both_types(tmp_path: Path) ->
     assert "KeyError: 'q'" in refusal(location, Saving("value", int, migrate=lambda old: old["q"]))
 
 
+@pytest.mark.parametrize("type_", [None, int, list[int]])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_list_is_restored_from_a_list_alone(backend: str, type_: Any, tmp_path: Path) -> None:
+    make = (lambda word: [len(word)]) if type_ == list[int] else len
+    location = saved(Saving("value", type_, make), tmp_path, state_backend=backend)
+    with pytest.raises(StateError, match="it was saved as value state, the job declares list state"):
+        again(location, Saving("list", int if type_ == list[int] else type_), state_backend=backend)
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_refused_job_is_not_restarted(workers: int, tmp_path: Path) -> None:
     location = saved(Saving("value", OldPoint, lambda word: OldPoint(len(word))), tmp_path)

@@ -147,6 +147,13 @@ class TableSchema(msgspec.Struct, frozen=True):
                 f"live, the job declares {has}. Declare it as it was (ttl may be of another length), give the new "
                 "one another name, or start without the snapshot"
             )
+        # A list can be read only as a list; records of earlier versions do not name the kind.
+        if written.declared and "list" in (written.declared, new.declared) and written.declared != new.declared:
+            raise IncompatibleStateError(
+                f"state {new.name!r} of operator {operator!r} cannot be restored: it was saved as "
+                f"{written.declared} state, the job declares {new.declared} state. Declare it as it was, give the "
+                "new one another name, or start without the snapshot"
+            )
         reason = ""
         try:
             if written.kind is new.kind and (reader := self._reader(written)) is not None:
@@ -162,8 +169,7 @@ class TableSchema(msgspec.Struct, frozen=True):
     def _reader(self, written: StateMeta) -> Serializer | None:
         new = self.meta
         layers: tuple[str, ...] = ("map",) if new.kind is TableKind.MAP else ()
-        # A list can be read only as a list; records of earlier versions do not name the kind.
-        if written.expires != new.expires or "list" in {written.declared, new.declared} - {"", new.declared}:
+        if written.expires != new.expires:
             return None
         layers += ("list",) if new.declared == "list" else ()
         layers += ("touched",) if new.expires else ()
