@@ -13,7 +13,7 @@ from random import Random
 
 import sluiceway as sw
 from benchmarks.harness import BY_HAND, Comparison, Emit, Job, Loop, Plan, Row, Side, compare
-from sluiceway.operators.timers import TimerQueue
+from sluiceway.operators.timer_queue import TimerQueue
 
 __all__ = ["measure"]
 

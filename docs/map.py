@@ -92,11 +92,17 @@ WAYS: dict[str, list[tuple[str, str]]] = {
         ("operators/base.py:Operator.advance", "tells the operator how far event time is"),
     ],
     "timer": [
-        ("operators/timers.py:TimerQueue.register", "puts the timer into the queue of its key group"),
-        ("operators/timer_service.py:TimedKeyedOperator.advance", "notes that event time has reached it"),
-        ("operators/timer_service.py:TimedKeyedOperator.on_processing_time", "notes that processing time has"),
-        ("operators/timer_service.py:TimedKeyedOperator.work", "takes what is due, a part at a time"),
-        ("operators/timer_service.py:TimedKeyedOperator.fire", "calls the function for each timer, in order"),
+        ("operators/timer_queue.py:TimerQueue.register", "adds the timer to the queue of its time domain"),
+        (
+            "operators/timed_keyed.py:TimedKeyedOperator.advance",
+            "holds the watermark back until due timers have fired",
+        ),
+        (
+            "operators/timed_keyed.py:TimedKeyedOperator.on_processing_time",
+            "fires timers of processing time that are due",
+        ),
+        ("operators/timed_keyed.py:TimedKeyedOperator.work", "fires timers of event time, 1,024 at a time"),
+        ("operators/timed_keyed.py:TimedKeyedOperator.fire", "calls the function for each timer, in order"),
     ],
     "barrier": [
         (
@@ -129,7 +135,7 @@ WAYS: dict[str, list[tuple[str, str]]] = {
         ("runtime/jobmanager/job_master.py:JobMaster._update", "changes the execution's state, once"),
         ("runtime/jobmanager/failover.py:Failover.failed", "asks the restart strategy for the region"),
         ("runtime/task/snapshot.py:JobSnapshot.share", "gives each subtask its share of the last checkpoint"),
-        ("runtime/jobmanager/job_master.py:JobMaster.start", "deploys the region anew"),
+        ("runtime/jobmanager/job_master.py:JobMaster._restart", "takes slots and deploys the region anew"),
     ],
     "command": [
         ("cli/app.py:app", "parses `sluiceway cluster cancel JOB`"),

@@ -16,8 +16,9 @@ from sluiceway.operators.opened import Opened
 from sluiceway.operators.process_context import ProcessContext, Results, Sides
 from sluiceway.operators.results import check_results
 from sluiceway.operators.tagged import take_tagged
-from sluiceway.operators.timer_service import KeyedTimerService, TimedKeyedOperator
-from sluiceway.operators.timers import Timer
+from sluiceway.operators.timed_keyed import TimedKeyedOperator
+from sluiceway.operators.timer_queue import Timer
+from sluiceway.operators.timer_service import KeyedTimerService
 from sluiceway.record_errors import record_loop
 from sluiceway.util.overriding import override
 

@@ -16,8 +16,8 @@ from sluiceway.elements import Batch
 from sluiceway.functions import FlatJoinFunction, JoinFunction, TimeDomain
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.joins.base import InputKey, Late, Lender, Results, Run, check_joined, insert, pair_loop
-from sluiceway.operators.timer_service import TimedKeyedOperator
-from sluiceway.operators.timers import Timer
+from sluiceway.operators.timed_keyed import TimedKeyedOperator
+from sluiceway.operators.timer_queue import Timer
 from sluiceway.record_errors import record_loop
 from sluiceway.state import VOID_NAMESPACE, ValueStateDescriptor
 from sluiceway.steps import AsOfJoinStep

@@ -12,8 +12,8 @@ from sluiceway.isolation import all_unchangeable, copied
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.results import check_results
 from sluiceway.operators.snapshot import OperatorSnapshot
-from sluiceway.operators.timer_service import TimedKeyedOperator
-from sluiceway.operators.timers import Timer, TimerQueue
+from sluiceway.operators.timed_keyed import TimedKeyedOperator
+from sluiceway.operators.timer_queue import Timer, TimerQueue
 from sluiceway.operators.windows.assigning import assign_by
 from sluiceway.operators.windows.calls import caller, clear_of
 from sluiceway.operators.windows.contents import Entries, contents_for

@@ -18,7 +18,7 @@ from sluiceway.functions.state_discovery import may_ask_for
 from sluiceway.graph import JobGraph
 from sluiceway.network.channel_state import EdgeName
 from sluiceway.operators.state_access import OF_FUNCTIONS, unclaimed
-from sluiceway.operators.timer_service import DUE
+from sluiceway.operators.timed_keyed import DUE
 from sluiceway.runtime.jobmanager.declared_state import Declared, declared_states
 from sluiceway.runtime.jobmanager.key_types import (
     SavedKeyTypes,

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from sluiceway.operators.timers import TimerQueue
+from sluiceway.operators.timer_queue import TimerQueue
 
 TIMES = st.one_of(st.integers(-3000, 6000), st.sampled_from([0, 1, 1023, 1024, 1025, 2**40, -(2**40)]))
 KEYS = st.sampled_from(["a", "b", "c"])

@@ -1,4 +1,4 @@
-"""Timers of one operator, without a clock: the operator passes the current time.
+"""Queue of the timers of one operator, without a clock: the operator passes the current time.
 
 A timer is a timestamp, a key and a namespace; registering it again has no effect. Timers fire in the
 order of their timestamps, those of one timestamp in the order in which they were registered.
