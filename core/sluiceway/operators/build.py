@@ -97,7 +97,7 @@ _OPERATORS: dict[type[Step], str] = {
     ColumnIntervalJoinStep: "columns.interval_join:ColumnIntervalJoinOperator",
     ColumnLookupStep: "columns.lookup:ColumnLookupOperator",
     ColumnTransformStep: "columns.transform:ColumnTransformOperator",
-    WindowStep: "windows.making:make_window_operator",
+    WindowStep: "windows.factory:make_window_operator",
 }
 
 

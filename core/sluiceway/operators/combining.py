@@ -25,7 +25,7 @@ from sluiceway.functions import AggregateFunction, ReduceFunction
 from sluiceway.network.partitioners import HashPartitioner
 from sluiceway.network.result_partition import ResultPartition
 from sluiceway.operators.combined import CombinerBase
-from sluiceway.operators.windows.factory import slices_of
+from sluiceway.operators.windows.slice_choice import slices_of
 from sluiceway.operators.windows.slice_types import Partial
 from sluiceway.record_errors import MISSING
 from sluiceway.steps import WindowContents, WindowStep

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import sluiceway as sw
 from sluiceway.api import reductions
 from sluiceway.operators.folds import Fold, fold_of
-from sluiceway.operators.windows.loops import slicing_loop
+from sluiceway.operators.windows.slicing_loop import slicing_loop
 from sluiceway.testing import OperatorHarness
 from sluiceway.windows import (
     EventTimeSessionWindows,

@@ -12,7 +12,7 @@ from sluiceway.functions import OutputTag, WindowContext, WindowState
 from sluiceway.isolation import isolated
 from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.operators.timed_keyed import TimedKeyedOperator
-from sluiceway.operators.windows.tables import BoundState, WindowTables, refuse_state_of_merging_windows
+from sluiceway.operators.windows.window_state import BoundState, WindowTables, refuse_state_of_merging_windows
 from sluiceway.state import (
     AggregatingState,
     AggregatingStateDescriptor,

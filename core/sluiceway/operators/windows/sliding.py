@@ -13,11 +13,11 @@ from sluiceway.isolation import all_unchangeable, copied
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.snapshot import OperatorSnapshot
 from sluiceway.operators.windows.accumulator_copy import merge_of_copies
-from sluiceway.operators.windows.gathered import GatheredWindow, appended, numbered, owned
-from sluiceway.operators.windows.running import RunningWindow
 from sluiceway.operators.windows.slice_types import NEVER, Entries, Item
-from sluiceway.operators.windows.sliced import BURST, SlicedWindowOperator
+from sluiceway.operators.windows.sliced_elements import SlidingElements, appended, numbered, owned
+from sluiceway.operators.windows.sliced_window_operator import BURST, SlicedWindowOperator
 from sluiceway.operators.windows.slices import Slices
+from sluiceway.operators.windows.sliding_accumulators import SlidingAccumulators
 from sluiceway.operators.windows.state_layout import (
     EVALUATED_UP_TO,
     evaluated_before,
@@ -42,12 +42,12 @@ class SlidingOperator(SlicedWindowOperator):
 
     def __init__(self, context: OperatorContext, arithmetic: Slices) -> None:
         super().__init__(context, arithmetic)
-        self._window: RunningWindow | GatheredWindow
+        self._window: SlidingAccumulators | SlidingElements
         if self._elements:
-            self._window = GatheredWindow(self._slices, arithmetic.width, self.step_name)
+            self._window = SlidingElements(self._slices, arithmetic.width, self.step_name)
         else:
             merge = merge_function(self._step)
-            self._window = RunningWindow(self._slices, arithmetic.width, merge, None, self.step_name)
+            self._window = SlidingAccumulators(self._slices, arithmetic.width, merge, None, self.step_name)
         # Only merge() is allowed to change its arguments. It may do so with object-reuse, too, which is about
         # records: those are what a reduce function is given.
         changes = not self.shares or isinstance(self._step.fn, AggregateFunction)
@@ -96,7 +96,7 @@ class SlidingOperator(SlicedWindowOperator):
     def _check_sharing(self, accumulators: Iterable[Any]) -> None:
         if self._may_share and not all_unchangeable(list(accumulators)):
             self._may_share = False
-            assert isinstance(self._window, RunningWindow)
+            assert isinstance(self._window, SlidingAccumulators)
             self._window.merge = merge_of_copies(self._window.merge)
             self._window.own = copied
 

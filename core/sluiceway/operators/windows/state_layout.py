@@ -16,7 +16,7 @@ from sluiceway.functions import AggregateFunction, ReduceFunction
 from sluiceway.isolation import copied
 from sluiceway.operators.snapshot import OperatorSnapshot
 from sluiceway.operators.timed_keyed import DUE, TIMERS, timers_in
-from sluiceway.operators.windows.gathered import Arrival, in_order
+from sluiceway.operators.windows.sliced_elements import Arrival, in_order
 from sluiceway.record_errors import MISSING
 from sluiceway.state import KeyedStateBackend, StateDescriptor, StateTable, ValueStateDescriptor
 from sluiceway.steps import WindowContents, WindowStep

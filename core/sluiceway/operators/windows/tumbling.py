@@ -10,9 +10,9 @@ from sluiceway.elements import Batch
 from sluiceway.isolation import ATOMS, all_unchangeable
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.snapshot import OperatorSnapshot
-from sluiceway.operators.windows.gathered import owned
 from sluiceway.operators.windows.slice_types import NEVER, Entries, Item
-from sluiceway.operators.windows.sliced import BURST, SlicedWindowOperator
+from sluiceway.operators.windows.sliced_elements import owned
+from sluiceway.operators.windows.sliced_window_operator import BURST, SlicedWindowOperator
 from sluiceway.operators.windows.slices import Slices
 from sluiceway.operators.windows.state_layout import EVALUATED, evaluated_before, windows
 from sluiceway.record_errors import record_loop

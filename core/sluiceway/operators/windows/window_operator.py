@@ -14,12 +14,12 @@ from sluiceway.operators.results import check_results
 from sluiceway.operators.snapshot import OperatorSnapshot
 from sluiceway.operators.timed_keyed import TimedKeyedOperator
 from sluiceway.operators.timer_queue import Timer, TimerQueue
-from sluiceway.operators.windows.assigning import assign_by
-from sluiceway.operators.windows.calls import caller, clear_of
+from sluiceway.operators.windows.checked_assigners import assign_by
 from sluiceway.operators.windows.contents import Entries, contents_for
 from sluiceway.operators.windows.contexts import FunctionContext, Times, TriggerAccess, namespace_of
 from sluiceway.operators.windows.state_layout import Kept, windows
-from sluiceway.operators.windows.tables import WindowTables
+from sluiceway.operators.windows.window_functions import caller, clear_of
+from sluiceway.operators.windows.window_state import WindowTables
 from sluiceway.record_errors import MISSING, record_loop
 from sluiceway.steps import WindowContents, WindowStep, without_timestamps
 from sluiceway.util.overriding import override

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sluiceway as sw
-from sluiceway.operators.windows import making, sessions
+from sluiceway.operators.windows import factory, sessions
 from sluiceway.operators.windows.merging import MergingWindowOperator
 from sluiceway.operators.windows.sessions import SessionWindowOperator
 from sluiceway.testing import OperatorHarness
@@ -92,7 +92,7 @@ def at_hand(use: bool, most: int = 2) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sessions, "_MOST", most)
         if not use:
-            patch.setattr(making, "works_on_sessions", lambda step: False)
+            patch.setattr(factory, "works_on_sessions", lambda step: False)
         yield
 
 

@@ -12,10 +12,13 @@ from sluiceway.errors import StateError, UnstableKeyError
 from sluiceway.functions import AggregateFunction, OutputTag, ReduceFunction
 from sluiceway.operators.windows import sliding, tumbling
 from sluiceway.operators.windows.factory import sliced_operator
-from sluiceway.operators.windows.sliced import SlicedWindowOperator
+from sluiceway.operators.windows.processing_time import (
+    SlidingProcessingTimeOperator,
+    TumblingProcessingTimeOperator,
+)
+from sluiceway.operators.windows.sliced_window_operator import SlicedWindowOperator
 from sluiceway.operators.windows.sliding import SlidingOperator
 from sluiceway.operators.windows.tumbling import TumblingOperator
-from sluiceway.operators.windows.wallclock import SlidingProcessingTimeOperator, TumblingProcessingTimeOperator
 from sluiceway.operators.windows.window_operator import WindowOperator
 from sluiceway.runtime.task.snapshot import JobSnapshot
 from sluiceway.testing import OperatorHarness

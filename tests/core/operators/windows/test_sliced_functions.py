@@ -11,7 +11,7 @@ import pytest
 from effort import first
 
 import sluiceway as sw
-from sluiceway.operators.windows.sliced import SlicedWindowOperator
+from sluiceway.operators.windows.sliced_window_operator import SlicedWindowOperator
 from sluiceway.operators.windows.window_operator import WindowOperator
 from sluiceway.testing import OperatorHarness, every_way
 from sluiceway.windows import (

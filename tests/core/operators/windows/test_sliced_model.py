@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import sluiceway as sw
 from sluiceway.functions import AggregateFunction, OutputTag
-from sluiceway.operators.windows.sliced import SlicedWindowOperator
+from sluiceway.operators.windows.sliced_window_operator import SlicedWindowOperator
 from sluiceway.operators.windows.window_operator import WindowOperator
 from sluiceway.testing import OperatorHarness
 from sluiceway.windows import (

@@ -19,7 +19,7 @@ from sluiceway.functions import (
     WindowContext,
     WindowFunction,
 )
-from sluiceway.operators.windows import making
+from sluiceway.operators.windows import factory
 from sluiceway.state import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -49,7 +49,7 @@ END = 2**63 - 1
 @pytest.fixture(autouse=True, params=["general", "sliced"])
 def operator(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "general":
-        monkeypatch.setattr(making, "sliced_operator", lambda context: None)
+        monkeypatch.setattr(factory, "sliced_operator", lambda context: None)
 
 
 def harness(

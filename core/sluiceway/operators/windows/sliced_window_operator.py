@@ -22,14 +22,14 @@ from sluiceway.operators.folds import calling, fold_of
 from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.operators.results import check_results
 from sluiceway.operators.snapshot import OperatorSnapshot
-from sluiceway.operators.windows.calls import WindowCall, caller, clear_of, wants_context
 from sluiceway.operators.windows.contexts import FunctionContext, namespace_of
-from sluiceway.operators.windows.gathered import LISTED, appended
-from sluiceway.operators.windows.loops import slicing_loop
 from sluiceway.operators.windows.slice_types import END_OF_TIME, NEVER, Entries, Item, Partial
+from sluiceway.operators.windows.sliced_elements import LISTED, appended
 from sluiceway.operators.windows.slices import Slices
+from sluiceway.operators.windows.slicing_loop import slicing_loop
 from sluiceway.operators.windows.state_layout import Kept, merge_function
-from sluiceway.operators.windows.tables import WindowTables
+from sluiceway.operators.windows.window_functions import WindowCall, caller, clear_of, wants_context
+from sluiceway.operators.windows.window_state import WindowTables
 from sluiceway.record_errors import MISSING, record_loop
 from sluiceway.state import StateTable
 from sluiceway.steps import WindowContents, WindowStep, without_timestamps

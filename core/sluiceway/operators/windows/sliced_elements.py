@@ -17,7 +17,7 @@ from sluiceway.operators.folds import Fold, Text
 from sluiceway.operators.windows.slice_types import Item
 from sluiceway.record_errors import record_loop
 
-__all__ = ["LISTED", "Arrival", "GatheredWindow", "appended", "in_order", "numbered", "owned"]
+__all__ = ["LISTED", "Arrival", "SlidingElements", "appended", "in_order", "numbered", "owned"]
 
 Arrival: TypeAlias = tuple[int, Any]
 """Arrival number, and record. Numbers of one key are unique and ascend."""
@@ -58,10 +58,10 @@ def owned(values: list[Any]) -> list[Any]:
     return values if all_unchangeable(values) else list(map(copied, values))
 
 
-class GatheredWindow:
+class SlidingElements:
     """Elements of a sliding window, looked up in its slices when the window is evaluated.
 
-    It has the methods of :class:`~sluiceway.operators.windows.running.RunningWindow`, and stores nothing between
+    It has the methods of :class:`~.sliding_accumulators.SlidingAccumulators`, and stores nothing between
     two windows: a running list for each key would be as large as all windows together.
 
     Args:

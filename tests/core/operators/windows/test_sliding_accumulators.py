@@ -1,4 +1,4 @@
-"""The running window, against merging every slice of a window for every window."""
+"""Sliding accumulators, against merging every slice of a window for every window."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluiceway.operators.windows.running import RunningWindow
+from sluiceway.operators.windows.sliding_accumulators import SlidingAccumulators
 
 _WIDTH = 10
 _Slice = dict[str, str]
@@ -17,7 +17,7 @@ def _merge(older: str, newer: str) -> str:
     return older + newer
 
 
-def _results(window: RunningWindow, size: int = 3) -> dict[str, str]:
+def _results(window: SlidingAccumulators, size: int = 3) -> dict[str, str]:
     found: dict[str, str] = {}
     for results in window.results(None, size, with_key=True):
         assert 0 < len(results) <= size
@@ -42,7 +42,7 @@ def test_holds_what_its_slices_hold(data: st.DataObject) -> None:
     """Windows that move on by any number of slices; slices that change after they came in; order is kept."""
     size = data.draw(st.integers(1, 6), "slices of a window")
     slices: dict[int, _Slice] = {}
-    window = RunningWindow(slices, _WIDTH, _merge, None, "test")
+    window = SlidingAccumulators(slices, _WIDTH, _merge, None, "test")
     end = data.draw(st.integers(-3, 3), "end of the first window")
     for number in range(data.draw(st.integers(1, 25), "windows")):
         changes = data.draw(
@@ -63,7 +63,7 @@ def test_holds_what_its_slices_hold(data: st.DataObject) -> None:
 
 def test_takes_the_touched_alone_from_the_slices_again() -> None:
     slices = {0: {"a": "1", "b": "2"}, 10: {"a": "3", "b": "4"}}
-    window = RunningWindow(slices, _WIDTH, _merge, None, "test")
+    window = SlidingAccumulators(slices, _WIDTH, _merge, None, "test")
     list(window.move_to(0, 20))
     slices[0]["a"] += "!"
     slices[10]["b"] += "!"
@@ -81,7 +81,7 @@ def test_merges_an_accumulator_three_times_however_many_slices_a_window_has() ->
 
     size, windows = 60, 600
     slices = {at * _WIDTH: {"a": "x", "b": "y"} for at in range(size + windows)}
-    window = RunningWindow(slices, _WIDTH, merge, None, "test")
+    window = SlidingAccumulators(slices, _WIDTH, merge, None, "test")
     for first in range(windows):
         list(window.move_to(first * _WIDTH, (first + size) * _WIDTH))
         assert len(_results(window)) == 2
@@ -90,14 +90,14 @@ def test_merges_an_accumulator_three_times_however_many_slices_a_window_has() ->
 
 def test_gives_way_in_parts() -> None:
     slices = {0: {str(key): "x" for key in range(40_000)}}
-    window = RunningWindow(slices, _WIDTH, _merge, None, "test")
+    window = SlidingAccumulators(slices, _WIDTH, _merge, None, "test")
     assert len(list(window.move_to(0, 10))) == 3
     assert [len(results) for results in window.results(None, 15_000)] == [15_000, 15_000, 10_000]
 
 
 def test_what_is_not_wanted_is_left_out_and_what_is_given_out_is_owned() -> None:
     slices = {0: {"a": "1", "b": "2"}, 10: {"c": "3"}}
-    window = RunningWindow(slices, _WIDTH, _merge, None, "test")
+    window = SlidingAccumulators(slices, _WIDTH, _merge, None, "test")
     list(window.move_to(-10, 10))
     list(window.move_to(0, 20))
     assert list(window.results(len, 10, lambda key: key != "b")) == [[1], [1]]

@@ -10,13 +10,13 @@ from sluiceway.elements import MIN_WATERMARK
 from sluiceway.operators.windows.slice_types import Item
 from sluiceway.record_errors import MISSING, record_loop
 
-__all__ = ["RunningWindow"]
+__all__ = ["SlidingAccumulators"]
 
 _PART: Final = 16_384
 """Accumulators that are merged before mails are processed."""
 
 
-class RunningWindow:
+class SlidingAccumulators:
     """Contents of a sliding window by key, updated as the window moves.
 
     Two stacks (K. Tangwongsan, M. Hirzel, S. Schneider, "Low-Latency Sliding-Window Aggregation in Worst-Case

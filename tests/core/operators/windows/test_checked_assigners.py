@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sluiceway.errors import FunctionContractError
-from sluiceway.operators.windows.assigning import assign_by
+from sluiceway.operators.windows.checked_assigners import assign_by
 from sluiceway.testing import OperatorHarness
 from sluiceway.windows import (
     GLOBAL_WINDOW,

@@ -6,7 +6,7 @@ from typing import Any
 
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
 from sluiceway.operators.windows.slice_types import NEVER, Entries
-from sluiceway.operators.windows.sliced import SlicedWindowOperator
+from sluiceway.operators.windows.sliced_window_operator import SlicedWindowOperator
 from sluiceway.operators.windows.sliding import SlidingOperator
 from sluiceway.operators.windows.tumbling import TumblingOperator
 
