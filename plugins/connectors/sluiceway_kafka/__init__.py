@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from sluiceway_kafka._arrow import ArrowColumns
     from sluiceway_kafka._avro import AvroFormat
     from sluiceway_kafka._json_schema import JsonSchemaFormat
-    from sluiceway_kafka._offsets import KafkaOffsets
+    from sluiceway_kafka._offset_bounds import KafkaOffsets
     from sluiceway_kafka._protobuf import ProtobufFormat
     from sluiceway_kafka._records import KafkaRecord
     from sluiceway_kafka._registry import SchemaRegistry
@@ -34,7 +34,7 @@ _MODULES = {
     "ArrowColumns": "_arrow",
     "AvroFormat": "_avro",
     "JsonSchemaFormat": "_json_schema",
-    "KafkaOffsets": "_offsets",
+    "KafkaOffsets": "_offset_bounds",
     "KafkaRecord": "_records",
     "KafkaSink": "_sink",
     "KafkaSource": "_source",

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from sluiceway.connector import EnumeratorContext
 from sluiceway.connector.discovery import DiscoveringEnumerator
 from sluiceway_kafka._connection import PositionLostError
-from sluiceway_kafka._offsets import Partition
+from sluiceway_kafka._offset_bounds import Partition
 from sluiceway_kafka._splits import KafkaSplit
 
 __all__ = ["CONFIRM_S", "Discovered", "Found", "KafkaEnumerator", "Look"]

@@ -1,17 +1,17 @@
-"""Reads partitions: an assigned consumer, positions, and what goes wrong with them."""
+"""Reader of partitions: an assigned consumer, positions, and the errors of both."""
 
 from __future__ import annotations
 
 import logging
 from array import array
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from threading import Condition, Thread
+from functools import partial
 from typing import Any, Final
 
 import msgspec
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
 from sluiceway.connector import END_OF_INPUT, Poll, Reader, ReaderContext, Wait
 from sluiceway.elements import ROWS_PER_RECORD, Batch
@@ -27,17 +27,17 @@ from sluiceway_kafka._connection import (
 )
 from sluiceway_kafka._decoders import Decoder, JoiningDecoder
 from sluiceway_kafka._enumerator import CONFIRM_S
-from sluiceway_kafka._offsets import EARLIEST, Partition
+from sluiceway_kafka._offset_bounds import EARLIEST, Partition
+from sluiceway_kafka._offset_commits import OffsetCommits
+from sluiceway_kafka._poll_thread import PollThread
 from sluiceway_kafka._records import record_of
 from sluiceway_kafka._registry import RegistryError, SchemaPendingError
 from sluiceway_kafka._splits import KafkaSplit
+from sluiceway_kafka._statistics import PartitionFigures, Statistics
 
 __all__ = ["KafkaReader"]
 
 _log: Final = logging.getLogger("sluiceway_kafka")
-
-_BLOCK_S: Final = 0.1
-"""For how long the waiting thread is inside the client at a time: so long a close may take."""
 
 _PREFETCHED: Final = 30_000
 """Records of a partition that the client keeps ready; with as many it fetches no more.
@@ -73,31 +73,6 @@ _PASSING: Final = frozenset(
 )
 
 _error, _partition, _topic, _timestamp = Message.error, Message.partition, Message.topic, Message.timestamp
-
-
-class _PartitionFigures(msgspec.Struct):
-    unknown: bool = False
-    next_offset: int = -1
-    hi_offset: int = -1
-    ls_offset: int = -1
-    fetchq_cnt: int = 0
-    fetch_state: str = ""
-
-
-class _TopicFigures(msgspec.Struct):
-    partitions: dict[str, _PartitionFigures]
-
-
-class _BrokerFigures(msgspec.Struct):
-    state: str = ""
-    nodeid: int = -1
-
-
-class _Statistics(msgspec.Struct):
-    """Parts of the client's statistics that metrics use."""
-
-    brokers: dict[str, _BrokerFigures]
-    topics: dict[str, _TopicFigures]
 
 
 class _Partition:
@@ -149,10 +124,10 @@ class _Partition:
 
 
 class KafkaReader(Reader[Any]):
-    """Reads the partitions of one subtask.
+    """Reader of the partitions of one subtask.
 
-    Records are taken from the client in the task's thread, without waiting. When none are there, a thread of the
-    reader's own waits inside the client for the next one, and wakes the task.
+    Records are taken from the client in the task's thread, without waiting. When none are there, a
+    :class:`.PollThread` waits inside the client for the next one, and wakes the task.
 
     Args:
         context: given by the runtime.
@@ -183,10 +158,7 @@ class KafkaReader(Reader[Any]):
         self._timestamps = timestamps
         self._commits = commits
         self._consumer: Consumer | None = None
-        # Shared with the waiter's thread without a lock: append() and pop() are atomic, and of two entries the
-        # later wins.
-        self._to_commit: deque[list[TopicPartition]] = deque(maxlen=1)
-        self._waiter: _Waiter | None = None
+        self._poll_thread: PollThread | None = None
         self._partitions: dict[Partition, _Partition] = {}
         self._single_topic: str | None = None
         self._ready: deque[tuple[_Partition, list[Message]]] = deque()
@@ -201,8 +173,7 @@ class KafkaReader(Reader[Any]):
         self._newest_ms = -1
         self._records = context.metrics.counter("recordsConsumed")
         self._bytes = context.metrics.counter("bytesConsumed")
-        self._commits_succeeded = context.metrics.counter("commitsSucceeded")
-        self._commits_failed = context.metrics.counter("commitsFailed")
+        self._offset_commits = OffsetCommits(settings["group.id"], context.metrics, self._note_committed)
         gauge = context.metrics.gauge
         gauge("pendingRecords", lambda: sum(max(p.lag, 0) for p in list(self._partitions.values())))
         gauge("recordsLagMax", lambda: max((p.lag for p in list(self._partitions.values())), default=0))
@@ -221,7 +192,7 @@ class KafkaReader(Reader[Any]):
             # The last offsets of a partition may be markers or aborted records, which never come: only this event
             # passes them.
             "enable.partition.eof": self._bounded,
-            "on_commit": self._on_commit,
+            "on_commit": self._offset_commits.on_commit,
             "statistics.interval.ms": _STATISTICS_MS,
             "stats_cb": self._on_statistics,
         }
@@ -248,8 +219,8 @@ class KafkaReader(Reader[Any]):
             assigned.append(TopicPartition(split.topic, split.partition, offset))
         if assigned:
             # The client assigns with the interpreter's lock held: with a thread inside it, that is a deadlock.
-            if self._waiter is not None:
-                self._waiter.hold()
+            if self._poll_thread is not None:
+                self._poll_thread.hold()
             with failing_with("assign partitions", self._connection):
                 self._consumer.incremental_assign(assigned)
         self._note_topics()
@@ -294,9 +265,9 @@ class KafkaReader(Reader[Any]):
         assert self._consumer is not None
         paused = frozenset(split_ids)
         keys = {p.name: TopicPartition(*key) for key, p in self._partitions.items()}
-        if self._waiter is not None:
+        if self._poll_thread is not None:
             # As in add_splits().
-            self._waiter.hold()
+            self._poll_thread.hold()
         with failing_with("pause partitions", self._connection):
             if begin := [keys[name] for name in paused - self._paused if name in keys]:
                 self._consumer.pause(begin)
@@ -319,36 +290,24 @@ class KafkaReader(Reader[Any]):
         if not offsets:
             return
         # The client commits with the interpreter's lock held: with a thread inside it, that is a deadlock. So the
-        # thread does it when it comes out. Of several checkpoints the last one counts.
-        self._to_commit.append(offsets)
-        if self._waiter is None or not self._waiter.waiting:
-            self._commit()
-
-    def _commit(self) -> None:
-        """Commit offsets that wait for it, in the thread that may be inside the client."""
-        try:
-            offsets = self._to_commit.pop()
-        except IndexError:
-            return
-        assert self._consumer is not None
-        try:
-            self._consumer.commit(offsets=offsets, asynchronous=True)
-        except KafkaException as error:
-            self._on_commit(error.args[0], offsets)
+        # thread does it when it comes out.
+        self._offset_commits.add(offsets)
+        if self._poll_thread is None or not self._poll_thread.waiting:
+            self._offset_commits.send(self._consumer)
 
     def close(self) -> None:
         """End the thread and close the consumer."""
-        waiter, self._waiter = self._waiter, None
+        thread, self._poll_thread = self._poll_thread, None
         consumer = self._consumer
         self._ready.clear()
         self._decoder.close()
         try:
-            if waiter is not None:
+            if thread is not None:
                 # Before the consumer is closed: the thread has to be out of the client.
-                waiter.close()
+                thread.close()
         finally:
             if consumer is not None:
-                self._commit()
+                self._offset_commits.send(consumer)
                 self._consumer = None
                 consumer.close()
 
@@ -361,19 +320,20 @@ class KafkaReader(Reader[Any]):
             raise self._failure
         if self._statistics is not None:
             self._look_at_statistics()
-        waiter = self._waiter
-        if waiter is None:
-            waiter = self._waiter = _Waiter(consumer, self._context.wake, self._commit)
+        thread = self._poll_thread
+        if thread is None:
+            commit = partial(self._offset_commits.send, consumer)
+            thread = self._poll_thread = PollThread(consumer, self._context.wake, commit)
         # The thread is inside the client; it wakes the task when it has something.
-        if waiter.waiting:
+        if thread.waiting:
             return []
-        if self._to_commit:
-            self._commit()
+        if self._offset_commits.pending:
+            self._offset_commits.send(consumer)
         with failing_with("read", self._connection):
-            messages = waiter.take()
+            messages = thread.take()
             messages += consumer.consume(limit - len(messages), 0)
         if not messages and self._partitions:
-            waiter.begin()
+            thread.begin()
         return messages
 
     def _sort(self, messages: list[Message]) -> None:
@@ -445,23 +405,10 @@ class KafkaReader(Reader[Any]):
         partition.queued += 1
         self._ready.append((partition, messages))
 
-    def _on_commit(self, error: KafkaError | None, offsets: Sequence[TopicPartition]) -> None:
-        """Count a commit, in whichever thread is inside the client."""
-        failed = error or next((each.error for each in offsets if each.error is not None), None)
-        if failed is None:
-            self._commits_succeeded.inc()
-            for each in offsets:
-                partition = self._partitions.get((each.topic, each.partition))
-                if partition is not None:
-                    partition.committed = each.offset
-            return
-        self._commits_failed.inc()
-        _log.warning(
-            "offsets of a checkpoint were not committed to group %r: %s. Reading resumes from checkpoints all the "
-            "same",
-            self._settings["group.id"],
-            describe_error(failed),
-        )
+    def _note_committed(self, key: Partition, offset: int) -> None:
+        partition = self._partitions.get(key)
+        if partition is not None:
+            partition.committed = offset
 
     # ---- giving records ---------------------------------------------------------------------------------------
 
@@ -604,7 +551,7 @@ class KafkaReader(Reader[Any]):
     def _look_at_statistics(self) -> None:
         """Find how far partitions are behind, and which make no progress."""
         assert self._statistics is not None
-        figures = msgspec.json.decode(self._statistics, type=_Statistics)
+        figures = msgspec.json.decode(self._statistics, type=Statistics)
         self._statistics = None
         self._brokers_up = sum(b.state == "UP" and b.nodeid >= 0 for b in figures.brokers.values())
         now = self._context.clock.monotonic()
@@ -633,7 +580,7 @@ class KafkaReader(Reader[Any]):
                     *(*key, partition.lag, at, found.fetch_state, now - partition.moved),
                 )
 
-    def _look_for(self, partition: _Partition, found: _PartitionFigures, now: float) -> None:
+    def _look_for(self, partition: _Partition, found: PartitionFigures, now: float) -> None:
         """Fail for a partition that brokers do not know for a while. One that starts may not know it at first.
 
         The enumerator looks, too, but not where a source stops.
@@ -692,92 +639,3 @@ def _rejected(message: Message, error: Exception) -> tuple[Any, Exception, int |
         "source's step leaves such records out"
     )
     return record, error, record.timestamp
-
-
-class _Waiter:
-    """A thread that waits inside the client for the next message.
-
-    All methods are for the task's thread. While :attr:`waiting`, nobody else may take messages.
-
-    Args:
-        consumer: the client.
-        wake: called in the thread when a message or an error has come.
-        commit: called in the thread whenever it comes out of the client.
-    """
-
-    def __init__(self, consumer: Consumer, wake: Callable[[], None], commit: Callable[[], None]) -> None:
-        self._consumer = consumer
-        self._wake = wake
-        self._commit = commit
-        self._changed = Condition()
-        self._waits = False
-        self._inside = False
-        self._closed = False
-        self._messages: list[Message] = []
-        self._error: BaseException | None = None
-        self._thread: Thread | None = None
-
-    @property
-    def waiting(self) -> bool:
-        """True while the thread is inside the client."""
-        return self._waits
-
-    def begin(self) -> None:
-        """Have the thread wait."""
-        if self._thread is None:
-            self._thread = Thread(target=self._run, name="sluiceway-kafka-reader", daemon=True)
-            self._thread.start()
-        with self._changed:
-            self._waits = True
-            self._changed.notify()
-
-    def hold(self) -> None:
-        """Wait until the thread is not inside the client; it stays outside until :meth:`begin`."""
-        with self._changed:
-            self._waits = False
-            while self._inside:
-                self._changed.wait()
-        self._wake()  # so that the reader is polled, and begins again
-
-    def take(self) -> list[Message]:
-        """Return what the thread has got.
-
-        Raises:
-            KafkaException: the client has raised it in the thread.
-        """
-        messages, self._messages = self._messages, []
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-        return messages
-
-    def close(self) -> None:
-        """End the thread."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                while not self._waits and not self._closed:
-                    self._changed.wait()
-                if self._closed:
-                    return
-                self._inside = True
-            messages: list[Message] = []
-            error: BaseException | None = None
-            try:
-                messages = self._consumer.consume(1, _BLOCK_S)
-                self._commit()
-            except BaseException as raised:  # take() raises it in the task's thread
-                error = raised
-            with self._changed:
-                self._inside = False
-                if messages or error is not None:
-                    self._messages, self._error, self._waits = messages, error, False
-                self._changed.notify_all()
-            if messages or error is not None:
-                self._wake()

@@ -18,7 +18,7 @@ from sluiceway_kafka._arrow import need_pyarrow
 from sluiceway_kafka._connection import Connection, check_duration, connection_of, failing_with
 from sluiceway_kafka._decoders import Deserializer, KeyDeserializer, columns_decoder_of, decoder_of
 from sluiceway_kafka._enumerator import Discovered, Found, KafkaEnumerator
-from sluiceway_kafka._offsets import EARLIEST, KafkaOffsets, Partition, offsets_of, resolve
+from sluiceway_kafka._offset_bounds import EARLIEST, KafkaOffsets, Partition, offsets_of, resolve
 from sluiceway_kafka._reader import KafkaReader
 from sluiceway_kafka._splits import KafkaSplit
 

@@ -22,7 +22,7 @@ pytest.importorskip("confluent_kafka", reason='not installed: pip install "sluic
 from sluiceway_kafka import KafkaSink
 from sluiceway_kafka._connection import PositionLostError
 from sluiceway_kafka._enumerator import CONFIRM_S, Discovered, Found, KafkaEnumerator
-from sluiceway_kafka._offsets import EARLIEST, Partition
+from sluiceway_kafka._offset_bounds import EARLIEST, Partition
 from sluiceway_kafka._splits import KafkaSplit
 
 BOTH = frozenset({("orders", 0), ("orders", 1)})

@@ -1,4 +1,4 @@
-"""Starting and stopping offsets of a Kafka source."""
+"""Bounds of a Kafka source: the offsets at which it starts and stops to read partitions."""
 
 from __future__ import annotations
 
