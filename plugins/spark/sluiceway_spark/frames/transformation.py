@@ -34,7 +34,7 @@ from sluiceway_spark.session.pyspark_version import MICRO_BATCHES, too_old
 from sluiceway_spark.structured.row_format import SCHEMA, together
 from sluiceway_spark.structured.stages.batch_tasks import ship
 from sluiceway_spark.structured.stages.large_plans import in_message_or_file
-from sluiceway_spark.structured.stages.stage_grouping import Pass, passes_of
+from sluiceway_spark.structured.stages.stage_grouping import StageGroup, stage_groups
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -131,17 +131,17 @@ def transform(
 
 def _batch(frame: Any, plan: SteppedPlan, shipped: Shipped, columns: Any, slots: int) -> Any:
     # The first pass is that of the sources: here it runs in the partitions of the DataFrame, by entry_task().
-    passes = [
-        Pass(tuple(stage for stage in each.stages if stage < plan.last_stage), each.parts)
-        for each in passes_of(plan, slots, by_id=hasattr(frame, "repartitionById"), readers_known=False)[1:]
+    groups = [
+        StageGroup(tuple(stage for stage in each.stages if stage < plan.last_stage), each.parts)
+        for each in stage_groups(plan, slots, by_id=hasattr(frame, "repartitionById"), readers_known=False)[1:]
     ]
-    passes = [each for each in passes if each.stages]
-    if not passes:
+    groups = [each for each in groups if each.stages]
+    if not groups:
         return frame.mapInArrow(entry_task(shipped, last=True), columns)
     # A row for each subtask from outside of the DataFrame, which may have no partition at all.
     calls = frame.sparkSession.range(0, 1, 1, 1).mapInArrow(calling_task(shipped), SCHEMA)
     rows = frame.mapInArrow(entry_task(shipped, last=False), SCHEMA).union(calls)
-    *others, final = passes
+    *others, final = groups
     for each in others:
         rows = together(rows, each.parts, each.parts).mapInArrow(
             stage_task(shipped, each.stages, last=False), SCHEMA

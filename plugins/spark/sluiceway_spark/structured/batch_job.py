@@ -23,7 +23,7 @@ from sluiceway_spark.structured.stages.batch_tasks import Outcome, ship
 from sluiceway_spark.structured.stages.driver_sinks import in_this_process, refuse_speculation
 from sluiceway_spark.structured.stages.sink_stage import commit_sinks
 from sluiceway_spark.structured.stages.stage_builder import batch_rows
-from sluiceway_spark.structured.stages.stage_grouping import passes_of
+from sluiceway_spark.structured.stages.stage_grouping import stage_groups
 
 __all__ = ["BatchJob"]
 
@@ -46,7 +46,7 @@ class BatchJob(SparkJob):
         services.state_backend(settings.state_backend)
         self._sinks: _LocalSinks | None = None
         self._group: JobGroup | None = None
-        self._passes = 1
+        self._stage_count = 1
         self._committing = False
         self._outcomes: list[Outcome] = []
 
@@ -89,7 +89,7 @@ class BatchJob(SparkJob):
         if group is None:
             return "starting Spark"
         over, done, tasks = group.tasks()
-        return f"stage {min(over + 1, self._passes)} of {self._passes}" + (
+        return f"stage {min(over + 1, self._stage_count)} of {self._stage_count}" + (
             f", task {done + 1} of {tasks}" if tasks else ""
         )
 
@@ -121,9 +121,9 @@ class BatchJob(SparkJob):
             sinks = self._sinks = _LocalSinks(plan, local, services)
             kept.callback(sinks.close)
             sinks.open()
-            passes = passes_of(plan, slots, by_id=hasattr(DataFrame, "repartitionById"))
-            self._passes = len(passes)
-            rows = batch_rows(session, plan, shipped, dump(readers), passes, local)
+            groups = stage_groups(plan, slots, by_id=hasattr(DataFrame, "repartitionById"))
+            self._stage_count = len(groups)
+            rows = batch_rows(session, plan, shipped, dump(readers), groups, local)
             with group:
                 # Rows for sinks of this process may be many, and are taken partition by partition. Otherwise there
                 # are outcomes alone, which are few.

@@ -16,7 +16,7 @@ from sluiceway_spark.structured.stages.batch_tasks import level_task, source_tas
 from sluiceway_spark.structured.stages.large_plans import in_message_or_file
 from sluiceway_spark.structured.stages.sink_chaining import SinkChaining
 from sluiceway_spark.structured.stages.source_stage import source_rows
-from sluiceway_spark.structured.stages.stage_grouping import Pass
+from sluiceway_spark.structured.stages.stage_grouping import StageGroup
 from sluiceway_spark.structured.stages.stateful_stage import LevelProcessor
 from sluiceway_spark.structured.state.placement import keys_of
 
@@ -27,7 +27,7 @@ _AT_ONCE: Final = 2
 
 
 def batch_rows(
-    session: Any, plan: SteppedPlan, shipped: bytes, dealt: bytes, passes: list[Pass], local: frozenset[int]
+    session: Any, plan: SteppedPlan, shipped: bytes, dealt: bytes, groups: list[StageGroup], local: frozenset[int]
 ) -> Any:
     """Build the stages of a batch job, and return the DataFrame whose rows are for the driver.
 
@@ -38,34 +38,36 @@ def batch_rows(
         plan: the job.
         shipped: plan and services for Python workers, from ``batch_tasks.ship``.
         dealt: pickled pairs of a target and its splits.
-        passes: the groups of stages, in their order.
+        groups: the groups of stages, in their order.
         local: ids of the vertices whose sinks run in the driver.
     """
     path = list(sys.path)
     given = frozenset(t for t in plan.targets_of(plan.last_stage) if plan.who(t)[0] in local)
-    first, *others = passes
+    first, *others = groups
     readers = session.range(0, first.parts, 1, first.parts)
     task = _named(source_task(path, shipped, dealt, first.stages, given), plan, first)
     rows = readers.mapInArrow(task, SCHEMA)
     for each in others:
         targets = {t for stage in each.stages for t in plan.targets_of(stage)}
-        if targets <= given and _parts_before(passes, each) <= _AT_ONCE:
-            break  # nothing is left to do out there, and the driver takes them as they come
+        if targets <= given and _parts_before(groups, each) <= _AT_ONCE:
+            # Only sinks of the driver are left, which takes rows partition by partition. Of few partitions all are
+            # computed at once for that. Of more they are in front of a shuffle alone, so that pays for itself.
+            break
         rows = together(rows, each.parts, each.parts)
         if not targets <= given:
             rows = rows.mapInArrow(_named(level_task(path, shipped, each.stages, given), plan, each), SCHEMA)
     return rows
 
 
-def _named(task: Any, plan: SteppedPlan, each: Pass) -> Any:
+def _named(task: Any, plan: SteppedPlan, each: StageGroup) -> Any:
     """Give a task the name of its steps, which Spark's pages show in the plan of the query."""
     task.__name__ = steps_text(plan, each.stages)
     return task
 
 
-def _parts_before(passes: list[Pass], each: Pass) -> int:
+def _parts_before(groups: list[StageGroup], each: StageGroup) -> int:
     """Return the number of partitions of the rows that enter a group of stages."""
-    return passes[passes.index(each) - 1].parts
+    return groups[groups.index(each) - 1].parts
 
 
 def stream_rows(

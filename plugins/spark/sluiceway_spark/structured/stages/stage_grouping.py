@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from sluiceway.runtime.stepped import SteppedPlan
 
-__all__ = ["Pass", "passes_of"]
+__all__ = ["StageGroup", "stage_groups"]
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class StageGroup:
     """Group of stages of the plan that are one stage of Spark.
 
     Attributes:
@@ -23,21 +23,21 @@ class Pass:
     parts: int
 
 
-def passes_of(plan: SteppedPlan, slots: int, *, by_id: bool, readers_known: bool = True) -> list[Pass]:
+def stage_groups(plan: SteppedPlan, slots: int, *, by_id: bool, readers_known: bool = True) -> list[StageGroup]:
     """Return the groups of stages of a plan, in their order.
 
-    A stage runs where the one before it does if each of its subtasks hears from there alone, from one task alone,
-    and no fewer tasks are at work then.
+    A stage runs where the one before it does if each of its subtasks receives from one task there and from nowhere
+    else, and no fewer tasks run in parallel then.
 
     Args:
         plan: the job.
         slots: how many tasks run at a time.
-        by_id: whether Spark can be told which partition a row belongs to. If not, nobody knows where a target
-            runs, but for sources.
+        by_id: whether Spark places a row in the partition that it names. If not, the task of a target is known
+            for sources alone.
         readers_known: whether the n-th reader runs in the n-th task.
     """
     readers = plan.targets_of(0)
-    passes = [Pass((0,), len(readers))]
+    groups = [StageGroup((0,), len(readers))]
     where: dict[int, int] | None = None
     if readers_known:
         where = {target: index for index, target in enumerate(readers)}
@@ -46,12 +46,12 @@ def passes_of(plan: SteppedPlan, slots: int, *, by_id: bool, readers_known: bool
         parts = min(len(targets), slots)
         there = None if where is None else _same_place(plan, targets, where)
         if there is not None and len(set(there.values())) >= parts:
-            passes[-1] = Pass((*passes[-1].stages, stage), passes[-1].parts)
+            groups[-1] = StageGroup((*groups[-1].stages, stage), groups[-1].parts)
             where = there
             continue
-        passes.append(Pass((stage,), parts))
+        groups.append(StageGroup((stage,), parts))
         where = {target: target % parts for target in targets} if by_id else None
-    return passes
+    return groups
 
 
 def _same_place(plan: SteppedPlan, targets: list[int], where: dict[int, int]) -> dict[int, int] | None:
