@@ -106,7 +106,7 @@ WAYS: dict[str, list[tuple[str, str]]] = {
     ],
     "barrier": [
         (
-            "runtime/jobmanager/checkpoint_coordinator.py:CheckpointCoordinator.look",
+            "runtime/jobmanager/checkpoint_coordinator.py:CheckpointCoordinator.maybe_trigger",
             "begins a checkpoint",
         ),
         (

@@ -149,7 +149,7 @@ class JobRun(Handlers):
         if recovered is not None:
             # Before the start: the first checkpoint here follows the last one of the earlier job manager.
             completed = (checkpoint for checkpoint, _ in recovered.completed)
-            self.master.checkpoints.coordinator.go_on(completed, recovered.next_id)
+            self.master.checkpoints.coordinator.adopt(completed, recovered.next_id)
 
     @property
     def graph(self) -> JobGraph:
@@ -200,7 +200,7 @@ class JobRun(Handlers):
 
     def give_up(self, why: BaseException) -> None:
         """Fail the job, whatever its restart strategy; if it only waits for a rescale, cancel that instead."""
-        if not self.master.give_up_rescale(why):
+        if not self.master.fail_waiting_rescale(why):
             self.master.fail(why)
 
     def start(self) -> None:

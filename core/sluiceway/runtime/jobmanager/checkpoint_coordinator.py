@@ -79,6 +79,26 @@ class CheckpointedJob(Protocol):
 
 
 class _Pending:
+    """Checkpoint that was triggered, until it is completed or aborted.
+
+    Attributes:
+        id: id of the checkpoint.
+        record: its entry in the history.
+        timestamp_ms: time of the trigger, in ms since the epoch.
+        began: the same in monotonic seconds.
+        attempts: the tasks that it was triggered for.
+        waits_for: those that have not acknowledged it.
+        tasks: acknowledgements.
+        finished: snapshots of subtasks that had finished before.
+        drained: attempts that have acknowledged the end of their input with it.
+        enumerators: snapshots of the sources' enumerators, by uid.
+        storing: whether all have acknowledged it, and its store has begun.
+        savepoint_request: the request, if it is a savepoint or suspends the job.
+        requests: requests that it answers.
+        savepoint: path or URL of the savepoint; empty for a checkpoint.
+        expiry: timer of its timeout.
+    """
+
     def __init__(self, checkpoint_id: int, timestamp_ms: int, began: float, who: Participants) -> None:
         self.id = checkpoint_id
         self.record = CheckpointRecord(checkpoint_id, timestamp_ms)
@@ -91,24 +111,24 @@ class _Pending:
         self.drained: set[str] = set()
         self.enumerators: Mapping[str, Any] = {}
         self.storing = False
-        self.request: SavepointRequest | None = None
-        self.asks: list[_Ask] = []
+        self.savepoint_request: SavepointRequest | None = None
+        self.requests: list[_Request] = []
         self.savepoint = ""
         self.expiry: Scheduled | None = None
 
 
-class _Ask:
-    """Request for a checkpoint that begins after the request."""
+class _Request:
+    """Request of a client for a checkpoint that begins after the request."""
 
     def __init__(self, done: Callable[[int, BaseException | None], None]) -> None:
         self.done = done
-        self.patience: Scheduled | None = None
+        self.deadline: Scheduled | None = None
 
     def begin(self) -> None:
         """Stop the request's timer: the checkpoint has its own."""
-        if self.patience is not None:
-            self.patience.cancel()
-            self.patience = None
+        if self.deadline is not None:
+            self.deadline.cancel()
+            self.deadline = None
 
     def answer(self, checkpoint_id: int, problem: BaseException | None) -> None:
         self.begin()
@@ -165,10 +185,10 @@ class CheckpointCoordinator:
         self._next_id = first_id
         self._pending: dict[int, _Pending] = {}
         # Complete checkpoints, oldest first. The last one is restored.
-        self._kept: list[CompletedCheckpoint] = []
+        self._retained: list[CompletedCheckpoint] = []
         self._wanted = False
-        self._requests: deque[tuple[SavepointRequest, Scheduled]] = deque()
-        self._asks: list[_Ask] = []
+        self._savepoint_requests: deque[tuple[SavepointRequest, Scheduled]] = deque()
+        self._requests: list[_Request] = []
         self._stopped = True
         self._over = False
         self._resized_after = 0
@@ -177,8 +197,8 @@ class CheckpointCoordinator:
         # failure.
         self._earliest = 0.0
         self._interval: Scheduled | None = None
-        self._asked_at = 0.0
-        self._asked: Scheduled | None = None
+        self._retry_at = 0.0
+        self._retry: Scheduled | None = None
         self._failures = 0
         # Attempts that wait for a checkpoint with their end, and those that were notified of it and are about to
         # finish.
@@ -190,16 +210,16 @@ class CheckpointCoordinator:
     @property
     def latest(self) -> CompletedCheckpoint | None:
         """Checkpoint that the job would be restored from; None: the job starts empty."""
-        return self._kept[-1] if self._kept else None
+        return self._retained[-1] if self._retained else None
 
     @property
     def pending(self) -> tuple[int, ...]:
         """Ids of the pending checkpoints."""
         return tuple(self._pending)
 
-    def go_on(self, completed: Iterable[CompletedCheckpoint], next_id: int) -> None:
+    def adopt(self, completed: Iterable[CompletedCheckpoint], next_id: int) -> None:
         """Adopt the completed checkpoints of an earlier coordinator, oldest first; call before :meth:`start`."""
-        self._kept = list(completed)
+        self._retained = list(completed)
         self._next_id = next_id
 
     def resized(self) -> None:
@@ -222,7 +242,7 @@ class CheckpointCoordinator:
     def pause(self) -> None:
         """Begin no checkpoint until :meth:`start` is called again. Requests wait."""
         self._stopped = True
-        for timer in (self._interval, self._asked):
+        for timer in (self._interval, self._retry):
             if timer is not None:
                 timer.cancel()
 
@@ -234,17 +254,17 @@ class CheckpointCoordinator:
         for pending in list(self._pending.values()):
             if not pending.storing:
                 self._abort(pending, CheckpointFailedError("the job has ended"), counts=False)
-        while self._requests:
-            self._next_request().done("", CheckpointFailedError("the job has ended"))
-        asks, self._asks = self._asks, []
-        for ask in asks:
-            ask.answer(0, CheckpointFailedError("the job has ended"))
+        while self._savepoint_requests:
+            self._next_savepoint_request().done("", CheckpointFailedError("the job has ended"))
+        requests, self._requests = self._requests, []
+        for each in requests:
+            each.answer(0, CheckpointFailedError("the job has ended"))
 
     def forget(self) -> None:
         """Release the completed checkpoints, now or once a pending store ends: the job has ended."""
         self._forgotten = True
         self._reminders.stop()
-        self.look()
+        self.maybe_trigger()
 
     def _call_at_interval(self, delay_ms: float) -> None:
         self._interval = self._later(self._due, delay_ms / 1000)
@@ -253,7 +273,7 @@ class CheckpointCoordinator:
         if not self._stopped:
             self._wanted = True
             self._call_at_interval(self._policy.interval_ms)
-            self.look()
+            self.maybe_trigger()
 
     def checkpoint(self, done: Callable[[int, BaseException | None], None]) -> None:
         """Take a checkpoint as soon as all tasks are running, whatever the minimum pause.
@@ -265,18 +285,18 @@ class CheckpointCoordinator:
         if self._over:
             done(0, CheckpointFailedError("the job has ended"))
             return
-        ask = _Ask(done)
-        ask.patience = self._later(lambda: self._asked_in_vain(ask), self._policy.timeout_ms / 1000)
-        self._asks.append(ask)
+        request = _Request(done)
+        request.deadline = self._later(lambda: self._request_timed_out(request), self._policy.timeout_ms / 1000)
+        self._requests.append(request)
         self._wanted = True
-        self.look()
+        self.maybe_trigger()
 
-    def _asked_in_vain(self, ask: _Ask) -> None:
-        if ask in self._asks:
-            self._asks.remove(ask)
-            ask.answer(0, self._nothing_taken())
+    def _request_timed_out(self, request: _Request) -> None:
+        if request in self._requests:
+            self._requests.remove(request)
+            request.answer(0, self._never_begun())
 
-    def _nothing_taken(self) -> CheckpointFailedError:
+    def _never_begun(self) -> CheckpointFailedError:
         why = f"not all tasks were running for {self._policy.timeout_ms / 1000:g} s, or others were under way"
         return CheckpointFailedError(why)
 
@@ -285,33 +305,35 @@ class CheckpointCoordinator:
         if self._over:
             request.done("", CheckpointFailedError("the job has ended"))
             return
-        patience = self._later(lambda: self._waited_enough(request), self._policy.timeout_ms / 1000)
-        self._requests.append((request, patience))
-        self.look()
+        deadline = self._later(lambda: self._savepoint_request_timed_out(request), self._policy.timeout_ms / 1000)
+        self._savepoint_requests.append((request, deadline))
+        self.maybe_trigger()
 
-    def _next_request(self) -> SavepointRequest:
-        request, patience = self._requests.popleft()
-        patience.cancel()
+    def _next_savepoint_request(self) -> SavepointRequest:
+        request, deadline = self._savepoint_requests.popleft()
+        deadline.cancel()
         return request
 
-    def _waited_enough(self, request: SavepointRequest) -> None:
-        self._requests = deque(waiting for waiting in self._requests if waiting[0] is not request)
-        request.done("", self._nothing_taken())
-        self.look()
+    def _savepoint_request_timed_out(self, request: SavepointRequest) -> None:
+        self._savepoint_requests = deque(
+            waiting for waiting in self._savepoint_requests if waiting[0] is not request
+        )
+        request.done("", self._never_begun())
+        self.maybe_trigger()
 
-    def _look_for_savepoint(self) -> None:
-        # A savepoint is never pending beside another checkpoint: look() begins none while this one is pending.
+    def _maybe_trigger_savepoint(self) -> None:
+        # A savepoint is never pending beside another checkpoint: maybe_trigger() begins none while one is.
         who = self._job.participants()
         if self._pending or who is None or not self._may_take(who):
             return
-        request = self._next_request()
+        request = self._next_savepoint_request()
         # A savepoint stands alone, so a finished subtask must be in it: with its last snapshot, or without state.
         known = self._known()
         finished = {where: known.get(where) or self._job.empty_final_snapshot(where) for where in who.finished}
         if None in finished.values():
             gone = "a task has finished, and its state is in no checkpoint: give the job a checkpoint-interval"
             request.done("", CheckpointFailedError(gone))
-            self.look()
+            self.maybe_trigger()
         else:
             left = {where: snapshot for where, snapshot in finished.items() if snapshot is not None}
             self._trigger(who, self._clock.monotonic(), request, left)
@@ -320,15 +342,15 @@ class CheckpointCoordinator:
         # A task in `_leaving` was notified of its final checkpoint and is about to end: it answers no barrier.
         return bool(who.running) and not any(attempt in self._leaving for attempt in who.running)
 
-    def look(self) -> None:
+    def maybe_trigger(self) -> None:
         """Trigger requested checkpoints as soon as they can begin; call after every change."""
         if self._forgotten and not self._pending:
-            self._kept.clear()
+            self._retained.clear()
             self._answered.clear()
-        if self._stopped or any(p.request for p in self._pending.values()):
+        if self._stopped or any(p.savepoint_request for p in self._pending.values()):
             return
-        if self._requests:
-            self._look_for_savepoint()
+        if self._savepoint_requests:
+            self._maybe_trigger_savepoint()
             return
         if len(self._pending) >= self._policy.max_concurrent:
             return
@@ -343,17 +365,17 @@ class CheckpointCoordinator:
         if not last and not self._wanted:
             return
         now = self._clock.monotonic()
-        if now < self._earliest and not self._asks and not (last and self._failures == 0):
-            self._look_at(self._earliest, now)
+        if now < self._earliest and not self._requests and not (last and self._failures == 0):
+            self._trigger_later(self._earliest, now)
             return
         self._trigger(who, now, aligned_ms=-1 if last else self._policy.aligned_ms)
 
-    def _look_at(self, when: float, now: float) -> None:
-        if self._asked is None or not self._asked.pending or when < self._asked_at:
-            if self._asked is not None:
-                self._asked.cancel()
-            self._asked_at = when
-            self._asked = self._later(self.look, when - now)
+    def _trigger_later(self, when: float, now: float) -> None:
+        if self._retry is None or not self._retry.pending or when < self._retry_at:
+            if self._retry is not None:
+                self._retry.cancel()
+            self._retry_at = when
+            self._retry = self._later(self.maybe_trigger, when - now)
 
     def _trigger(
         self,
@@ -367,11 +389,11 @@ class CheckpointCoordinator:
         # Requests that came before this moment are answered by this checkpoint.
         if request is None:
             self._wanted = False
-            pending.asks, self._asks = self._asks, []
-            for ask in pending.asks:
-                ask.begin()
+            pending.requests, self._requests = self._requests, []
+            for each in pending.requests:
+                each.begin()
         else:
-            pending.request = request
+            pending.savepoint_request = request
             pending.savepoint = request.location(pending.id, pending.timestamp_ms)
         self._next_id += 1
         if finished is not None:
@@ -395,7 +417,7 @@ class CheckpointCoordinator:
             return
         stops = request is not None and (request.stops or request.suspends)
         barrier = CheckpointBarrier(pending.id, pending.timestamp_ms, pending.savepoint, stops, aligned_ms)
-        pending.expiry = self._later(lambda: self._time_is_up(pending), self._policy.timeout_ms / 1000)
+        pending.expiry = self._later(lambda: self._timed_out(pending), self._policy.timeout_ms / 1000)
         # All other tasks receive the barrier from their producers.
         for attempt_id in who.first:
             self._job.trigger(attempt_id, barrier)
@@ -433,7 +455,7 @@ class CheckpointCoordinator:
     def drained(self, attempt_id: str) -> None:
         """Record that a task has reached the end of its input and waits for a checkpoint."""
         self._drained.add(attempt_id)
-        self.look()
+        self.maybe_trigger()
 
     def task_ended(self, attempt_id: str, *, failed: bool) -> None:
         """Record the end of a task; if it failed, checkpoints that it has not acknowledged cannot complete."""
@@ -445,10 +467,10 @@ class CheckpointCoordinator:
         ended = CheckpointFailedError("a task has ended before it was complete")
         for pending in list(self._pending.values()):
             # A savepoint that is being stored now is newer than the checkpoint that the job is restored from.
-            vain = failed and (pending.request is not None or not pending.storing)
+            vain = failed and (pending.savepoint_request is not None or not pending.storing)
             if vain or attempt_id in pending.waits_for:
                 self._abort(pending, ended, counts=False)
-        self.look()
+        self.maybe_trigger()
 
     def restarting(self) -> None:
         """Abort all pending checkpoints: tasks are restarted from :attr:`latest`."""
@@ -461,7 +483,7 @@ class CheckpointCoordinator:
         pending.storing = True
         pending.record.acknowledged_ms = self._ms_since(pending.began)
         tasks = {**pending.finished, **pending.tasks}
-        stops = pending.request is not None and pending.request.stops
+        stops = pending.savepoint_request is not None and pending.savepoint_request.stops
         checkpoint = CompletedCheckpoint(
             pending.id,
             pending.timestamp_ms,
@@ -485,48 +507,54 @@ class CheckpointCoordinator:
             pending.storing = False
             self._abort(pending, problem, counts=True)
             return
-        if pending.request is not None and not pending.request.suspends:
-            self._saved(pending, pending.request, checkpoint)
-            return
+        if pending.savepoint_request is not None and not pending.savepoint_request.suspends:
+            self._complete_savepoint(pending, pending.savepoint_request, checkpoint)
+        else:
+            self._complete(pending, checkpoint)
+
+    def _complete(self, pending: _Pending, checkpoint: CompletedCheckpoint) -> None:
+        """Complete a stored checkpoint, from which the job is restored from now on."""
         # Requests of subsumed checkpoints are served by this one: it is newer than what they asked for.
         subsumed = CheckpointFailedError(f"checkpoint {pending.id} was complete before it")
         for older in [p for p in self._pending.values() if p.id < pending.id]:
-            pending.asks += older.asks
-            older.asks = []
+            pending.requests += older.requests
+            older.requests = []
             self._abort(older, subsumed, counts=False)
         self._drop(pending)
         self._failures = 0
         self._leaving |= pending.drained
         # Before tasks are notified: sinks commit with it, so that no failure from here on may restore an older
         # one.
-        self._kept.append(checkpoint)
-        self._ended()
+        self._retained.append(checkpoint)
+        self._begin_pause()
         record = self._record(pending, "completed")
         # Only a request that suspends the tasks arrives here: no checkpoint may begin while they end.
-        request = pending.request
+        request = pending.savepoint_request
         if request is not None:
             self.pause()
         self._job.completed(checkpoint, record)
         self._reminders.expect(
             pending.drained if request is None else pending.attempts, pending.id, completed=True
         )
-        while len(self._kept) > self._policy.retained:
-            self._job.discard(self._kept.pop(0))
-        for ask in pending.asks:
-            ask.answer(pending.id, None)
+        while len(self._retained) > self._policy.retained:
+            self._job.discard(self._retained.pop(0))
+        for each in pending.requests:
+            each.answer(pending.id, None)
         if request is not None:
             request.done("", None)
-        self.look()
+        self.maybe_trigger()
 
-    def _saved(self, pending: _Pending, request: SavepointRequest, checkpoint: CompletedCheckpoint) -> None:
-        # Not appended to `_kept`: its owner may delete it, so the job is never restored from it.
+    def _complete_savepoint(
+        self, pending: _Pending, request: SavepointRequest, checkpoint: CompletedCheckpoint
+    ) -> None:
+        # Not appended to `_retained`: its owner may delete it, so the job is never restored from it.
         self._drop(pending)
         self._job.completed(checkpoint, self._record(pending, "completed"))
         request.done(pending.savepoint, None)
         if request.stops:
             self._reminders.expect(pending.attempts, pending.id, completed=True)
             self.stop()
-        self.look()
+        self.maybe_trigger()
 
     def _drop(self, pending: _Pending) -> None:
         """Remove a checkpoint that has ended, and cancel its timer, which refers to its snapshots."""
@@ -534,7 +562,7 @@ class CheckpointCoordinator:
         if pending.expiry is not None:
             pending.expiry.cancel()
 
-    def _time_is_up(self, pending: _Pending) -> None:
+    def _timed_out(self, pending: _Pending) -> None:
         late = len(pending.waits_for)
         missing = f"{late} of {late + len(pending.tasks)} subtasks had not acknowledged it"
         if pending.storing:
@@ -547,24 +575,24 @@ class CheckpointCoordinator:
         # While it is being stored its files are in use; `_stored` discards them.
         if not pending.storing:
             self._discard_parts(pending)
-        self._ended()
+        self._begin_pause()
         self._record(pending, "failed", f"{cause}" or type(cause).__name__)
-        counts = counts and pending.request is None
+        counts = counts and pending.savepoint_request is None
         self._failures += counts
         self._job.aborted(pending.id, cause, self._failures if counts else 0)
-        for ask in pending.asks:
-            ask.answer(0, cause)
-        if pending.request is not None:
-            if pending.request.stops or pending.request.suspends:
+        for each in pending.requests:
+            each.answer(0, cause)
+        if pending.savepoint_request is not None:
+            if pending.savepoint_request.stops or pending.savepoint_request.suspends:
                 # The tasks are suspended behind its barrier, and continue only when they are notified.
                 self._reminders.expect(pending.attempts, pending.id, completed=False)
-            pending.request.done("", cause)
+            pending.savepoint_request.done("", cause)
         elif counts:
             again_ms = min(self._policy.interval_ms, _AGAIN_MS)
             self._earliest = max(self._earliest, self._clock.monotonic() + again_ms / 1000)
             if self._failures > self._policy.tolerated_failures and not self._stopped:
                 self._fail(pending.id, cause)
-        self.look()
+        self.maybe_trigger()
 
     def _discard_parts(self, pending: _Pending) -> None:
         for snapshot in pending.tasks.values():
@@ -579,7 +607,7 @@ class CheckpointCoordinator:
         error.__cause__ = cause
         self._job.fail(error)
 
-    def _ended(self) -> None:
+    def _begin_pause(self) -> None:
         pause_s = self._policy.min_pause_ms / 1000
         self._earliest = max(self._earliest, self._clock.monotonic() + pause_s)
 

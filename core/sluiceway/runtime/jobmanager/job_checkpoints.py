@@ -243,7 +243,7 @@ class JobCheckpoints:
             failed = state is not ExecutionState.FINISHED
             self.coordinator.task_ended(vertex.current.attempt_id, failed=failed)
         elif state is ExecutionState.RUNNING:
-            self.coordinator.look()
+            self.coordinator.maybe_trigger()
 
     # ---- what the coordinator asks --------------------------------------------------------------------------
 

@@ -15,13 +15,13 @@ from sluiceway.clock import Clock
 from sluiceway.config.settings import Settings
 from sluiceway.engine import JobFailure, JobStatus, LifecycleListener
 from sluiceway.errors import CheckpointError, NoResourceAvailableError, RescaleError
-from sluiceway.graph import Execution, ExecutionGraph, ExecutionState, ExecutionVertex, JobEdge, JobGraph
+from sluiceway.graph import Execution, ExecutionGraph, ExecutionState, ExecutionVertex, JobGraph
 from sluiceway.graph.check.iterations import check_rescale
 from sluiceway.monitoring.infos import RescaleInfo
-from sluiceway.network.channel_state import may_overtake
 from sluiceway.runtime.failures.explanation import add_note, contained
 from sluiceway.runtime.jobmanager.cancellation_timeouts import CancellationTimeouts, LateTask
 from sluiceway.runtime.jobmanager.checkpoint_coordinator import SavepointRequest
+from sluiceway.runtime.jobmanager.deployment_factory import TaskDeploymentFactory
 from sluiceway.runtime.jobmanager.failover import Failover
 from sluiceway.runtime.jobmanager.job_checkpoints import (
     CompletedCheckpointStore,
@@ -52,12 +52,10 @@ from sluiceway.runtime.messages.tasks import (
     RequestSplit,
     StopSource,
 )
-from sluiceway.runtime.task.deployment import InputDescriptor, OutputDescriptor, TaskDeployment
+from sluiceway.runtime.task.deployment import TaskDeployment
 from sluiceway.runtime.task.snapshot import JobSnapshot, TaskSnapshot, edge_names
 from sluiceway.scheduler import SlotPool, SlotSharing, restart_strategy, scheduling_strategy
-from sluiceway.steps import SourceStep, WindowStep
-from sluiceway.steps.columns import ColumnWindowStep
-from sluiceway.transport import ChannelId
+from sluiceway.steps import SourceStep
 from sluiceway.transport.carrier import LinkLostError
 
 __all__ = ["JobMaster"]
@@ -120,7 +118,6 @@ class JobMaster(Handlers):
         awaits_reason: Callable[[], bool] = lambda: False,
     ) -> None:
         self.graph = graph
-        self._job = job
         self.status = JobStatus.CREATED
         self.failure: BaseException | None = None
         self._settings = settings
@@ -139,7 +136,6 @@ class JobMaster(Handlers):
         self.make_room = make_room
         self._on_resized = on_resized
         self._awaits_reason = awaits_reason
-        self._seed = seed
         self._restored = restored
         self.events = JobEvents(graph, clock)
         self.executions = ExecutionGraph(graph, listener=self._state_changed, at_ms=clock.now_ms())
@@ -149,7 +145,9 @@ class JobMaster(Handlers):
             lambda attempt, mark: self.send(AnnounceWatermark(self._name, epoch, attempt, mark))
         )
         self._places: dict[tuple[int, int], str] = {}
-        self._edge_names = edge_names(graph)
+        self._deployments = TaskDeploymentFactory(
+            settings, edge_names(graph), self._places, seed=seed, job=job, name=self._name, epoch=epoch
+        )
         self.checkpoints = JobCheckpoints(
             self.executions,
             settings,
@@ -168,7 +166,7 @@ class JobMaster(Handlers):
             events=self.events,
         )
         self._waiting_for_slots: list[tuple[ExecutionVertex, ...]] = []
-        self._broken: dict[str, tuple[ExecutionVertex, BaseException]] = {}  # attempts with a broken link
+        self._broken_links: dict[str, tuple[ExecutionVertex, BaseException]] = {}  # attempts with a broken link
         self._failover = Failover(
             self.executions,
             restart_strategy(settings.restart, Random(f"{seed}/{job}")),
@@ -219,7 +217,7 @@ class JobMaster(Handlers):
         self._set_status(JobStatus.RUNNING)
         for vertex_id, coordinator in self._make_sources(self._restored).items():
             self._guarded(vertex_id, coordinator.start)
-        self._guard(self._allocate)
+        self._guard(self._allocate_all)
         self._guard(lambda: self._deploy(self._strategy.next()))
         self._guard(self.checkpoints.coordinator.start)
 
@@ -263,7 +261,7 @@ class JobMaster(Handlers):
         """Continue at another parallelism; see :meth:`.Rescaler.begin`."""
         self._rescaler.begin(parallelism, steps, done, accepted)
 
-    def give_up_rescale(self, why: BaseException) -> bool:
+    def fail_waiting_rescale(self, why: BaseException) -> bool:
         """Cancel a rescale that waits for slots; return whether there was one, and no restart waits for slots."""
         return self._rescaler.failed_to_wait(why) and not self._waiting_for_slots
 
@@ -280,7 +278,7 @@ class JobMaster(Handlers):
         """Restart the whole job, if the restart strategy allows it."""
         if self.status is JobStatus.RUNNING and not self._failover.failed_everywhere(cause):
             self._fail(cause)
-        self._forget_broken()
+        self._drop_broken_links()
 
     @handles(ReportTask)
     def _task_reported(self, message: ReportTask) -> None:
@@ -314,11 +312,11 @@ class JobMaster(Handlers):
         if state is ExecutionState.FAILED and cause is not None:
             if self.status is JobStatus.CANCELLING and (lost or isinstance(cause, LinkLostError)):
                 self._check_end()  # its end was requested
-            elif isinstance(cause, LinkLostError) and self._wants_reason(vertex):
+            elif isinstance(cause, LinkLostError) and self._defers_report(vertex):
                 # Most often a worker at the other end was lost; that will be known soon, and is the cause to
                 # report.
-                self._broken[attempt_id] = vertex, cause
-                self._post(lambda: self._told_of_link(attempt_id), _REASON_S)
+                self._broken_links[attempt_id] = vertex, cause
+                self._post(lambda: self._report_broken_link(attempt_id), _REASON_S)
             else:
                 self._failed(vertex, cause)
             return
@@ -330,7 +328,7 @@ class JobMaster(Handlers):
             self._guard(lambda: self._deploy(self._strategy.next()))
         self._check_end()
 
-    def _wants_reason(self, vertex: ExecutionVertex) -> bool:
+    def _defers_report(self, vertex: ExecutionVertex) -> bool:
         return self.status is JobStatus.RUNNING and not self._failover.restarts_region_of(vertex)
 
     def _failed(self, vertex: ExecutionVertex, cause: BaseException) -> None:
@@ -343,23 +341,23 @@ class JobMaster(Handlers):
             self._check_end()
         elif self.status is not JobStatus.RUNNING or not self._failover.failed(vertex, cause):
             self._fail(cause)
-        self._forget_broken()
+        self._drop_broken_links()
 
-    def _told_of_link(self, attempt_id: str) -> None:
-        if attempt_id in self._broken and self._awaits_reason():
-            self._post(lambda: self._told_of_link(attempt_id), _REASON_S)
-        elif attempt_id in self._broken:
-            vertex, cause = self._broken.pop(attempt_id)
+    def _report_broken_link(self, attempt_id: str) -> None:
+        if attempt_id in self._broken_links and self._awaits_reason():
+            self._post(lambda: self._report_broken_link(attempt_id), _REASON_S)
+        elif attempt_id in self._broken_links:
+            vertex, cause = self._broken_links.pop(attempt_id)
             if self.status is JobStatus.CANCELLING:
                 self._check_end()
             else:
                 self._failed(vertex, cause)
 
-    def _forget_broken(self) -> None:
+    def _drop_broken_links(self) -> None:
         """Drop broken links: after a restart of everything they need no explanation."""
-        for attempt_id, (vertex, _) in list(self._broken.items()):
+        for attempt_id, (vertex, _) in list(self._broken_links.items()):
             if self._failover.restarts_region_of(vertex):
-                del self._broken[attempt_id]
+                del self._broken_links[attempt_id]
 
     @handles(AcknowledgeCheckpoint)
     def _acknowledged(self, message: AcknowledgeCheckpoint) -> None:
@@ -408,8 +406,8 @@ class JobMaster(Handlers):
                     place = self._places.get((vertex.job_vertex.id, vertex.subtask))
                     if place == worker and not vertex.state.ended:
                         self._update(vertex.current.attempt_id, ExecutionState.FAILED, cause, lost=True)
-        for attempt_id in list(self._broken):
-            self._told_of_link(attempt_id)
+        for attempt_id in list(self._broken_links):
+            self._report_broken_link(attempt_id)
 
     def _reader_ready(self, vertex_id: int, subtask: int) -> None:
         coordinator = self._sources.get(vertex_id)
@@ -430,11 +428,11 @@ class JobMaster(Handlers):
 
     # ---- deployment -----------------------------------------------------------------------------------------
 
-    def _allocate(self) -> None:
+    def _allocate_all(self) -> None:
         """Allocate a slot for every subtask before the first is deployed: each needs the places of its peers."""
-        self._give_slots(self.executions.subtasks())
+        self._allocate_slots(self.executions.subtasks())
 
-    def _give_slots(self, subtasks: Iterable[ExecutionVertex]) -> None:
+    def _allocate_slots(self, subtasks: Iterable[ExecutionVertex]) -> None:
         slots = self.slots.allocate((v.job_vertex.id, v.subtask) for v in subtasks)
         self._places.update((who, slot.worker) for who, slot in slots.items())
 
@@ -472,7 +470,7 @@ class JobMaster(Handlers):
                 self._fail(error)
             return
         try:
-            self._give_slots(region)
+            self._allocate_slots(region)
         except NoResourceAvailableError:
             self._waiting_for_slots.append(region)
             # When asked, slots were requested already, as the region began to wait.
@@ -490,8 +488,9 @@ class JobMaster(Handlers):
 
     def _deploy(self, vertices: Sequence[ExecutionVertex]) -> None:
         by_worker: dict[str, list[TaskDeployment]] = {}
-        if vertices:
-            self.checkpoints.snapshot()  # if it cannot be read, nothing has been deployed yet
+        # First: if it cannot be read, nothing has been deployed yet.
+        snapshot = self.checkpoints.snapshot() if vertices else None
+        path = self.checkpoints.keeper.path
         for vertex in vertices:
             execution = vertex.current
             now = self._clock.now_ms()
@@ -499,92 +498,13 @@ class JobMaster(Handlers):
             scheduled = execution.transition(ExecutionState.CREATED, ExecutionState.SCHEDULED, now)
             if scheduled and execution.transition(ExecutionState.SCHEDULED, ExecutionState.DEPLOYING, now):
                 place = self._places[vertex.job_vertex.id, vertex.subtask]
-                by_worker.setdefault(place, []).append(self._deployment(vertex))
+                deployment = self._deployments.make(self.executions, vertex, snapshot, path)
+                by_worker.setdefault(place, []).append(deployment)
         # One message per worker: it opens the consumers' ends of all its channels before the producers' ends.
         for worker, some in by_worker.items():
             self._before_deploying(worker)
             attempts = [deployment.attempt_id for deployment in some]
             self._send(worker, DeployTasks(self._name, self._epoch, attempts, Payload(some)))
-
-    def _combined(self, edge: JobEdge) -> WindowStep | ColumnWindowStep | None:
-        # Imported here: it needs the window operators, and many jobs have neither these nor edges.
-        from sluiceway.operators.combining import combined_step
-
-        return combined_step(edge.edge.partitioner, self.graph.vertex(edge.target).head, self._settings)
-
-    def _deployment(self, vertex: ExecutionVertex) -> TaskDeployment:
-        job_vertex = vertex.job_vertex
-        executions = self.executions
-        snapshot = self.checkpoints.snapshot()
-        inputs = [self._input(vertex, edge, snapshot) for edge in self.graph.in_edges(job_vertex.id)]
-        outputs = [
-            OutputDescriptor(
-                node=edge.source_node,
-                tag=None if edge.edge.tag is None else edge.edge.tag.name,
-                partitioner=edge.edge.partitioner,
-                channels=tuple(
-                    self._channel(edge, vertex.subtask, consumer)
-                    for consumer in executions.consumers_of(edge, vertex.subtask)
-                ),
-                consumer_max_parallelism=self.graph.vertex(edge.target).max_parallelism,
-                record_type=self._record_type(edge),
-                edge=self._edge_names[edge.id],
-                overtakes=may_overtake(edge.edge.partitioner.name) and not edge.feedback,
-                combined=self._combined(edge),
-            )
-            for edge in self.graph.out_edges(job_vertex.id)
-        ]
-        return TaskDeployment(
-            job_name=self.graph.job_name,
-            attempt_id=vertex.current.attempt_id,
-            vertex=job_vertex,
-            subtask=vertex.subtask,
-            attempt=vertex.current.attempt,
-            inputs=tuple(inputs),
-            outputs=tuple(outputs),
-            settings=self._settings,
-            seed=self._seed,
-            job=self._name,
-            restored=() if snapshot is None else snapshot.share(job_vertex, vertex.subtask),
-            checkpoint_path=self.checkpoints.keeper.path,
-            drained=snapshot is not None and snapshot.drained(job_vertex, vertex.subtask),
-            serializers=self.graph.serializers,
-            epoch=self._epoch,
-        )
-
-    def _input(self, vertex: ExecutionVertex, edge: JobEdge, snapshot: JobSnapshot | None) -> InputDescriptor:
-        name, job_vertex, subtask = self._edge_names[edge.id], vertex.job_vertex, vertex.subtask
-        in_flight, dealt = (
-            ((), False) if snapshot is None else snapshot.in_flight_on(name, edge, job_vertex, subtask)
-        )
-        producers = self.executions.producers_of(edge, subtask)
-        return InputDescriptor(
-            channels=tuple(self._channel(edge, producer, subtask) for producer in producers),
-            port=edge.edge.port,
-            feedback=edge.feedback,
-            record_type=self._record_type(edge),
-            edge=name,
-            partitioner=edge.edge.partitioner,
-            overtakes=may_overtake(edge.edge.partitioner.name) and not edge.feedback,
-            in_flight=in_flight,
-            dealt=dealt,
-        )
-
-    def _channel(self, edge: JobEdge, producer: int, consumer: int) -> ChannelId:
-        return ChannelId(
-            f"{self._job}/{edge.id}" if self._job else edge.id,
-            producer,
-            consumer,
-            # Part of the channel's identity: data of earlier attempts stays in their channels.
-            attempt=self.executions.subtask(edge.target, consumer).current.attempt,
-            producer_at=self._places[edge.source, producer],
-            consumer_at=self._places[edge.target, consumer],
-        )
-
-    def _record_type(self, edge: JobEdge) -> Any:
-        if edge.edge.tag is not None:
-            return edge.edge.tag.type
-        return next(n.output_type for n in self.graph.vertex(edge.source).nodes if n.id == edge.source_node)
 
     # ---- sources --------------------------------------------------------------------------------------------
 
@@ -646,7 +566,7 @@ class JobMaster(Handlers):
         """Raise an error if the job is ending or restarting, or can take no checkpoint."""
         if self._stopping:
             raise RescaleError("the job ends: its sources were stopped")
-        if self._failover.restarting or self._waiting_for_slots or self._broken:
+        if self._failover.restarting or self._waiting_for_slots or self._broken_links:
             raise RescaleError("the job is being restarted after a failure: try again when it runs")
         check_rescale(self.graph)
 
@@ -667,7 +587,7 @@ class JobMaster(Handlers):
         if error is not None:
             log(WARNING, "jobs", "an enumerator could not be closed", job=self._name, error=error)
         self._sources.clear()
-        self._broken.clear()
+        self._broken_links.clear()
         self.slots.release_all()
         self._use(graph, self.executions)
         for vertex_id, coordinator in self._make_sources(restored).items():
@@ -694,7 +614,7 @@ class JobMaster(Handlers):
 
     def begin_all(self) -> None:
         """Allocate slots for all subtasks and deploy them."""
-        self._allocate()
+        self._allocate_all()
         self._deploy(self._strategy.next())
 
     def begin_all_anew(self) -> None:
@@ -713,14 +633,14 @@ class JobMaster(Handlers):
         """Record a failure after which all subtasks restart."""
         self._failover.note(vertex, cause)
 
-    def go_on(self) -> None:
+    def end_rescale(self) -> None:
         """Release the slots of subtasks that have ended, and take checkpoints again."""
         for vertex in self.executions.subtasks():
             if vertex.state.ended:
                 # Those that ended during the switch have kept theirs.
                 self.slots.release(vertex.job_vertex.id, vertex.subtask)
         self.checkpoints.coordinator.start()
-        self.checkpoints.coordinator.look()
+        self.checkpoints.coordinator.maybe_trigger()
 
     def slots_released(self) -> None:
         """Notify jobs that wait for slots."""
@@ -772,10 +692,13 @@ class JobMaster(Handlers):
         # The job ends only with its last task, also if it has failed: a slot is free when nothing runs in it.
         if self.status.ended or not all(v.state.ended for v in self.executions.subtasks()):
             return
-        # The rescaler is asked last, since its answer may deploy them at once.
-        # All subtasks have ended, but a restart or a rescale is about to create new attempts.
+        # All subtasks have ended, but a restart or a rescale is about to create new attempts. The rescaler comes
+        # last, since its answer may deploy them at once.
         if self.status is JobStatus.RUNNING and (
-            self._failover.restarting or self._waiting_for_slots or self._broken or self._rescaler.all_ended()
+            self._failover.restarting
+            or self._waiting_for_slots
+            or self._broken_links
+            or self._rescaler.all_ended()
         ):
             return
         error = self._close_sources()

@@ -90,7 +90,7 @@ class RescalableJob(Protocol):
     def note_failure(self, vertex: ExecutionVertex | None, cause: BaseException) -> None:
         """Record a failure after which all subtasks restart."""
 
-    def go_on(self) -> None:
+    def end_rescale(self) -> None:
         """Release the slots of subtasks that have ended, and take checkpoints again."""
 
     def slots_released(self) -> None:
@@ -365,7 +365,7 @@ class Rescaler:
         )
         self._problem = None
         if switched and self._job.status is JobStatus.RUNNING:
-            self._job.go_on()
+            self._job.end_rescale()
         self._job.slots_released()
         level = INFO if status == "completed" else WARNING
         log(

@@ -317,7 +317,7 @@ def test_nothing_is_triggered_until_all_tasks_run() -> None:
     job.advance(500)
     assert job.triggered == []
     job.all_running = True
-    job.coordinator.look()
+    job.coordinator.maybe_trigger()
     assert job.triggered == [1]
 
 
@@ -341,7 +341,7 @@ def test_when_all_have_come_to_their_end_there_is_one_at_once() -> None:
     assert job.triggered == [1]
     job.acknowledge(1, drained=True)
     assert job.told == [("completed", 1)]
-    job.coordinator.look()
+    job.coordinator.maybe_trigger()
     assert job.triggered == [1], "they are about to finish"
 
 
@@ -468,7 +468,7 @@ def test_a_checkpoint_on_demand_begins_when_all_tasks_run() -> None:
     asked.ask()
     job.advance(500)
     job.all_running = True
-    job.coordinator.look()
+    job.coordinator.maybe_trigger()
     assert job.triggered == [1]
     job.advance(700)
     assert asked.answers == [], "it has a timeout of its own"
@@ -596,7 +596,7 @@ def test_a_savepoint_that_cannot_begin_is_given_up_after_a_while() -> None:
     job.advance(1)
     assert job.answers == [("", "not all tasks were running for 600 s, or others were under way")]
     job.all_running = True
-    job.coordinator.look()
+    job.coordinator.maybe_trigger()
     assert job.triggered == []
 
 
