@@ -29,7 +29,7 @@ from sluiceway.isolation import (
     unchangeable,
     unchangeable_type,
 )
-from sluiceway.operators.closed import changes_nothing, keeps_nothing
+from sluiceway.operators.escape_analysis import changes_nothing, keeps_nothing
 
 
 class Colour(Enum):

@@ -204,7 +204,7 @@ class SumValues(ReduceFunction[Any], Folding):
     """Sum of the records themselves."""
 
     combines: Final = ("sum", None)
-    """Pre-aggregation that a producer may do before the exchange, and its argument: operators/combining.py."""
+    """Pre-aggregation of ``operators/local_aggregation.py`` before the exchange, and its argument."""
 
     @override
     def reduce(self, value1: Any, value2: Any) -> Any:

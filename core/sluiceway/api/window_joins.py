@@ -28,7 +28,7 @@ from sluiceway.functions import (
 from sluiceway.graph import InputRef
 from sluiceway.graph.identity import function_name
 from sluiceway.isolation import all_unchangeable, copied
-from sluiceway.operators.closed import changes_nothing
+from sluiceway.operators.escape_analysis import changes_nothing
 from sluiceway.operators.joins.base import check_joined, pair_loop
 from sluiceway.steps import TagStep, WindowContents
 from sluiceway.types import element_type, is_known, parameter_type, return_type

@@ -18,9 +18,9 @@ from sluiceway.errors import FunctionContractError
 from sluiceway.functions import AsyncFunction
 from sluiceway.functions.life import note_closed, note_opened
 from sluiceway.isolation import copied
+from sluiceway.operators.async_calls import Call, CallCancelledError, Calls
 from sluiceway.operators.async_queues import Entry, OrderedQueue, Queue, UnorderedQueue
 from sluiceway.operators.base import TimedOperator
-from sluiceway.operators.calls import Call, CallCancelledError, Calls
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.dead_letters import DeadLetters
 from sluiceway.operators.results import is_one_record

@@ -18,7 +18,7 @@ from sluiceway.operators.base import Operator
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.keyed_state import BulkState, KeyedStateStore
 from sluiceway.operators.process import KeyedProcessOperator
-from sluiceway.operators.processing import FunctionOperator
+from sluiceway.operators.process_base import FunctionOperator
 from sluiceway.operators.results import is_one_record
 from sluiceway.operators.timer_service import KeyedTimerService
 from sluiceway.record_errors import record_loop

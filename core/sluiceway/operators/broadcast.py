@@ -20,8 +20,8 @@ from sluiceway.operators.base import Operator
 from sluiceway.operators.co import CoProcessOperator, KeyedCoProcessOperator
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.keyed_state import KeyedStateStore
+from sluiceway.operators.process_base import Called, ProcessOperatorBase
 from sluiceway.operators.process_context import ProcessContext
-from sluiceway.operators.processing import Called, ProcessingOperator
 from sluiceway.operators.snapshot import OperatorSnapshot
 from sluiceway.operators.timer_service import KeyedTimerService
 from sluiceway.state import (
@@ -296,7 +296,7 @@ def _handle(store: KeyedStateStore, descriptor: StateDescriptor) -> Any:
 # ---- operators ---------------------------------------------------------------------------------------------
 
 
-class _Broadcasting(ProcessingOperator):
+class _Broadcasting(ProcessOperatorBase):
     """Base of the broadcast operators: the state, and the processing of broadcast records."""
 
     _call2: Called

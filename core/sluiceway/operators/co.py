@@ -12,8 +12,8 @@ from sluiceway.operators.base import Operator
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.dead_letters import DeadLetters
 from sluiceway.operators.keyed import KeyedOperator
+from sluiceway.operators.process_base import FunctionOperator, KeyedProcessOperatorBase, ProcessOperatorBase
 from sluiceway.operators.process_context import ProcessContext, Results
-from sluiceway.operators.processing import FunctionOperator, KeyedProcessingOperator, ProcessingOperator
 from sluiceway.operators.two_inputs import TwoInputOperator
 from sluiceway.record_errors import record_loop
 from sluiceway.steps import CoFlatMapStep, CoMapStep, ConnectedStep
@@ -269,7 +269,7 @@ class KeyedCoFlatMapOperator(_KeyedConnectedOperator):
 # ---- process -----------------------------------------------------------------------------------------------
 
 
-class CoProcessOperator(_ConnectedOperator, FunctionOperator, ProcessingOperator):
+class CoProcessOperator(_ConnectedOperator, FunctionOperator, ProcessOperatorBase):
     """Operator of process functions of two streams."""
 
     def __init__(self, context: OperatorContext) -> None:
@@ -287,7 +287,7 @@ class CoProcessOperator(_ConnectedOperator, FunctionOperator, ProcessingOperator
         self._without_keys(self._call2, self._ctx, batch)
 
 
-class KeyedCoProcessOperator(_ConnectedOperator, KeyedProcessingOperator):
+class KeyedCoProcessOperator(_ConnectedOperator, KeyedProcessOperatorBase):
     """Operator of process functions of two keyed streams, with state and timers bound to the record's key."""
 
     def _key_of(self, value: Any) -> Any:

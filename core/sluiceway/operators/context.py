@@ -11,7 +11,7 @@ from sluiceway.config.settings import Settings
 from sluiceway.errors import NotBuiltYetError
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.metrics import MetricGroup
-from sluiceway.operators.calls import Calls
+from sluiceway.operators.async_calls import Calls
 from sluiceway.state import StateBackend
 from sluiceway.streamgraph import StreamNode
 

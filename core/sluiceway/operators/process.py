@@ -7,14 +7,19 @@ from typing import Any
 from sluiceway.elements import Batch
 from sluiceway.functions import KeyedProcessFunction, ProcessFunction
 from sluiceway.operators.context import OperatorContext
+from sluiceway.operators.process_base import (
+    Called,
+    FunctionOperator,
+    KeyedProcessOperatorBase,
+    ProcessOperatorBase,
+)
 from sluiceway.operators.process_context import ProcessContext
-from sluiceway.operators.processing import Called, FunctionOperator, KeyedProcessingOperator, ProcessingOperator
 from sluiceway.util.overriding import override
 
 __all__ = ["KeyedProcessOperator", "ProcessOperator"]
 
 
-class ProcessOperator(FunctionOperator, ProcessingOperator):
+class ProcessOperator(FunctionOperator, ProcessOperatorBase):
     """Operator of process functions on a stream without keys."""
 
     def __init__(self, context: OperatorContext) -> None:
@@ -27,7 +32,7 @@ class ProcessOperator(FunctionOperator, ProcessingOperator):
         self._without_keys(self._call, self._ctx, batch)
 
 
-class KeyedProcessOperator(KeyedProcessingOperator):
+class KeyedProcessOperator(KeyedProcessOperatorBase):
     """Operator of keyed process functions, with state bound to the record's key."""
 
     def __init__(self, context: OperatorContext) -> None:

@@ -15,7 +15,7 @@ from sluiceway.checkpoint.native_files import with_rows
 from sluiceway.checkpoint.offline_reader import Decoder, StateRow, content_of, kind_in_columns
 from sluiceway.errors import CheckpointError, ConfigurationError, StateError, choose
 from sluiceway.keygroups import key_group
-from sluiceway.operators.keyed_state.looking import as_key, key_candidates, missing_key
+from sluiceway.operators.keyed_state.queries import as_key, key_candidates, missing_key
 from sluiceway.plugins import PluginManager, default_manager
 from sluiceway.serializers import Row, decode_rows
 from sluiceway.state import StateMeta, TableKind

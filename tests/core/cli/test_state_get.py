@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sluiceway.errors import SluicewayError, StateError
-from sluiceway.operators.keyed_state.looking import key_candidates
+from sluiceway.operators.keyed_state.queries import key_candidates
 from sluiceway.runtime.cluster.client import ClusterClient
 from sluiceway.savepoint.lookup import find_live_state, find_state
 

@@ -25,7 +25,7 @@ from sluiceway.elements import MIN_WATERMARK, Batch
 from sluiceway.operators.columns import combining
 from sluiceway.operators.columns.combining import ColumnCombiner, partials_of
 from sluiceway.operators.columns.timed import layout_of
-from sluiceway.operators.combining import combined_step
+from sluiceway.operators.local_aggregation import combined_step
 from sluiceway.runtime.task import input_slicing
 from sluiceway.steps.columns import ColumnWindowStep
 from sluiceway.streamgraph import PartitionerSpec

@@ -22,7 +22,7 @@ from sluiceway.graph.identity import function_name
 from sluiceway.graph.transformations import Transformation
 from sluiceway.isolation import unchangeable_type
 from sluiceway.keygroups import unstable_type
-from sluiceway.operators.closed import changes_nothing
+from sluiceway.operators.escape_analysis import changes_nothing
 from sluiceway.steps import (
     AsyncStep,
     CoFlatMapStep,

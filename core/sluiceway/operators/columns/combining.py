@@ -23,7 +23,7 @@ from sluiceway.elements import MIN_WATERMARK, Batch
 from sluiceway.errors import UnstableKeyError
 from sluiceway.operators.columns.slicing import WindowSlices, rows_by_slice, slicing_of
 from sluiceway.operators.columns.timed import layout_of
-from sluiceway.operators.combined import CombinerBase
+from sluiceway.operators.combiner_base import CombinerBase
 from sluiceway.steps.columns import ColumnWindowStep
 from sluiceway.util.overriding import override
 

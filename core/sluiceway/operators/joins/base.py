@@ -13,7 +13,7 @@ from sluiceway.functions import KeySelector, OutputTag
 from sluiceway.isolation import all_unchangeable, copied
 from sluiceway.keygroups import check_key
 from sluiceway.operators.base import Operator
-from sluiceway.operators.closed import keeps_nothing
+from sluiceway.operators.escape_analysis import keeps_nothing
 from sluiceway.operators.results import check_results
 from sluiceway.record_errors import MISSING, Fault, record_loop, register_loop
 

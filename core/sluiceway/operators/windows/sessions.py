@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.folds import Text, made_of
-from sluiceway.operators.opened import may_ask_for_state
+from sluiceway.operators.opened_functions import may_ask_for_state
 from sluiceway.operators.snapshot import OperatorSnapshot
 from sluiceway.operators.windows.merging import MergingWindowOperator
 from sluiceway.record_errors import MISSING

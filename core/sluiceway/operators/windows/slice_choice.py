@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sluiceway.functions import AggregateFunction
-from sluiceway.operators.opened import may_ask_for_state
+from sluiceway.operators.opened_functions import may_ask_for_state
 from sluiceway.operators.windows.slices import Slices
 from sluiceway.steps import WindowStep
 from sluiceway.windows import (

@@ -12,7 +12,7 @@ from sluiceway.errors import SluicewayError, choose
 from sluiceway.graph import ExecutionState, JobGraph, JobVertex
 from sluiceway.keygroups import key_group, subtask_for_key_group
 from sluiceway.operators.keyed import KeyedOperator
-from sluiceway.operators.keyed_state.looking import as_key, key_candidates
+from sluiceway.operators.keyed_state.queries import as_key, key_candidates
 from sluiceway.runtime.jobmanager.job_master import JobMaster
 from sluiceway.runtime.loop.tasklet import Scheduled, TaskletLoop
 from sluiceway.runtime.messages.clients import AskState

@@ -128,7 +128,7 @@ class TaskDeploymentFactory:
 
     def _combined(self, executions: ExecutionGraph, edge: JobEdge) -> WindowStep | ColumnWindowStep | None:
         # Imported here: it needs the window operators, and many jobs have neither these nor edges.
-        from sluiceway.operators.combining import combined_step
+        from sluiceway.operators.local_aggregation import combined_step
 
         head = executions.job_graph.vertex(edge.target).head
         return combined_step(edge.edge.partitioner, head, self._settings)

@@ -16,7 +16,7 @@ from sluiceway.network.input_gate import InputGate
 from sluiceway.network.partitioners import BroadcastPartitioner, HashPartitioner, make_partitioner
 from sluiceway.network.result_partition import ResultPartition
 from sluiceway.operators import OperatorContext
-from sluiceway.operators.calls import Calls
+from sluiceway.operators.async_calls import Calls
 from sluiceway.runtime.messages.base import Message
 from sluiceway.runtime.messages.tasks import ReportWatermark
 from sluiceway.runtime.task.deployment import OutputDescriptor, TaskDeployment
@@ -168,7 +168,7 @@ def open_partition(
         in_columns = isinstance(output.combined, ColumnWindowStep)
         if far and (in_columns or isinstance(serializer, ContentSerializer)):
             timeout_ms, full = node.buffer_timeout_ms, deployment.settings.batch_size
-            from sluiceway.operators.combining import combining_partition  # for windows alone
+            from sluiceway.operators.local_aggregation import combining_partition  # for windows alone
 
             groups = output.consumer_max_parallelism
             return combining_partition(partitioner, senders, timeout_ms, full, output.combined, node.name, groups)

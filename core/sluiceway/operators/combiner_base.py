@@ -1,4 +1,4 @@
-"""Base of combiners: when records are combined, and when that rests because it does not pay."""
+"""Base of combiners of local aggregation: it is suspended where it does not pay."""
 
 from __future__ import annotations
 

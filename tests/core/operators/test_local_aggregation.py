@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import sluiceway as sw
 from sluiceway.elements import Batch, CheckpointBarrier, EndOfData, Watermark, WatermarkStatus
 from sluiceway.network.partitioners import HashPartitioner
-from sluiceway.operators.combining import Combiner, CombiningPartition, combining_partition
+from sluiceway.operators.local_aggregation import Combiner, CombiningPartition, combining_partition
 from sluiceway.operators.windows.slice_types import Partial
 from sluiceway.steps import WindowStep
 from sluiceway.testing import every_way

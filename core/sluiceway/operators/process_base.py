@@ -1,4 +1,7 @@
-"""Calls of process functions: for records without keys, for keyed ones, and for timers."""
+"""Bases of the operators of process functions: the loops that call them for records and for timers.
+
+They have no ``process()``: it differs by the number of inputs, and for a broadcast stream.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from sluiceway.keygroups import check_key
 from sluiceway.operators.base import Operator
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.dead_letters import DeadLetters
-from sluiceway.operators.opened import Opened
+from sluiceway.operators.opened_functions import Opened
 from sluiceway.operators.process_context import ProcessContext, Results, Sides
 from sluiceway.operators.results import check_results
 from sluiceway.operators.tagged import take_tagged
@@ -22,7 +25,7 @@ from sluiceway.operators.timer_service import KeyedTimerService
 from sluiceway.record_errors import record_loop
 from sluiceway.util.overriding import override
 
-__all__ = ["Called", "FunctionOperator", "KeyedProcessingOperator", "ProcessingOperator"]
+__all__ = ["Called", "FunctionOperator", "KeyedProcessOperatorBase", "ProcessOperatorBase"]
 
 Called: TypeAlias = Callable[[Any, Any], Iterable[Any] | None]
 """A process function, with a record, or a timer's timestamp, and its context."""
@@ -45,7 +48,7 @@ class FunctionOperator(Operator):
         self._opened.close()
 
 
-class ProcessingOperator(Operator):
+class ProcessOperatorBase(Operator):
     """Base of the operators that call process functions, for records without a key.
 
     Where records on which the function raises are skipped, other loops run, which can take back what the
@@ -140,7 +143,7 @@ def _keep(ctx: ProcessContext, kept: Sides) -> None:
         to[1].extend(stamps)
 
 
-class KeyedProcessingOperator(ProcessingOperator, TimedKeyedOperator):
+class KeyedProcessOperatorBase(ProcessOperatorBase, TimedKeyedOperator):
     """Base of the operators that call keyed process functions, and their ``on_timer`` if they have one."""
 
     def __init__(self, context: OperatorContext) -> None:

@@ -24,7 +24,7 @@ from sluiceway.elements import MIN_WATERMARK, ROWS_PER_RECORD, Batch, Element, W
 from sluiceway.functions import AggregateFunction, ReduceFunction
 from sluiceway.network.partitioners import HashPartitioner
 from sluiceway.network.result_partition import ResultPartition
-from sluiceway.operators.combined import CombinerBase
+from sluiceway.operators.combiner_base import CombinerBase
 from sluiceway.operators.windows.slice_choice import slices_of
 from sluiceway.operators.windows.slice_types import Partial
 from sluiceway.record_errors import MISSING
