@@ -21,7 +21,7 @@ from sluiceway_rocksdb._change_files import ChangeFiles
 from sluiceway_rocksdb._namespace_cache import MISSING, CachedEntries, Layer, NamespaceRows
 from sluiceway_rocksdb._options import RocksDBOptions
 from sluiceway_rocksdb._restore import restore
-from sluiceway_rocksdb._snapshots import DONE, FAILED, OPEN, Taken, TakenFiles, TakenRows
+from sluiceway_rocksdb._snapshots import DONE, FAILED, OPEN, SnapshotFiles, SnapshotRows, SubtaskSnapshot
 from sluiceway_rocksdb._store import SubtaskStore
 from sluiceway_rocksdb._table import RocksDBTable, find_namespaces
 
@@ -74,7 +74,7 @@ class RocksDBKeyedBackend(KeyedStateBackend):
         self._options = options
         self._operator = context.operator
         self._tables: dict[str, RocksDBTable] = {}
-        self._pending: Taken | None = None
+        self._pending: SubtaskSnapshot | None = None
         self._doomed: list[CachedEntries] = []
         # To which the next snapshot may add changes, if it knows of all that the database was given since.
         self._log: ChangeFiles | None = None
@@ -131,8 +131,8 @@ class RocksDBKeyedBackend(KeyedStateBackend):
         else:
             found = [entries.hand_over(everything=everything) for entries in every]
             layers = [layer for layer in found if layer.values or layer.gone]
-        taken = self._pending = Taken(self.store, self.measure, layers, metas, log, dropped)
-        return KeyedSnapshot(metas, TakenRows(taken), TakenFiles(taken), taken.release)
+        taken = self._pending = SubtaskSnapshot(self.store, self.measure, layers, metas, log, dropped)
+        return KeyedSnapshot(metas, SnapshotRows(taken), SnapshotFiles(taken), taken.release)
 
     def restore(self, snapshots: Iterable[KeyedSnapshot]) -> None:
         self._check_open()

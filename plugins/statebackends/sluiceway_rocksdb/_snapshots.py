@@ -26,7 +26,7 @@ from sluiceway_rocksdb._options import RocksDBOptions
 from sluiceway_rocksdb._row_values import rows_in
 from sluiceway_rocksdb._store import SubtaskStore
 
-__all__ = ["FORMATS", "FORMAT_FILES", "FORMAT_WITH_CHANGES", "Taken"]
+__all__ = ["FORMATS", "FORMAT_FILES", "FORMAT_WITH_CHANGES", "SubtaskSnapshot"]
 
 FORMAT_FILES: Final = "rocksdb 1"
 """The files of a database."""
@@ -35,23 +35,24 @@ FORMAT_WITH_CHANGES: Final = "rocksdb 3"
 FORMATS: Final = frozenset({FORMAT_FILES, "rocksdb 2", FORMAT_WITH_CHANGES})
 """Formats that can be restored; "rocksdb 2" has change records of an earlier layout."""
 
-# OPEN becomes one of the others once, under the lock of Taken. A snapshot that is DONE remains so after its
-# release.
+# States of a SubtaskSnapshot. OPEN becomes one of the others once, under its lock. A snapshot that is DONE remains
+# so after its release.
 OPEN, DONE, FAILED, RELEASED = "open", "done", "failed", "released"
 
 
-class Taken:
+class SubtaskSnapshot:
     """Snapshot of a subtask: first layers of objects, then a database directory or one more change file.
 
-    Whoever needs the files first makes them: a helper thread that reads the snapshot, or the task's thread,
-    when it has to write to the database.
+    The files are made by the first that needs them: a helper thread that reads the snapshot, or the task's thread,
+    when it has to write to the database. :meth:`finish` does that, in either thread, once.
 
     Args:
         store: of the subtask.
-        measure: is told the number and the bytes of objects that were encoded.
-        layers: what the files have to have.
+        measure: called with the number of objects that were encoded, and their bytes.
+        layers: objects that the files must hold.
         metas: the tables, by index.
-        log: to which changes are added; None: all is written to the database, and that made a directory.
+        log: change files to which one more is added; None: the layers are written to the database, of which a
+            checkpoint is made (:meth:`.Database.checkpoint`).
         dropped: namespaces that were dropped since the snapshot before, by table.
 
     Attributes:
@@ -114,7 +115,8 @@ class Taken:
             return self.log
 
     def _write(self, store: SubtaskStore) -> None:
-        database = store.database  # maybe opened now, so not in the task's thread
+        # This access may open the database: late, as most often a helper thread waits for that, not the task.
+        database = store.database
         for entries, values, _ in self.layers:
             database.write(chain.from_iterable(entries.table.write(entries, values)))
         place = new_place(self.options.directory, "snapshot")
@@ -192,10 +194,10 @@ class Taken:
         return (*base, *self._files)
 
 
-class TakenRows(Mapping[int, bytes]):
+class SnapshotRows(Mapping[int, bytes]):
     """Snapshot as rows by key group, read from its files."""
 
-    def __init__(self, taken: Taken) -> None:
+    def __init__(self, taken: SubtaskSnapshot) -> None:
         self._taken = taken
         self._found: list[int] | None = None
 
@@ -230,10 +232,10 @@ class TakenRows(Mapping[int, bytes]):
         return dict, (dict(self),)
 
 
-class TakenFiles(NativeState):
+class SnapshotFiles(NativeState):
     """Snapshot as its files."""
 
-    def __init__(self, taken: Taken) -> None:
+    def __init__(self, taken: SubtaskSnapshot) -> None:
         self._taken = taken
         self.key_groups = taken.key_groups
         self.properties: Mapping[str, str] = {}
