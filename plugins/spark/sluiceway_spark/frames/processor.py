@@ -9,7 +9,7 @@ from sluiceway.util.overriding import override
 
 # As there: Spark waits 10 s for a process that only asks what state there is, and imports this.
 from sluiceway_spark.structured.stages.large_plans import PlanFile
-from sluiceway_spark.structured.stages.stateful_stage import LevelProcessor
+from sluiceway_spark.structured.stages.stateful_stage import StageProcessor
 
 __all__ = ["FrameProcessor"]
 
@@ -17,7 +17,7 @@ _QUERY_ID: Final = "sql.streaming.queryId"
 _SEQ: Final = 3
 
 
-class FrameProcessor(LevelProcessor):
+class FrameProcessor(StageProcessor):
     """Processor of one stage whose processing time comes with the rows, and whose state knows its pipeline.
 
     Args:

@@ -25,8 +25,8 @@ pytest.importorskip("pyarrow")
 from sluiceway_spark.structured.row_format import Row
 from sluiceway_spark.structured.stages.batch_tasks import ship
 from sluiceway_spark.structured.stages.chained_sinks import ChainedSinks, chained_sinks
+from sluiceway_spark.structured.stages.chained_sinks_spec import ChainedSinksSpec
 from sluiceway_spark.structured.stages.driver_sinks import in_this_process
-from sluiceway_spark.structured.stages.sink_chaining import SinkChaining
 from sluiceway_spark.structured.stages.sink_stage import BatchReport, SinkStage
 from sluiceway_spark.structured.state.placement import place_of
 from sluiceway_spark.structured.state.subtask_cache import Cache
@@ -163,7 +163,7 @@ class Query:
     def _sinks(self, stage: int, batch: int, after: str) -> ChainedSinks | None:
         if not self.chained or stage < self.plan.last_stage - 1:
             return None
-        chaining = SinkChaining(self.directory, self.chained)
+        chaining = ChainedSinksSpec(self.directory, self.chained)
         return ChainedSinks(self.plan, self.services, chaining, batch, after)
 
     def run(self, stage: SinkStage | None = None) -> list[BatchReport]:

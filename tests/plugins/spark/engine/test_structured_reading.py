@@ -186,7 +186,7 @@ def in_a_batch_job(flow: Pipeline, **options: Any) -> list[list[Any]]:
     for stage in range(1, plan.last_stage):
         rows = sorted(rows_in(batches), key=lambda row: (row.target, row.seq, row.sender))
         here = [row for row in rows if row.stage == stage]
-        batches = list(batch_tasks.run_level(shipped, (stage,), given, to_batches(here)))
+        batches = list(batch_tasks.run_stages(shipped, (stage,), given, to_batches(here)))
         batches += to_batches(row for row in rows if row.stage > stage)
     targets = {id_: [t for t in given if plan.who(t)[0] == id_] for id_ in plan.sinks}
     return [[value for target in targets[id_] for value in _values(plan, target, batches)] for id_ in plan.sinks]

@@ -11,8 +11,8 @@ from sluiceway.runtime.messages.pickling import load
 from sluiceway.runtime.stepped import SteppedPlan
 from sluiceway_spark.structured.row_format import Row
 from sluiceway_spark.structured.stages.chained_sinks import ChainedSinks
+from sluiceway_spark.structured.stages.chained_sinks_spec import ChainedSinksSpec
 from sluiceway_spark.structured.stages.large_plans import PlanFile, bytes_of
-from sluiceway_spark.structured.stages.sink_chaining import SinkChaining
 from sluiceway_spark.structured.state.subtask_cache import Cache, Kept
 
 __all__ = ["BatchClock", "open_sinks", "work"]
@@ -114,7 +114,7 @@ def work(
 
 
 def open_sinks(
-    path: Sequence[str], shipped: bytes | PlanFile, chaining: SinkChaining, batch: int, after: str
+    path: Sequence[str], shipped: bytes | PlanFile, chaining: ChainedSinksSpec, batch: int, after: str
 ) -> ChainedSinks:
     """Return the chained sinks for a task of a micro-batch; arguments as above and of :class:`ChainedSinks`."""
     plan = _process.take(path, shipped)

@@ -24,11 +24,11 @@ __all__ = [
     "Outcome",
     "StageWorker",
     "SubtaskFailedError",
-    "level_task",
     "pack_rows",
     "sent",
     "ship",
     "source_task",
+    "stage_task",
 ]
 
 FAILED: Final = r"sluiceway-failed ([A-Za-z0-9+/=]+)\."
@@ -86,7 +86,7 @@ def ship(plan: SteppedPlan, services: Services) -> bytes:
 
 
 def source_task(
-    path: Sequence[str], shipped: bytes, dealt: bytes, stages: tuple[int, ...], given: frozenset[int]
+    path: Sequence[str], shipped: bytes, dealt: bytes, stages: tuple[int, ...], elsewhere: frozenset[int]
 ) -> Any:
     """Return the task that reads sources: its input has one row per reader, the reader's index in ``dealt``.
 
@@ -95,7 +95,7 @@ def source_task(
         shipped: the plan.
         dealt: pairs of a target and its splits, as :class:`~sluiceway.runtime.microbatch.split_assignment.Dealt`.
         stages: 0, and those whose subtasks run in the same task.
-        given: targets that run elsewhere, though at one of these stages: their rows are handed on.
+        elsewhere: targets that run elsewhere, though at one of these stages: their rows are handed on.
     """
 
     def task(batches: Iterable[Any]) -> Iterator[Any]:
@@ -105,28 +105,28 @@ def source_task(
         sys.path += [entry for entry in path if entry not in sys.path]
         from sluiceway_spark.structured.stages.batch_tasks import read_sources
 
-        yield from read_sources(shipped, dealt, stages, given, batches)
+        yield from read_sources(shipped, dealt, stages, elsewhere, batches)
 
     return task
 
 
-def level_task(path: Sequence[str], shipped: bytes, stages: tuple[int, ...], given: frozenset[int]) -> Any:
+def stage_task(path: Sequence[str], shipped: bytes, stages: tuple[int, ...], elsewhere: frozenset[int]) -> Any:
     """Return the task that runs the subtasks of stages, on rows repartitioned by target and sorted.
 
     Args:
         path: as above.
         shipped: as above.
         stages: which ones; rows come for the first of them.
-        given: as above.
+        elsewhere: as above.
     """
 
     def task(batches: Iterable[Any]) -> Iterator[Any]:
         import sys
 
         sys.path += [entry for entry in path if entry not in sys.path]
-        from sluiceway_spark.structured.stages.batch_tasks import run_level
+        from sluiceway_spark.structured.stages.batch_tasks import run_stages
 
-        yield from run_level(shipped, stages, given, batches)
+        yield from run_stages(shipped, stages, elsewhere, batches)
 
     return task
 
@@ -138,21 +138,21 @@ def read_sources(
     shipped: bytes,
     dealt: bytes,
     stages: tuple[int, ...],
-    given: frozenset[int],
+    elsewhere: frozenset[int],
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Run the readers whose numbers are in the input."""
-    with _Stages(shipped, stages, given) as worker:
+    with _Stages(shipped, stages, elsewhere) as worker:
         readers: list[tuple[int, Dealt]] = worker.load(dealt)
         numbers: Iterator[Any] = (number for batch in batches for number in batch.column(0).to_pylist())
         yield from to_batches(row for number in numbers for row in worker.read(*readers[number]))
 
 
-def run_level(
-    shipped: bytes, stages: tuple[int, ...], given: frozenset[int], batches: Iterable[pa.RecordBatch]
+def run_stages(
+    shipped: bytes, stages: tuple[int, ...], elsewhere: frozenset[int], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Run the subtasks of stages; pass rows of other stages or targets on."""
-    with _Stages(shipped, stages, given) as worker:
+    with _Stages(shipped, stages, elsewhere) as worker:
         yield from to_batches(worker.run(rows_in(batches)))
 
 
@@ -193,12 +193,12 @@ class StageWorker:
 class _Stages(StageWorker):
     """Task that runs the subtasks of one stage, and those of later stages that only these feed."""
 
-    def __init__(self, shipped: bytes, stages: tuple[int, ...], given: frozenset[int]) -> None:
+    def __init__(self, shipped: bytes, stages: tuple[int, ...], elsewhere: frozenset[int]) -> None:
         super().__init__(shipped)
         self._chains: dict[int, SteppedTask] = {}
         self._stage = stages[0]
         self._here = frozenset(stages[1:])
-        self._given = given
+        self._elsewhere = elsewhere
 
     @override
     def chains(self) -> list[SteppedTask]:
@@ -223,7 +223,7 @@ class _Stages(StageWorker):
         chain: SteppedTask | None = None
         target = -1
         for row in rows:
-            if row.stage > self._stage or row.target in self._given:
+            if row.stage > self._stage or row.target in self._elsewhere:
                 yield row
                 continue
             if row.stage < self._stage:
@@ -259,7 +259,7 @@ class _Stages(StageWorker):
     def _sent_on(self, taken: Iterable[tuple[int, int, int, int, list[Any]]]) -> Iterator[Row]:
         """Yield elements as rows; pass those for subtasks of this task to them at once."""
         for stage, target, sender, seq, elements in taken:
-            if stage not in self._here or target in self._given:
+            if stage not in self._here or target in self._elsewhere:
                 yield Row(stage, target, sender, seq, self._plan.pack(sender, elements))
                 continue
             chain = self._chains.get(target) or self._open(target)

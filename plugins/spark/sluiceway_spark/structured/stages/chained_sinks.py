@@ -13,7 +13,7 @@ from sluiceway.runtime.microbatch.commit_log import CommitLog
 from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
 from sluiceway_spark.persisted import SinkProgress
 from sluiceway_spark.structured.row_format import Row
-from sluiceway_spark.structured.stages.sink_chaining import SinkChaining
+from sluiceway_spark.structured.stages.chained_sinks_spec import ChainedSinksSpec
 from sluiceway_spark.structured.stages.sink_tasks import DELIVERED, finish_batch, open_sink, sink_chain
 from sluiceway_spark.structured.state.placement import keys_of, partition_of
 
@@ -77,7 +77,7 @@ class ChainedSinks:
     """
 
     def __init__(
-        self, plan: SteppedPlan, services: Services, chaining: SinkChaining, batch: int, after: str
+        self, plan: SteppedPlan, services: Services, chaining: ChainedSinksSpec, batch: int, after: str
     ) -> None:
         self._plan = plan
         self._services = services

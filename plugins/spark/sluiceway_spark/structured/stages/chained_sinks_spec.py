@@ -1,4 +1,4 @@
-"""Sinks that are chained to one stage, as its tasks are told of them."""
+"""Specification of the sinks that are chained to one stage, sent to the tasks of Spark."""
 
 # Spark imports this before a query begins, in a process for which it waits 10 s: nothing else is imported here.
 from __future__ import annotations
@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-__all__ = ["SinkChaining"]
+__all__ = ["ChainedSinksSpec"]
 
 
-class SinkChaining(NamedTuple):
+class ChainedSinksSpec(NamedTuple):
     """Sinks that are chained to one stage; picklable.
 
     Attributes:

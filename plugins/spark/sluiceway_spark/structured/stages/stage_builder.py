@@ -12,12 +12,12 @@ from sluiceway.runtime.microbatch.run_directory import Run
 from sluiceway.runtime.stepped import SteppedPlan
 from sluiceway_spark.structured.job_texts import steps_text
 from sluiceway_spark.structured.row_format import SCHEMA, together
-from sluiceway_spark.structured.stages.batch_tasks import level_task, source_task
+from sluiceway_spark.structured.stages.batch_tasks import source_task, stage_task
+from sluiceway_spark.structured.stages.chained_sinks_spec import ChainedSinksSpec
 from sluiceway_spark.structured.stages.large_plans import in_message_or_file
-from sluiceway_spark.structured.stages.sink_chaining import SinkChaining
 from sluiceway_spark.structured.stages.source_stage import source_rows
 from sluiceway_spark.structured.stages.stage_grouping import StageGroup
-from sluiceway_spark.structured.stages.stateful_stage import LevelProcessor
+from sluiceway_spark.structured.stages.stateful_stage import StageProcessor
 from sluiceway_spark.structured.state.placement import keys_of
 
 __all__ = ["batch_rows", "stream_rows"]
@@ -42,20 +42,20 @@ def batch_rows(
         local: ids of the vertices whose sinks run in the driver.
     """
     path = list(sys.path)
-    given = frozenset(t for t in plan.targets_of(plan.last_stage) if plan.who(t)[0] in local)
+    for_driver = frozenset(t for t in plan.targets_of(plan.last_stage) if plan.who(t)[0] in local)
     first, *others = groups
     readers = session.range(0, first.parts, 1, first.parts)
-    task = _named(source_task(path, shipped, dealt, first.stages, given), plan, first)
+    task = _named(source_task(path, shipped, dealt, first.stages, for_driver), plan, first)
     rows = readers.mapInArrow(task, SCHEMA)
     for each in others:
         targets = {t for stage in each.stages for t in plan.targets_of(stage)}
-        if targets <= given and _parts_before(groups, each) <= _AT_ONCE:
+        if targets <= for_driver and _parts_before(groups, each) <= _AT_ONCE:
             # Only sinks of the driver are left, which takes rows partition by partition. Of few partitions all are
             # computed at once for that. Of more they are in front of a shuffle alone, so that pays for itself.
             break
         rows = together(rows, each.parts, each.parts)
-        if not targets <= given:
-            rows = rows.mapInArrow(_named(level_task(path, shipped, each.stages, given), plan, each), SCHEMA)
+        if not targets <= for_driver:
+            rows = rows.mapInArrow(_named(stage_task(path, shipped, each.stages, for_driver), plan, each), SCHEMA)
     return rows
 
 
@@ -98,8 +98,8 @@ def stream_rows(
     sent = in_message_or_file(session, shipped) if plan.last_stage > 1 else shipped
     for stage in range(1, plan.last_stage):
         is_last = stage == plan.last_stage - 1
-        chaining = SinkChaining(place, dict(chained)) if chained and is_last else None
-        processor = LevelProcessor(run.id, list(sys.path), sent, stage, spread=run.spread, chaining=chaining)
+        chaining = ChainedSinksSpec(place, dict(chained)) if chained and is_last else None
+        processor = StageProcessor(run.id, list(sys.path), sent, stage, spread=run.spread, chaining=chaining)
         if run.spread:
             rows = rows.withColumn("target", _key_of_target(plan, run.partitions))
         rows = rows.groupBy("target").transformWithState(processor, SCHEMA, outputMode="append", timeMode="None")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 # Before a query begins Spark starts a process that only asks a processor what state it has, and waits for that:
 # what does the work is imported when there is some.
 from sluiceway_spark.structured.row_format import Row
+from sluiceway_spark.structured.stages.chained_sinks_spec import ChainedSinksSpec
 from sluiceway_spark.structured.stages.large_plans import PlanFile
-from sluiceway_spark.structured.stages.sink_chaining import SinkChaining
 
 if TYPE_CHECKING:
     from sluiceway_spark.structured.stages.chained_sinks import ChainedSinks
@@ -19,7 +19,7 @@ try:
 except ImportError:  # the engine says what is missing before anything comes here
     StatefulProcessor = object
 
-__all__ = ["NOW_MS", "SINKS_AFTER", "LevelProcessor"]
+__all__ = ["NOW_MS", "SINKS_AFTER", "StageProcessor"]
 
 _BATCH: Final = "streaming.sql.batchId"
 """The local property of Spark's, private to it, that says which micro-batch a task is of."""
@@ -32,7 +32,7 @@ SINKS_AFTER: Final = "sluiceway.sinks-after"
 """The local property of Spark's that says how far chained sinks are; see ``SinkStage.after``."""
 
 
-class LevelProcessor(StatefulProcessor):  # type: ignore[misc]
+class StageProcessor(StatefulProcessor):  # type: ignore[misc]
     """Processor that runs the subtasks of one stage; rows of later stages pass unchanged.
 
     Args:
@@ -53,7 +53,7 @@ class LevelProcessor(StatefulProcessor):  # type: ignore[misc]
         stage: int,
         *,
         spread: bool = False,
-        chaining: SinkChaining | None = None,
+        chaining: ChainedSinksSpec | None = None,
     ) -> None:
         self._run = run
         self._path = path
