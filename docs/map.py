@@ -63,7 +63,7 @@ START = {
 # Each step: a function below core/sluiceway, and what it does on this way.
 WAYS: dict[str, list[tuple[str, str]]] = {
     "record": [
-        ("runtime/task/inputs.py:SourceInput.poll", "polls the reader of the source for a batch"),
+        ("runtime/task/source_input.py:SourceInput.poll", "polls the reader of the source for a batch"),
         ("runtime/task/task.py:Task.step", "passes the batch to the head of the chain"),
         (
             "operators/fused_loops.py:generate",

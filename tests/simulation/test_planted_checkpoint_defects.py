@@ -19,9 +19,9 @@ from sluiceway.runtime.jobmanager.checkpoint_coordinator import CheckpointCoordi
 from sluiceway.runtime.jobmanager.notification_retry import NotificationRetry
 from sluiceway.runtime.jobmanager.source_coordinator import SourceCoordinator
 from sluiceway.runtime.task.checkpointing import TaskCheckpoints
-from sluiceway.runtime.task.inputs import SourceInput
 from sluiceway.runtime.task.operator_chain import OperatorChain
 from sluiceway.runtime.task.snapshot import JobSnapshot, TaskSnapshot
+from sluiceway.runtime.task.source_input import SourceInput
 from sluiceway.testing.pytest_plugin import SimulationRunner
 from sluiceway.testing.simulation import SimulationError
 

@@ -24,7 +24,7 @@ from sluiceway.metrics import (
 from sluiceway.runtime.failures.explanation import add_note, contained
 from sluiceway.runtime.loop.tasklet import TaskletLoop
 from sluiceway.runtime.messages.figures import TaskFigures
-from sluiceway.runtime.task.inputs import SourceInput
+from sluiceway.runtime.task.source_input import SourceInput
 from sluiceway.runtime.task.task import Task
 
 __all__ = ["JobFigures", "Reporting", "figures_of", "plain_figures", "plain_metrics"]

@@ -54,8 +54,8 @@ from sluiceway.runtime.messages.handlers import Handlers
 from sluiceway.runtime.messages.payload import Payload
 from sluiceway.runtime.messages.tasks import DeployTasks
 from sluiceway.runtime.task.deployment import TaskDeployment
-from sluiceway.runtime.task.inputs import SourceInput
 from sluiceway.runtime.task.snapshot import JobSnapshot, with_own_objects
+from sluiceway.runtime.task.source_input import SourceInput
 from sluiceway.runtime.task.task import Task
 from sluiceway.runtime.taskmanager.local_recovery import keep_copies, with_local_copies
 from sluiceway.runtime.taskmanager.snapshot_writer import (

@@ -32,9 +32,10 @@ from sluiceway.runtime.loop.poller import Poller, SelectorPoller
 from sluiceway.runtime.stepped.plan import SteppedPlan
 from sluiceway.runtime.stepped.stepped_channels import QueueTransport
 from sluiceway.runtime.task.channels import EdgeOutput, open_gate, open_partition, open_source, operator_context
-from sluiceway.runtime.task.inputs import GateInput, SourceInput
+from sluiceway.runtime.task.gate_input import GateInput
 from sluiceway.runtime.task.metrics import records_to_sinks
 from sluiceway.runtime.task.operator_chain import Blocked, OperatorChain
+from sluiceway.runtime.task.source_input import SourceInput
 from sluiceway.state import StateBackend
 from sluiceway.steps import AsyncStep, SourceStep
 from sluiceway.streamgraph import StreamNode
@@ -343,7 +344,7 @@ class SteppedTask:
         assert isinstance(self.input, SourceInput)
         self.splits_wanted, self.no_more = 0, True
         with self._explaining():
-            self.input.tell(lambda reader: reader.no_more_splits())
+            self.input.call_reader(lambda reader: reader.no_more_splits())
 
     def _want_split(self) -> None:
         if not self.no_more:

@@ -20,7 +20,7 @@ from sluiceway.operators.async_calls import Calls
 from sluiceway.runtime.messages.base import Message
 from sluiceway.runtime.messages.tasks import ReportWatermark
 from sluiceway.runtime.task.deployment import OutputDescriptor, TaskDeployment
-from sluiceway.runtime.task.inputs import SourceInput
+from sluiceway.runtime.task.source_input import SourceInput
 from sluiceway.serializers.content import ContentSerializer
 from sluiceway.serializers.edges import OnceSerializer
 from sluiceway.state import StateBackend

@@ -17,10 +17,10 @@ from sluiceway.runtime.messages.payload import Cause
 from sluiceway.runtime.messages.tasks import DeclineCheckpoint, Drained
 from sluiceway.runtime.task.channel_state import received
 from sluiceway.runtime.task.deployment import TaskDeployment
-from sluiceway.runtime.task.inputs import TaskInput
 from sluiceway.runtime.task.operator_chain import OperatorChain
 from sluiceway.runtime.task.outputs import TaskOutputs
 from sluiceway.runtime.task.snapshot import TaskSnapshot, with_own_objects
+from sluiceway.runtime.task.task_input import TaskInput
 
 __all__ = ["TaskCheckpoints"]
 

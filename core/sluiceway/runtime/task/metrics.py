@@ -12,7 +12,8 @@ from sluiceway.operators import Operator, SinkOperator
 from sluiceway.runtime.loop.tasklet import Progress, Tasklet
 from sluiceway.runtime.task.channels import EdgeOutput
 from sluiceway.runtime.task.deployment import TaskDeployment
-from sluiceway.runtime.task.inputs import SourceInput, TaskInput
+from sluiceway.runtime.task.source_input import SourceInput
+from sluiceway.runtime.task.task_input import TaskInput
 
 __all__ = ["at_rest_s", "latencies", "records_to_sinks", "subtask_metrics"]
 

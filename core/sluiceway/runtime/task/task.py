@@ -36,13 +36,15 @@ from sluiceway.runtime.task.channel_state import recovered_batches
 from sluiceway.runtime.task.channels import EdgeOutput, open_gate, open_partition, open_source, operator_context
 from sluiceway.runtime.task.checkpointing import TaskCheckpoints
 from sluiceway.runtime.task.deployment import TaskDeployment
+from sluiceway.runtime.task.gate_input import GateInput
 from sluiceway.runtime.task.input_slicing import InputSlicer
-from sluiceway.runtime.task.inputs import GateInput, SourceInput, TaskInput
 from sluiceway.runtime.task.metrics import at_rest_s, latencies, records_to_sinks, subtask_metrics
 from sluiceway.runtime.task.operator_chain import Blocked, OperatorChain
 from sluiceway.runtime.task.outputs import TaskOutputs
 from sluiceway.runtime.task.phase import TRANSITIONS, Phase
 from sluiceway.runtime.task.snapshot import TaskSnapshot
+from sluiceway.runtime.task.source_input import SourceInput
+from sluiceway.runtime.task.task_input import TaskInput
 from sluiceway.state import StateBackend
 from sluiceway.steps import SourceStep
 from sluiceway.streamgraph import StreamNode

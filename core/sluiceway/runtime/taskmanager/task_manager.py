@@ -37,8 +37,8 @@ from sluiceway.runtime.messages.tasks import (
     TriggerCheckpoint,
 )
 from sluiceway.runtime.task.deployment import TaskDeployment
-from sluiceway.runtime.task.inputs import SourceInput
 from sluiceway.runtime.task.snapshot import TaskSnapshot
+from sluiceway.runtime.task.source_input import SourceInput
 from sluiceway.runtime.task.task import Task
 from sluiceway.runtime.taskmanager.snapshot_writer import SavepointWriter, SnapshotWriter
 from sluiceway.state import StateBackend
@@ -205,22 +205,22 @@ class TaskManager(Handlers):
                 self._cancel(task)
             self._failed(message, message.attempt, error)
         else:
-            self._tell_source(message, lambda source: source.add_splits(splits))
+            self._with_source(message, lambda source: source.add_splits(splits))
 
     @handles(NoMoreSplits)
     def no_more_splits(self, message: NoMoreSplits) -> None:
         """Notify a reader that no splits will come, between its batches."""
-        self._tell_source(message, lambda source: source.tell(lambda reader: reader.no_more_splits()))
+        self._with_source(message, lambda source: source.call_reader(lambda reader: reader.no_more_splits()))
 
     @handles(AnnounceWatermark)
     def announce_watermark(self, message: AnnounceWatermark) -> None:
         """Send a reader the watermark of the slowest of its alignment group."""
-        self._tell_source(message, lambda source: source.announced(message.mark))
+        self._with_source(message, lambda source: source.announced(message.mark))
 
     @handles(StopSource)
     def stop_source(self, message: StopSource) -> None:
         """End a reader, between its batches."""
-        self._tell_source(message, SourceInput.stop)
+        self._with_source(message, SourceInput.stop)
 
     @handles(TriggerCheckpoint)
     def trigger_checkpoint(self, message: TriggerCheckpoint) -> None:
@@ -284,7 +284,7 @@ class TaskManager(Handlers):
         self._transport.close()
         self._event_loop.close()
 
-    def _tell_source(self, message: TaskMessage, action: Callable[[SourceInput], None]) -> None:
+    def _with_source(self, message: TaskMessage, action: Callable[[SourceInput], None]) -> None:
         task = self._tasks.get(message.attempt)
         if task is not None and isinstance(task.input, SourceInput):
             task.mail(partial(action, task.input))

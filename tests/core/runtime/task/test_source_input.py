@@ -20,7 +20,7 @@ from sluiceway.elements import (
     WatermarkStatus,
 )
 from sluiceway.eventtime import WatermarkGenerator, WatermarkOutput, WatermarkStrategy
-from sluiceway.runtime.task.inputs import SourceInput
+from sluiceway.runtime.task.source_input import SourceInput
 
 
 class Scripted(Reader[int]):

@@ -11,7 +11,7 @@ from sluiceway.engine import Services
 from sluiceway.runtime.messages.pickling import dump, dump_error, load
 from sluiceway.runtime.microbatch.split_assignment import Dealt, SplitsInTurn
 from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
-from sluiceway.runtime.task.inputs import SourceInput
+from sluiceway.runtime.task.source_input import SourceInput
 from sluiceway.steps import SinkStep
 from sluiceway.util.overriding import override
 from sluiceway_spark.structured.row_format import Row, rows_in, to_batches

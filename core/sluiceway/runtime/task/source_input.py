@@ -1,10 +1,9 @@
-"""Inputs of a task: an input gate, or the reader of a source."""
+"""Input of a task from a source: batches of the reader, and the watermarks, markers and barriers between them."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sluiceway.clock import Clock
@@ -15,7 +14,6 @@ from sluiceway.elements import (
     MIN_WATERMARK,
     BarrierAnnouncement,
     Batch,
-    CancelCheckpointMarker,
     CheckpointBarrier,
     Element,
     EndOfData,
@@ -27,219 +25,15 @@ from sluiceway.elements import (
 from sluiceway.errors import ConnectorError
 from sluiceway.eventtime import WatermarkStrategy
 from sluiceway.metrics import SplitTimes
-from sluiceway.network.channel_state import Recording
-from sluiceway.network.input_gate import InputGate
 from sluiceway.runtime.task.source_watermarks import SourceTime
+from sluiceway.runtime.task.task_input import NOTHING, TaskInput
 from sluiceway.runtime.task.watermark_alignment import AlignedReader
 from sluiceway.util.overriding import override
 
-__all__ = ["GateInput", "SourceInput", "TaskInput"]
+__all__ = ["SourceInput"]
 
-_NOTHING = Wait()
 _SECONDS_PER_SPLIT = 0.0005
 """Seconds per split for which a summary of the splits is valid: examining one takes about 1/1000 of that."""
-
-
-class TaskInput(ABC):
-    """Input of a task. From the task's thread only."""
-
-    _ahead: deque[Element] | None = None
-
-    def read(self) -> Element | Wait:
-        """Return the next element, or a wait."""
-        return self._ahead.popleft() if self._ahead else self.poll()
-
-    def look_ahead(self) -> Batch[Any] | CheckpointBarrier | CancelCheckpointMarker | None:
-        """Return the next element of these types, unless a watermark precedes it; None: none now.
-
-        Other elements before it are kept for :meth:`read`.
-        """
-        ahead = self._ahead = deque() if self._ahead is None else self._ahead
-        # A barrier may overtake other control elements, but no watermark: it belongs behind the timers that this
-        # makes due.
-        while not (ahead and type(ahead[-1]) is Watermark):
-            element = self.poll()
-            if isinstance(element, Batch | CheckpointBarrier | CancelCheckpointMarker):
-                return element
-            if isinstance(element, Wait):
-                break
-            ahead.append(element)
-        return None
-
-    def looked_at(self) -> int:
-        """Return the number of elements kept for :meth:`read`."""
-        return len(self._ahead or ())
-
-    def open(self) -> None:
-        """Start reading."""
-
-    @abstractmethod
-    def poll(self) -> Element | Wait:
-        """Return the next element behind those looked at, or a wait."""
-
-    @property
-    @abstractmethod
-    def watermark(self) -> int:
-        """Current watermark of the input, in ms."""
-
-    @abstractmethod
-    def start_checkpoint(self, barrier: CheckpointBarrier) -> None:
-        """Begin a checkpoint with this task: return the barrier from :meth:`poll` in its turn."""
-
-    def watch_checkpoints(
-        self,
-        announced: Callable[[BarrierAnnouncement], None],
-        begins: Callable[[CheckpointBarrier], None],
-        alignment: Callable[[], None],
-    ) -> None:
-        """Register callbacks for announced barriers, for overtaking barriers and for the begin of an alignment."""
-
-    @abstractmethod
-    def overtake(self, barrier: CheckpointBarrier) -> None:
-        """Begin an alignment-timed-out checkpoint ahead of unread elements, unless it is over."""
-
-    def record(self, checkpoint_id: int, remainder: Batch[Any] | None) -> Recording | None:
-        """Record the in-flight data of a checkpoint that begins ahead of it; None: a source has none.
-
-        Args:
-            checkpoint_id: the checkpoint.
-            remainder: unprocessed part of the last batch.
-        """
-        return None
-
-    def snapshot(self, checkpoint_id: int = 0) -> tuple[Any, ...] | None:
-        """Return the splits of the source's reader with their positions; None: the input is a gate.
-
-        Args:
-            checkpoint_id: the checkpoint that will hold them; 0: none.
-        """
-        return None
-
-    def abort_checkpoint(self, checkpoint_id: int) -> None:
-        """Release what was held back for an aborted checkpoint."""
-
-    def checkpoint_taken(self) -> None:
-        """Continue after the snapshot of the last returned barrier was taken or abandoned."""
-
-    def checkpoint_completed(self, checkpoint_id: int) -> None:
-        """Handle the completion of a checkpoint."""
-
-    @property
-    def port(self) -> int:
-        """Index of the task's input that the last batch belongs to."""
-        return 0
-
-    @property
-    def bytes_in(self) -> int:
-        """Bytes received from other workers."""
-        return 0
-
-    @property
-    def ready(self) -> bool:
-        """True if an element may be readable now."""
-        return True
-
-    def queued(self) -> int:
-        """Return the number of received elements that were not read."""
-        return 0
-
-    def split_times(self) -> SplitTimes | None:
-        """Return the event time of a source's splits; None: there are none. From any thread."""
-        return None
-
-    @abstractmethod
-    def close(self) -> None:
-        """Release everything. Harmless a second time."""
-
-
-class GateInput(TaskInput):
-    """Input from other tasks.
-
-    Args:
-        gate: gate with the channels.
-        again: returns the recovered in-flight batches of the restored checkpoint: channel index in
-            recordings, port, batch.
-    """
-
-    def __init__(
-        self, gate: InputGate, again: Callable[[], Iterable[tuple[int, int, Batch[Any]]]] = tuple
-    ) -> None:
-        self._gate = gate
-        self._again = again
-
-    def open(self) -> None:
-        """Start to read, recovered batches first."""
-        for source, port, batch in self._again():
-            self._gate.add_recovered(source, port, batch)
-        self._gate.start()
-
-    @override
-    def watch_checkpoints(
-        self,
-        announced: Callable[[BarrierAnnouncement], None],
-        begins: Callable[[CheckpointBarrier], None],
-        alignment: Callable[[], None],
-    ) -> None:
-        self._gate.on_announced, self._gate.on_overtaking = announced, begins
-        self._gate.on_alignment = alignment
-
-    def overtake(self, barrier: CheckpointBarrier) -> None:
-        """Begin the checkpoint without further alignment."""
-        self._gate.overtake(barrier)
-
-    @override
-    def record(self, checkpoint_id: int, remainder: Batch[Any] | None) -> Recording:
-        return self._gate.record(checkpoint_id, remainder)
-
-    @property
-    def may_record_remainder(self) -> bool:
-        """True if the unprocessed part of the last batch may be recorded as in-flight data."""
-        return self._gate.last.overtakes
-
-    @override
-    def poll(self) -> Element | Wait:
-        element = self._gate.poll()
-        return _NOTHING if element is None else element
-
-    @property
-    @override
-    def watermark(self) -> int:
-        return self._gate.watermark
-
-    def start_checkpoint(self, barrier: CheckpointBarrier) -> None:
-        """Begin a checkpoint: all producers have finished, or are about to."""
-        self._gate.start_checkpoint(barrier)
-
-    def abort_checkpoint(self, checkpoint_id: int) -> None:
-        """Unblock channels that wait for the checkpoint."""
-        self._gate.abort_checkpoint(checkpoint_id)
-
-    def loops_ended(self) -> bool:
-        """Return whether all feedback channels have finished."""
-        return self._gate.loops_ended()
-
-    @property
-    def port(self) -> int:
-        """Port of the gate's last batch."""
-        return self._gate.port
-
-    @property
-    @override
-    def bytes_in(self) -> int:
-        return self._gate.bytes_in
-
-    @property
-    @override
-    def ready(self) -> bool:
-        return self._gate.ready
-
-    @override
-    def queued(self) -> int:
-        return self._gate.queued()
-
-    @override
-    def close(self) -> None:
-        self._gate.close()
 
 
 class SourceInput(TaskInput):
@@ -296,7 +90,7 @@ class SourceInput(TaskInput):
         self._watermark = MIN_WATERMARK
         self._strategy = strategy
         self._step = step
-        self._held_up_s = backpressured_s
+        self._backpressured_s = backpressured_s
         self._report = report
         self._skips = skips
         self._time: SourceTime | None = None
@@ -326,7 +120,7 @@ class SourceInput(TaskInput):
                 self._step,
                 self._clock,
                 self._settings,
-                self._held_up_s,
+                self._backpressured_s,
                 reader.waiting_splits,
                 bounded=self._source.boundedness is Boundedness.BOUNDED,
                 skips=self._skips,
@@ -340,7 +134,7 @@ class SourceInput(TaskInput):
             action(self._reader)
         self._before_open.clear()
 
-    def tell(self, action: Callable[[Reader[Any]], None]) -> None:
+    def call_reader(self, action: Callable[[Reader[Any]], None]) -> None:
         """Call ``action`` with the reader, once it exists."""
         if self._reader is None:
             self._before_open.append(action)
@@ -352,7 +146,7 @@ class SourceInput(TaskInput):
 
     def add_splits(self, splits: Sequence[Any]) -> None:
         """Add splits to the reader, once it exists."""
-        self.tell(lambda reader: self._add(reader, splits))
+        self.call_reader(lambda reader: self._add(reader, splits))
 
     def start_checkpoint(self, barrier: CheckpointBarrier) -> None:
         """Queue the barrier behind elements read so far; the enumerator's later messages come after it."""
@@ -398,20 +192,20 @@ class SourceInput(TaskInput):
     def abort_checkpoint(self, checkpoint_id: int) -> None:
         """Drop the barrier unless it was returned, and the splits that were kept for the checkpoint."""
         self._snapshots.pop(checkpoint_id, None)
-        # Messages stay queued and are applied by `_go_on`: aborting a checkpoint must not lose splits.
+        # Messages stay queued and are applied by `_apply_marks`: aborting a checkpoint must not lose splits.
         given_up = [
             m for m in self._marks if isinstance(m, CheckpointBarrier) and m.checkpoint_id == checkpoint_id
         ]
         for barrier in given_up:
             self._marks.remove(barrier)
-        self._go_on()
+        self._apply_marks()
 
     def checkpoint_taken(self) -> None:
         """Run the actions that waited for the snapshot."""
         self._taking = False
-        self._go_on()
+        self._apply_marks()
 
-    def _go_on(self) -> None:
+    def _apply_marks(self) -> None:
         while self._marks and not self._taking:
             action = self._marks[0]
             if isinstance(action, CheckpointBarrier):
@@ -440,17 +234,17 @@ class SourceInput(TaskInput):
             return self._out.popleft()
         if self._marks:
             barrier = self._marks.popleft()
-            # The first mark is a barrier: `tell` queues actions only behind one, and `_go_on` runs those in front.
-            # The task does not poll between a barrier and its snapshot.
+            # The first mark is a barrier: `call_reader` queues actions only behind one, and `_apply_marks` runs
+            # those in front. The task does not poll between a barrier and its snapshot.
             assert isinstance(barrier, CheckpointBarrier)
             self._taking = True
             return barrier
         if self.paused:
-            return _NOTHING
+            return NOTHING
         if self._ending:
             return self._ending.popleft()
         if self._over:
-            return _NOTHING
+            return NOTHING
         if self._interval_s and (now := self._clock.monotonic()) >= self._next_marker:
             self._next_marker = now + self._interval_s
             return LatencyMarker(now, self._uid, self._subtask)
@@ -458,7 +252,7 @@ class SourceInput(TaskInput):
             return self._end()
         assert self._reader is not None
         if self._member is not None and not self._member.may_read():
-            return self._wait(_NOTHING, self._member.again_at)
+            return self._wait(NOTHING, self._member.again_at)
         polled = self._reader.poll(self.limit)
         # Also with a wait: a reader may have found nothing but unreadable records.
         if rejected := self._reader.rejected():
@@ -470,7 +264,7 @@ class SourceInput(TaskInput):
             if polled.values:
                 return self._take(polled)
         elif isinstance(polled, Wait):
-            return self._dry(polled)
+            return self._nothing_read(polled)
         elif polled is END_OF_INPUT:
             return self._end()
         else:
@@ -513,7 +307,7 @@ class SourceInput(TaskInput):
             self._out.extend(self._time.remove((split,)))
         return self._out.popleft()
 
-    def _dry(self, wait: Wait) -> Element | Wait:
+    def _nothing_read(self, wait: Wait) -> Element | Wait:
         if self._time is not None:
             assert self._reader is not None
             self._out.extend(self._time.remove(self._reader.finished_splits()))
