@@ -283,8 +283,7 @@ def write_rows(writer: SectionWriter, snapshot: KeyedSnapshot) -> Generator[None
     """Write keyed state as rows; yields often."""
     groups = []
     for group in sorted(snapshot.groups):
-        section = writer.add(snapshot.groups[group])
-        groups.append(GroupEntry(group=group, offset=section.offset, size=section.size, crc32=section.crc32))
+        groups.append(_write_group(writer, group, snapshot.groups[group]))
         yield
     return KeyedEntry(
         tables=tuple(map(_table_entry, snapshot.tables)),
@@ -304,8 +303,7 @@ def _write_incrementally(
     private, none = rows.private, encode_rows(())
     groups = []
     for group in sorted({*private, *(group for part in rows.shared for group in part.key_groups)}):
-        section = writer.add(private.get(group, none))
-        groups.append(GroupEntry(group=group, offset=section.offset, size=section.size, crc32=section.crc32))
+        groups.append(_write_group(writer, group, private.get(group, none)))
         yield
     return KeyedEntry(
         tables=tuple(map(_table_entry, snapshot.tables)),
@@ -313,6 +311,11 @@ def _write_incrementally(
         groups=tuple(groups),
         shared=tuple(shared),
     )
+
+
+def _write_group(writer: SectionWriter, group: int, rows: bytes) -> GroupEntry:
+    section = writer.add(rows)
+    return GroupEntry(group=group, offset=section.offset, size=section.size, crc32=section.crc32)
 
 
 def _table_entry(meta: StateMeta) -> TableEntry:

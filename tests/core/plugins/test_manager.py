@@ -418,16 +418,21 @@ def test_what_is_not_of_its_kind_is_refused(site: Any, manage: Any, made: str, s
     assert str(caught.value) == says
 
 
-@pytest.mark.parametrize("error", ["ValueError('no')", "SystemExit('no')"])
-def test_what_is_raised_in_making_one_names_the_plugin(site: Any, manage: Any, error: str) -> None:
-    code = f"""
+def raising(error: str) -> str:
+    """Source of a plugin whose state backend ``odd`` raises when it is made."""
+    return f"""
         def make():
+            from sluiceway.errors import ConfigurationError
             raise {error}
         @hookimpl
         def sluiceway_state_backends():
             return [Offer("odd", lambda: make)]
     """
-    site.install("odd", code)
+
+
+@pytest.mark.parametrize("error", ["ValueError('no')", "SystemExit('no')"])
+def test_what_is_raised_in_making_one_names_the_plugin(site: Any, manage: Any, error: str) -> None:
+    site.install("odd", raising(error))
     with pytest.raises(PluginError) as caught:
         manage().services().state_backend("odd")
     name = error.partition("(")[0]
@@ -437,15 +442,7 @@ def test_what_is_raised_in_making_one_names_the_plugin(site: Any, manage: Any, e
 
 @pytest.mark.parametrize("error", ["ConfigurationError('no')", "OSError('no')"])
 def test_errors_that_explain_themselves_or_pass_go_through(site: Any, manage: Any, error: str) -> None:
-    code = f"""
-        def make():
-            from sluiceway.errors import ConfigurationError
-            raise {error}
-        @hookimpl
-        def sluiceway_state_backends():
-            return [Offer("odd", lambda: make)]
-    """
-    site.install("odd", code)
+    site.install("odd", raising(error))
     with pytest.raises((ConfigurationError, OSError), match="no"):
         manage().services().state_backend("odd")
 
