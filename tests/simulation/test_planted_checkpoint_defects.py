@@ -200,7 +200,7 @@ def test_a_notification_that_comes_twice_and_commits_twice(plant: Plant, found: 
     completed = TaskCheckpoints.completed
 
     def again(self: TaskCheckpoints, checkpoint_id: int) -> None:
-        self._told = 0
+        self._notified = 0
         completed(self, checkpoint_id)
 
     def checkpoint_completed(self: SinkOperator, checkpoint_id: int) -> None:

@@ -28,9 +28,23 @@ from sluiceway.transport import Receiver
 __all__ = ["InputGate"]
 
 _LONG_FEEDBACK = 16
+"""Elements queued in a feedback channel from which on it is read before all others."""
 
 
 class _Channel(msgspec.Struct):
+    """Channel of a gate.
+
+    Attributes:
+        index: its number, in the order of :meth:`InputGate.add_channel`.
+        receiver: the consumer's end.
+        feedback: whether it closes a loop.
+        port: index of the task's input that it belongs to.
+        overtakes: whether a checkpoint may begin ahead of what is queued in it.
+        ready: whether it must not be added to the queue of readable channels: it is there, or blocked.
+        ended: whether it has delivered the end of data.
+        finished: whether it has delivered its last element.
+    """
+
     index: int
     receiver: Receiver
     feedback: bool
@@ -41,7 +55,7 @@ class _Channel(msgspec.Struct):
     finished: bool = False
 
 
-class _Again(msgspec.Struct):
+class _Recovered(msgspec.Struct):
     """Recovered in-flight batch of the checkpoint that the task was restored from."""
 
     index: int
@@ -51,7 +65,11 @@ class _Again(msgspec.Struct):
 
 
 class _Hold:
-    """Marker that stops :meth:`InputGate.poll` until the task has taken the checkpoint that begins."""
+    """Marker that stops :meth:`InputGate.poll` until the task has taken the checkpoint that begins.
+
+    A marker in the queue and not a flag: poll() looks at the head of the queue in any case, so that its usual way
+    has no test of its own for a checkpoint that begins.
+    """
 
 
 _HOLD = _Hold()
@@ -80,13 +98,13 @@ class InputGate:
     """
 
     def __init__(self, *, exactly_once: bool = True) -> None:
-        self.last: _Channel | _Again | _NoChannel = _NoChannel()
+        self.last: _Channel | _Recovered | _NoChannel = _NoChannel()
         self.on_announced: Callable[[BarrierAnnouncement], None] = lambda announcement: None
         self.on_overtaking: Callable[[CheckpointBarrier], None] = lambda barrier: None
         self.on_alignment: Callable[[], None] = lambda: None
         self.on_recorded: Callable[[], None] = lambda: None
         # The barrier of an unaligned checkpoint that waits for channels which cannot be overtaken.
-        self._wanted: CheckpointBarrier | None = None
+        self._waiting_barrier: CheckpointBarrier | None = None
         self._delivered: set[int] = set()
         self._recording: Recording | None = None
         # The checkpoint whose snapshot the task takes now; 0 if none.
@@ -96,7 +114,8 @@ class InputGate:
         self._held: set[int] = set()
         self._channels: list[_Channel] = []
         self._ready: deque[int] = deque()
-        self._pending: deque[Element | _Again | _Hold] = deque()
+        # Returned by poll() before anything is read from a channel: recovered batches, merged control elements.
+        self._pending: deque[Element | _Recovered | _Hold] = deque()
         # Quiet rounds that each channel has delivered for a termination probe, by iteration and channel.
         self._probes: dict[str, dict[int, int]] = {}
         self._started = False
@@ -121,7 +140,7 @@ class InputGate:
 
     def add_recovered(self, source: int, port: int, batch: Batch[Any]) -> None:
         """Queue a recovered batch ahead of all channels; ``source`` is its channel index in recordings."""
-        self._pending.append(_Again(source, port, batch))
+        self._pending.append(_Recovered(source, port, batch))
 
     def start(self) -> None:
         """Begin reading; call when all channels are added."""
@@ -168,7 +187,7 @@ class InputGate:
         while True:
             if self._pending:
                 given = self._pending.popleft()
-                if type(given) is _Again:
+                if type(given) is _Recovered:
                     self.last = given
                     return given.batch
                 if given is _HOLD:
@@ -203,12 +222,12 @@ class InputGate:
 
     def abort_checkpoint(self, checkpoint_id: int) -> None:
         """Abort a checkpoint and unblock the channels that waited for it."""
-        if self._wanted is not None and self._wanted.checkpoint_id == checkpoint_id:
-            self._wanted = None
+        if self._waiting_barrier is not None and self._waiting_barrier.checkpoint_id == checkpoint_id:
+            self._waiting_barrier = None
         if self._recording is not None and self._recording.checkpoint_id == checkpoint_id:
             self._recording = None
         if self._begun == checkpoint_id:
-            self._go_on()
+            self._release_hold()
         self._align(self._alignment.abort(checkpoint_id))
 
     # ---- what overtakes -------------------------------------------------------------------------------------
@@ -221,7 +240,7 @@ class InputGate:
                 recording = self._recording
                 if recording is not None and recording.checkpoint_id == element.checkpoint_id:
                     recording.announced(index, channel.receiver.waiting())
-                    self._look_at(recording)
+                    self._end_if_complete(recording)
                 else:
                     self.overtake(element)
             elif type(element) is BarrierAnnouncement:
@@ -241,7 +260,7 @@ class InputGate:
                 self._hold(barrier)
                 return
         if not self._alignment.is_over(barrier.checkpoint_id):
-            self._wanted = barrier
+            self._waiting_barrier = barrier
             self._begin()
 
     def record(self, checkpoint_id: int, remainder: Batch[Any] | None = None) -> Recording:
@@ -251,13 +270,13 @@ class InputGate:
             checkpoint_id: the checkpoint.
             remainder: unprocessed part of the batch that was polled last.
         """
-        self._go_on()
+        self._release_hold()
         recording = Recording(checkpoint_id)
         if remainder is not None:
             recording.add(self.last.index, remainder)
         # What a restore has queued here belongs to no channel, and would be lost if this checkpoint left it out.
         for element in self._pending:
-            if type(element) is _Again:
+            if type(element) is _Recovered:
                 recording.add(element.index, element.batch)
         for number, index in enumerate(self._forward):
             channel = self._channels[index]
@@ -268,17 +287,17 @@ class InputGate:
 
     def _begin(self) -> None:
         # Called again after each barrier and each end: the last channel that must align may have delivered it.
-        barrier = self._wanted
+        barrier = self._waiting_barrier
         if barrier is None:
             return
         if self._alignment.is_over(barrier.checkpoint_id):
-            self._wanted = None
+            self._waiting_barrier = None
             return
         for number, index in enumerate(self._forward):
             waits = not self._channels[index].overtakes
             if waits and not self._alignment.delivered(number, barrier.checkpoint_id):
                 return
-        self._wanted = None
+        self._waiting_barrier = None
         given, self._delivered = self._alignment.overtake(barrier)
         self._align(given)
         self._hold(barrier)
@@ -292,16 +311,16 @@ class InputGate:
             self._pending.appendleft(_HOLD)
         self.on_overtaking(barrier)
 
-    def _go_on(self) -> None:
+    def _release_hold(self) -> None:
         self._begun = 0
         if _HOLD in self._pending:
             self._pending.remove(_HOLD)
 
     def _record(self, recording: Recording, index: int, element: Element) -> None:
         recording.received(index, element)
-        self._look_at(recording)
+        self._end_if_complete(recording)
 
-    def _look_at(self, recording: Recording) -> None:
+    def _end_if_complete(self, recording: Recording) -> None:
         if recording.complete:
             self._recording = None
             self.on_recorded()

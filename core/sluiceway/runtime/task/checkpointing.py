@@ -90,12 +90,12 @@ class TaskCheckpoints:
         self._acknowledge = acknowledge
         # Highest checkpoints begun and notified here. Triggers and notifications are repeated, and take effect
         # once.
-        self._begun = self._told = 0
+        self._begun = self._notified = 0
         self._timed: CheckpointBarrier | None = None
         self._taken: _Taken | None = None
         self._drained_in: int | None = None
         self._stops_with: int | None = None
-        self._came_at = 0.0
+        self._arrived_at = 0.0
         self._alignment_began: float | None = None
         self._alignment_s = 0.0
         source.watch_checkpoints(self.announced, self.overtaken, self.alignment_began)
@@ -111,9 +111,9 @@ class TaskCheckpoints:
         now = self._aligned()
         if isinstance(element, CancelCheckpointMarker):
             missing = CheckpointFailedError("its barrier has not come by every channel")
-            self._give_up(element.checkpoint_id, missing)
+            self._decline(element.checkpoint_id, missing)
         else:
-            self._came_at = now
+            self._arrived_at = now
             self.barrier, self.early = element, False
             # An unaligned barrier that came in its turn has overtaken nothing here, but it overtakes what waits in
             # the outputs.
@@ -127,7 +127,7 @@ class TaskCheckpoints:
 
     def overtaken(self, barrier: CheckpointBarrier) -> None:
         """Begin a checkpoint whose barrier has overtaken records."""
-        self._came_at = self._aligned()
+        self._arrived_at = self._aligned()
         self.barrier = barrier
         self.early = self.hurry = self.attention = True
 
@@ -147,7 +147,7 @@ class TaskCheckpoints:
             else:
                 self.hurry = True
         if taken is not None:
-            self._look_at(taken)
+            self._acknowledge_if_recorded(taken)
         self.attention = self.hurry or self.due is not None or self._taken is not None
 
     def snapshot(self, remainder: Batch[Any] | None) -> Wait | None:
@@ -175,7 +175,7 @@ class TaskCheckpoints:
             # The task is unchanged after these errors. After any other one of functions and sinks its state is
             # unknown.
             self._source.abort_checkpoint(barrier.checkpoint_id)
-            self._give_up(barrier.checkpoint_id, error)
+            self._decline(barrier.checkpoint_id, error)
             return None
         finally:
             self._source.checkpoint_taken()
@@ -199,7 +199,7 @@ class TaskCheckpoints:
             drained=self.drained,
             start_delay_ms=max(0, now_ms - barrier.timestamp_ms),
             alignment_ms=round(self._alignment_s * 1000),
-            flush_ms=round((began - self._came_at) * 1000),
+            flush_ms=round((began - self._arrived_at) * 1000),
             sync_ms=round((self._clock.monotonic() - began) * 1000),
             checkpoint_id=barrier.checkpoint_id,
             savepoint=barrier.savepoint,
@@ -212,7 +212,7 @@ class TaskCheckpoints:
         elif not waits and self._timed is not None and self._timed.checkpoint_id <= barrier.checkpoint_id:
             self.due = None
         self.attention = True
-        self._look_at(self._taken)
+        self._acknowledge_if_recorded(self._taken)
         return None
 
     def close(self) -> None:
@@ -234,7 +234,7 @@ class TaskCheckpoints:
         self.due = round(self._clock.monotonic() + left_ms / 1000, 9)
         self.attention = True
 
-    def _look_at(self, taken: _Taken) -> None:
+    def _acknowledge_if_recorded(self, taken: _Taken) -> None:
         """Acknowledge a checkpoint once all of its in-flight data is recorded."""
         if taken.recording is not None and not taken.recording.complete:
             return
@@ -256,7 +256,7 @@ class TaskCheckpoints:
                 if operator.keyed is not None:
                     operator.keyed.release()
 
-    def _give_up(self, checkpoint_id: int, cause: BaseException) -> None:
+    def _decline(self, checkpoint_id: int, cause: BaseException) -> None:
         # No barrier follows: consumers that align would wait for it.
         self._outputs.send(CancelCheckpointMarker(checkpoint_id))
         d = self._deployment
@@ -273,9 +273,9 @@ class TaskCheckpoints:
     def completed(self, checkpoint_id: int) -> None:
         """Commit output that waited for a checkpoint. Once per checkpoint, and not after a newer one."""
         # Notifications are repeated when tasks do not react, and may arrive out of order.
-        if checkpoint_id <= self._told:
+        if checkpoint_id <= self._notified:
             return
-        self._told = checkpoint_id
+        self._notified = checkpoint_id
         self._chain.notify_checkpoint_completed(checkpoint_id)
         self._source.checkpoint_completed(checkpoint_id)
         at_the_end = self._drained_in is not None and checkpoint_id >= self._drained_in

@@ -56,6 +56,7 @@ MakeReader = Callable[["Task"], Callable[[], Reader[Any]]]
 
 _UNTIL_WOKEN = Wait()
 _CHECKPOINT = (CheckpointBarrier, CancelCheckpointMarker)
+"""Elements that belong to :class:`.TaskCheckpoints`."""
 _STEPS_OF_CONSUMERS = 4
 """Steps per turn. Several producers may send to one consumer, which must keep up with all of them: records that
 wait long are in no cache any more when they are processed."""
@@ -122,9 +123,10 @@ class Task(Tasklet):
             deployment, self.clock, self.input, self._outputs, self._chain, send, acknowledge
         )
 
+    # ---- wiring: the consumer's end first, then the producer's ----------------------------------------------
+
     # The constructor opens the gate and connect() the partitions. The task manager constructs all tasks of a
     # deployment before it connects one.
-    # ---- wiring: the consumer's end first, then the producer's ----------------------------------------------
 
     def _make_input(self, make_reader: MakeReader) -> TaskInput:
         d = self.deployment
