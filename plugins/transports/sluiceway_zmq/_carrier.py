@@ -116,6 +116,9 @@ class ZmqCarrier(Carrier):
         socket = self._zmq.socket(zmq.DEALER)
         configure(socket, _LARGEST)
         where = Address.parse(address)
+        # Without the option ZeroMQ takes the address and never connects to it.
+        if "[" in where.endpoint:
+            socket.setsockopt(zmq.IPV6, 1)
         if where.key:
             socket.curve_serverkey = where.key.encode()
             socket.curve_publickey, socket.curve_secretkey = client_keys(context.secret)

@@ -232,6 +232,20 @@ class TestZmqCarrierOverTcp(_Suite):
     def test_what_goes_over_the_wire_is_encrypted(self) -> None:
         assert self.worker("a").carrier._router.mechanism == zmq.CURVE  # type: ignore[attr-defined]
 
+    def test_workers_are_reached_by_ipv6(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        try:
+            with socket.socket(socket.AF_INET6) as sock:
+                sock.bind(("::1", 0))
+        except OSError as error:
+            pytest.skip(f"this machine has no IPv6: {error}")
+        monkeypatch.setattr(self, "make_carrier", lambda: ZmqCarrier("tcp://[::1]:*"))
+        a, b = self.worker("a"), self.worker("b")
+        assert a.address.startswith("tcp://[::1]:")
+        sender, receiver = self.channel(a, b)
+        sender.send(Batch([1]))
+        assert self.receive(receiver, 1) == [Batch([1])]
+        sender.close()
+
 
 NEVER = Scheduled(lambda: None)
 

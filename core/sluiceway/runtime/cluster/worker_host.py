@@ -5,12 +5,12 @@ from __future__ import annotations
 import socket
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from sluiceway.runtime.cluster.os_platform import Listener, Platform
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, WorkerHandle
 
-__all__ = ["HostedPlatform", "WorkerHost", "connect"]
+__all__ = ["HostedPlatform", "WorkerHost", "connect", "own_address"]
 
 _SCHEME: Final = "tcp://"
 _BACKLOG: Final = 128
@@ -64,7 +64,10 @@ class HostedPlatform(Platform):
 
     def listen(self, directory: Path) -> Listener:
         """Listen on a free port."""
-        listener = socket.create_server((self._listens_at, 0), backlog=_BACKLOG)
+        family, place = _resolved(self._listens_at, 0)
+        # Of `::`, every interface, those with IPv4 are a part.
+        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        listener = socket.create_server(place[:2], family=family, backlog=_BACKLOG, dualstack_ipv6=both)
         listener.setblocking(False)
         self._port = listener.getsockname()[1]
         return listener
@@ -84,7 +87,36 @@ def connect(address: str) -> socket.socket:
         sock.connect(address)
         return sock
     host, _, port = address.removeprefix(_SCHEME).rpartition(":")
-    sock = socket.create_connection((host, int(port)))
+    sock = socket.create_connection((_bare(host), int(port)))
     # Control messages are small and must not wait for more to send.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
+
+
+def own_address(manager: str) -> str:
+    """Return the address of the interface by which this machine reaches a job manager; of IPv6 in brackets.
+
+    Args:
+        manager: ``tcp://host:port`` of the job manager.
+
+    Raises:
+        OSError: the host has no address, or this machine has no way to it.
+    """
+    host, _, port = manager.removeprefix(_SCHEME).rpartition(":")
+    family, place = _resolved(host, int(port))
+    with socket.socket(family, socket.SOCK_DGRAM) as sock:  # connecting sends nothing
+        sock.connect(place)
+        own = str(sock.getsockname()[0])
+    return f"[{own}]" if ":" in own else own
+
+
+def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
+    """Return family and address of a host: of IPv4 if it has one, as both ends have to choose alike."""
+    found = socket.getaddrinfo(_bare(host), port, type=socket.SOCK_STREAM)
+    family, _, _, _, place = next((f for f in found if f[0] == socket.AF_INET), found[0])
+    return family, place
+
+
+def _bare(host: str) -> str:
+    """Return a host without the brackets that Spark and URLs have around addresses of IPv6."""
+    return host.removeprefix("[").removesuffix("]")

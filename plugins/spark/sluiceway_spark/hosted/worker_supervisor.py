@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
+from sluiceway.runtime.cluster.worker_host import own_address
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, start_worker
 from sluiceway_spark.hosted.shared_storage import unseen
 from sluiceway_spark.hosted.worker_end import MARK, WorkerEnd
@@ -89,7 +90,7 @@ def supervise(told: dict[str, Any], places: Sequence[str], may_be_silent_s: floa
         )
     directory = tempfile.mkdtemp(prefix="sluiceway-worker-")
     # The worker inherits it: others reach it where this machine reaches the job manager from.
-    os.environ["SLUICEWAY_ZMQ_BIND"] = f"tcp://{_own_address(told['manager'])}:*"
+    os.environ["SLUICEWAY_ZMQ_BIND"] = f"tcp://{own_address(told['manager'])}:*"
     path = _search_path(told["path"])
     config = replace(WorkerConfig(**told), directory=directory, path=path)
     try:
@@ -139,11 +140,3 @@ def _ended(
     worker: str, how: str, said: str = "", *, killed: bool = False, hopeless: bool = False
 ) -> WorkerEndedError:
     return WorkerEndedError(WorkerEnd(worker, how, said, killed, hopeless).encoded())
-
-
-def _own_address(manager: str) -> str:
-    """Return the address of the interface by which this machine reaches the job manager."""
-    host, _, port = manager.removeprefix("tcp://").rpartition(":")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:  # connecting sends nothing
-        sock.connect((host, int(port)))
-        return str(sock.getsockname()[0])
