@@ -15,7 +15,16 @@ from sluiceway.errors import SerializationError
 from sluiceway.types import members, type_name
 from sluiceway.util.arrow_types import with_leaves
 
-__all__ = ["fields_of", "from_outside", "is_record_type", "is_without_type", "schema_of", "shown", "without_views"]
+__all__ = [
+    "fields_of",
+    "from_outside",
+    "has_unions",
+    "is_record_type",
+    "is_without_type",
+    "schema_of",
+    "shown",
+    "without_views",
+]
 
 _Rows = TypeVar("_Rows", pa.Table, pa.RecordBatch)
 
@@ -183,6 +192,15 @@ def _without_runs(rows: _Rows) -> _Rows:
             values: Any = _compute.run_end_decode(rows.column(at))
             rows = rows.set_column(at, field.with_type(values.type), values)
     return rows
+
+
+def has_unions(kind: Any) -> bool:
+    """Return if values of a type are of several types, or have parts that are: Arrow takes no rows of such."""
+    try:
+        pa.array([None], kind)
+    except pa.ArrowNotImplementedError:
+        return True
+    return False
 
 
 def _without_views(kind: Any) -> Any:

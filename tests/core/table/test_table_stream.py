@@ -538,3 +538,43 @@ def test_a_plan_has_the_columns_of_each_step() -> None:
     flow = Pipeline()
     _program(flow.table(_table())).print()
     assert "gives columns user: string, total: double, size: string" in str(flow.explain())
+
+
+def test_rows_with_unions_are_refused_where_arrow_computes_nothing_with_them() -> None:
+    union = pa.UnionArray.from_sparse(
+        pa.array([0, 1], pa.int8()), [pa.array([1, 2]), pa.array(["a", "b"])], ["i", "s"]
+    )
+    table = pa.table(
+        {"k": ["a", "b"], "n": [1, 2], "u": union, "deep": pa.StructArray.from_arrays([union], ["in"])}
+    )
+    stream = Pipeline().table(table)
+    why = r"\(\) at .*: column 'u' is sparse_union<i: int64=0, s: string=1>; .*drop\(\) it"
+    refused: dict[str, Any] = {
+        "select": lambda: stream.select("k"),
+        "with_columns": lambda: stream.with_columns(m=col("n") + 1),
+        "filter": lambda: stream.filter(col("n") > 1),
+        "rename": lambda: stream.rename({"n": "m"}),
+        "lookup": lambda: stream.lookup(pa.table({"k": ["a"], "x": [1]}), on="k"),
+    }
+    for method, call in refused.items():
+        with pytest.raises(GraphError, match=method + why):
+            call()
+    with pytest.raises(GraphError, match=r"column 'deep' is struct<in: sparse_union<.*drop\(\) it"):
+        stream.drop("u").filter(col("n") > 1)
+    assert stream.drop("u", "deep").filter(col("n") > 1).to_arrow().to_pylist() == [{"k": "b", "n": 2}]
+    assert Pipeline().table(table).drop("deep").to_arrow()["u"].to_pylist() == [1, "b"]
+
+
+@pytest.mark.parametrize("join", ["interval", "asof"])
+def test_joins_refuse_rows_with_unions(join: str) -> None:
+    union = pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1])], ["i"])
+    table = pa.table({"k": ["a"], "u": union, "at": pa.array([1], pa.timestamp("ms"))})
+    flow = Pipeline()
+    strategy = _BOUNDED.with_timestamp_column("at")
+    one = flow.table(table, watermark_strategy=strategy).key_by("k")
+    other = flow.table(table, watermark_strategy=strategy).drop("u").key_by("k")
+    for left, right, side in ((one, other, "left"), (other, one, "right")):
+        with pytest.raises(
+            GraphError, match=rf"{join}_join\(\) at .*: {side} column 'u' .*sparse_union<i: int64=0>"
+        ):
+            left.asof_join(right, suffix="_r") if join == "asof" else left.interval_join(right, 0, 1, suffix="_r")

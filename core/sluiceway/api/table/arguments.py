@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from sluiceway.api.arguments import describe
 from sluiceway.api.location import caller_location
-from sluiceway.columns.schemas import shown
-from sluiceway.columns.transforms import Transform, problem_of
+from sluiceway.columns.schemas import has_unions, shown
+from sluiceway.columns.transforms import Drop, Transform, problem_of
 from sluiceway.errors import GraphError, SluicewayError
 
 __all__ = ["check_expressions", "check_names", "result_schema"]
@@ -85,8 +85,19 @@ def result_schema(method: str, transform: Transform, schema: pa.Schema) -> pa.Sc
     """Return the columns that a transform makes, found by a run on no rows.
 
     Raises:
-        GraphError: an expression names a column that does not exist, or does not work on its type.
+        GraphError: an expression names a column that does not exist, or does not work on its type; or a column
+            has unions, of which Arrow makes no rows, and is not dropped.
     """
+    unions = [field for field in schema if has_unions(field.type)]
+    if unions and isinstance(transform, Drop):
+        for name in transform.names:
+            schema = schema.remove(schema.get_field_index(name))
+        return schema
+    if unions:
+        raise GraphError(
+            f"{method}() at {caller_location()}: column {unions[0].name!r} is {unions[0].type}; Arrow computes "
+            "nothing with such rows; drop() it before, or make another column of it in map()"
+        )
     nothing = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
     try:
         made, _ = transform.apply(nothing, None)

@@ -26,6 +26,7 @@ from sluiceway.columns.aggregation.moments import Moments
 from sluiceway.columns.aggregation.pairs import Distinct, Greatest, Sketch
 from sluiceway.columns.aggregation.picked import Extreme, Picked
 from sluiceway.columns.aggregation.sums import Averaged, Counted, Summed
+from sluiceway.columns.schemas import has_unions
 from sluiceway.errors import ConfigurationError, FunctionContractError, GraphError
 from sluiceway.util.name_hints import similar
 
@@ -339,16 +340,8 @@ def _bind_moments(aggregate: Aggregate, kind: Any) -> _Bound:
     return pa.float64(), lambda: Moments(aggregate.option("ddof"), root=aggregate.kind == "stddev")
 
 
-def _has_unions(kind: Any) -> bool:
-    try:
-        pa.array([None], kind)
-    except pa.ArrowNotImplementedError:
-        return True
-    return False
-
-
 def _bind_picked(aggregate: Aggregate, kind: Any) -> _Bound:
-    if _has_unions(kind):  # values that are no numbers are kept as Python objects
+    if has_unions(kind):  # values that are no numbers are kept as Python objects
         return None
     return kind, lambda: Picked(kind, last=aggregate.kind == "last")
 
@@ -372,7 +365,7 @@ def _bind_sketch(aggregate: Aggregate, kind: Any) -> _Bound:
 
 
 def _bind_collected(aggregate: Aggregate, kind: Any) -> _Bound:
-    if _has_unions(kind):  # Arrow does not take() them, which state that is restored or combined has to
+    if has_unions(kind):  # Arrow does not take() them, which state that is restored or combined has to
         return None
     return pa.list_(kind), lambda: Collected(kind)
 

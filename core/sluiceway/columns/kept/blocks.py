@@ -11,7 +11,7 @@ import pyarrow as pa
 from sluiceway.columns.ipc import decode, encode
 from sluiceway.columns.joining import as_one
 from sluiceway.columns.keys.key_columns import plain
-from sluiceway.columns.schemas import shown
+from sluiceway.columns.schemas import has_unions, shown
 from sluiceway.columns.widening import is_wider, widened
 from sluiceway.errors import IncompatibleStateError
 
@@ -53,6 +53,8 @@ def plain_rows(data: Any, schema: Any) -> Any:
 def problem_of_rows(schema: Any) -> str | None:
     """Return the reason why rows cannot be kept in state; None: they can."""
     for field in plain_schema(schema):
+        if has_unions(field.type):
+            return f"column {field.name!r} of type {field.type} has unions, which cannot be kept in state; drop it"
         try:
             column: Any = pa.nulls(1, field.type)
             pa.concat_arrays([column, column]).take(pa.array([1, 0]))
