@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import sluiceway as sw
+from sluiceway.clock import Clock
 from sluiceway.config.settings import Settings
 from sluiceway.connector.lib.collect import Collected
 from sluiceway.engine import JobStatus
@@ -23,7 +24,7 @@ from sluiceway.runtime.messages.workers import Results
 from sluiceway.transport.carrier import LinkLostError
 
 
-class Clock:
+class TurnedClock(Clock):
     def __init__(self) -> None:
         self.now = 0.0
 
@@ -42,7 +43,7 @@ class NoPoller:
 @dataclass
 class Job:
     run: JobRun
-    clock: Clock
+    clock: TurnedClock
     loop: TaskletLoop
 
     def at(self, subtask: int) -> str:
@@ -67,7 +68,7 @@ def job() -> Job:
 
 
 def made_job(restart: str = "fixed-delay:9:60s", one_region: bool = True) -> Job:
-    clock: Any = Clock()
+    clock: Any = TurnedClock()
     poller: Any = NoPoller()
     loop = TaskletLoop(clock, poller)
     resources = ResourceManager(
