@@ -17,7 +17,6 @@ from sluiceway.connector import Enumerator, EnumeratorContext
 from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway.util.overriding import override
 from sluiceway_spark.connector.dataframes import Frame, fingerprint_of, is_repeatable
-from sluiceway_spark.connector.staging_files import parts_of, staged_partitions
 from sluiceway_spark.connector.staging_job import StagingJob
 from sluiceway_spark.conversion.readable_types import check_readable
 from sluiceway_spark.persisted import StagedFile, StagingProgress
@@ -69,7 +68,7 @@ class StagingEnumerator(Enumerator):
         self._ended = False
         self._closed = False
         self._failure: BaseException | None = None
-        self._cancel: Any = None
+        self._job: StagingJob | None = None
 
     def start(self) -> None:
         """Begin with Spark's job, where there is something left to compute."""
@@ -104,10 +103,12 @@ class StagingEnumerator(Enumerator):
         ended = self._ended  # asked before looking: what was there at the end is seen
         if ended and self._failure is not None:
             raise self._failure
-        if ended or self._early:
-            for partition in sorted(staged_partitions(self._directory) - self._known):
-                self._known.add(partition)
-                self._pending.extend(parts_of(self._directory, partition))
+        if self._job is not None and (ended or self._early):
+            for partition, names in sorted(self._job.staged()):
+                if partition not in self._known:
+                    self._known.add(partition)
+                    files = (StagedFile(self._directory, name, partition, n) for n, name in enumerate(names))
+                    self._pending.extend(files)
         self._complete = ended
         self._hand_out()
         if not ended:
@@ -125,8 +126,8 @@ class StagingEnumerator(Enumerator):
             self._closed = True
             deadline = time.monotonic() + _STOP_S
             while thread.is_alive() and time.monotonic() < deadline:
-                if self._cancel is not None and not self._ended:
-                    self._cancel()  # again: what Spark has not begun with, it does not cancel
+                if self._job is not None and not self._ended:
+                    self._job.cancel()  # again: what Spark has not begun with, it does not cancel
                 thread.join(_CANCEL_EVERY_S)
         if self._root is None:
             shutil.rmtree(self._directory, ignore_errors=True)
@@ -141,8 +142,7 @@ class StagingEnumerator(Enumerator):
         try:
             frame = self._frame.open()
             check_readable(frame.schema, self._frame.what, as_arrow=self._as_arrow)
-            job = StagingJob(frame, self._frame.what)
-            self._cancel = job.cancel
+            self._job = job = StagingJob(frame, self._frame.what)
             fingerprint = fingerprint_of(frame) if is_repeatable(frame) else ""
             if self._known and fingerprint != self._fingerprint:
                 raise ConnectorError(
@@ -152,7 +152,8 @@ class StagingEnumerator(Enumerator):
             self._fingerprint = fingerprint
             self._early = bool(fingerprint)
             if not self._closed:
-                job.run(self._directory)
+                # Nothing else is known yet than what was restored.
+                job.run(self._directory, frozenset(self._known))
         except (ConnectorError, ConfigurationError) as error:
             self._failure = error
         except BaseException as error:

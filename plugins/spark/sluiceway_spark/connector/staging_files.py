@@ -1,28 +1,33 @@
 """Staged partitions: files of Arrow batches, one directory per run, one or more files per partition.
 
-The executors write and this process, or any worker, reads: both have to see the directory. A partition is there
-when its manifest is, which comes last and by one link; of several attempts at a partition the first one wins.
+The executors write and this process, or any worker, reads: both have to see the directory. A task whose executor
+or driver goes away, or that Spark cancels, sees the end of its input too early, and cannot tell: its files look
+complete. So files count once Spark has told the driver that the task which wrote them was successful. It tells
+that of one task per partition.
 """
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-from sluiceway_spark.persisted import StagedFile
-
-__all__ = ["parts_of", "staged_partitions", "stager"]
+__all__ = ["StagedPartition", "stager"]
 
 _PART_BYTES: Final = 64 * 1024 * 1024
 
+StagedPartition: TypeAlias = tuple[int, list[str]]
+"""Number of a partition, and the names of its files in the order of its rows."""
+
 
 def stager(
-    directory: str, schema: Any = None, part_bytes: int = _PART_BYTES
-) -> Callable[[Iterable[Any]], Iterator[int]]:
-    """Return the function that stages a partition on an executor and yields the number of the partition.
+    directory: str,
+    schema: Any = None,
+    *,
+    known: frozenset[int] = frozenset(),
+    finished: Any = None,
+    part_bytes: int = _PART_BYTES,
+) -> Callable[[Iterable[Any]], Iterator[StagedPartition]]:
+    """Return the function that stages a partition on an executor and yields what it has written.
 
     It takes Arrow batches, or messages of such as the JVM makes them, which go into files as they are. It refers
     to nothing of ours, so that executors need only pyarrow and PySpark.
@@ -30,14 +35,15 @@ def stager(
     Args:
         directory: for the files.
         schema: of messages; None: it is given batches, which have one.
+        known: partitions that an earlier run has staged, which are left out.
+        finished: accumulator of lists, to which what was written is added; None: there is none.
         part_bytes: how large files become, about.
     """
     end = b"\xff\xff\xff\xff\0\0\0\0"  # of a stream in Arrow's format
     head = None if schema is None else schema.serialize().to_pybytes()
 
-    def stage(items: Iterable[Any]) -> Iterator[int]:
+    def stage(items: Iterable[Any]) -> Iterator[StagedPartition]:
         import contextlib
-        import json
         import os
         import uuid
 
@@ -45,8 +51,7 @@ def stager(
 
         context: Any = TaskContext.get()
         partition = context.partitionId()
-        manifest = os.path.join(directory, f"done-{partition:05d}.json")
-        if os.path.exists(manifest):  # of an attempt before, or of a run before
+        if partition in known:
             return
         attempt = uuid.uuid4().hex[:12]
         names: list[str] = []
@@ -75,32 +80,8 @@ def stager(
                 with contextlib.suppress(OSError):
                     os.remove(os.path.join(directory, name))
             raise
-        hidden = os.path.join(directory, f".done-{partition:05d}-{attempt}")
-        with open(hidden, "w") as out:
-            json.dump({"partition": partition, "files": names}, out)
-            out.flush()
-            os.fsync(out.fileno())
-        try:
-            # Fails if the name exists: of two attempts one wins, whatever both have written.
-            os.link(hidden, manifest)
-        except FileExistsError:  # another attempt was faster
-            for name in names:
-                with contextlib.suppress(OSError):
-                    os.remove(os.path.join(directory, name))
-        finally:
-            os.remove(hidden)
-        yield partition
+        if finished is not None:
+            finished.add([(partition, names)])
+        yield partition, names
 
     return stage
-
-
-def staged_partitions(directory: str) -> set[int]:
-    """Return the numbers of the partitions that are complete."""
-    with os.scandir(directory) as entries:
-        return {int(e.name[5:-5]) for e in entries if e.name.startswith("done-") and e.name.endswith(".json")}
-
-
-def parts_of(directory: str, partition: int) -> list[StagedFile]:
-    """Return the files of a complete partition."""
-    manifest = json.loads(Path(directory, f"done-{partition:05d}.json").read_text())
-    return [StagedFile(directory, name, partition, number) for number, name in enumerate(manifest["files"])]

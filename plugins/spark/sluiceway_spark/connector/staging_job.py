@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from sluiceway.errors import ConfigurationError
-from sluiceway_spark.connector.staging_files import stager
+from sluiceway_spark.connector.staging_files import StagedPartition, stager
 from sluiceway_spark.conversion.arrow_schema import schema_as_is
 
 __all__ = ["StagingJob"]
@@ -34,23 +34,60 @@ class StagingJob:
         self._session = frame.sparkSession
         self._schema = _plain_schema(frame)
         self._tag = f"sluiceway-{uuid.uuid4().hex}"
+        # Written by run(). The accumulator has what tasks have told that have ended, while others still run.
+        self._finished: Any = None
+        self._all: list[StagedPartition] | None = None
 
-    def run(self, directory: str) -> None:
-        """Compute all, in the calling thread, which does nothing else with Spark."""
+    def staged(self) -> list[StagedPartition]:
+        """Return what successful tasks have staged until now, as far as Spark tells it early. From any thread."""
+        if self._all is not None:
+            return self._all
+        return [] if self._finished is None else list(self._finished.value)
+
+    def run(self, directory: str, known: frozenset[int] = frozenset()) -> None:
+        """Compute all, in the calling thread, which does nothing else with Spark.
+
+        Args:
+            directory: for the files.
+            known: partitions that an earlier run has staged, which are left out.
+        """
         self._session.addTag(self._tag)
         with suppress(Exception):  # over Connect there is no context
             self._session.sparkContext.setLocalProperty("spark.job.description", f"sluiceway: read {self._what}")
         messages = None if self._schema is None else self._messages()
+        self._finished = finished = self._accumulator()
         if messages is None:
-            self._frame.mapInArrow(_told(stager(directory)), "partition int").collect()
+            stage = _told(stager(directory, known=known, finished=finished))
+            rows = self._frame.mapInArrow(stage, "partition int, names array<string>").collect()
+            self._all = [(row.partition, row.names) for row in rows]
         else:
-            messages.mapPartitions(stager(directory, self._schema)).collect()
+            staged = stager(directory, self._schema, known=known, finished=finished)
+            self._all = messages.mapPartitions(staged).collect()
+        if finished is not None:
+            finished.value = []  # PySpark keeps accumulators for ever
 
     def cancel(self) -> None:
         """Have :meth:`run` come back. From any thread."""
         self._session.interruptTag(self._tag)
         if self._schema is not None:
             self._session.sparkContext.cancelJobsWithTag(self._tag)
+
+    def _accumulator(self) -> Any:
+        """Return an accumulator of lists; None: the session has none, as over Connect."""
+
+        class ListOfAll:  # an AccumulatorParam; here, as executors, which have nothing of ours, are sent its code
+            def zero(self, value: Any) -> Any:
+                return []
+
+            def addInPlace(self, value1: Any, value2: Any) -> Any:  # noqa: N802 - as PySpark has it
+                value1.extend(value2)
+                return value1
+
+        try:
+            context = self._session.sparkContext
+        except Exception:  # each version of Connect raises its own
+            return None
+        return context.accumulator([], ListOfAll())
 
     def _messages(self) -> Any:
         """The batches as an RDD of bytes; None: this JVM does not let us have them."""
@@ -92,11 +129,14 @@ def _is_pinned(context: Any) -> bool:
     return isinstance(context._gateway, ClientServer)
 
 
-def _told(stage: Callable[[Iterable[Any]], Iterator[int]]) -> Callable[[Iterable[Any]], Iterator[Any]]:
+def _told(
+    stage: Callable[[Iterable[Any]], Iterator[StagedPartition]],
+) -> Callable[[Iterable[Any]], Iterator[Any]]:
     def staged(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa
 
-        for partition in stage(batches):
-            yield pa.RecordBatch.from_pydict({"partition": pa.array([partition], pa.int32())})
+        for partition, names in stage(batches):
+            columns = [pa.array([partition], pa.int32()), pa.array([names], pa.list_(pa.string()))]
+            yield pa.RecordBatch.from_arrays(columns, ["partition", "names"])
 
     return staged

@@ -295,6 +295,26 @@ def test_what_reading_again_would_give_the_same_is_given_early(
     assert fingerprint_of(frame) == fingerprint_of(make(spark))
 
 
+def test_a_task_that_spark_cancels_has_staged_nothing(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sees the end of its input, as if that were all."""
+    for name, given in (("is_repeatable", True), ("fingerprint_of", "the same")):
+        monkeypatch.setattr(f"sluiceway_spark.connector.enumerator.{name}", lambda frame, given=given: given)
+    sleeps = [600_000, 0]
+
+    def make(session: Any) -> Any:
+        sleep = f"reflect('java.lang.Thread', 'sleep', {sleeps.pop(0)}L)"
+        return session.range(0, 20, 1, 2).selectExpr("id", f"IF(id >= 10, {sleep}, '') AS slept")
+
+    source = of_session(make, staging=str(tmp_path))
+    with SourceDriver(source, limit=5) as driver:
+        before, at = list(driver.run(most=5)), driver.snapshot()
+    with SourceDriver(source, restored=at) as again:
+        rest = again.run()
+    assert sorted(row["id"] for row in (*before, *rest)) == list(range(20))
+
+
 def test_a_table_that_has_changed_is_not_gone_on_with(spark: Any, tmp_path: Path) -> None:
     table = str(tmp_path / "table")
     words(spark).write.parquet(table)

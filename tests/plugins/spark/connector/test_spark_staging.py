@@ -17,7 +17,6 @@ pyspark = pytest.importorskip("pyspark", reason='Spark is not installed: pip ins
 pa = pytest.importorskip("pyarrow")
 
 from sluiceway_spark import SparkSource  # noqa: E402 - where there is no Spark, this says so in another way
-from sluiceway_spark.connector.staging_files import parts_of  # noqa: E402
 from sluiceway_spark.connector.staging_job import StagingJob  # noqa: E402
 
 pytestmark = pytest.mark.spark
@@ -58,8 +57,9 @@ def test_what_the_jvm_makes_is_what_map_in_arrow_gives(spark: Any, zone: str, tm
                 job._schema = None
             (tmp_path / way).mkdir()
             job.run(str(tmp_path / way))
-            parts = [part for number in range(3) for part in parts_of(str(tmp_path / way), number)]
-            files = [pa.ipc.open_stream(tmp_path / way / part.file).read_all() for part in parts]
+            parts = sorted(job.staged())
+            assert [partition for partition, _ in parts] == [0, 1, 2]
+            files = [pa.ipc.open_stream(tmp_path / way / name).read_all() for _, names in parts for name in names]
             tables.append(pa.concat_tables(files))
         ours, theirs = tables
         assert ours.num_rows == 50
