@@ -20,6 +20,7 @@ __all__ = ["Compiled", "all_compiled"]
 
 _compute: Any = pyarrow.compute
 
+_NAME_OF_CONSTANTS: Final = "literal"
 _CONSTANTS: Final = (bool, int, float, str, bytes, Decimal, dt.datetime, dt.date, dt.timedelta)
 
 
@@ -61,6 +62,8 @@ def _compiled(expression: nw.Expr) -> Compiled | None:
             if then is None:
                 return None
             values = then
+            if node.name.startswith("__r"):  # a constant stands to the left, and gives its name
+                name = _NAME_OF_CONSTANTS
     except (AttributeError, KeyError, ValueError):  # the attributes are not public, and may have been renamed
         return None
     return Compiled(name, values)

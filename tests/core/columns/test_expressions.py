@@ -122,6 +122,18 @@ def test_columns_are_those_of_narwhals(data: pa.RecordBatch, expression: nw.Expr
         assert stamps == [7] * data.num_rows
 
 
+@pytest.mark.parametrize(
+    "expression", [100 - col("whole"), 2 / col("real"), (1 - col("whole")) * 2, 3 + col("whole")]
+)
+def test_a_constant_to_the_left_names_the_column_as_in_narwhals(expression: nw.Expr) -> None:
+    data = pa.record_batch([[1, 2], [0.5, 4.0]], names=["whole", "real"])
+    transform = WithColumns((expression,))
+    expected, _ = transform.apply(data, None)
+    assert expected.schema.names == ["whole", "real", "literal"]
+    got, _ = transform.compiled(expected.schema)(data, None)
+    assert got.to_pydict() == expected.to_pydict()
+
+
 @given(tables, predicates, predicates)
 def test_rows_are_those_of_narwhals(data: pa.RecordBatch, one: nw.Expr, other: nw.Expr) -> None:
     for transform in (Filter((one,)), Filter((one, other))):
