@@ -15,7 +15,7 @@ from sluiceway.connector import Wait
 
 __all__ = ["Waker", "wait_for"]
 
-PATIENCE_S: Final = 20.0
+PATIENCE_S: Final = 60.0
 # A time computed in floats may lie this far behind the whole millisecond it means.
 _ROUNDING_MS: Final = 1e-3
 
