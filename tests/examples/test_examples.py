@@ -28,10 +28,13 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.stem)
 def test_the_result_is_right(example: Path) -> None:
-    if example.stem.startswith("spark"):
+    on_spark = example.stem.startswith("spark")
+    if on_spark:
         pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
     done = run(str(example), "--assert")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
+    # Spark's JVM warns of the machine's name and of missing native libraries.
+    assert done.stderr == "" if not on_spark else "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.stem)
