@@ -1,4 +1,4 @@
-"""What serializers of plugins and programs do wrong is refused with their name."""
+"""Mistakes of serializers of plugins and programs, each refused with the serializer's name."""
 
 from __future__ import annotations
 
