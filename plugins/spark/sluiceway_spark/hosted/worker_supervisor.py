@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import platform
 import re
-import shutil
+import signal
 import socket
 import sys
 import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Final, TypeAlias
+from types import FrameType
+from typing import Any, Final, Never, TypeAlias
 
 from sluiceway.runtime.cluster.worker_host import own_address
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, start_worker
@@ -68,8 +70,8 @@ def task_of(path: list[str]) -> Callable[[Iterable[Told]], Iterator[str]]:
 def supervise(told: dict[str, Any], places: Sequence[str], may_be_silent_s: float) -> None:
     """Run a worker until it ends.
 
-    If Spark ends the task, this process goes, and the worker with it. The worker imports from where the driver and
-    this process do, Spark's ``--py-files`` included.
+    If Spark ends the task or its executor, this process goes, and the worker with it. The worker imports from
+    where the driver and this process do, Spark's ``--py-files`` included.
 
     Args:
         told: the worker's configuration.
@@ -88,12 +90,11 @@ def supervise(told: dict[str, Any], places: Sequence[str], may_be_silent_s: floa
             "HDFS",
             hopeless=True,
         )
-    directory = tempfile.mkdtemp(prefix="sluiceway-worker-")
     # The worker inherits it: others reach it where this machine reaches the job manager from.
     os.environ["SLUICEWAY_ZMQ_BIND"] = f"tcp://{own_address(told['manager'])}:*"
     path = _search_path(told["path"])
-    config = replace(WorkerConfig(**told), directory=directory, path=path)
-    try:
+    with _private_directory() as directory:
+        config = replace(WorkerConfig(**told), directory=directory, path=path)
         worker = start_worker(config, path)  # Sluiceway itself may have been shipped, too
         silent_since = time.monotonic()
         stuck = False
@@ -116,8 +117,25 @@ def supervise(told: dict[str, Any], places: Sequence[str], may_be_silent_s: floa
             raise _ended(config.name, how, hopeless=True)
         if killed or "exit code 0" not in how:
             raise _ended(config.name, how, said, killed=killed)
+
+
+@contextmanager
+def _private_directory() -> Iterator[str]:
+    """Make a temporary directory, and remove it at the end, also when Spark's daemon ends with its executor.
+
+    The daemon sends SIGHUP to its Python workers, which by default ends them without any cleanup. A worker that
+    has ended by itself a moment before would leave its directory for good.
+    """
+
+    def hang_up(signum: int, frame: FrameType | None) -> Never:
+        raise SystemExit(128 + signum)
+
+    before = signal.signal(signal.SIGHUP, hang_up)
+    try:
+        with tempfile.TemporaryDirectory(prefix="sluiceway-worker-", ignore_cleanup_errors=True) as directory:
+            yield directory
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        signal.signal(signal.SIGHUP, before)
 
 
 def _search_path(drivers: Sequence[str]) -> list[str]:

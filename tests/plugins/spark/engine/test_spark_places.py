@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 import sys
 from dataclasses import asdict
 from importlib.machinery import ModuleSpec
@@ -159,6 +160,31 @@ def test_a_worker_imports_from_where_its_executor_does(monkeypatch: pytest.Monke
     order = [str(library), drivers[0], str(tmp_path), "/userFiles/shipped.zip", str(installed)]
     assert [entry for entry in path if entry in order] == order
     assert not {"", drivers[1]} & set(path)
+
+
+SUPERVISOR = """
+import os, signal
+from dataclasses import asdict
+from sluiceway.runtime.cluster.worker_launcher import WorkerConfig
+from sluiceway_spark.hosted import worker_supervisor
+
+def start(config, path):
+    assert os.listdir(os.path.dirname(config.directory)) == [os.path.basename(config.directory)]
+    os.kill(os.getpid(), signal.SIGHUP)
+
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as Spark's daemon leaves it
+worker_supervisor.start_worker = start
+worker_supervisor.supervise(
+    asdict(WorkerConfig("worker-1", "tcp://127.0.0.1:1", "", "00", 1, "zmq", 1, 1, [])), [], 1.0
+)
+"""
+
+
+def test_a_supervisor_that_ends_with_its_executor_leaves_nothing_behind(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    ended = subprocess.run([sys.executable, "-c", SUPERVISOR], env=environment, stderr=subprocess.PIPE, text=True)
+    assert ended.returncode == 128 + signal.SIGHUP, ended.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_module_that_is_missing_where_a_worker_starts_is_final(monkeypatch: pytest.MonkeyPatch) -> None:
