@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
-from sluiceway.columns.filters import Condition, Filters, RowFilter, certain_conditions, conditions_of
+from sluiceway.columns.filters import Filters, RowFilter, certain_conditions
 from sluiceway.connector import (
-    Alternatives,
-    Boundedness,
     Enumerator,
     EnumeratorContext,
     Reader,
     ReaderContext,
-    Source,
 )
-from sluiceway.connector.discovery import DiscoveringEnumerator, watch_interval_ms
-from sluiceway.elements import Columns
 from sluiceway.errors import ConfigurationError, ConnectorError
+from sluiceway.util.overriding import override
 from sluiceway_lakehouse._errors import MisfitError
 from sluiceway_lakehouse._iceberg_table import (
     IcebergFiles,
@@ -32,6 +26,7 @@ from sluiceway_lakehouse._iceberg_table import (
     check_types,
     need_pyiceberg,
 )
+from sluiceway_lakehouse._lake_source import LakeEnumerator, LakeProgress, LakeSource
 
 __all__ = ["IcebergSource"]
 
@@ -42,7 +37,7 @@ _RELOAD_MS: Final = 300_000
 """Age at which a reader loads the table again: a catalog may give credentials that expire."""
 
 
-class IcebergSource(Source[Any]):
+class IcebergSource(LakeSource):
     """Source of the rows of a table of Iceberg, with pyiceberg; needs the extra ``iceberg``.
 
     ``Pipeline.table()`` reads them in columns, ``source()`` as records. It reads one snapshot of the table, and
@@ -90,82 +85,11 @@ class IcebergSource(Source[Any]):
         type: Any = None,  # noqa: A002 - as FilesSource has it
     ) -> None:
         need_pyiceberg()
-        self._place = IcebergPlace.of(table, catalog, properties)
-        if isinstance(columns, str):
-            raise ConfigurationError(f"columns={columns!r} must be a list of names")
-        self._columns = None if columns is None else tuple(columns)
-        if self._columns is not None and not self._columns:
-            raise ConfigurationError("columns=[] leaves no column to read")
-        self._filters = None if filters is None else conditions_of(filters)
         if snapshot_id is not None and (isinstance(snapshot_id, bool) or not isinstance(snapshot_id, int)):
             raise ConfigurationError(f"snapshot_id={snapshot_id!r} must be the id of a snapshot, or None")
+        super().__init__(IcebergPlace.of(table, catalog, properties), columns, filters, watch, type)
         self._snapshot_id = snapshot_id
-        self._watch_ms = watch_interval_ms(watch)
-        self._type = type
-        self._in_columns = False
-        self._wanted_in_columns: Any = None
         self._fields: Any = None  # columns of the table with their ids
-
-    def __repr__(self) -> str:
-        return f"IcebergSource({str(self._place)!r})"
-
-    @property
-    def name(self) -> str:
-        """Name with the place of the table."""
-        return str(self._place)
-
-    @property
-    def boundedness(self) -> Boundedness:
-        """Bounded, unless it watches for new snapshots."""
-        return Boundedness.BOUNDED if self._watch_ms is None else Boundedness.UNBOUNDED
-
-    @property
-    def output_type(self) -> Any:
-        """Columns; of records the declared type, else dict."""
-        if self._in_columns:
-            return Columns
-        return dict[str, Any] if self._type is None else self._type
-
-    @property
-    def gives_timestamps(self) -> bool:
-        """False."""
-        return False
-
-    def in_columns(self) -> tuple[Source[Any], Any] | None:
-        """Return a source of the rows in columns, and their schema.
-
-        Raises:
-            ConnectorError: the table does not exist, cannot be read, or lacks a column; or ``type`` was given.
-        """
-        if self._type is not None:
-            raise ConnectorError(f"{self!r} has type=, which is for records: leave it out for columns")
-        source = copy(self)
-        source._in_columns = True
-        # Kept, as the steps that follow are made for these columns, and the table may get others.
-        table = self._open()
-        source._wanted_in_columns = wanted = source._wanted(table)
-        source._fields = arrow_schema(self._schema(table))
-        return source, wanted.schema
-
-    def pushed(
-        self, columns: frozenset[str] | None, conditions: Alternatives | None
-    ) -> tuple[Source[Any], Any] | None:
-        """Return a source that leaves out columns, files and row groups."""
-        wanted = self._wanted_in_columns
-        if wanted is None:
-            return None
-        import pyarrow
-
-        # One column is read, if none is needed, for the number of the rows.
-        names = [name for name in wanted.schema.names if columns is None or name in columns]
-        names = names or wanted.schema.names[:1]
-        looked_at = {one.column for each in self._filters or () for one in each}
-        schema = pyarrow.schema([wanted.schema.field(name) for name in names])
-        needed = pyarrow.schema([one for one in wanted.needed if one.name in looked_at.union(names)])
-        skipped = None if conditions is None else tuple(tuple(Condition(*c) for c in each) for each in conditions)
-        source = copy(self)
-        source._wanted_in_columns = replace(wanted, schema=schema, needed=needed, skipped=skipped)
-        return source, schema
 
     def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
         """Create the enumerator, which lists the files when it is started."""
@@ -189,8 +113,8 @@ class IcebergSource(Source[Any]):
             ),
         )
 
+    @override
     def _open(self) -> Any:
-        """Return the table. Raises MisfitError: it, or its snapshot, does not exist or cannot be read."""
         table = self._place.load()
         if self._snapshot_id is not None and table.metadata.snapshot_by_id(self._snapshot_id) is None:
             raise MisfitError(
@@ -222,30 +146,14 @@ class IcebergSource(Source[Any]):
                     f"{self._place}: column {one.name!r} has a default for rows before it, so it cannot be read"
                 )
 
-    def _wanted(self, table: Any) -> Any:
-        import pyarrow
+    @override
+    def _arrow_schema(self, table: Any) -> Any:
+        return _without_ids(arrow_schema(self._schema(table)))
 
-        from sluiceway_lakehouse._reading import Wanted
-
-        schema = _without_ids(arrow_schema(self._schema(table)))
-        names = schema.names if self._columns is None else self._columns
-        for name in names:
-            if name not in schema.names:
-                raise MisfitError(
-                    f"{self._place} has no column {name!r} for columns=; it has "
-                    f"{', '.join(map(repr, schema.names))}"
-                )
-        looked_at = {one.column for each in self._filters or () for one in each}
-        if self._filters is not None:
-            RowFilter(self._filters, schema, str(self._place))
-        return Wanted(
-            pyarrow.schema([schema.field(name) for name in names]),
-            pyarrow.schema([one for one in schema if one.name in looked_at.union(names)]),
-            self._filters,
-            self._type,
-            self._in_columns,
-            schema,
-        )
+    @override
+    def _keep_columns(self, table: Any) -> None:
+        super()._keep_columns(table)
+        self._fields = arrow_schema(self._schema(table))
 
 
 def _sequence(table: Any, snapshot: int | None) -> int:
@@ -290,25 +198,23 @@ class _Opener:
 
 
 @dataclass(frozen=True, slots=True)
-class IcebergProgress:
+class IcebergProgress(LakeProgress):
     """State of the enumerator in checkpoints.
 
     Attributes:
-        pending: splits that nobody has.
         has_begun: True if the files of the first snapshot were found.
         snapshot: id of the snapshot up to which files were found; None: there was none.
         sequence: its sequence number.
         table_id: id of the table.
     """
 
-    pending: list[Any] = field(default_factory=list)
     has_begun: bool = False
     snapshot: int | None = None
     sequence: int = 0
     table_id: str = ""
 
 
-class IcebergEnumerator(DiscoveringEnumerator[IcebergProgress | MisfitError]):
+class IcebergEnumerator(LakeEnumerator[IcebergProgress]):
     """Enumerator of the files of a snapshot, and of those that later ones have added.
 
     Args:
@@ -322,45 +228,20 @@ class IcebergEnumerator(DiscoveringEnumerator[IcebergProgress | MisfitError]):
     ) -> None:
         super().__init__(
             context,
-            source._watch_ms,
-            create_thread=partial(ThreadPoolExecutor, 1, "sluiceway-iceberg-watch"),
+            source,
+            IcebergProgress() if restored is None else restored,
+            thread="sluiceway-iceberg-watch",
             log=_log,
             sought="snapshots",
         )
         self._source = source
         self._place = source._place
-        self._progress = IcebergProgress() if restored is None else restored
-        self._pending = list(self._progress.pending)
-        self._waiting: dict[int, None] = {}  # readers that have got nothing yet, in that order
 
-    def start(self) -> None:
-        """Find the files of the snapshot, unless they were found before the restart."""
-        if not self._progress.has_begun or self._interval_ms is not None:
-            super().start()
+    @override
+    def _has_begun(self) -> bool:
+        return self._progress.has_begun
 
-    def handle_split_request(self, reader: int) -> None:
-        """Give the next split, or remember the reader until there is one."""
-        self._waiting[reader] = None
-        self._hand_out()
-
-    def add_splits_back(self, splits: Any, reader: int) -> None:
-        """Put the splits at the head of the list."""
-        self._pending[:0] = splits
-        self._waiting.pop(reader, None)  # its next attempt asks anew
-        self._hand_out()
-
-    def snapshot(self) -> IcebergProgress:
-        """Return the splits that nobody has, and the snapshot up to which there are others."""
-        return replace(self._progress, pending=list(self._pending))
-
-    # ---- inside ---------------------------------------------------------------------------------------------
-
-    def _search(self) -> IcebergProgress | MisfitError:
-        try:
-            return self._found()
-        except MisfitError as error:
-            return error  # other errors of later searches may pass
-
+    @override
     def _found(self) -> IcebergProgress:
         from sluiceway_lakehouse._iceberg_log import appended, files_of, snapshots_since
 
@@ -422,21 +303,3 @@ class IcebergEnumerator(DiscoveringEnumerator[IcebergProgress | MisfitError]):
             {name: pyarrow.array([of.as_py()], of.type) for name, of in values.items()}
         )
         return RowFilter(self._source._filters, _without_ids(fields), str(self._place)).may_hold(row)
-
-    def _take(self, found: IcebergProgress | MisfitError) -> None:
-        if isinstance(found, MisfitError):
-            raise found
-        self._pending += found.pending
-        # Splits are in `_pending` alone, from which snapshot() takes them.
-        self._progress = replace(found, pending=[])
-
-    def _hand_out(self) -> None:
-        while self._waiting:
-            if not self._pending and self._interval_ms is not None:
-                return
-            reader = next(iter(self._waiting))
-            del self._waiting[reader]
-            if self._pending:
-                self._context.assign(reader, [self._pending.pop(0)])
-            else:
-                self._context.no_more_splits(reader)
