@@ -368,6 +368,36 @@ def test_blocks_that_have_not_changed_are_not_written_again(tmp_path: Path) -> N
     job.close()
 
 
+def test_a_repeated_notification_of_one_attempt_concerns_no_other(tmp_path: Path) -> None:
+    job = Job(str(tmp_path), "memory", 2)
+    job.put(ONE, 10_000)
+    job.begin()
+    job.keep(job.id)
+    job.background.work()
+    job.notify()
+    job.writer.completed([f"{job.attempt}-1"], job.id)  # as it has shown no reaction
+    job.begin()
+    job.keep(job.id)
+    job.background.work()
+    assert job.directory.load(job.id).written < 2_000
+    job.close()
+
+
+def test_what_ended_attempts_have_written_is_forgotten(tmp_path: Path) -> None:
+    job = Job(str(tmp_path), "memory", 1)
+    job.put(ONE, 10_000)
+    job.begin()
+    job.keep(job.id)
+    job.background.work()
+    job.notify()
+    job.writer.forget(f"{job.attempt}-0")
+    job.begin()
+    job.keep(job.id)
+    job.background.work()
+    assert job.directory.load(job.id).written > 10_000
+    job.close()
+
+
 def stored(place: Path) -> Job:
     """Return a job with a complete checkpoint."""
     job = Job(str(place), "memory", 1)

@@ -28,7 +28,15 @@ class SnapshotWriter(ABC):
         """Read the state and release it. Blocks; called in a helper thread, while the task continues."""
 
     def completed(self, attempt_ids: Collection[str], checkpoint_id: int) -> None:
-        """Handle the completion of a checkpoint: its files are retained. In the loop's thread."""
+        """Handle the completion of a checkpoint: its files are retained. In the loop's thread.
+
+        Args:
+            attempt_ids: some attempts that took part; a notification may be repeated for a few of them.
+            checkpoint_id: the checkpoint.
+        """
+
+    def forget(self, attempt_id: str) -> None:
+        """Forget an attempt that has ended; unknown ones are ignored. In the loop's thread."""
 
 
 class MemoryWriter(SnapshotWriter):
@@ -98,9 +106,10 @@ class StorageWriter(SnapshotWriter):
                 self._known[attempt_id] = shared_files(entry)
             if id_ <= checkpoint_id:
                 del self._written[attempt_id, id_]
-        # Attempts that have ended.
-        for attempt_id in self._known.keys() - attempt_ids:
-            del self._known[attempt_id]
+
+    @override
+    def forget(self, attempt_id: str) -> None:
+        self._known.pop(attempt_id, None)
 
 
 class TemporaryWriter(StorageWriter):

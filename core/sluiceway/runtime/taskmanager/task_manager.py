@@ -169,6 +169,7 @@ class TaskManager(Handlers):
     def drop(self, attempt_id: str) -> None:
         """Remove an ended task; unknown ones are ignored."""
         self._tasks.pop(attempt_id, None)
+        self._writer.forget(attempt_id)
 
     def _drop_earlier(self, deployments: Iterable[TaskDeployment]) -> None:
         """Remove ended earlier attempts, with the objects of their functions and their state."""
