@@ -31,7 +31,9 @@ _NO_JVM: Final = "there is no JVM; what to import is installed with pip, where t
 _TIME_KIND: Final = "time is chosen by the windows and timers that you use: event time or processing time"
 _SOURCE: Final = "use source(source), with a Source object or the name of a connector; or from_function(function)"
 _SINK: Final = "use sink(sink), with a Sink object or the name of a connector; or for_each(function)"
-_TABLE: Final = "there is no Table API and no SQL"
+_TABLE: Final = "use Pipeline.table() for steps in columns, and Pipeline.sql() for queries"
+_SCHEMA: Final = "a schema is a pyarrow.Schema, or a class with annotations"
+_UDF: Final = "use TableStream.map_batches(function), with a function of a batch of rows"
 _TTL: Final = 'use StateTtlConfig("1h", ...), which has an argument for each setting; it is ttl= of a descriptor'
 
 _PACKAGE: Final[Mapping[str, str]] = {
@@ -42,7 +44,7 @@ _PACKAGE: Final[Mapping[str, str]] = {
     "TypeInformation": _TYPES,
     "TypeSerializer": _TYPES,
     "Row": _ROW,
-    "RowKind": _TABLE,
+    "RowKind": "streams have no retractions: each row is an insertion",
     "Tuple": _ROW,
     "Configuration": "options are arguments of run(), of the command line, or in sluiceway.toml: see Settings",
     "ConfigOption": "options are arguments of run(): see Settings",
@@ -113,12 +115,12 @@ _PACKAGE: Final[Mapping[str, str]] = {
     "TableEnvironment": _TABLE,
     "EnvironmentSettings": _TABLE,
     "Table": _TABLE,
-    "DataTypes": _TABLE,
-    "Schema": _TABLE,
-    "ScalarFunction": _TABLE,
-    "TableFunction": _TABLE,
-    "udf": _TABLE,
-    "col": _TABLE,
+    "DataTypes": _SCHEMA,
+    "Schema": _SCHEMA,
+    "ScalarFunction": _UDF,
+    "TableFunction": _UDF,
+    "udf": _UDF,
+    "col": "use sluiceway.table.col",
     "Pattern": "there is no CEP",
     "CEP": "there is no CEP",
     "DataStreamUtils": _NOT_HERE,
@@ -226,7 +228,7 @@ _STREAM: Final[Mapping[str, str]] = {
     "write_as_text": 'use sink("files", ...)',
     "write_as_csv": 'use sink("files", ...)',
     "write_to_socket": 'use sink("socket", ...)',
-    "to_table": _TABLE,
+    "to_table": "use to_columns(type)",
     "get_transformation": "Pipeline.graph() has the steps",
     "assign_timestamps": "use assign_timestamps_and_watermarks(strategy)",
     "fold": "use aggregate()",
