@@ -10,7 +10,7 @@ import sluiceway as sw
 from sluiceway.config.settings import Settings
 from sluiceway.errors import StateError
 from sluiceway.plugins import default_manager
-from sluiceway.runtime.local.engine import LocalEngine, LocalJob
+from sluiceway.runtime.local.engine import LocalEngine, LocalJob, job_graph_of
 from sluiceway.runtime.task.snapshot import JobSnapshot
 
 WORDS = [f"w{n % 7}" for n in range(500)]
@@ -28,7 +28,7 @@ def job_of(flow: sw.Pipeline, parallelism: int, restored: JobSnapshot | None = N
     services = default_manager().services()
     if restored is None:
         return LocalEngine().prepare(flow.graph(settings), settings, services)
-    return LocalJob(flow.graph(settings), settings, services, restored=restored)
+    return LocalJob(job_graph_of(flow.graph(settings), services), settings, services, restored=restored)
 
 
 def run_a_while(job: LocalJob, rounds: int) -> JobSnapshot:

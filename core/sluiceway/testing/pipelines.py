@@ -16,7 +16,7 @@ from sluiceway.config.settings import Settings, resolve
 from sluiceway.engine import JobResult, JobStatus
 from sluiceway.metrics import JobMetrics
 from sluiceway.plugins import default_manager
-from sluiceway.runtime.local.engine import LocalJob
+from sluiceway.runtime.local.engine import LocalJob, job_graph_of
 from sluiceway.runtime.loop.blocking_io import Inline
 from sluiceway.runtime.loop.poller import SelectorPoller
 from sluiceway.runtime.task.snapshot import JobSnapshot
@@ -75,7 +75,7 @@ class PipelineHarness:
         def make(graph: StreamGraph, settings: Settings) -> LocalJob:
             services = default_manager().services(self.clock)
             return LocalJob(
-                graph,
+                job_graph_of(graph, services),
                 settings,
                 services,
                 lambda: self._poller,

@@ -1,4 +1,4 @@
-"""Local engine: job master and worker in one thread of this process."""
+"""Local engine: runs a job in one thread of this process, or starts it with worker processes."""
 
 from __future__ import annotations
 
@@ -83,16 +83,15 @@ class LocalEngine(Engine):
             raise choose("scheduling strategy", settings.scheduler, SCHEDULERS)
         # Made and dropped: a text that is no strategy is an error before anything runs.
         restart_strategy(settings.restart)
+        job_graph = job_graph_of(graph, services)
         if settings.workers:
             from sluiceway.runtime.cluster.cluster_job import ClusterJob
 
-            job_graph = job_graph_of(graph, services)
             check_checkpoints(job_graph, settings)
             return ClusterJob(job_graph, settings, services)
-        job_graph = job_graph_of(graph, services)
         restored = restore_from(settings, job_graph, services)
         check_place(settings, services)
-        return LocalJob(graph, settings, services, restored=restored)
+        return LocalJob(job_graph, settings, services, restored=restored)
 
     def capabilities(self, settings: Settings, *, bounded: bool) -> Capabilities:
         """Return the capabilities; a few options need workers, a few objects need one process."""
@@ -145,7 +144,7 @@ class LocalJob(Job):
 
     def __init__(
         self,
-        graph: StreamGraph,
+        graph: JobGraph,
         settings: Settings,
         services: Services,
         make_poller: Callable[[], Poller] = SelectorPoller,
@@ -159,12 +158,10 @@ class LocalJob(Job):
         self._event_loop = make_event_loop()
         self._make_background = make_background
         self._background: Background | None = None
-        self._graph = job_graph_of(graph, services)
-        check_checkpoints(self._graph, settings)
+        check_checkpoints(graph, settings)
         if restored is not None and not settings.allow_dropped_state:
-            restored.check_known(self._graph)
-        if restored is not None:
-            self._graph = restored.fit(self._graph)
+            restored.check_known(graph)
+        self._graph = graph if restored is None else restored.fit(graph)
         self._restored = restored
         self._transport = services.transport("local" if settings.transport == "auto" else settings.transport)
         self._state_backend = services.state_backend(settings.state_backend)
