@@ -67,7 +67,7 @@ class LeaderElection(ABC):
 
     @abstractmethod
     def depose(self) -> bool:
-        """EpochFence off a leader that is silent. Return whether it is certain that it can do nothing any more.
+        """Fence off a leader that is silent. Return whether it is certain that it can do nothing any more.
 
         Only then may this or another candidate win. A leader that was suspended must not go on when it wakes up.
         """

@@ -85,13 +85,13 @@ class _LocalChannel(Receiver):
         self.send_urgent(barrier)
         return batches
 
+    # The barrier is not in the backlog any more if credit came in between; then it is at the consumer.
     def holds(self, checkpoint_id: int) -> bool:
         return self._backlog.holds(checkpoint_id)
 
     def available(self) -> bool:
         return self._closed or self._credit is None or (self._credit > 0 and not self._backlog)
 
-    # The barrier is not in the backlog any more if credit came in between; then it is at the consumer.
     def backlog(self) -> int:
         return self._backlog.batches
 
@@ -185,6 +185,7 @@ class _LocalSender(Sender):
     def overtake(self, barrier: CheckpointBarrier) -> list[Batch[Any]]:
         return self._channel.overtake(barrier)
 
+    # The barrier is not in the backlog any more if credit came in between; then it is at the consumer.
     def holds(self, checkpoint_id: int) -> bool:
         return self._channel.holds(checkpoint_id)
 

@@ -136,7 +136,9 @@ class _Request:
 
 
 class CheckpointCoordinator:
-    """Coordinator of one job's checkpoints: a state machine without a clock. From the job master's thread only.
+    """Coordinator of one job's checkpoints: a state machine, without threads or timers of its own.
+
+    From the job master's thread only.
 
     A checkpoint is pending until every running subtask has acknowledged it. Once stored, it is completed:
     older pending ones are aborted, and completed ones beyond those to be retained are discarded. It fails

@@ -272,7 +272,7 @@ class SavepointCheckpointStore(CompletedCheckpointStore):
         job_id: its id.
         clock: for time stamps.
         background: does what blocks.
-        checkpoints: store with the state of finished tasks; None: memory.
+        checkpoints: store of the job's checkpoints, with the state of finished tasks.
     """
 
     path = ""

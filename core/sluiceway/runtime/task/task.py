@@ -65,8 +65,9 @@ wait long are in no cache any more when they are processed."""
 class Task(Tasklet):
     """State machine that runs an operator chain between an input and result partitions.
 
-    Each step does what the :class:`Phase` requires and reports whether the task has more to do. Created and run in
-    the worker's thread; :meth:`cancel` arrives as a mail. Every change of the execution state is reported.
+    Each step does what the :class:`Phase` requires and reports whether the task has more to do. Created, run
+    and called in the worker's thread; :meth:`cancel` comes between two steps. Every change of the execution state
+    is reported.
 
     Args:
         deployment: descriptor of the task.
