@@ -21,7 +21,7 @@ __all__ = ["ResourceManager", "WorkerLostError"]
 # Intervals of looks at running workers, at those that start, and at lost ones whose reason is still to come.
 _CHECK_S: Final = 1.0
 _CHECK_STARTING_S: Final = 0.1
-_CHECK_REASON_S: Final = 0.05
+_CHECK_REASON_S: Final = 0.02
 _EXIT_S: Final = 1.0
 _START_S: Final = 60.0
 
@@ -114,7 +114,7 @@ class ResourceManager:
     @property
     def starting(self) -> list[str]:
         """Names of workers that were started and have not registered yet."""
-        return [w.name for w in self._workers.values() if w.connection is None and not w.left]
+        return [w.name for w in self._workers.values() if w.connection is None and not (w.left or w.released)]
 
     @property
     def awaits_reason(self) -> bool:
@@ -132,7 +132,7 @@ class ResourceManager:
     def register(self, connection: Connection, message: Register) -> None:
         """Register a worker, and offer its slots."""
         known = self._workers.get(message.worker)
-        if known is None or known.connection is not None or known.left:
+        if known is None or known.connection is not None or known.left or known.released:
             connection.close()  # not started by this job manager, or its name is in use
             return
         known.connection = connection
@@ -177,16 +177,12 @@ class ResourceManager:
         known.connection = None
         # It was idle and has been asked to end.
         if known.released:
-            if not known.process.ended(_EXIT_S):
-                known.process.kill()
-            del self._workers[known.name]
-            self._on_released()
+            self._await_exit(known, self._clock.monotonic() + _EXIT_S)
         elif not self._stopping:
             known.left = True
             for fellow in self._lost_with(known):
                 self.slots.withdraw(fellow.name)  # nothing may be deployed there until the reason is known
             # A process that dies closes its connection a moment before it can be waited for.
-            known.process.ended(known.process.tells_within_s)
             self._await_reason(known, why, self._clock.monotonic() + known.process.reason_within_s)
 
     def send(self, worker: str, message: Message) -> None:
@@ -234,7 +230,7 @@ class ResourceManager:
         for known in list(self._workers.values()):
             if known.connection is not None:
                 known.connection.send(StopWorker(self._epoch))
-            else:
+            elif not known.released:
                 known.process.kill()  # starting: it has no connection to send to
 
     @property
@@ -260,6 +256,20 @@ class ResourceManager:
         if known is not None and known.connection is not None and not known.released:
             self._cut_off(known)
             self._lose(known, f"{why} and was killed")
+
+    def _await_exit(self, known: _Known, until: float) -> None:
+        """Forget a released worker once its process has ended; kill it at ``until``."""
+        if known.name not in self._workers:
+            return  # all of them were stopped
+        now = self._clock.monotonic()
+        if not known.process.ended():
+            if now < until:
+                self._loop.at(now + _CHECK_REASON_S, lambda: self._await_exit(known, until))
+                return
+            known.process.kill()
+        del self._workers[known.name]
+        if not self._stopping:
+            self._on_released()
 
     def _await_reason(self, known: _Known, why: ConnectionLostError | None, until: float) -> None:
         """Report a worker as lost once the end of its process is known, at ``until`` at the latest."""
@@ -299,11 +309,11 @@ class ResourceManager:
 
     def _check_starting(self) -> None:
         """Check the processes of starting workers: one that fails to start sends no message."""
-        now = self._clock.monotonic()
+        now, starting = self._clock.monotonic(), self.starting
         for known in list(self._workers.values()):
             if known.name not in self._workers:
                 continue  # lost together with an earlier one
-            if known.connection is None and not known.left and not self._stopping:
+            if known.name in starting and not self._stopping:
                 if known.process.ended():
                     how = known.process.how_it_ended()
                     if not known.process.is_hopeless():  # its own message is complete

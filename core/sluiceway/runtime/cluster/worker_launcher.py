@@ -88,12 +88,10 @@ class WorkerHandle(ABC):
     """Handle of a worker process in the launching process.
 
     Attributes:
-        tells_within_s: maximum time to block for the reason of its end.
-        reason_within_s: further time to wait without blocking, if another component reports the reason.
+        reason_within_s: time to wait for the reason of its end after the end of its connection.
     """
 
-    tells_within_s: float = 1.0
-    reason_within_s: float = 0.0
+    reason_within_s: float = 1.0
 
     @property
     @abstractmethod

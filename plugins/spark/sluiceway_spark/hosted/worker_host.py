@@ -228,7 +228,6 @@ class _PlacedWorker(WorkerHandle):
     """Handle of a worker on an executor, where a supervisor watches it."""
 
     stage: _Stage | None = None
-    tells_within_s = 0.0
     reason_within_s = 15.0  # Spark passes it on; YARN's application master reports every 3 s
 
     def __init__(self, config: WorkerConfig) -> None:

@@ -34,7 +34,6 @@ class Process:
     """A worker process that does as it is told."""
 
     pid = 4711
-    tells_within_s = 0.0
     reason_within_s = 5.0
 
     def __init__(self, group: str = "") -> None:
@@ -45,6 +44,7 @@ class Process:
         self.group = group
 
     def ended(self, within_s: float = 0.0) -> bool:
+        assert within_s == 0, "all jobs would wait"
         return self.how != ""
 
     def how_it_ended(self) -> str:
@@ -70,12 +70,16 @@ class Process:
 
 
 class Line:
+    def send(self, message: Any) -> None:
+        pass
+
     def close(self) -> None:
         pass
 
 
 class World:
-    def __init__(self) -> None:
+    def __init__(self, idle_s: float | None = None) -> None:
+        self.released = 0
         self.clock = TurnedClock()
         self.poller = SelectorPoller()
         self.loop = TaskletLoop(self.clock, self.poller)
@@ -87,8 +91,9 @@ class World:
             self.clock,
             on_registered=lambda name: None,
             on_lost=self._on_lost,
-            on_released=lambda: None,
+            on_released=self._on_released,
             heartbeat_timeout_s=TIMEOUT_S,
+            idle_s=idle_s,
         )
         self.line = self.comes("worker-1", self.process)
 
@@ -97,6 +102,9 @@ class World:
         line = cast("Connection", Line())
         self.resources.register(line, Register(name, 4711, 1, "there"))
         return line
+
+    def _on_released(self) -> None:
+        self.released += 1
 
     def _on_lost(self, names: Sequence[str], why: WorkerLostError) -> None:
         self.names.append(list(names))
@@ -183,3 +191,40 @@ def test_a_worker_whose_end_nobody_reports_is_lost_in_time(world: World) -> None
     world.passes(0.2, step_s=0.05)
     assert world.names == [["worker-1"]]
     assert "has left without ending and was killed" in str(world.lost[0])
+
+
+@pytest.fixture
+def idle_world() -> Iterator[World]:
+    """A world whose worker has been asked to end, as it was idle."""
+    made = World(idle_s=5.0)
+    made.passes(6.5)
+    made.resources.closed(made.line, None)
+    yield made
+    made.poller.close()
+
+
+def test_a_released_worker_may_take_a_while_to_end(idle_world: World) -> None:
+    idle_world.passes(0.5, step_s=0.05)
+    assert idle_world.released == 0
+    assert idle_world.resources.starting == []
+    idle_world.process.how = "ended with exit code 0"
+    idle_world.passes(0.1, step_s=0.05)
+    assert (idle_world.released, idle_world.process.killed) == (1, False)
+    idle_world.passes(100)
+    assert (idle_world.released, idle_world.lost) == (1, [])
+
+
+def test_a_released_worker_that_stays_is_killed(idle_world: World) -> None:
+    idle_world.passes(0.9, step_s=0.05)
+    assert not idle_world.process.killed
+    idle_world.passes(0.2, step_s=0.05)
+    assert (idle_world.released, idle_world.process.killed, idle_world.lost) == (1, True, [])
+
+
+def test_a_released_worker_is_not_killed_by_a_stop(idle_world: World) -> None:
+    idle_world.resources.stop()
+    assert not idle_world.process.killed
+    idle_world.process.how = "ended with exit code 0"
+    idle_world.resources.end_processes(0.0)
+    idle_world.passes(5, step_s=0.05)
+    assert idle_world.released == 0
