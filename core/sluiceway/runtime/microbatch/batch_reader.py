@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from sluiceway.clock import Clock, SystemClock
 from sluiceway.connector import END_OF_INPUT, Poll, Reader, ReaderContext, Source, Wait
+from sluiceway.connector.products import checked
 from sluiceway.elements import ROWS_PER_RECORD, Batch
 from sluiceway.errors import CheckpointError, ConnectorError
 from sluiceway.metrics import MetricGroup
@@ -98,9 +99,8 @@ class LiveReader:
         self.waiter = Waiter(clock)
         self._told = False
         try:
-            self.reader: Reader[Any] = source.create_reader(
-                ReaderContext(number, parallelism, clock, self.waiter.wake, self._ask, MetricGroup())
-            )
+            context = ReaderContext(number, parallelism, clock, self.waiter.wake, self._ask, MetricGroup())
+            self.reader: Reader[Any] = checked(source.create_reader(context), Reader, source, "create_reader")
         except BaseException:
             self.waiter.close()
             raise

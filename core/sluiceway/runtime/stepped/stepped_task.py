@@ -13,6 +13,7 @@ import msgspec
 
 from sluiceway.clock import Clock
 from sluiceway.connector import Reader, ReaderContext, Wait
+from sluiceway.connector.products import checked
 from sluiceway.elements import MIN_WATERMARK, Batch, Element, EndOfData, EndOfPartition, Watermark
 from sluiceway.engine import Services
 from sluiceway.errors import JobCancelledError, StateError, UnknownNameError
@@ -206,7 +207,8 @@ class SteppedTask:
             request_split=self._want_split,
             metrics=metrics,
         )
-        return (self._create_reader or step.source.create_reader)(context)
+        create = self._create_reader or step.source.create_reader
+        return checked(create(context), Reader, step.source, "create_reader")
 
     def _go_on_from(self, position: Position) -> None:
         for outbox, seq in zip(self._transport.outboxes, position.seqs, strict=True):

@@ -31,7 +31,7 @@ from sluiceway.connector.lib.collection import CollectionSource
 from sluiceway.connector.lib.function import FunctionSource
 from sluiceway.connector.lib.generator import GeneratorSource
 from sluiceway.elements import Batch, Columns
-from sluiceway.errors import ConnectorError
+from sluiceway.errors import ConnectorError, PluginError
 from sluiceway.runtime.microbatch.batch_limits import BatchLimits
 from sluiceway.runtime.microbatch.batch_reader import BatchReader, ReaderCache
 from sluiceway_files import FilesSource
@@ -282,6 +282,20 @@ def test_a_source_that_does_not_give_the_same_again_is_told_of(drive: Drive, sto
     with pytest.raises(ConnectorError, match=r"returned fewer records than before when batch 1 was read again"):
         drain(reader)
     reader.close()
+    driver.close()
+
+
+class WrongReader(CollectionSource[int]):
+    """A source whose method has no ``return``."""
+
+    def create_reader(self, context: ReaderContext) -> Any:
+        super().create_reader(context)
+
+
+def test_a_source_that_creates_no_reader_is_told_of(drive: Drive, storage: CheckpointStorage) -> None:
+    driver = drive(WrongReader(range(30)), storage, 1)
+    with pytest.raises(PluginError, match=r"WrongReader.create_reader\(\) returned None; it must return a Reader"):
+        driver.run_batch()
     driver.close()
 
 
