@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -305,13 +304,15 @@ def _export(table: SavedTable, file: str) -> None:
 def _files(tables: list[SavedTable], directory: str, format_: str) -> list[tuple[SavedTable, str]]:
     import os
 
+    from sluiceway.util.file_names import file_name
+
     if "://" not in directory:
         os.makedirs(directory, exist_ok=True)
     taken: set[str] = set()
     found = []
     for table in tables:
         # Different names may become the same, so files that would be are numbered.
-        base = name = re.sub(r"[^\w.-]+", "-", f"{table.uid}.{table.name}")
+        base = name = file_name(f"{table.uid}.{table.name}") or "state"
         number = 1
         while name in taken:
             number += 1

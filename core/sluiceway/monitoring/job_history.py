@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from sluiceway.errors import SluicewayError
 from sluiceway.metrics import JobMetrics, Number, SplitTimes, SubtaskMetrics
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, JobInfo
 from sluiceway.util.durable_files import write_file
+from sluiceway.util.file_names import file_name_of_id
 from sluiceway.util.private_files import make_private_directory
 
 __all__ = ["EndedJob", "JobHistory", "JobHistoryError"]
@@ -106,8 +106,7 @@ class JobHistory:
         self._file(job).unlink(missing_ok=True)
 
     def _file(self, job: str) -> Path:
-        safe = re.sub(r"[^\w.-]+", "-", job, flags=re.ASCII)
-        return self.directory / (safe[-120:] + _SUFFIX)
+        return self.directory / (file_name_of_id(job) + _SUFFIX)
 
 
 def _finite(metrics: JobMetrics) -> JobMetrics:

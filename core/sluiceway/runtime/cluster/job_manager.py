@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -35,6 +34,7 @@ from sluiceway.runtime.messages.workers import Logged, Register, StopWorker
 from sluiceway.runtime.task.snapshot import JobSnapshot
 from sluiceway.runtime.taskmanager.local_recovery import with_local_copies
 from sluiceway.transport.accept_loop import AcceptLoop
+from sluiceway.util.file_names import file_name
 
 __all__ = ["STOP_S", "JobManager", "WorkerLogging"]
 
@@ -260,7 +260,7 @@ class JobManager(Handlers):
             storage = with_local_copies(self._services.checkpoint_storage(location), settings)
         temporary = None
         if storage is None:
-            name = re.sub(r"[^\w.-]+", "-", job).strip(".-") or "job"
+            name = file_name(job) or "job"
             temporary = self._platform.temporary_storage(self._directory / "checkpoints" / f"{name}-{self.epoch}")
         recovered = None
         if storage is not None and checkpoint_path:

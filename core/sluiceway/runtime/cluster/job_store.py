@@ -12,7 +12,6 @@ those before it still have tasks.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from sluiceway.monitoring.job_history import JobHistory
 from sluiceway.runtime.cluster.election import FileLeaderElection
 from sluiceway.runtime.cluster.private_places import check_private
 from sluiceway.util.durable_files import sync_directory, write_file
+from sluiceway.util.file_names import file_name_of_id
 from sluiceway.util.private_files import make_private_directory
 
 __all__ = ["JobStore", "JobStoreError", "StoredJob", "prepare_store"]
@@ -260,6 +260,4 @@ class JobStore:
         shutil.rmtree(place, ignore_errors=True)
 
     def _place(self, job: str) -> Path:
-        safe = re.sub(r"[^\w.-]+", "-", job, flags=re.ASCII)
-        # The end of an id has the number, which makes it unique; names of files are limited to 255 bytes.
-        return self.directory / f"job-{safe[-120:]}"
+        return self.directory / f"job-{file_name_of_id(job)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -45,6 +44,7 @@ from sluiceway.runtime.logging.engine_log import WARNING, log
 from sluiceway.runtime.loop.blocking_io import Background
 from sluiceway.runtime.task.snapshot import JobSnapshot, TaskSnapshot, with_objects
 from sluiceway.state import KeyedSnapshot, StateBackend
+from sluiceway.util.file_names import file_name
 from sluiceway.util.overriding import override
 
 __all__ = [
@@ -79,7 +79,7 @@ def checkpoint_store_of(
         return TemporaryCheckpointStore(CheckpointDirectory(temporary), graph, job_id, clock, background)
     if storage is None:
         return MemoryCheckpointStore()
-    name = re.sub(r"[^\w.-]+", "-", job_id).strip(".-") or "job"
+    name = file_name(job_id) or "job"
     path = recovered.path if recovered is not None else f"{name}-{clock.now_ms()}-{seed & 0xFFFF:04x}"
     keeper = StorageCheckpointStore(CheckpointDirectory(storage, path), graph, job_id, clock, background)
     for _, metadata in () if recovered is None else recovered.completed:

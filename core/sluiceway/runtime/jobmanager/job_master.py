@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
@@ -57,6 +56,7 @@ from sluiceway.runtime.task.snapshot import JobSnapshot, TaskSnapshot, edge_name
 from sluiceway.scheduler import SlotPool, SlotSharing, restart_strategy, scheduling_strategy
 from sluiceway.steps import SourceStep
 from sluiceway.transport.carrier import LinkLostError
+from sluiceway.util.file_names import file_name
 
 __all__ = ["JobMaster"]
 
@@ -244,7 +244,7 @@ class JobMaster(Handlers):
 
     def savepoint(self, place: str, stops: bool, done: Callable[[str, BaseException | None], None]) -> None:
         """Take a savepoint in a place, and stop with it if ``stops``; see :class:`.SavepointRequest`."""
-        name = re.sub(r"[^\w.-]+", "-", self._name).strip(".-") or "job"
+        name = file_name(self._name) or "job"
         self.checkpoints.savepoint(SavepointRequest(place, name, stops, done))
 
     def checkpoint(self, done: Callable[[int, BaseException | None], None]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -20,6 +19,7 @@ from sluiceway.checkpoint import (
 from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.errors import CheckpointError
 from sluiceway.runtime.logging.engine_log import WARNING, log
+from sluiceway.util.file_names import file_name
 
 __all__ = ["Resumable", "find_newest", "find_resumable", "note_stop"]
 
@@ -191,8 +191,7 @@ def _check_damaged(
 
 def _may_be_of(directory: str, job_name: str) -> bool:
     """Return whether a directory may belong to the job: directories of runs and savepoints contain its name."""
-    slug = re.sub(r"[^\w.-]+", "-", job_name).strip(".-")
-    return not directory or slug in directory
+    return not directory or file_name(job_name) in directory
 
 
 def _run(metadata: CheckpointMetadata) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -13,6 +12,7 @@ from typing import Any, Final
 from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.errors import CheckpointError, StateError
 from sluiceway.runtime.stepped import SteppedPlan
+from sluiceway.util.file_names import file_name
 
 __all__ = [
     "FINISHED",
@@ -96,7 +96,7 @@ class Run:
 def new_run(plan: SteppedPlan, engine: str, now_ms: int, partitions: int, *, spread: bool = False) -> Run:
     """Return a new run, with a directory of its own."""
     job = plan.graph.job_name
-    base = re.sub(r"[^\w.-]+", "-", job).strip(".-") or "job"
+    base = file_name(job) or "job"
     id_ = f"{base}-{now_ms}-{secrets.token_hex(2)}"
     return Run(id_, job, id_, engine, now_ms, partitions, _vertices(plan), spread)
 
