@@ -19,6 +19,8 @@ __all__ = [
     "METADATA",
     "CheckpointDirectory",
     "Orphans",
+    "checkpoint_name",
+    "checkpoint_number",
     "find_checkpoints",
     "load_metadata",
     "split_location",
@@ -33,6 +35,16 @@ _CHECKPOINT: Final = re.compile(r"chk-\d+")
 _SAVEPOINT: Final = re.compile(r"savepoint-.+-\d+-\d+")
 _RUN: Final = re.compile(r".+-\d+-[0-9a-f]{4}")
 """The directories of these, and that of a run, in which checkpoints are."""
+
+
+def checkpoint_name(checkpoint_id: int) -> str:
+    """Return the name of a checkpoint's directory in that of its run."""
+    return f"chk-{checkpoint_id}"
+
+
+def checkpoint_number(name: str) -> int | None:
+    """Return the id of the checkpoint whose directory has a name; None: it is not that of a checkpoint."""
+    return int(name.removeprefix("chk-")) if _CHECKPOINT.fullmatch(name) else None
 
 
 def split_location(location: str) -> tuple[str, str]:
@@ -136,7 +148,7 @@ class CheckpointDirectory:
 
     def directory(self, checkpoint_id: int) -> str:
         """Return the directory of a checkpoint, for :func:`write_subtask` and :func:`read_operators`."""
-        return join(self.path, f"chk-{checkpoint_id}")
+        return join(self.path, checkpoint_name(checkpoint_id))
 
     def location(self, checkpoint_id: int) -> str:
         """Return the path or URL of a checkpoint."""
@@ -154,8 +166,8 @@ class CheckpointDirectory:
         found = []
         for directory in find_checkpoints(self.storage, self.path):
             parent, _, name = directory.rpartition("/")
-            if parent == self.path and name.startswith("chk-") and name[4:].isdecimal():
-                found.append(int(name[4:]))
+            if parent == self.path and (number := checkpoint_number(name)) is not None:
+                found.append(number)
         return sorted(found)
 
     def load(self, checkpoint_id: int) -> CheckpointMetadata:

@@ -174,7 +174,7 @@ def diff(old: str, new: str, as_json: bool) -> None:
 @click.argument("path")
 def delete(path: str) -> None:
     """Delete the checkpoint in the directory or URL PATH, except files that other checkpoints share."""
-    from sluiceway.checkpoint import CheckpointDirectory, load_metadata, split_location
+    from sluiceway.checkpoint import CheckpointDirectory, checkpoint_name, load_metadata, split_location
 
     place, directory = split_location(path)
     storage = manager().checkpoint_storage(place)
@@ -182,8 +182,9 @@ def delete(path: str) -> None:
     run = CheckpointDirectory(storage)
     if run.directory(metadata.checkpoint_id) != directory:
         raise ConfigurationError(
-            f"{path} has checkpoint {metadata.checkpoint_id} and is not called chk-{metadata.checkpoint_id}: it "
-            "was moved by hand, so remove its directory by hand, too"
+            f"{path} has checkpoint {metadata.checkpoint_id} and is not called "
+            f"{checkpoint_name(metadata.checkpoint_id)}: it was moved by hand, so remove "
+            "its directory by hand, too"
         )
     run.discard(metadata.checkpoint_id)
     click.echo(f"Deleted {path}: {shown_size(metadata.size)} of state, what others share with it excepted.")
@@ -234,7 +235,13 @@ def prune(place: str, dry_run: bool, as_json: bool) -> None:
     The newest run of a job is the run with its newest completed checkpoint, from which --resume starts.
     Savepoints are not deleted. Checkpoints that cannot be read are kept, with a warning.
     """
-    from sluiceway.checkpoint import CHECKPOINT, CheckpointDirectory, find_checkpoints, load_metadata
+    from sluiceway.checkpoint import (
+        CHECKPOINT,
+        CheckpointDirectory,
+        checkpoint_name,
+        find_checkpoints,
+        load_metadata,
+    )
 
     storage = manager().checkpoint_storage(place)
     # By job, and by directory of the run: the number, time of completion and size of each checkpoint.
@@ -246,7 +253,7 @@ def prune(place: str, dry_run: bool, as_json: bool) -> None:
             warn(f"{error}; it is left as it is")
             continue
         run, _, name = directory.rpartition("/")
-        if metadata.kind == CHECKPOINT and name == f"chk-{metadata.checkpoint_id}":
+        if metadata.kind == CHECKPOINT and name == checkpoint_name(metadata.checkpoint_id):
             found = (metadata.checkpoint_id, metadata.completed_ms, metadata.size)
             runs.setdefault(metadata.job_name, {}).setdefault(run, []).append(found)
     deleted, size = [], 0
@@ -256,7 +263,7 @@ def prune(place: str, dry_run: bool, as_json: bool) -> None:
             if run == newest:
                 continue
             for number, _, bytes_ in sorted(of_run):
-                deleted.append(f"{run}/chk-{number}" if run else f"chk-{number}")
+                deleted.append(CheckpointDirectory(storage, run).directory(number))
                 size += bytes_
                 if not dry_run:
                     CheckpointDirectory(storage, run).discard(number)

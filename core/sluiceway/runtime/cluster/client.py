@@ -22,6 +22,7 @@ from typing import Final, NoReturn
 
 import msgspec
 
+from sluiceway.checkpoint import checkpoint_name
 from sluiceway.clock import SystemClock
 from sluiceway.config.settings import Settings
 from sluiceway.errors import ConfigurationError, ConnectorError, SluicewayError
@@ -577,7 +578,7 @@ class ClusterClient:
         if not done or not answer.directory:
             why = "has completed no checkpoint yet" if answer.directory else "keeps no checkpoints in files"
             raise SluicewayError(f"job {job!r} {why}: --live reads the state of its tasks")
-        return f"{answer.directory}/chk-{done[-1]}"
+        return f"{answer.directory}/{checkpoint_name(done[-1])}"
 
     def live_state(
         self, job: str, uid: str, state: str, key: str, *, namespace: str = "", within_s: float = 10.0

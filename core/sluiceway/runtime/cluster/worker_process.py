@@ -58,7 +58,7 @@ from sluiceway.runtime.messages.workers import (
     WorkerAddresses,
 )
 from sluiceway.runtime.taskmanager.key_sampler import sample_keys
-from sluiceway.runtime.taskmanager.local_recovery import keep_copies, with_local_copies
+from sluiceway.runtime.taskmanager.local_recovery import LocalCopyRegistration, with_local_copies
 from sluiceway.runtime.taskmanager.process_meter import process_metrics
 from sluiceway.runtime.taskmanager.snapshot_writer import MemoryWriter, SnapshotWriter, StorageWriter
 from sluiceway.runtime.taskmanager.stack_sampler import sample_stacks
@@ -100,7 +100,7 @@ class _JobHere(Handlers):
     def __init__(self, worker: WorkerProcess, message: SubmitJob) -> None:
         self.epoch = message.epoch
         self.tasks: TaskManager
-        self.copies: keep_copies
+        self.copies: LocalCopyRegistration
         self.over: set[str] = set()
         self._job = message.job
         self._worker = worker
@@ -439,7 +439,7 @@ class WorkerProcess(Handlers):
         storage = None
         if location is not None:
             storage = with_local_copies(self._services.checkpoint_storage(location), program.settings)
-        job.copies = keep_copies(storage, program.settings, Path(self._config.directory))
+        job.copies = LocalCopyRegistration(storage, program.settings, Path(self._config.directory))
         transport = RoutingTransport(self._config.name, LocalTransport(), self.network)
         job.tasks = TaskManager(
             self._loop,

@@ -9,6 +9,7 @@ import msgspec
 from sluiceway.checkpoint import (
     CheckpointDirectory,
     CheckpointMetadata,
+    checkpoint_number,
     find_checkpoints,
     load_metadata,
     read_enumerators,
@@ -112,9 +113,7 @@ def find_last_savepoint(storage: CheckpointStorage, job: str, after: int) -> tup
 
 
 def _number(name: str) -> int:
-    directory = name.partition("/")[0]
-    number = directory.removeprefix("chk-")
-    return int(number) if directory.startswith("chk-") and number.isdecimal() else 0
+    return checkpoint_number(name.partition("/")[0]) or 0
 
 
 def _completed(metadata: CheckpointMetadata, graph: JobGraph) -> CompletedCheckpoint:

@@ -57,7 +57,7 @@ from sluiceway.runtime.task.deployment import TaskDeployment
 from sluiceway.runtime.task.snapshot import JobSnapshot, with_own_objects
 from sluiceway.runtime.task.source_input import SourceInput
 from sluiceway.runtime.task.task import Task
-from sluiceway.runtime.taskmanager.local_recovery import keep_copies, with_local_copies
+from sluiceway.runtime.taskmanager.local_recovery import LocalCopyRegistration, with_local_copies
 from sluiceway.runtime.taskmanager.snapshot_writer import (
     MemoryWriter,
     SnapshotWriter,
@@ -169,7 +169,7 @@ class LocalJob(Job):
         self._storage = None
         if location is not None:
             self._storage = with_local_copies(services.checkpoint_storage(location), settings)
-        self._copies: keep_copies | None = None
+        self._copies: LocalCopyRegistration | None = None
         self._directory: Path | None = None
         self._lock: FileIO | None = None
         self._requests: JobRequests[JobMaster] = JobRequests()
@@ -364,7 +364,7 @@ class LocalJob(Job):
         presence = _Presence(self)
         seed = SystemRandom().getrandbits(32) if seed is None else seed
         background = self._background = self._make_background(self._worker)
-        self._copies = keep_copies(self._storage, self._settings)
+        self._copies = LocalCopyRegistration(self._storage, self._settings)
         temporary = self._make_temporary()
         self._tasks = TaskManager(
             self._worker,

@@ -17,13 +17,13 @@ from sluiceway.config.settings import Settings
 from sluiceway.util.overriding import override
 from sluiceway.util.private_files import private_opener
 
-__all__ = ["LocalCopies", "keep_copies", "with_local_copies"]
+__all__ = ["LocalCopies", "LocalCopyRegistration", "with_local_copies"]
 
 
 class LocalCopies(CheckpointStorage):
     """Checkpoint storage that reads files of this process from its own disk, as far as they fit there.
 
-    Copies are kept only under :func:`keep_copies`; otherwise this is the plain storage. A copy that
+    Copies are kept only during a :class:`LocalCopyRegistration`; otherwise this is the plain storage. A copy that
     cannot be written or read is skipped.
 
     Args:
@@ -116,7 +116,7 @@ def with_local_copies(storage: CheckpointStorage, settings: Settings) -> Checkpo
     return LocalCopies(storage) if settings.local_recovery_bytes else storage
 
 
-class keep_copies:  # noqa: N801 (it is used as a function)
+class LocalCopyRegistration:
     """Registration of local copies of what this process writes to a location, until :meth:`close`.
 
     Args:

@@ -8,7 +8,14 @@ from dataclasses import replace
 
 from msgspec.structs import replace as replace_struct
 
-from sluiceway.checkpoint import SharedFileEntry, SubtaskEntry, shared_files, split_location, write_subtask
+from sluiceway.checkpoint import (
+    CheckpointDirectory,
+    SharedFileEntry,
+    SubtaskEntry,
+    shared_files,
+    split_location,
+    write_subtask,
+)
 from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.network.channel_state import InFlight, Overtaken
 from sluiceway.operators import OperatorSnapshot
@@ -87,7 +94,7 @@ class StorageWriter(SnapshotWriter):
         d = deployment
         entry = write_subtask(
             self._storage,
-            "/".join(filter(None, (d.checkpoint_path, f"chk-{checkpoint_id}"))),
+            CheckpointDirectory(self._storage, d.checkpoint_path).directory(checkpoint_id),
             f"{d.vertex.id}-{d.subtask}-{d.attempt}.state",
             d.subtask,
             snapshot.operators,

@@ -17,7 +17,7 @@ from sluiceway.config.settings import Settings
 from sluiceway.connector.lib.generator import GeneratorSource
 from sluiceway.errors import CheckpointError, ConfigurationError
 from sluiceway.plugins import default_manager
-from sluiceway.runtime.taskmanager.local_recovery import LocalCopies, keep_copies, with_local_copies
+from sluiceway.runtime.taskmanager.local_recovery import LocalCopies, LocalCopyRegistration, with_local_copies
 from sluiceway.testing import InjectedError
 from sluiceway.testing.conformance.checkpoint_storage import CheckpointStorageConformance
 
@@ -32,7 +32,7 @@ def far(tmp_path: Path) -> CheckpointStorage:
 @pytest.fixture
 def near(far: CheckpointStorage, tmp_path: Path) -> Iterator[CheckpointStorage]:
     storage = with_local_copies(far, SETTINGS)
-    copies = keep_copies(storage, SETTINGS, tmp_path)
+    copies = LocalCopyRegistration(storage, SETTINGS, tmp_path)
     yield storage
     copies.close()
     assert not list(tmp_path.glob("sluiceway-copies-*"))
@@ -42,7 +42,7 @@ class TestWithCopies(CheckpointStorageConformance):
     @pytest.fixture(autouse=True)
     def _kept(self, tmp_path: Path) -> Iterator[None]:
         storage = default_manager().checkpoint_storage(str(tmp_path / "some where"))
-        copies = keep_copies(storage, Settings(local_recovery_bytes=1 << 30))
+        copies = LocalCopyRegistration(storage, Settings(local_recovery_bytes=1 << 30))
         yield
         copies.close()
 
@@ -135,7 +135,10 @@ def test_a_file_that_could_not_be_written_there_is_not_here(near: CheckpointStor
 
 def test_copies_stay_as_long_as_anybody_keeps_them(far: CheckpointStorage, tmp_path: Path) -> None:
     storage = with_local_copies(far, SETTINGS)
-    first, second = keep_copies(storage, SETTINGS, tmp_path), keep_copies(storage, SETTINGS, tmp_path)
+    first, second = (
+        LocalCopyRegistration(storage, SETTINGS, tmp_path),
+        LocalCopyRegistration(storage, SETTINGS, tmp_path),
+    )
     storage.write("a", [b"one"])
     far.delete(["a"])
     first.close()
