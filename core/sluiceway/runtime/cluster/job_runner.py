@@ -122,8 +122,8 @@ class JobRun(Handlers):
         self._job_name = graph.job_name
         self.program = dump(Program(graph.job_name, settings, tuple(sys.path), place))
         seed = SystemRandom().getrandbits(32) if settings.seed is None else settings.seed
-        keeper = checkpoint_store_of(storage, graph, job, clock, seed, background, recovered, temporary)
-        self.checkpoint_path = keeper.path
+        store = checkpoint_store_of(storage, graph, job, clock, seed, background, recovered, temporary)
+        self.checkpoint_path = store.path
         self.begins_with = _begins_with(recovered, restored)
         self.master = JobMaster(
             graph,
@@ -135,8 +135,8 @@ class JobRun(Handlers):
             slots=resources.slots,
             seed=seed,
             restored=restored,
-            keeper=keeper,
-            savepoints=SavepointCheckpointStore(open_storage, open_backend, graph, job, clock, background, keeper),
+            store=store,
+            savepoints=SavepointCheckpointStore(open_storage, open_backend, graph, job, clock, background, store),
             job=job,
             epoch=epoch,
             before_deploying=self._prepare,

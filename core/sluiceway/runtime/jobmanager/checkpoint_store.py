@@ -1,4 +1,4 @@
-"""Stores of completed checkpoints in a checkpoint storage, readable without the process that wrote them."""
+"""Stores of completed checkpoints: in memory, or in a checkpoint storage, readable without this process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import version
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -37,7 +37,6 @@ from sluiceway.errors import CheckpointError
 from sluiceway.graph import JobGraph, JobVertex
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.runtime.jobmanager.checkpoint_coordinator import CompletedCheckpoint
-from sluiceway.runtime.jobmanager.job_checkpoints import CompletedCheckpointStore, MemoryCheckpointStore
 from sluiceway.runtime.jobmanager.recovery import Recovered
 from sluiceway.runtime.jobmanager.resume import note_stop
 from sluiceway.runtime.logging.engine_log import WARNING, log
@@ -48,6 +47,8 @@ from sluiceway.util.file_names import file_name
 from sluiceway.util.overriding import override
 
 __all__ = [
+    "CompletedCheckpointStore",
+    "MemoryCheckpointStore",
     "SavepointCheckpointStore",
     "StorageCheckpointStore",
     "TemporaryCheckpointStore",
@@ -58,6 +59,83 @@ __all__ = [
 
 _EVER: Final = 1 << 62
 """Later than any file was written."""
+
+
+class CompletedCheckpointStore(Protocol):
+    """Store of completed checkpoints. From the job master's thread.
+
+    Calls return at once, except :meth:`load`, which may read the storage, and those that say so.
+
+    Attributes:
+        path: directory for the tasks' files, relative to the location of the checkpoints.
+    """
+
+    path: str
+
+    def use(self, graph: JobGraph) -> None:
+        """Store checkpoints of the job at another parallelism from now on; no store is pending."""
+
+    def keep(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
+        """Store one; ``stored`` is called in the job master's thread, with None or the error."""
+
+    def load(self, checkpoint: CompletedCheckpoint) -> JobSnapshot:
+        """Return the snapshot of a stored checkpoint. Raises CheckpointError: it cannot be read."""
+
+    def discard(self, checkpoint: CompletedCheckpoint) -> None:
+        """Delete a stored checkpoint."""
+
+    def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
+        """Delete what a task has written for a checkpoint that was aborted."""
+
+    def left_behind(self, savepoints: Sequence[str]) -> None:
+        """Record in these savepoints that the job is restored from before them. Blocks until that is written."""
+
+    def stopped_with(self, savepoint: str) -> None:
+        """Record the savepoint that the job is stopped with. Blocks until that is written."""
+
+    def ended(self) -> None:
+        """Handle the end of the job: no checkpoint will complete any more."""
+
+
+class MemoryCheckpointStore(CompletedCheckpointStore):
+    """Store in the memory of the job master, as long as that lives.
+
+    For workers that share no file system with the job manager, and for jobs that take none.
+    """
+
+    path = ""
+
+    @override
+    def use(self, graph: JobGraph) -> None:
+        pass
+
+    @override
+    def keep(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
+        stored(None)
+
+    @override
+    def load(self, checkpoint: CompletedCheckpoint) -> JobSnapshot:
+        return checkpoint.snapshot
+
+    @override
+    def discard(self, checkpoint: CompletedCheckpoint) -> None:
+        pass
+
+    @override
+    def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
+        pass
+
+    @override
+    def left_behind(self, savepoints: Sequence[str]) -> None:
+        pass
+
+    @override
+    def stopped_with(self, savepoint: str) -> None:
+        pass
+
+    @override
+    def ended(self) -> None:
+        pass
 
 
 def checkpoint_store_of(
@@ -81,10 +159,10 @@ def checkpoint_store_of(
         return MemoryCheckpointStore()
     name = file_name(job_id) or "job"
     path = recovered.path if recovered is not None else f"{name}-{clock.now_ms()}-{seed & 0xFFFF:04x}"
-    keeper = StorageCheckpointStore(CheckpointDirectory(storage, path), graph, job_id, clock, background)
+    store = StorageCheckpointStore(CheckpointDirectory(storage, path), graph, job_id, clock, background)
     for _, metadata in () if recovered is None else recovered.completed:
-        keeper.adopt(metadata)
-    return keeper
+        store.adopt(metadata)
+    return store
 
 
 class StorageCheckpointStore(CompletedCheckpointStore):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 from sluiceway.clock import Clock
 from sluiceway.config.settings import Settings
@@ -13,7 +13,7 @@ from sluiceway.elements import CheckpointBarrier
 from sluiceway.engine import LifecycleListener
 from sluiceway.errors import CheckpointError, SluicewayError
 from sluiceway.functions import CheckpointedFunction
-from sluiceway.graph import ExecutionGraph, ExecutionState, ExecutionVertex, JobGraph
+from sluiceway.graph import ExecutionGraph, ExecutionState, ExecutionVertex
 from sluiceway.graph.check.iterations import check_savepoint
 from sluiceway.metrics import CheckpointFigures
 from sluiceway.operators import OperatorSnapshot
@@ -27,6 +27,7 @@ from sluiceway.runtime.jobmanager.checkpoint_coordinator import (
     SavepointRequest,
     Subtask,
 )
+from sluiceway.runtime.jobmanager.checkpoint_store import CompletedCheckpointStore
 from sluiceway.runtime.jobmanager.job_events import JobEvents
 from sluiceway.runtime.jobmanager.source_coordinator import SourceCoordinator
 from sluiceway.runtime.logging.engine_log import WARNING, log
@@ -35,84 +36,8 @@ from sluiceway.runtime.messages.base import TaskMessage, TasksMessage
 from sluiceway.runtime.messages.tasks import CheckpointAborted, CheckpointCompleted, TriggerCheckpoint
 from sluiceway.runtime.task.snapshot import JobSnapshot, TaskSnapshot
 from sluiceway.steps import SourceStep, Step
-from sluiceway.util.overriding import override
 
-__all__ = ["CompletedCheckpointStore", "JobCheckpoints", "MemoryCheckpointStore"]
-
-
-class CompletedCheckpointStore(Protocol):
-    """Store of completed checkpoints. Calls return at once.
-
-    Attributes:
-        path: directory for the tasks' files, relative to the location of the checkpoints.
-    """
-
-    path: str
-
-    def use(self, graph: JobGraph) -> None:
-        """Store checkpoints of the job at another parallelism from now on; no store is pending."""
-
-    def keep(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
-        """Store one; ``stored`` is called in the job master's thread, with None or the error."""
-
-    def load(self, checkpoint: CompletedCheckpoint) -> JobSnapshot:
-        """Return the snapshot of a stored checkpoint."""
-
-    def discard(self, checkpoint: CompletedCheckpoint) -> None:
-        """Delete a stored checkpoint."""
-
-    def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
-        """Delete what a task has written for a checkpoint that was aborted."""
-
-    def left_behind(self, savepoints: Sequence[str]) -> None:
-        """Record in these savepoints that the job is restored from before them. Blocks until that is written."""
-
-    def stopped_with(self, savepoint: str) -> None:
-        """Record the savepoint that the job is stopped with. Blocks until that is written."""
-
-    def ended(self) -> None:
-        """Handle the end of the job: no checkpoint will complete any more."""
-
-
-class MemoryCheckpointStore(CompletedCheckpointStore):
-    """Store in the memory of the job master, as long as that lives.
-
-    For workers that share no file system with the job manager, and for jobs that take none.
-    """
-
-    path = ""
-
-    @override
-    def use(self, graph: JobGraph) -> None:
-        pass
-
-    @override
-    def keep(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
-        stored(None)
-
-    @override
-    def load(self, checkpoint: CompletedCheckpoint) -> JobSnapshot:
-        return checkpoint.snapshot
-
-    @override
-    def discard(self, checkpoint: CompletedCheckpoint) -> None:
-        pass
-
-    @override
-    def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
-        pass
-
-    @override
-    def left_behind(self, savepoints: Sequence[str]) -> None:
-        pass
-
-    @override
-    def stopped_with(self, savepoint: str) -> None:
-        pass
-
-    @override
-    def ended(self) -> None:
-        pass
+__all__ = ["JobCheckpoints"]
 
 
 class JobCheckpoints:
@@ -129,7 +54,7 @@ class JobCheckpoints:
         listener: notified of checkpoints.
         sources: the enumerators' coordinators, by id of the job vertex.
         restored: snapshot that the job starts from; None: it starts empty.
-        keeper: store of completed checkpoints.
+        store: of completed checkpoints.
         savepoints: store of completed savepoints, in the places that requests name.
         seed: seed for the time of the first checkpoint.
         fail: called when too many have failed.
@@ -154,13 +79,13 @@ class JobCheckpoints:
         listener: LifecycleListener,
         sources: Mapping[int, SourceCoordinator],
         restored: JobSnapshot | None,
-        keeper: CompletedCheckpointStore,
+        store: CompletedCheckpointStore,
         savepoints: CompletedCheckpointStore | None,
         seed: int,
         fail: Callable[[BaseException], None],
         events: JobEvents,
     ) -> None:
-        self.keeper = keeper
+        self.completed_store = store
         self.ended_with = ""
         self._savepoints = savepoints
         self._since: list[str] = []
@@ -192,7 +117,7 @@ class JobCheckpoints:
             return self._restored
         # Read once for all subtasks of a deployment.
         if self._loaded is None or self._loaded[0] != latest.checkpoint_id:
-            self._loaded = latest.checkpoint_id, self.keeper.load(latest)
+            self._loaded = latest.checkpoint_id, self.completed_store.load(latest)
         return self._loaded[1]
 
     def savepoint(self, request: SavepointRequest) -> None:
@@ -219,7 +144,7 @@ class JobCheckpoints:
     def use(self, executions: ExecutionGraph) -> None:
         """Use the job at another parallelism from now on; all tasks have ended."""
         self._executions = executions
-        self.keeper.use(executions.job_graph)
+        self.completed_store.use(executions.job_graph)
         if self._savepoints is not None:
             self._savepoints.use(executions.job_graph)
         self.coordinator.resized()
@@ -293,25 +218,25 @@ class JobCheckpoints:
 
     def store(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
         """Store a checkpoint."""
-        self._keeper_of(checkpoint).keep(checkpoint, stored)
+        self._store_of(checkpoint).keep(checkpoint, stored)
 
     def discard(self, checkpoint: CompletedCheckpoint) -> None:
         """Delete a checkpoint."""
-        self._keeper_of(checkpoint).discard(checkpoint)
+        self._store_of(checkpoint).discard(checkpoint)
 
     def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
         """Delete the part of a task in an aborted checkpoint."""
-        self._keeper_of(snapshot).discard_part(checkpoint_id, snapshot)
+        self._store_of(snapshot).discard_part(checkpoint_id, snapshot)
 
-    def _keeper_of(self, what: CompletedCheckpoint | TaskSnapshot) -> CompletedCheckpointStore:
-        return self._savepoints if what.savepoint and self._savepoints is not None else self.keeper
+    def _store_of(self, what: CompletedCheckpoint | TaskSnapshot) -> CompletedCheckpointStore:
+        return self._savepoints if what.savepoint and self._savepoints is not None else self.completed_store
 
     def completed(self, checkpoint: CompletedCheckpoint, record: CheckpointRecord) -> None:
         """Use the checkpoint for restores, or end with it; tasks are not notified of other savepoints."""
         if checkpoint.stops:
             self.ended_with = checkpoint.savepoint
             # Before sinks commit with it: a job that resumes must not restart from before their output.
-            self.keeper.stopped_with(checkpoint.savepoint)
+            self.completed_store.stopped_with(checkpoint.savepoint)
         elif checkpoint.savepoint:
             # Savepoints behind the last checkpoint: a restart goes back to before them.
             self._since.append(checkpoint.savepoint)
@@ -367,7 +292,7 @@ class JobCheckpoints:
         """Release the state for restores: the job has ended."""
         self.coordinator.forget()
         self._restored = self._loaded = None
-        self.keeper.ended()
+        self.completed_store.ended()
 
     def fail(self, cause: BaseException) -> None:
         """Fail the job."""

@@ -20,13 +20,10 @@ from sluiceway.monitoring.infos import RescaleInfo
 from sluiceway.runtime.failures.explanation import add_note, contained
 from sluiceway.runtime.jobmanager.cancellation_timeouts import CancellationTimeouts, LateTask
 from sluiceway.runtime.jobmanager.checkpoint_coordinator import SavepointRequest
+from sluiceway.runtime.jobmanager.checkpoint_store import CompletedCheckpointStore, MemoryCheckpointStore
 from sluiceway.runtime.jobmanager.deployment_factory import TaskDeploymentFactory
 from sluiceway.runtime.jobmanager.failover import Failover
-from sluiceway.runtime.jobmanager.job_checkpoints import (
-    CompletedCheckpointStore,
-    JobCheckpoints,
-    MemoryCheckpointStore,
-)
+from sluiceway.runtime.jobmanager.job_checkpoints import JobCheckpoints
 from sluiceway.runtime.jobmanager.job_events import JobEvents
 from sluiceway.runtime.jobmanager.rescaler import Rescaler
 from sluiceway.runtime.jobmanager.source_coordinator import SourceCoordinator
@@ -80,7 +77,7 @@ class JobMaster(Handlers):
         slots: slots of the job.
         seed: seed of random partitioners.
         restored: snapshot to restore; None: the job starts empty.
-        keeper: store of its checkpoints; None: memory.
+        store: of its checkpoints; None: memory.
         savepoints: store of its savepoints; None: it takes none.
         job: its id; it makes the names of channels unique among jobs.
         epoch: epoch of this leader of the job; messages of tasks to another one are ignored.
@@ -105,7 +102,7 @@ class JobMaster(Handlers):
         slots: SlotPool,
         seed: int,
         restored: JobSnapshot | None = None,
-        keeper: CompletedCheckpointStore | None = None,
+        store: CompletedCheckpointStore | None = None,
         savepoints: CompletedCheckpointStore | None = None,
         job: str = "",
         epoch: int = 0,
@@ -159,7 +156,7 @@ class JobMaster(Handlers):
             listener=listener,
             sources=self._sources,
             restored=restored,
-            keeper=keeper or MemoryCheckpointStore(),
+            store=store or MemoryCheckpointStore(),
             savepoints=savepoints,
             seed=seed,
             fail=self._fail_over,
@@ -490,7 +487,7 @@ class JobMaster(Handlers):
         by_worker: dict[str, list[TaskDeployment]] = {}
         # First: if it cannot be read, nothing has been deployed yet.
         snapshot = self.checkpoints.snapshot() if vertices else None
-        path = self.checkpoints.keeper.path
+        path = self.checkpoints.completed_store.path
         for vertex in vertices:
             execution = vertex.current
             now = self._clock.now_ms()

@@ -377,10 +377,10 @@ class LocalJob(Job):
             background,
             on_dropped=self._task_dropped,
         )
-        keeper = checkpoint_store_of(
+        store = checkpoint_store_of(
             self._storage, self._graph, self._graph.job_name, clock, seed, background, None, temporary
         )
-        self._checkpoint_path = keeper.path
+        self._checkpoint_path = store.path
         self._master = JobMaster(
             self._graph,
             self._settings,
@@ -391,7 +391,7 @@ class LocalJob(Job):
             slots=slots,
             seed=seed,
             restored=self._restored,
-            keeper=keeper,
+            store=store,
             savepoints=SavepointCheckpointStore(
                 self.services.checkpoint_storage,
                 self.services.state_backend,
@@ -399,7 +399,7 @@ class LocalJob(Job):
                 self._graph.job_name,
                 clock,
                 background,
-                keeper,
+                store,
             ),
             on_ended=lambda: self.worker.wake(presence),
             make_room=lambda lacking: slots.extend("local", max(0, lacking - slots.available)),
