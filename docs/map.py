@@ -94,15 +94,15 @@ WAYS: dict[str, list[tuple[str, str]]] = {
     "timer": [
         ("operators/timer_queue.py:TimerQueue.register", "adds the timer to the queue of its time domain"),
         (
-            "operators/timed_keyed.py:TimedKeyedOperator.advance",
+            "operators/keyed_timers.py:TimedKeyedOperator.advance",
             "holds the watermark back until due timers have fired",
         ),
         (
-            "operators/timed_keyed.py:TimedKeyedOperator.on_processing_time",
+            "operators/keyed_timers.py:TimedKeyedOperator.on_processing_time",
             "fires timers of processing time that are due",
         ),
-        ("operators/timed_keyed.py:TimedKeyedOperator.work", "fires timers of event time, 1,024 at a time"),
-        ("operators/timed_keyed.py:TimedKeyedOperator.fire", "calls the function for each timer, in order"),
+        ("operators/keyed_timers.py:TimedKeyedOperator.work", "fires timers of event time, 1,024 at a time"),
+        ("operators/keyed_timers.py:TimedKeyedOperator.fire", "calls the function for each timer, in order"),
     ],
     "barrier": [
         (
@@ -153,7 +153,7 @@ WAYS: dict[str, list[tuple[str, str]]] = {
         ("runtime/cluster/client.py:ClusterClient.cancel", "sends the message and waits for the answer"),
         ("runtime/cluster/connection.py:Connection.send", "frames it, on a connection that proved the secret"),
         ("runtime/cluster/dispatcher.py:Dispatcher._cancel", "is the handler of the message `CancelJob`"),
-        ("runtime/cluster/job_runner.py:JobRun.cancel", "passes it to the job's master"),
+        ("runtime/cluster/job_run.py:JobRun.cancel", "passes it to the job's master"),
         ("runtime/jobmanager/job_master.py:JobMaster.cancel", "cancels every execution that has not ended"),
         ("runtime/taskmanager/task_manager.py:TaskManager.cancel", "is the handler of the message `CancelTask`"),
         ("runtime/task/task.py:Task.cancel", "ends the task between two steps"),

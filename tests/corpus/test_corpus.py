@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from sluiceway.checkpoint import CheckpointMetadata, find_checkpoints, load_metadata
-from sluiceway.connector.lib.dead_letters import dead_letter_files, read_dead_letters
+from sluiceway.connector.lib.dead_letter_files import dead_letter_files, read_dead_letters
 from sluiceway.plugins import default_manager
 
 HERE = Path(__file__).parent

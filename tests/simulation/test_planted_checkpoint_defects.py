@@ -13,8 +13,8 @@ from sluiceway.network.barrier_alignment import BarrierAlignment
 from sluiceway.network.channel_state import Recording
 from sluiceway.network.result_partition import ResultPartition
 from sluiceway.operators import OperatorSnapshot
+from sluiceway.operators.keyed_timers import TimedKeyedOperator
 from sluiceway.operators.sink import SinkOperator
-from sluiceway.operators.timed_keyed import TimedKeyedOperator
 from sluiceway.runtime.jobmanager.checkpoint_coordinator import CheckpointCoordinator
 from sluiceway.runtime.jobmanager.notification_retry import NotificationRetry
 from sluiceway.runtime.jobmanager.source_coordinator import SourceCoordinator

@@ -11,7 +11,7 @@ from effort import tries
 
 import sluiceway as sw
 from sluiceway.engine import JobStatus
-from sluiceway.operators import timed_keyed as timed
+from sluiceway.operators import keyed_timers as timed
 from sluiceway.operators.windows import sliding, tumbling
 from sluiceway.testing.pytest_plugin import SimulationRunner
 from sluiceway.testing.simulation import simulate

@@ -417,7 +417,7 @@ def stop_job(job: str, savepoint: str | None, flink_savepoint: str | None) -> No
     job keeps running.
     """
     from sluiceway.runtime.cluster.client import ClusterClient
-    from sluiceway.runtime.jobmanager.job_requests import savepoint_place
+    from sluiceway.runtime.jobmanager.checkpoint_places import savepoint_place
 
     savepoint = savepoint or flink_savepoint
     with ClusterClient() as client:

@@ -209,7 +209,7 @@ def run_job(
         savepoint: where signals put a savepoint; None: they cancel the job.
     """
     from sluiceway.api.interrupts import cancel_on_sigint
-    from sluiceway.runtime.jobmanager.job_requests import savepoint_place
+    from sluiceway.runtime.jobmanager.checkpoint_places import savepoint_place
 
     saving = None if savepoint is None else _Saving(job, savepoint_place(savepoint, None))
     with ExitStack() as watching:

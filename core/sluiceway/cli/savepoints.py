@@ -56,7 +56,7 @@ def create(job: str, place: str | None) -> None:
     checkpoints. The directory is printed when the savepoint is complete.
     """
     from sluiceway.runtime.cluster.client import ClusterClient
-    from sluiceway.runtime.jobmanager.job_requests import savepoint_place
+    from sluiceway.runtime.jobmanager.checkpoint_places import savepoint_place
 
     where = savepoint_place(place, None) if place else ""
     with ClusterClient() as client:

@@ -22,9 +22,9 @@ from sluiceway.operators.async_calls import Call, CallCancelledError, Calls
 from sluiceway.operators.async_queues import Entry, OrderedQueue, Queue, UnorderedQueue
 from sluiceway.operators.base import TimedOperator
 from sluiceway.operators.context import OperatorContext
-from sluiceway.operators.dead_letters import DeadLetters
 from sluiceway.operators.results import is_one_record
 from sluiceway.operators.runtime_context import OperatorRuntimeContext
+from sluiceway.operators.skipped_records import DeadLetters
 from sluiceway.operators.snapshot import OperatorSnapshot
 from sluiceway.record_errors import record_loop
 from sluiceway.steps import AsyncStep

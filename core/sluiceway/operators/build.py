@@ -17,10 +17,10 @@ from sluiceway.functions.life import unopened
 from sluiceway.isolation import all_unchangeable, isolated_all, look_unchangeable, separated
 from sluiceway.operators.base import Operator
 from sluiceway.operators.context import OperatorContext
-from sluiceway.operators.dead_letters import dead_letter_output
 from sluiceway.operators.declared_results import check_of_results
 from sluiceway.operators.fused import FusedOperator
 from sluiceway.operators.fused_loops import MAX_FLAT_MAPS
+from sluiceway.operators.skipped_records import dead_letter_output
 from sluiceway.steps import (
     AsOfJoinStep,
     AsyncStep,

@@ -10,10 +10,10 @@ from sluiceway.elements import Batch
 from sluiceway.isolation import ATOMS
 from sluiceway.operators.base import Operator
 from sluiceway.operators.context import OperatorContext
-from sluiceway.operators.dead_letters import DeadLetters
 from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.operators.process_base import FunctionOperator, KeyedProcessOperatorBase, ProcessOperatorBase
 from sluiceway.operators.process_context import ProcessContext, Results
+from sluiceway.operators.skipped_records import DeadLetters
 from sluiceway.operators.two_inputs import TwoInputOperator
 from sluiceway.record_errors import record_loop
 from sluiceway.steps import CoFlatMapStep, CoMapStep, ConnectedStep

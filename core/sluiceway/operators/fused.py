@@ -10,10 +10,10 @@ from sluiceway.elements import Batch
 from sluiceway.isolation import separated, unchangeable_type
 from sluiceway.operators.base import Operator
 from sluiceway.operators.context import OperatorContext
-from sluiceway.operators.dead_letters import DeadLetters, dead_letter_output
 from sluiceway.operators.escape_analysis import keeps_nothing
 from sluiceway.operators.fused_loops import called_function, generate
 from sluiceway.operators.opened_functions import Opened
+from sluiceway.operators.skipped_records import DeadLetters, dead_letter_output
 from sluiceway.steps import FlatMapStep
 
 __all__ = ["FusedOperator"]

@@ -13,12 +13,12 @@ from sluiceway.isolation import ATOMS, copied, separated
 from sluiceway.keygroups import check_key
 from sluiceway.operators.base import Operator
 from sluiceway.operators.context import OperatorContext
-from sluiceway.operators.dead_letters import DeadLetters, without
 from sluiceway.operators.escape_analysis import changes_nothing
 from sluiceway.operators.folds import Fold, aggregating_loop, fold_of
 from sluiceway.operators.keyed_state import KeyedStateStore
 from sluiceway.operators.keyed_state.queries import NotedBackend
 from sluiceway.operators.opened_functions import Opened, may_ask_for_state
+from sluiceway.operators.skipped_records import DeadLetters, without
 from sluiceway.operators.snapshot import OperatorSnapshot
 from sluiceway.operators.state_access import check_claimed
 from sluiceway.record_errors import MISSING, record_loop

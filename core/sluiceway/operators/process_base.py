@@ -14,12 +14,12 @@ from sluiceway.functions import TimeDomain
 from sluiceway.keygroups import check_key
 from sluiceway.operators.base import Operator
 from sluiceway.operators.context import OperatorContext
-from sluiceway.operators.dead_letters import DeadLetters
+from sluiceway.operators.keyed_timers import TimedKeyedOperator
 from sluiceway.operators.opened_functions import Opened
 from sluiceway.operators.process_context import ProcessContext, Results, Sides
 from sluiceway.operators.results import check_results
+from sluiceway.operators.skipped_records import DeadLetters
 from sluiceway.operators.tagged import take_tagged
-from sluiceway.operators.timed_keyed import TimedKeyedOperator
 from sluiceway.operators.timer_queue import Timer
 from sluiceway.operators.timer_service import KeyedTimerService
 from sluiceway.record_errors import record_loop

@@ -8,7 +8,7 @@ from typing import Any
 from sluiceway.elements import Batch, Element, Rejected
 from sluiceway.operators.base import Operator
 from sluiceway.operators.context import OperatorContext
-from sluiceway.operators.dead_letters import DeadLetters
+from sluiceway.operators.skipped_records import DeadLetters
 from sluiceway.record_errors import record_loop
 from sluiceway.util.overriding import override
 

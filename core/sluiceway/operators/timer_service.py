@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK
 from sluiceway.functions import TimerService
-from sluiceway.operators.timed_keyed import TimedKeyedOperator
+from sluiceway.operators.keyed_timers import TimedKeyedOperator
 from sluiceway.state import VOID_NAMESPACE
 from sluiceway.util.instants import Instant, timer_ms
 from sluiceway.util.overriding import override

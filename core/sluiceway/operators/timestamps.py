@@ -17,7 +17,7 @@ from sluiceway.elements import (
 )
 from sluiceway.operators.base import TimedOperator
 from sluiceway.operators.context import OperatorContext
-from sluiceway.operators.dead_letters import DeadLetters
+from sluiceway.operators.skipped_records import DeadLetters
 from sluiceway.operators.watermarking import GeneratorWatch, Stamper
 from sluiceway.steps import TimestampsStep
 

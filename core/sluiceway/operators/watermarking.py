@@ -19,7 +19,7 @@ from sluiceway.eventtime import (
     WatermarkStrategy,
     takes_record_timestamp,
 )
-from sluiceway.operators.dead_letters import without
+from sluiceway.operators.skipped_records import without
 from sluiceway.record_errors import MISSING, record_loop, shown
 from sluiceway.util.instants import WANTED, Instant, instant_ms, look_like_seconds
 

@@ -16,7 +16,7 @@ from sluiceway.checkpoint.metadata import KeyedEntry, ListEntry, OperatorEntry, 
 from sluiceway.checkpoint.native_files import OpenBackend, with_rows
 from sluiceway.checkpoint.offline_reader import Decoder, Opaque
 from sluiceway.checkpoint.safe_unpickler import plain_classes
-from sluiceway.operators.timed_keyed import timers_in
+from sluiceway.operators.keyed_timers import timers_in
 from sluiceway.savepoint.arrow_schema import (
     Fixed,
     Found,

@@ -13,7 +13,7 @@ import msgspec
 
 from sluiceway.errors import ConfigurationError, StateError
 from sluiceway.functions import ReduceFunction
-from sluiceway.operators.timed_keyed import TIMERS, timers_in
+from sluiceway.operators.keyed_timers import TIMERS, timers_in
 from sluiceway.savepoint.input_tables import GivenPart, Selector, select
 from sluiceway.serializers import MsgspecSerializer, serializer_for
 from sluiceway.serializers.models import is_pydantic, model_of

@@ -27,7 +27,7 @@ from sluiceway.checkpoint.offline_reader import Decoder, Opaque
 from sluiceway.checkpoint.state_file import SectionWriter
 from sluiceway.columns.state_names import kind_of_state
 from sluiceway.errors import ConfigurationError, StateError, choose
-from sluiceway.operators.timed_keyed import TIMERS
+from sluiceway.operators.keyed_timers import TIMERS
 from sluiceway.plugins import PluginManager, default_manager
 from sluiceway.savepoint.edited_columns import EditedColumns
 from sluiceway.savepoint.writer import SavepointWriter

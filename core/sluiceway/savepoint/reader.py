@@ -10,7 +10,7 @@ from sluiceway.checkpoint import StateReader, load_metadata, split_location
 from sluiceway.checkpoint.metadata import CheckpointMetadata, ListEntry, OperatorEntry, Section, VertexEntry
 from sluiceway.checkpoint.offline_reader import Decoder, kind_in_columns
 from sluiceway.errors import MissingExtraError, StateError, choose
-from sluiceway.operators.timed_keyed import TIMERS
+from sluiceway.operators.keyed_timers import TIMERS
 from sluiceway.plugins import PluginManager, default_manager
 from sluiceway.savepoint.arrow_reader import BroadcastSource, KeyedSource, ListSource, Place, Source, TimerSource
 from sluiceway.savepoint.arrow_schema import MisfitError, Shape, arrow

@@ -27,7 +27,7 @@ from sluiceway.clock import SystemClock
 from sluiceway.errors import CheckpointError, ConfigurationError, StateError
 from sluiceway.graph.parallelism import MAX_PARALLELISM_LIMIT, default_max_parallelism
 from sluiceway.keygroups import KeyGroupRange
-from sluiceway.operators.timed_keyed import TIMERS
+from sluiceway.operators.keyed_timers import TIMERS
 from sluiceway.plugins import PluginManager, default_manager
 from sluiceway.savepoint.bootstrap import Filling, fill_timers
 from sluiceway.savepoint.input_tables import Selector, parts_of

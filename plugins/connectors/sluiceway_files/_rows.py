@@ -28,7 +28,7 @@ class RowsEncoder:
     def __init__(self, schema: Any, on_error: OnError, name: str) -> None:
         import pyarrow
 
-        from sluiceway.columns.rows import Encoder
+        from sluiceway.columns.record_conversion import Encoder
 
         self._schema = schema
         self._is_nested = any(pyarrow.types.is_nested(kind) for kind in schema.types)

@@ -297,7 +297,7 @@ class _TypedRows(JoiningDecoder):
         return Columns
 
     def start(self, wake: Callable[[], None] | None = None) -> None:
-        from sluiceway.columns.rows import Encoder
+        from sluiceway.columns.record_conversion import Encoder
 
         self._values.start(wake)
         self._encode = Encoder(self._schema, _STEP).encode

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sluiceway.columns.rows import Encoder
+from sluiceway.columns.record_conversion import Encoder
 from sluiceway.errors import ConnectorError, FunctionContractError, RejectedRecordError
 from sluiceway.record_errors import shown
 

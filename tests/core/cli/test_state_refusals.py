@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import sluiceway as sw
-from sluiceway.operators.timed_keyed import DUE
+from sluiceway.operators.keyed_timers import DUE
 from sluiceway.savepoint import write
 from sluiceway.windows.base import TimeWindow
 

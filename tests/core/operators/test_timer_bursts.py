@@ -11,8 +11,8 @@ import pytest
 import sluiceway as sw
 from sluiceway.elements import MIN_WATERMARK, Watermark
 from sluiceway.keygroups import key_group, subtask_for_key_group
-from sluiceway.operators import timed_keyed as timed
-from sluiceway.operators.timed_keyed import DUE, TIMERS, TimedKeyedOperator, timers_in
+from sluiceway.operators import keyed_timers as timed
+from sluiceway.operators.keyed_timers import DUE, TIMERS, TimedKeyedOperator, timers_in
 from sluiceway.runtime.task.snapshot import JobSnapshot
 from sluiceway.state import KeyedSnapshot
 from sluiceway.testing import OperatorHarness

@@ -16,8 +16,8 @@ from sluiceway.errors import StateError, UnknownNameError
 from sluiceway.keygroups import key_group, subtask_for_key_group
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.operators.keyed_state import KeyedStateStore
+from sluiceway.operators.keyed_timers import TIMERS
 from sluiceway.operators.operator_state import ListMode, ListSnapshot
-from sluiceway.operators.timed_keyed import TIMERS
 from sluiceway.savepoint import edit, read, write
 from sluiceway.serializers import KEY_SERIALIZER, decode_rows
 from sluiceway.state import KeyedSnapshot

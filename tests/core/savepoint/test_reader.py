@@ -18,8 +18,8 @@ import sluiceway as sw
 from sluiceway.errors import CheckpointError, StateError, UnknownNameError
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.operators.keyed_state import KeyedStateStore
+from sluiceway.operators.keyed_timers import TIMERS
 from sluiceway.operators.operator_state import ListMode, ListSnapshot
-from sluiceway.operators.timed_keyed import TIMERS
 from sluiceway.savepoint import read
 from sluiceway.state import KeyedSnapshot
 from sluiceway.windows.base import GLOBAL_WINDOW, TimeWindow

@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluiceway import Pipeline
-from sluiceway.columns.rows import Encoder
+from sluiceway.columns.record_conversion import Encoder
 from sluiceway.columns.schemas import schema_of
 from sluiceway.connector import END_OF_INPUT, Wait
 from sluiceway.elements import Batch

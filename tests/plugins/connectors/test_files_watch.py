@@ -21,7 +21,7 @@ from sluiceway.clock import VirtualClock
 from sluiceway.connector import Boundedness, EnumeratorContext
 from sluiceway.engine import JobStatus
 from sluiceway.errors import ConfigurationError, ConnectorError
-from sluiceway.runtime.microbatch.split_assignment import DrivenEnumerator
+from sluiceway.runtime.microbatch.driven_enumerator import DrivenEnumerator
 from sluiceway_files import FilesSink, FilesSource
 from sluiceway_files._watching import Discovered, WatchingEnumerator
 

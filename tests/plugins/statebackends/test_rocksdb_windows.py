@@ -11,7 +11,7 @@ import pytest
 
 import sluiceway as sw
 import sluiceway_rocksdb._backend
-from sluiceway.operators import timed_keyed as timed
+from sluiceway.operators import keyed_timers as timed
 from sluiceway.operators.windows import sliding, tumbling
 from sluiceway.testing import OperatorHarness
 from sluiceway.windows import (

@@ -21,8 +21,8 @@ from sluiceway.api.table.keyed import KeyedTable, key_columns
 from sluiceway.api.table.sources import lookup_of
 from sluiceway.api.timestamps import check_strategy
 from sluiceway.api.unknown_names import KEYED_ONLY, answer
+from sluiceway.columns.record_conversion import decoder
 from sluiceway.columns.routing import ColumnKey
-from sluiceway.columns.rows import decoder
 from sluiceway.columns.schemas import is_record_type, is_without_type, schema_of, shown
 from sluiceway.columns.times import problem_of_time_column
 from sluiceway.columns.transforms import (

@@ -4,7 +4,7 @@ from sluiceway.connector.lib.assertion import SequenceChecker, SequenceCheckSink
 from sluiceway.connector.lib.callback import CallbackSink
 from sluiceway.connector.lib.collect import Collected, CollectSink
 from sluiceway.connector.lib.collection import CollectionSource
-from sluiceway.connector.lib.dead_letters import (
+from sluiceway.connector.lib.dead_letter_files import (
     DeadLetterSink,
     dead_letter_files,
     delete_dead_letters,

@@ -9,13 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from sluiceway.columns.rows import Encoder, decoder
+from sluiceway.columns.record_conversion import Encoder, decoder
 from sluiceway.columns.schemas import from_outside, shown
 from sluiceway.elements import ROWS_PER_RECORD, Batch
 from sluiceway.errors import FunctionContractError
 from sluiceway.operators.base import Operator
 from sluiceway.operators.context import OperatorContext
-from sluiceway.operators.dead_letters import DeadLetters
+from sluiceway.operators.skipped_records import DeadLetters
 from sluiceway.record_errors import record_loop
 from sluiceway.steps.columns import ToColumnsStep, ToRecordsStep
 

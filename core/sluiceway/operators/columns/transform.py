@@ -13,7 +13,7 @@ from sluiceway.elements import Batch
 from sluiceway.errors import FunctionContractError
 from sluiceway.operators.base import Operator
 from sluiceway.operators.context import OperatorContext
-from sluiceway.operators.dead_letters import DeadLetters
+from sluiceway.operators.skipped_records import DeadLetters
 from sluiceway.record_errors import record_loop
 from sluiceway.steps.columns import ColumnTransformStep
 

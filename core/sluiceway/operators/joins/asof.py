@@ -16,7 +16,7 @@ from sluiceway.elements import Batch
 from sluiceway.functions import FlatJoinFunction, JoinFunction, TimeDomain
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.joins.base import InputKey, Late, Lender, Results, Run, check_joined, insert, pair_loop
-from sluiceway.operators.timed_keyed import TimedKeyedOperator
+from sluiceway.operators.keyed_timers import TimedKeyedOperator
 from sluiceway.operators.timer_queue import Timer
 from sluiceway.record_errors import record_loop
 from sluiceway.state import VOID_NAMESPACE, ValueStateDescriptor

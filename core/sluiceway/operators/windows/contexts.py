@@ -11,7 +11,7 @@ from sluiceway.errors import FunctionContractError, StateError
 from sluiceway.functions import OutputTag, WindowContext, WindowState
 from sluiceway.isolation import isolated
 from sluiceway.operators.keyed import KeyedOperator
-from sluiceway.operators.timed_keyed import TimedKeyedOperator
+from sluiceway.operators.keyed_timers import TimedKeyedOperator
 from sluiceway.operators.windows.window_state import BoundState, WindowTables, refuse_state_of_merging_windows
 from sluiceway.state import (
     AggregatingState,

@@ -14,8 +14,8 @@ from sluiceway.elements import MIN_WATERMARK
 from sluiceway.errors import IncompatibleStateError
 from sluiceway.functions import AggregateFunction, ReduceFunction
 from sluiceway.isolation import copied
+from sluiceway.operators.keyed_timers import DUE, TIMERS, timers_in
 from sluiceway.operators.snapshot import OperatorSnapshot
-from sluiceway.operators.timed_keyed import DUE, TIMERS, timers_in
 from sluiceway.operators.windows.sliced_elements import Arrival, in_order
 from sluiceway.record_errors import MISSING
 from sluiceway.state import KeyedStateBackend, StateDescriptor, StateTable, ValueStateDescriptor

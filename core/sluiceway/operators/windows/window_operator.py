@@ -10,9 +10,9 @@ from sluiceway.errors import FunctionContractError, StateError
 from sluiceway.functions import TimeDomain
 from sluiceway.isolation import all_unchangeable, copied
 from sluiceway.operators.context import OperatorContext
+from sluiceway.operators.keyed_timers import TimedKeyedOperator
 from sluiceway.operators.results import check_results
 from sluiceway.operators.snapshot import OperatorSnapshot
-from sluiceway.operators.timed_keyed import TimedKeyedOperator
 from sluiceway.operators.timer_queue import Timer, TimerQueue
 from sluiceway.operators.windows.checked_assigners import assign_by
 from sluiceway.operators.windows.contents import Entries, contents_for

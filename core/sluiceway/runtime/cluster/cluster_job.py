@@ -25,16 +25,17 @@ from sluiceway.runtime.cluster.cluster_directory import (
     remove_dead,
 )
 from sluiceway.runtime.cluster.job_manager import STOP_S, JobManager, WorkerLogging
-from sluiceway.runtime.cluster.job_runner import JobRun
+from sluiceway.runtime.cluster.job_run import JobRun
 from sluiceway.runtime.cluster.os_platform import Platform
 from sluiceway.runtime.cluster.worker_host import HostedPlatform, WorkerHost
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, WorkerHandle, start_worker
+from sluiceway.runtime.jobmanager.checkpoint_places import check_place, check_savepoint_place, savepoint_place
 from sluiceway.runtime.jobmanager.checkpoint_store import directory_of
 from sluiceway.runtime.jobmanager.job_description import describe_job
 from sluiceway.runtime.jobmanager.job_master import JobMaster
 from sluiceway.runtime.jobmanager.job_metrics import Reporting
-from sluiceway.runtime.jobmanager.job_requests import JobRequests, savepoint_place
-from sluiceway.runtime.jobmanager.restore import check_place, check_savepoint_place, restore_from
+from sluiceway.runtime.jobmanager.job_requests import JobRequests
+from sluiceway.runtime.jobmanager.restore import restore_from
 from sluiceway.runtime.logging.engine_log import job_logging
 from sluiceway.runtime.messages.pickling import check_shippable
 from sluiceway.runtime.taskmanager.stack_sampler import check_sampling

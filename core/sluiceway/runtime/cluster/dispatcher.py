@@ -27,16 +27,16 @@ from sluiceway.runtime.cluster.connection import Connection
 from sluiceway.runtime.cluster.job_infos import task_counts
 from sluiceway.runtime.cluster.job_manager import STOP_S, JobManager, WorkerLogging
 from sluiceway.runtime.cluster.job_records import JobManagerLostError, JobRecords
-from sluiceway.runtime.cluster.job_runner import JobRun
+from sluiceway.runtime.cluster.job_run import JobRun
 from sluiceway.runtime.cluster.job_store import JobStore, StoredJob
 from sluiceway.runtime.cluster.process_requests import ProcessRequests
 from sluiceway.runtime.cluster.rescale_answers import RescaleAnswer
 from sluiceway.runtime.cluster.search_path import SearchPath
 from sluiceway.runtime.cluster.standbys import Standbys
+from sluiceway.runtime.jobmanager.checkpoint_places import savepoint_place
 from sluiceway.runtime.jobmanager.checkpoint_store import directory_of
 from sluiceway.runtime.jobmanager.job_description import told_error
 from sluiceway.runtime.jobmanager.job_metrics import Reporting
-from sluiceway.runtime.jobmanager.job_requests import savepoint_place
 from sluiceway.runtime.logging.engine_log import ERROR, INFO, log
 from sluiceway.runtime.messages.base import Message
 from sluiceway.runtime.messages.clients import (

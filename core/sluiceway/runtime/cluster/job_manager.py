@@ -18,15 +18,16 @@ from sluiceway.graph import JobGraph, slots_required
 from sluiceway.runtime.cluster.cluster_directory import worker_numbers
 from sluiceway.runtime.cluster.connection import BrokenProtocolError, Connection, ConnectionLostError
 from sluiceway.runtime.cluster.epoch_fence import EpochFence
-from sluiceway.runtime.cluster.job_runner import JobRun
+from sluiceway.runtime.cluster.job_run import JobRun
 from sluiceway.runtime.cluster.os_platform import Platform, Stream
 from sluiceway.runtime.cluster.process_queries import ProcessQueries
 from sluiceway.runtime.cluster.remote_logs import show_lines
 from sluiceway.runtime.cluster.resource_manager import ResourceManager, WorkerLostError
 from sluiceway.runtime.cluster.stuck_workers import StuckWorkers
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, WorkerHandle, start_worker
-from sluiceway.runtime.jobmanager.recovery import Recovered, find_last_savepoint, recover
-from sluiceway.runtime.jobmanager.restore import check_place, restore_from
+from sluiceway.runtime.jobmanager.checkpoint_places import check_place
+from sluiceway.runtime.jobmanager.restore import restore_from
+from sluiceway.runtime.jobmanager.takeover import Recovered, find_last_savepoint, recover
 from sluiceway.runtime.logging.engine_log import WARNING, log
 from sluiceway.runtime.messages.base import JobMessage, Message
 from sluiceway.runtime.messages.handlers import Handlers, handles

@@ -14,7 +14,7 @@ from sluiceway.graph.rescaling import parallelism_of
 from sluiceway.monitoring.infos import RESCALES_KEPT, FailureInfo, JobInfo, RescaleInfo
 from sluiceway.monitoring.job_history import EndedJob, JobHistoryError
 from sluiceway.runtime.cluster.epoch_fence import EpochFence
-from sluiceway.runtime.cluster.job_runner import JobRun
+from sluiceway.runtime.cluster.job_run import JobRun
 from sluiceway.runtime.cluster.job_store import JobStore, StoredJob
 from sluiceway.runtime.failures.error_texts import format_error
 from sluiceway.runtime.jobmanager.job_description import failure_info, told_error

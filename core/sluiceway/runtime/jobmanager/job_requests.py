@@ -8,37 +8,12 @@ from itertools import count
 from threading import RLock
 from typing import Generic, TypeVar
 
-from sluiceway.config.options import OPTIONS, UnfitError
-from sluiceway.errors import CheckpointFailedError, ConfigurationError
+from sluiceway.errors import CheckpointFailedError
 
-__all__ = ["JobRequests", "savepoint_place"]
+__all__ = ["JobRequests"]
 
 M = TypeVar("M")
 T = TypeVar("T")
-
-
-def savepoint_place(place: str | None, checkpoints: str | None) -> str:
-    """Return the place of a savepoint.
-
-    Args:
-        place: place that was requested.
-        checkpoints: place of the job's checkpoints, the default.
-
-    Raises:
-        ConfigurationError: there is neither, or it is not a path or URL.
-    """
-    if place is None:
-        if checkpoints is None:
-            raise ConfigurationError(
-                "the job has no place for checkpoints: say in which directory the savepoint is to be"
-            )
-        return checkpoints
-    option = OPTIONS["checkpoints"]
-    try:
-        found: str = option.parse(place)
-    except UnfitError:
-        raise ConfigurationError(f"{place!r} is not {option.expects}, in which a savepoint could be") from None
-    return found
 
 
 class JobRequests(Generic[M]):

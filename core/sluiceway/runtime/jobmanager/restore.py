@@ -14,41 +14,12 @@ from sluiceway.config.settings import Settings
 from sluiceway.engine import Services
 from sluiceway.errors import ConfigurationError, IncompatibleStateError
 from sluiceway.graph import JobGraph
-from sluiceway.runtime.jobmanager.job_requests import savepoint_place
 from sluiceway.runtime.jobmanager.restore_checks import refusals, saved_key_groups, wrong_key_groups
 from sluiceway.runtime.jobmanager.resume import find_newest, find_resumable
 from sluiceway.runtime.logging.engine_log import INFO, WARNING, log
 from sluiceway.runtime.task.snapshot import JobSnapshot
 
-__all__ = [
-    "check_place",
-    "check_savepoint_place",
-    "refusals",
-    "restore_from",
-    "saved_key_groups",
-    "wrong_key_groups",
-]
-
-
-def check_place(settings: Settings, services: Services) -> None:
-    """Raise an error for a checkpoint place that cannot be used.
-
-    Raises:
-        CheckpointError: it cannot be written.
-        ConfigurationError: the kind of place is unknown, or its package is missing.
-    """
-    if settings.checkpoints is not None:
-        services.checkpoint_storage(settings.checkpoints).check()
-
-
-def check_savepoint_place(place: str, services: Services) -> None:
-    """Raise an error for a place in which no savepoint can be written.
-
-    Raises:
-        CheckpointError: it cannot be written.
-        ConfigurationError: it is no path or URL, the kind of place is unknown, or its package is missing.
-    """
-    services.checkpoint_storage(savepoint_place(place, None)).check()
+__all__ = ["restore_from"]
 
 
 def restore_from(settings: Settings, graph: JobGraph, services: Services) -> JobSnapshot | None:

@@ -17,8 +17,8 @@ from sluiceway.errors import IncompatibleStateError
 from sluiceway.functions.state_discovery import may_ask_for
 from sluiceway.graph import JobGraph
 from sluiceway.network.channel_state import EdgeName
+from sluiceway.operators.keyed_timers import DUE
 from sluiceway.operators.state_access import OF_FUNCTIONS, unclaimed
-from sluiceway.operators.timed_keyed import DUE
 from sluiceway.runtime.jobmanager.declared_state import Declared, declared_states
 from sluiceway.runtime.jobmanager.key_types import (
     SavedKeyTypes,

@@ -32,6 +32,7 @@ from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.network.partitioners import BUILT_IN
 from sluiceway.operators import own_copy
 from sluiceway.partitioner import Distribution
+from sluiceway.runtime.jobmanager.checkpoint_places import check_place, check_savepoint_place, savepoint_place
 from sluiceway.runtime.jobmanager.checkpoint_store import (
     SavepointCheckpointStore,
     checkpoint_store_of,
@@ -40,8 +41,8 @@ from sluiceway.runtime.jobmanager.checkpoint_store import (
 from sluiceway.runtime.jobmanager.job_description import checkpoint_infos, describe_job
 from sluiceway.runtime.jobmanager.job_master import JobMaster
 from sluiceway.runtime.jobmanager.job_metrics import JobFigures, Reporting, figures_of
-from sluiceway.runtime.jobmanager.job_requests import JobRequests, savepoint_place
-from sluiceway.runtime.jobmanager.restore import check_place, check_savepoint_place, restore_from
+from sluiceway.runtime.jobmanager.job_requests import JobRequests
+from sluiceway.runtime.jobmanager.restore import restore_from
 from sluiceway.runtime.local.functions_in_use import own_functions
 from sluiceway.runtime.logging.engine_log import job_logging
 from sluiceway.runtime.loop.async_calls import EventLoop

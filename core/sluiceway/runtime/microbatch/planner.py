@@ -12,7 +12,7 @@ from sluiceway.runtime.microbatch.availability import AvailabilityCheck
 from sluiceway.runtime.microbatch.batch_limits import BatchLimits
 from sluiceway.runtime.microbatch.batch_log import PLAN, BatchLog, BatchPlan, BatchRead
 from sluiceway.runtime.microbatch.batch_reader import BatchReader, BatchWork
-from sluiceway.runtime.microbatch.split_assignment import DrivenEnumerator
+from sluiceway.runtime.microbatch.driven_enumerator import DrivenEnumerator
 from sluiceway.runtime.microbatch.spooled_source import SpooledSource, SpooledSplit
 
 __all__ = ["BatchLimits", "BatchPlanner"]

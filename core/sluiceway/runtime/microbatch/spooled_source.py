@@ -27,7 +27,7 @@ from sluiceway.persisted import persisted
 from sluiceway.runtime.microbatch.batch_limits import BatchLimits
 from sluiceway.runtime.microbatch.batch_log import BatchLog
 from sluiceway.runtime.microbatch.batch_reader import LiveReader, raise_rejected
-from sluiceway.runtime.microbatch.split_assignment import DrivenEnumerator
+from sluiceway.runtime.microbatch.driven_enumerator import DrivenEnumerator
 from sluiceway.util.overriding import override
 
 __all__ = ["SpooledSource", "SpooledSplit", "readable"]

@@ -20,7 +20,7 @@ from sluiceway.graph import JobGraph, slots_required
 from sluiceway.graph.check.iterations import check_checkpoints
 from sluiceway.metrics import JobMetrics
 from sluiceway.plugins import default_manager
-from sluiceway.runtime.cluster.job_runner import JobRun
+from sluiceway.runtime.cluster.job_run import JobRun
 from sluiceway.runtime.local.engine import job_graph_of
 from sluiceway.runtime.messages.pickling import check_shippable
 from sluiceway.scheduler import restart_strategy

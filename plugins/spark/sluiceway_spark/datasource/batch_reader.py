@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from sluiceway.clock import SystemClock
 from sluiceway.connector import END_OF_INPUT, Wait
 from sluiceway.runtime.microbatch.batch_reader import LiveReader
-from sluiceway.runtime.microbatch.split_assignment import plan_splits
+from sluiceway.runtime.microbatch.driven_enumerator import plan_splits
 from sluiceway_spark.datasource.lazy_pickle import Shipped
 from sluiceway_spark.datasource.read_options import SourceTold
 from sluiceway_spark.datasource.records_to_rows import Tables

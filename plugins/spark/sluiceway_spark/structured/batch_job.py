@@ -9,7 +9,7 @@ from sluiceway.config.settings import Settings
 from sluiceway.engine import JobStatus, Services
 from sluiceway.metrics import JobMetrics, SubtaskMetrics
 from sluiceway.runtime.messages.pickling import dump, load
-from sluiceway.runtime.microbatch.split_assignment import Dealt, deal_splits
+from sluiceway.runtime.microbatch.driven_enumerator import Dealt, deal_splits
 from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
 from sluiceway.steps import SourceStep
 from sluiceway.streamgraph import StreamGraph

@@ -25,7 +25,8 @@ from sluiceway.errors import (
 )
 from sluiceway.metrics import JobMetrics
 from sluiceway.monitoring.infos import JobDescription
-from sluiceway.runtime.jobmanager.job_requests import JobRequests, savepoint_place
+from sluiceway.runtime.jobmanager.checkpoint_places import savepoint_place
+from sluiceway.runtime.jobmanager.job_requests import JobRequests
 from sluiceway.runtime.jobmanager.repeated_failures import RepeatedFailures
 from sluiceway.runtime.microbatch.run_directory import (
     Run,

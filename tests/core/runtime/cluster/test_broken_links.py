@@ -13,7 +13,7 @@ from sluiceway.config.settings import Settings
 from sluiceway.connector.lib.collect import Collected
 from sluiceway.engine import JobStatus
 from sluiceway.plugins import PluginManager
-from sluiceway.runtime.cluster.job_runner import JobRun
+from sluiceway.runtime.cluster.job_run import JobRun
 from sluiceway.runtime.cluster.resource_manager import ResourceManager, WorkerLostError
 from sluiceway.runtime.local.engine import job_graph_of
 from sluiceway.runtime.loop.blocking_io import Inline

@@ -16,7 +16,7 @@ from sluiceway.config.settings import Settings
 from sluiceway.engine import JobStatus
 from sluiceway.plugins import PluginManager
 from sluiceway.runtime.cluster.job_manager import JobManager
-from sluiceway.runtime.cluster.job_runner import JobRun
+from sluiceway.runtime.cluster.job_run import JobRun
 from sluiceway.runtime.cluster.resource_manager import ResourceManager
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig
 from sluiceway.runtime.cluster.worker_process import Program, WorkerProcess

@@ -12,7 +12,7 @@ from sluiceway.runtime.cluster import standby_supervisor, worker_process
 from sluiceway.runtime.cluster.dispatcher import Dispatcher
 from sluiceway.runtime.cluster.inspector import Inspector
 from sluiceway.runtime.cluster.job_manager import JobManager
-from sluiceway.runtime.cluster.job_runner import JobRun
+from sluiceway.runtime.cluster.job_run import JobRun
 from sluiceway.runtime.cluster.process_queries import ProcessQueries
 from sluiceway.runtime.cluster.process_requests import ProcessRequests
 from sluiceway.runtime.cluster.standbys import Standbys

@@ -11,7 +11,7 @@ from sluiceway.api import Pipeline
 from sluiceway.clock import SystemClock
 from sluiceway.config.settings import Settings
 from sluiceway.plugins import default_manager
-from sluiceway.runtime.microbatch.split_assignment import plan_splits
+from sluiceway.runtime.microbatch.driven_enumerator import plan_splits
 from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
 from sluiceway.steps import SourceStep
 

@@ -20,7 +20,7 @@ from sluiceway.connector import SinkWriter, Wait
 from sluiceway.connector.lib import CallbackSink
 from sluiceway.elements import MAX_WATERMARK, Batch, EndOfData, EndOfPartition, Watermark, WatermarkStatus
 from sluiceway.errors import JobCancelledError, StateError
-from sluiceway.runtime.microbatch.split_assignment import plan_splits
+from sluiceway.runtime.microbatch.driven_enumerator import plan_splits
 from sluiceway.runtime.stepped import SteppedTask
 from sluiceway.windows import TumblingEventTimeWindows
 

@@ -15,7 +15,7 @@ from sluiceway.config.settings import Settings
 from sluiceway.connector.lib import DiscardSink
 from sluiceway.errors import ConnectorError
 from sluiceway.plugins import default_manager
-from sluiceway.runtime.microbatch.split_assignment import plan_splits
+from sluiceway.runtime.microbatch.driven_enumerator import plan_splits
 from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
 from sluiceway.steps import SourceStep
 from sluiceway_files import FilesSink

@@ -24,8 +24,8 @@ from sluiceway.config.settings import Settings
 from sluiceway.errors import CorruptStreamError
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.plugins import default_manager
+from sluiceway.runtime.microbatch.driven_enumerator import plan_splits
 from sluiceway.runtime.microbatch.run_directory import new_run
-from sluiceway.runtime.microbatch.split_assignment import plan_splits
 from sluiceway.runtime.microbatch.state_export import write_extract
 from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
 from sluiceway.savepoint.rows import read_state

@@ -25,7 +25,7 @@ from sluiceway.connector import (
 from sluiceway.elements import Batch
 from sluiceway.plugins import default_manager
 from sluiceway.runtime.messages.pickling import dump
-from sluiceway.runtime.microbatch.split_assignment import deal_splits
+from sluiceway.runtime.microbatch.driven_enumerator import deal_splits
 from sluiceway.runtime.stepped import SteppedPlan
 from sluiceway.steps import SourceStep
 from sluiceway.windows import TumblingEventTimeWindows

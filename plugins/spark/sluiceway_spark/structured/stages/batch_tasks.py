@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from sluiceway.engine import Services
 from sluiceway.runtime.messages.pickling import dump, dump_error, load
-from sluiceway.runtime.microbatch.split_assignment import Dealt, SplitsInTurn
+from sluiceway.runtime.microbatch.driven_enumerator import Dealt, SplitsInTurn
 from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
 from sluiceway.runtime.task.source_input import SourceInput
 from sluiceway.steps import SinkStep
@@ -93,7 +93,7 @@ def source_task(
     Args:
         path: the driver's ``sys.path``, where executors may find us and the user's modules.
         shipped: the plan.
-        dealt: pairs of a target and its splits, as :class:`~sluiceway.runtime.microbatch.split_assignment.Dealt`.
+        dealt: pairs of a target and its splits, as :class:`~sluiceway.runtime.microbatch.driven_enumerator.Dealt`.
         stages: 0, and those whose subtasks run in the same task.
         elsewhere: targets that run elsewhere, though at one of these stages: their rows are handed on.
     """

@@ -25,7 +25,7 @@ from sluiceway.runtime.jobmanager.checkpoint_store import SavepointCheckpointSto
 from sluiceway.runtime.jobmanager.job_description import checkpoint_infos, describe_job
 from sluiceway.runtime.jobmanager.job_master import JobMaster
 from sluiceway.runtime.jobmanager.job_metrics import JobFigures
-from sluiceway.runtime.jobmanager.recovery import Recovered
+from sluiceway.runtime.jobmanager.takeover import Recovered
 from sluiceway.runtime.loop.blocking_io import Background
 from sluiceway.runtime.loop.tasklet import TaskletLoop
 from sluiceway.runtime.messages.base import JobMessage

@@ -21,7 +21,7 @@ from sluiceway.connector import (
 )
 from sluiceway.connector.lib.collection import CollectionSource
 from sluiceway.errors import ConnectorError
-from sluiceway.runtime.microbatch.split_assignment import (
+from sluiceway.runtime.microbatch.driven_enumerator import (
     Dealt,
     DrivenEnumerator,
     SplitsInTurn,
