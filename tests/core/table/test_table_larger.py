@@ -9,10 +9,11 @@ from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.core.table.column_harness import ColumnHarness
 
+from sluiceway.columns.aggregation.sums import AggregateOverflowError
 from sluiceway.elements import MAX_WATERMARK, Batch
 from sluiceway.errors import IncompatibleStateError, StateError
 from sluiceway.serializers import decode_rows
@@ -86,7 +87,7 @@ def harness(kind: str, keys: tuple[str, ...], memory: int, named: Any = None, **
 
 
 def results(kind: str, keys: tuple[str, ...], steps: list[Any], *, one_by_one: bool = False) -> list[Any]:
-    """Return what comes of rows, with the restarts that are among them."""
+    """Return what comes of rows, with the restarts that are among them; a sum that is too large ends it."""
     found, at = [], 0
     one = harness(kind, keys, 1)
     try:
@@ -102,12 +103,27 @@ def results(kind: str, keys: tuple[str, ...], steps: list[Any], *, one_by_one: b
                 at += len(part)
         one.process_watermark(MAX_WATERMARK)
         found += one.records
+    except AggregateOverflowError:
+        return ["overflow"]
     finally:
         one.close()
     return sorted((repr(value), time) for value, time in found)
 
 
+TOO_LARGE = {
+    "user": "a",
+    "number": 1,
+    "day": None,
+    "cents": Decimal("1.00"),
+    "at": None,
+    "price": LARGE,
+    "weight": 0.1,
+}
+
+
 @settings(deadline=None)
+@example("running", ("user",), [[TOO_LARGE], (1, "rocksdb", 1), [TOO_LARGE]], False)
+@example("totals", ("user",), [[TOO_LARGE, TOO_LARGE]], True)
 @given(st.sampled_from(["running", "totals", "distinct"]), st.sampled_from(KEYS), STEPS, st.booleans())
 def test_results_are_those_of_state_in_memory(
     kind: str, keys: tuple[str, ...], steps: list[Any], one_by_one: bool
