@@ -15,12 +15,13 @@ from sluiceway.columns.kept.stored_rows import RowBlocks, StoredRows
 from sluiceway.columns.keys.idle_keys import HoldsKeys, forget_idle
 from sluiceway.columns.keys.key_ids import KeyIds, key_groups_in, keys_of_groups
 from sluiceway.columns.state_names import PROGRESS_OF_ROWS
-from sluiceway.columns.times import as_array, as_numpy
+from sluiceway.columns.times import as_numpy
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
 from sluiceway.errors import StateError
 from sluiceway.functions import OutputTag
 from sluiceway.operators.base import TimedOperator
 from sluiceway.operators.columns.definition import SavedDefinition, cannot_restore, reading
+from sluiceway.operators.columns.late_rows import give_late_rows
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.operators.snapshot import OperatorSnapshot
@@ -236,19 +237,13 @@ class KeptRowsOperator(KeyedOperator, TimedOperator):
         elif slack is not None and self.current_watermark > MIN_WATERMARK:
             late = stamps + slack < self.current_watermark
         if late is not None and late.any():
-            self._give_late(data, stamps, np.flatnonzero(late), tag)
+            give_late_rows(self, tag, data, stamps, np.flatnonzero(late))
             left = np.flatnonzero(~late)
             if not len(left):
                 return None
             data, stamps = data.take(pa.array(left)), stamps[left]
         data = plain_rows(data, schema)
         return Rows(self._keys.find_in(data, names), stamps, data)
-
-    def _give_late(self, data: Any, stamps: Any, rows: Any, tag: OutputTag[Any] | None) -> None:
-        if tag is None:
-            self.context.metrics.counter("numLateRecordsDropped").inc(len(rows))
-        else:
-            self.output.side(tag.name, Batch.of_columns(data.take(pa.array(rows)), as_array(stamps[rows])))
 
     def _next_number(self) -> int:
         self._number += 1

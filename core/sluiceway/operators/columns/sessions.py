@@ -18,6 +18,7 @@ from sluiceway.columns.state_names import SLICES
 from sluiceway.columns.times import as_numpy
 from sluiceway.elements import MAX_WATERMARK, Batch
 from sluiceway.operators.columns.definition import reading
+from sluiceway.operators.columns.late_rows import give_late_rows
 from sluiceway.operators.columns.timed import ColumnTimeOperator
 from sluiceway.operators.context import OperatorContext
 from sluiceway.windows import EventTimeSessionWindows
@@ -78,7 +79,7 @@ class ColumnSessionOperator(ColumnTimeOperator):
         else:
             late = self._sessions.add(ids, stamps, columns, arrivals, until)
         if len(late):
-            self._give_late(batch.columns, batch.timestamps, late)
+            give_late_rows(self, self._late_tag, batch.columns, as_numpy(batch.timestamps), late)
 
     def _add_back(
         self, ids: Any, stamps: Any, columns: dict[str, Values], arrivals: Any, limits: Any, until: Any, back: Any

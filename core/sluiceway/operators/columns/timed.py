@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -14,7 +14,7 @@ from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.keys.idle_keys import HoldsKeys, forget_idle
 from sluiceway.columns.keys.key_ids import KeyIds, keys_of_groups
 from sluiceway.columns.state_names import KEYS, PROGRESS, SLICES
-from sluiceway.columns.times import as_array, as_numpy
+from sluiceway.columns.times import as_array
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
 from sluiceway.errors import IncompatibleStateError, StateError
 from sluiceway.operators.base import TimedOperator
@@ -63,7 +63,7 @@ class ColumnTimeOperator(KeyedOperator, TimedOperator):
         self._names: tuple[str, ...] = step.key.names
         self._layout = layout_of(step, self.step_name)
         self._keys = KeyIds(list(self._layout.keys.values()), context.node.max_parallelism)
-        self._late_tag = None if step.late_tag is None else step.late_tag.name
+        self._late_tag = step.late_tag
         self._arrived = 0
         self._kept_keys = 0
         # Windows that end by this are over.
@@ -167,13 +167,6 @@ class ColumnTimeOperator(KeyedOperator, TimedOperator):
             columns: the columns that the aggregates read.
             arrivals: numbers of the rows, ascending, also from call to call.
         """
-
-    def _give_late(self, data: Any, timestamps: Sequence[int], rows: Any) -> None:
-        if self._late_tag is None:
-            self.context.metrics.counter("numLateRecordsDropped").inc(len(rows))
-        else:
-            stamps = as_array(as_numpy(timestamps)[rows])
-            self.output.side(self._late_tag, Batch.of_columns(data.take(pa.array(rows)), stamps))
 
     # ---- time -------------------------------------------------------------------------------------------------
 

@@ -21,9 +21,11 @@ from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch
 from sluiceway.operators.columns.cold_keys import KEYS_STATE, ColdKeys
 from sluiceway.operators.columns.combining import Partials, partials_of
 from sluiceway.operators.columns.held_slices import HeldSlices
+from sluiceway.operators.columns.late_rows import give_late_rows
 from sluiceway.operators.columns.slicing import rows_by_slice, slicing_of
 from sluiceway.operators.columns.timed import ColumnTimeOperator
 from sluiceway.operators.context import OperatorContext
+from sluiceway.operators.late_records import count_late
 from sluiceway.operators.windows.slice_types import NEVER
 
 __all__ = ["ColumnWindowOperator"]
@@ -103,7 +105,7 @@ class ColumnWindowOperator(ColumnTimeOperator):
         first, last = map(slicing.start_of, batch.span())
         if first == last and self._ahead is None:
             if slicing.last_end(first) + self._lateness <= limit:
-                self._give_late(data, batch.timestamps, np.arange(len(ids)))
+                give_late_rows(self, self._late_tag, data, as_numpy(batch.timestamps), np.arange(len(ids)))
                 return
             if not self._lateness or slicing.first_end(first) > limit:
                 self._add(first, ids, columns, arrivals)
@@ -140,7 +142,7 @@ class ColumnWindowOperator(ColumnTimeOperator):
             self._add_again(again, ids, columns, arrivals, limits)
         rows = np.sort(np.concatenate(late))
         if len(rows):
-            self._give_late(data, timestamps, rows)
+            give_late_rows(self, self._late_tag, data, as_numpy(timestamps), rows)
 
     @property
     def _limit(self) -> int:
@@ -176,7 +178,7 @@ class ColumnWindowOperator(ColumnTimeOperator):
                 limits = np.maximum(limits, self._ahead[self._keys.groups()[ids]])
             is_late = limits >= self._slicing.last_end(start)
             if is_late.any():
-                self.context.metrics.counter("numLateRecordsDropped").inc(int(partials.rows[is_late].sum()))
+                count_late(self, int(partials.rows[is_late].sum()))
                 kept = np.flatnonzero(~is_late)
                 ids, states = ids[kept], {name: each.take(pa.array(kept)) for name, each in states.items()}
         if len(ids):

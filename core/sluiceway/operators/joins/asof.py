@@ -15,8 +15,9 @@ from typing import Any, Final
 from sluiceway.elements import Batch
 from sluiceway.functions import FlatJoinFunction, JoinFunction, TimeDomain
 from sluiceway.operators.context import OperatorContext
-from sluiceway.operators.joins.base import InputKey, Late, Lender, Results, Run, check_joined, insert, pair_loop
+from sluiceway.operators.joins.base import InputKey, Lender, Results, Run, check_joined, insert, pair_loop
 from sluiceway.operators.keyed_timers import TimedKeyedOperator
+from sluiceway.operators.late_records import LateRecords
 from sluiceway.operators.timer_queue import Timer
 from sluiceway.record_errors import record_loop
 from sluiceway.state import VOID_NAMESPACE, ValueStateDescriptor
@@ -44,7 +45,7 @@ class AsOfJoinOperator(TimedKeyedOperator):
         self._inner = step.how == "inner"
         self._many = step.gives_many
         self._inputs = InputKey(self, "left", step.key), InputKey(self, "right", step.right_key)
-        self._late = Late(self, step.left_late)
+        self._late = LateRecords(self, step.left_late)
         fn = step.fn
         self._lender = Lender(
             fn.join if isinstance(fn, JoinFunction | FlatJoinFunction) else fn, shares=self.shares

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from sluiceway.elements import Batch
 from sluiceway.errors import StateError
-from sluiceway.functions import KeySelector, OutputTag
+from sluiceway.functions import KeySelector
 from sluiceway.isolation import all_unchangeable, copied
 from sluiceway.keygroups import check_key
 from sluiceway.operators.base import Operator
@@ -18,9 +18,7 @@ from sluiceway.operators.results import check_results
 from sluiceway.record_errors import MISSING, Fault, record_loop, register_loop
 
 __all__ = [
-    "LATE_RECORDS",
     "InputKey",
-    "Late",
     "Lender",
     "Pair",
     "Results",
@@ -31,9 +29,6 @@ __all__ = [
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-LATE_RECORDS: Final = "numLateRecordsDropped"
-"""Name of the counter of late records that were dropped."""
 
 _SURELY_STABLE: Final = frozenset({str, int, bool, bytes, type(None)})
 
@@ -69,31 +64,6 @@ class Results:
     def fill_stamps(self, timestamp: int) -> None:
         """Set the timestamp of the values that were added last."""
         self.stamps.extend([timestamp] * (len(self.values) - len(self.stamps)))
-
-
-class Late:
-    """Late records of one input: sent to a side output, or dropped and counted."""
-
-    def __init__(self, operator: Operator, tag: OutputTag[Any] | None) -> None:
-        self._operator = operator
-        self._tag = tag
-        self._results = Results()
-
-    def add(self, value: Any, timestamp: int) -> None:
-        """Add a late record."""
-        self._results.values.append(value)
-        self._results.stamps.append(timestamp)
-
-    def emit(self) -> None:
-        """Emit or count the records added since the last call."""
-        results = self._results
-        if not results.values:
-            return
-        self._results = Results()
-        if self._tag is None:
-            self._operator.context.metrics.counter(LATE_RECORDS).inc(len(results.values))
-        else:
-            self._operator.output.side(self._tag.name, Batch(results.values, results.stamps))
 
 
 # ---- the user's function ----------------------------------------------------------------------------------------

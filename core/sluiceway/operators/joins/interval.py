@@ -19,8 +19,9 @@ from sluiceway.errors import FunctionContractError
 from sluiceway.functions import FlatJoinFunction, JoinFunction, OutputTag, ProcessJoinFunction
 from sluiceway.isolation import isolated
 from sluiceway.operators.context import OperatorContext
-from sluiceway.operators.joins.base import InputKey, Late, Lender, Results, Run, check_joined, insert, pair_loop
+from sluiceway.operators.joins.base import InputKey, Lender, Results, Run, check_joined, insert, pair_loop
 from sluiceway.operators.keyed import KeyedOperator
+from sluiceway.operators.late_records import LateRecords
 from sluiceway.record_errors import record_loop
 from sluiceway.state import StateTable, ValueStateDescriptor
 from sluiceway.steps import IntervalJoinStep
@@ -108,7 +109,7 @@ class IntervalJoinOperator(KeyedOperator):
         assert isinstance(step, IntervalJoinStep)
         self._step = step
         self._keys = InputKey(self, "left", step.key), InputKey(self, "right", step.right_key)
-        self._late = Late(self, step.left_late), Late(self, step.right_late)
+        self._late = LateRecords(self, step.left_late), LateRecords(self, step.right_late)
         self._ctx = _Context()
         self._kind: type = list
         self._lender = Lender(_callable(step.fn), shares=self.shares)

@@ -20,6 +20,7 @@ from sluiceway.operators.base import TimedOperator
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.folds import calling, fold_of
 from sluiceway.operators.keyed import KeyedOperator
+from sluiceway.operators.late_records import give_late
 from sluiceway.operators.results import check_results
 from sluiceway.operators.snapshot import OperatorSnapshot
 from sluiceway.operators.windows.contexts import FunctionContext, namespace_of
@@ -67,7 +68,7 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         self._clear: Callable[[FunctionContext], None] | None = None
         self._with_key = step.with_key or step.window_fn is not None
         self._lateness = step.allowed_lateness_ms
-        self._late_tag = None if step.late_tag is None else step.late_tag.name
+        self._late_tag = step.late_tag
         self._late: tuple[list[Any], list[int]] = ([], [])
         # All slices, by start; in `_open`, by number, those that accept records without a check. The loop over
         # records looks in `_open` alone, and calls `_place` on a miss: for a new slice or a late record.
@@ -201,10 +202,7 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
 
     def _give_late(self) -> None:
         late, self._late = self._late, ([], [])
-        if self._late_tag is None:
-            self.context.metrics.counter("numLateRecordsDropped").inc(len(late[0]))
-        else:
-            self.output.side(self._late_tag, Batch(*late))
+        give_late(self, self._late_tag, *late)
 
     def _add(self, entries: Entries, key: Any, value: Any) -> Any:
         """Add one record to a slice; return its accumulator."""

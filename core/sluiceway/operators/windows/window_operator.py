@@ -11,6 +11,7 @@ from sluiceway.functions import TimeDomain
 from sluiceway.isolation import all_unchangeable, copied
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.keyed_timers import TimedKeyedOperator
+from sluiceway.operators.late_records import LATE_RECORDS
 from sluiceway.operators.results import check_results
 from sluiceway.operators.snapshot import OperatorSnapshot
 from sluiceway.operators.timer_queue import Timer, TimerQueue
@@ -51,8 +52,8 @@ class WindowOperator(TimedKeyedOperator):
         self._trigger = step.trigger or step.assigner.default_trigger()
         # Fires at the end, and for each record after it, without calls of a trigger.
         self._plain = type(self._trigger) is EventTimeTrigger and self._event_time
-        self._late_tag = None if step.late_tag is None else step.late_tag.name
-        self._late = context.metrics.counter("numLateRecordsDropped")
+        self._late_tag = step.late_tag
+        self._late = context.metrics.counter(LATE_RECORDS)
         self._times = Times(self)
         self._contents = contents_for(step, self._times, shares=self.shares)
         self._evicts = step.evictor is not None
@@ -207,7 +208,7 @@ class WindowOperator(TimedKeyedOperator):
         if self._late_tag is None:
             self._late.inc()
         else:
-            self._ctx.aside(self._late_tag, value, timestamp)
+            self._ctx.aside(self._late_tag.name, value, timestamp)
 
     # ---- windows ----------------------------------------------------------------------------------------------
 
