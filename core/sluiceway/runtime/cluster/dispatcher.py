@@ -30,7 +30,7 @@ from sluiceway.runtime.cluster.job_records import JobManagerLostError, JobRecord
 from sluiceway.runtime.cluster.job_run import JobRun
 from sluiceway.runtime.cluster.job_store import JobStore, StoredJob
 from sluiceway.runtime.cluster.process_requests import ProcessRequests
-from sluiceway.runtime.cluster.rescale_answers import RescaleAnswer
+from sluiceway.runtime.cluster.request_answers import RescaleAnswer, checkpoint_answer, savepoint_refusal
 from sluiceway.runtime.cluster.search_path import SearchPath
 from sluiceway.runtime.cluster.standbys import Standbys
 from sluiceway.runtime.jobmanager.checkpoint_places import savepoint_place
@@ -45,7 +45,6 @@ from sluiceway.runtime.messages.clients import (
     AskStatus,
     CancelJob,
     Checkpoints,
-    CheckpointTaken,
     DescribeJob,
     Done,
     JobDescribed,
@@ -403,10 +402,7 @@ class Dispatcher(Handlers):
     @handles(TakeCheckpoint)
     def _take_checkpoint(self, message: TakeCheckpoint, client: Connection) -> None:
         def done(checkpoint_id: int, problem: BaseException | None) -> None:
-            if problem is not None:
-                client.send(Refused(message.request, f"no checkpoint of job {message.job!r}: {problem}"))
-            else:
-                client.send(CheckpointTaken(message.request, checkpoint_id))
+            client.send(checkpoint_answer(message, checkpoint_id, problem))
 
         if (run := self._running(message, client)) is not None:
             run.master.checkpoint(done)
@@ -551,7 +547,7 @@ class Dispatcher(Handlers):
     def _savepoint(self, client: Connection, message: TakeSavepoint, run: JobRun) -> None:
         def done(location: str, problem: BaseException | None) -> None:
             if problem is not None:
-                client.send(Refused(message.request, f"there is no savepoint of job {message.job!r}: {problem}"))
+                client.send(savepoint_refusal(message, problem))
             elif message.stop:
                 # The client is answered when the job has ended: until then it may still fail.
                 self._records.saved(message.job, location)

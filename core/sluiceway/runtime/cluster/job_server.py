@@ -28,7 +28,7 @@ from sluiceway.runtime.cluster.home import Known
 from sluiceway.runtime.cluster.job_infos import job_info
 from sluiceway.runtime.cluster.os_platform import Platform, Stream
 from sluiceway.runtime.cluster.process_requests import ProcessRequests
-from sluiceway.runtime.cluster.rescale_answers import RescaleAnswer
+from sluiceway.runtime.cluster.request_answers import RescaleAnswer, checkpoint_answer, savepoint_refusal
 from sluiceway.runtime.jobmanager.job_description import told_error
 from sluiceway.runtime.jobmanager.job_metrics import plain_metrics
 from sluiceway.runtime.logging.engine_log import WARNING, log
@@ -38,7 +38,6 @@ from sluiceway.runtime.messages.clients import (
     AskStatus,
     CancelJob,
     Checkpoints,
-    CheckpointTaken,
     DescribeJob,
     Done,
     JobDescribed,
@@ -253,9 +252,7 @@ class JobServer(Handlers):
     @handles(TakeCheckpoint)
     def _checkpoint(self, message: TakeCheckpoint, client: Connection) -> None:
         def done(checkpoint_id: int, problem: BaseException | None) -> None:
-            answer: Message = CheckpointTaken(message.request, checkpoint_id)
-            if problem is not None:
-                answer = Refused(message.request, f"no checkpoint of job {message.job!r}: {told_error(problem)}")
+            answer = checkpoint_answer(message, checkpoint_id, problem)
             # `done` is called in the job's thread, and connections belong to this one.
             self._loop.mail(lambda: client.send(answer))
 
@@ -284,7 +281,7 @@ class JobServer(Handlers):
         self, message: TakeSavepoint, client: Connection, location: str, problem: BaseException | None
     ) -> None:
         if problem is not None:
-            client.send(Refused(message.request, f"no savepoint of job {message.job!r}: {told_error(problem)}"))
+            client.send(savepoint_refusal(message, problem))
         elif message.stop:
             self._ending.append((client, message.request, location))
             if self._ended_ms:

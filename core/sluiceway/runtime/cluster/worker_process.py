@@ -30,7 +30,6 @@ from sluiceway.runtime.cluster.search_path import SearchPath
 from sluiceway.runtime.cluster.state_queries import read_state
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig
 from sluiceway.runtime.failures.explanation import add_note, contained
-from sluiceway.runtime.jobmanager.job_metrics import figures_of, plain_figures
 from sluiceway.runtime.logging.engine_log import WARNING, log
 from sluiceway.runtime.messages.base import JobMessage, Message
 from sluiceway.runtime.messages.figures import TaskFigures
@@ -57,6 +56,7 @@ from sluiceway.runtime.messages.workers import (
     SubmitJob,
     WorkerAddresses,
 )
+from sluiceway.runtime.task.task_figures import figures_of, plain_figures
 from sluiceway.runtime.taskmanager.key_sampler import sample_keys
 from sluiceway.runtime.taskmanager.local_recovery import LocalCopyRegistration, with_local_copies
 from sluiceway.runtime.taskmanager.process_meter import process_metrics

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
-
-import msgspec
 
 from sluiceway.clock import Clock
 from sluiceway.engine import JobStatus
-from sluiceway.graph import ExecutionGraph, ExecutionState
+from sluiceway.graph import ExecutionGraph
 from sluiceway.metrics import (
     CheckpointFigures,
     CheckpointInfo,
@@ -24,72 +21,14 @@ from sluiceway.metrics import (
 from sluiceway.runtime.failures.explanation import add_note, contained
 from sluiceway.runtime.loop.tasklet import TaskletLoop
 from sluiceway.runtime.messages.figures import TaskFigures
-from sluiceway.runtime.task.source_input import SourceInput
-from sluiceway.runtime.task.task import Task
+from sluiceway.runtime.task.task_figures import plain_subtask
 
-__all__ = ["JobFigures", "Reporting", "figures_of", "plain_figures", "plain_metrics"]
-
-
-def figures_of(task: Task, worker: str = "", state: ExecutionState = ExecutionState.CREATED) -> TaskFigures:
-    """Return the current figures of a task on a worker. From any thread.
-
-    Args:
-        task: the task.
-        worker: name of the worker; empty in one process.
-        state: its state, where the job master's is known; :class:`JobFigures` sets it otherwise.
-    """
-    latency = {
-        name: {"p50": h.quantile(0.5) * 1000, "p99": h.quantile(0.99) * 1000}
-        for name, h in task.latencies().items()
-        if h.count
-    }
-    return TaskFigures(
-        attempt_id=task.deployment.attempt_id,
-        metrics=task.metrics(state, worker),
-        is_source=isinstance(task.input, SourceInput),
-        records_to_sinks=task.records_to_sinks(),
-        latency_ms=latency,
-    )
-
-
-def plain_figures(figures: TaskFigures) -> TaskFigures:
-    """Return figures whose values are plain numbers, to be sent: functions may have registered any values."""
-    return msgspec.structs.replace(figures, metrics=_plain(figures.metrics))
+__all__ = ["JobFigures", "Reporting", "plain_metrics"]
 
 
 def plain_metrics(metrics: JobMetrics) -> JobMetrics:
     """Return the metrics of a job with plain numbers, to be sent."""
-    return replace(metrics, subtasks=tuple(map(_plain, metrics.subtasks)))
-
-
-def _plain(metrics: SubtaskMetrics) -> SubtaskMetrics:
-    # A copy of so many fields costs as much as half of the figures, and most tasks have nothing to convert.
-    marks = metrics.watermark, metrics.output_watermark, metrics.watermark_lag_ms
-    if not (metrics.user or metrics.operators) and all(mark is None or type(mark) is int for mark in marks):
-        return metrics
-    return replace(
-        metrics,
-        user=_numbers(metrics.user),
-        operators={name: _numbers(own) for name, own in metrics.operators.items()},
-        watermark=_whole(metrics.watermark),
-        output_watermark=_whole(metrics.output_watermark),
-        watermark_lag_ms=_whole(metrics.watermark_lag_ms),
-    )
-
-
-def _numbers(figures: Mapping[str, Any]) -> dict[str, float]:
-    numbers = {}
-    for name, value in figures.items():
-        if type(value) is float or (type(value) is int and abs(value) < 1 << 63):
-            numbers[str(name)] = value
-        else:
-            with suppress(Exception):  # other values are left out
-                numbers[str(name)] = float(value)
-    return numbers
-
-
-def _whole(mark: Any) -> int | None:
-    return None if mark is None else int(mark)
+    return replace(metrics, subtasks=tuple(map(plain_subtask, metrics.subtasks)))
 
 
 class JobFigures:

@@ -40,7 +40,7 @@ from sluiceway.runtime.jobmanager.checkpoint_store import (
 )
 from sluiceway.runtime.jobmanager.job_description import checkpoint_infos, describe_job
 from sluiceway.runtime.jobmanager.job_master import JobMaster
-from sluiceway.runtime.jobmanager.job_metrics import JobFigures, Reporting, figures_of
+from sluiceway.runtime.jobmanager.job_metrics import JobFigures, Reporting
 from sluiceway.runtime.jobmanager.job_requests import JobRequests
 from sluiceway.runtime.jobmanager.restore import restore_from
 from sluiceway.runtime.local.functions_in_use import own_functions
@@ -58,6 +58,7 @@ from sluiceway.runtime.task.deployment import TaskDeployment
 from sluiceway.runtime.task.snapshot import JobSnapshot, with_own_objects
 from sluiceway.runtime.task.source_input import SourceInput
 from sluiceway.runtime.task.task import Task
+from sluiceway.runtime.task.task_figures import figures_of
 from sluiceway.runtime.taskmanager.local_recovery import LocalCopyRegistration, with_local_copies
 from sluiceway.runtime.taskmanager.snapshot_writer import (
     MemoryWriter,

@@ -1,4 +1,4 @@
-"""Answers to clients that have requested another parallelism of a job."""
+"""Answers to clients that have requested a checkpoint, a savepoint or another parallelism of a job."""
 
 from __future__ import annotations
 
@@ -7,9 +7,28 @@ from collections.abc import Callable
 from sluiceway.monitoring.infos import RescaleInfo
 from sluiceway.runtime.jobmanager.job_description import told_error
 from sluiceway.runtime.messages.base import Message
-from sluiceway.runtime.messages.clients import JobRescaled, Refused, RescaleJob
+from sluiceway.runtime.messages.clients import (
+    CheckpointTaken,
+    JobRescaled,
+    Refused,
+    RescaleJob,
+    TakeCheckpoint,
+    TakeSavepoint,
+)
 
-__all__ = ["RescaleAnswer"]
+__all__ = ["RescaleAnswer", "checkpoint_answer", "savepoint_refusal"]
+
+
+def checkpoint_answer(message: TakeCheckpoint, checkpoint_id: int, problem: BaseException | None) -> Message:
+    """Return the answer to a request for a checkpoint, which has completed or has a problem."""
+    if problem is None:
+        return CheckpointTaken(message.request, checkpoint_id)
+    return Refused(message.request, f"no checkpoint of job {message.job!r}: {told_error(problem)}")
+
+
+def savepoint_refusal(message: TakeSavepoint, problem: BaseException) -> Message:
+    """Return the answer to a request for a savepoint that could not be taken."""
+    return Refused(message.request, f"no savepoint of job {message.job!r}: {told_error(problem)}")
 
 
 class RescaleAnswer:
