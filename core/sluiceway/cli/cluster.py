@@ -132,7 +132,9 @@ def start(
     Options without a flag come from the environment and the configuration file, as for 'sluiceway run'.
     """
     from sluiceway.cli.manager import manager
-    from sluiceway.runtime.cluster.client import ClusterClient, logs_directory, run_cluster, start_cluster
+    from sluiceway.runtime.cluster.client import ClusterClient, logs_directory
+    from sluiceway.runtime.cluster.cluster_config import ClusterConfig
+    from sluiceway.runtime.cluster.cluster_start import run_cluster, start_cluster
 
     try:
         idle_s = duration_ms(release_after) / 1000
@@ -152,19 +154,21 @@ def start(
         raise ConfigurationError(f"a cluster needs at least one worker, and {resolved.origins['workers']} sets 0")
     transport = "shm" if settings.transport == "auto" else settings.transport
     manager().services().carrier(transport)  # a wrong name is told before anything is started
-    what = (
+    some = f"up to {workers} worker{'s' * (workers != 1)} of {slots} slot{'s' * (slots != 1)}, over {transport}"
+    used = {"workers": workers, "transport": transport, "log-level": settings.log_level or "info"}
+    with_origins = _options(resolved, used, ("slots", "release_after", "job_store", "standby"))
+    wanted = ClusterConfig(
         workers,
         slots,
         transport,
-        idle_s,
-        settings.log_level or "info",
-        settings.network_buffers,
-        settings.heartbeat_timeout_ms / 1000,
-        os.path.abspath(job_store) if job_store else "",
+        heartbeat_timeout_s=settings.heartbeat_timeout_ms / 1000,
+        idle_s=idle_s,
+        network_buffers=settings.network_buffers,
+        log_level=settings.log_level or "info",
+        job_store=os.path.abspath(job_store) if job_store else "",
+        standby=standby,
+        options=tuple((option.name, option.value, option.origin) for option in with_origins),
     )
-    some = f"up to {workers} worker{'s' * (workers != 1)} of {slots} slot{'s' * (slots != 1)}, over {transport}"
-    used = {"workers": workers, "transport": transport, "log-level": settings.log_level or "info"}
-    shown_options = _options(resolved, used, ("slots", "release_after", "job_store", "standby"))
     if foreground:
         if standby:
             raise click.UsageError(
@@ -173,13 +177,13 @@ def start(
             )
         if shown is not None:
             click.echo(f"web interface: {start_web_ahead(shown)}", err=True)
-        run_cluster(*what, settings.log_format, some, shown_options)
+        run_cluster(wanted, settings.log_format, some)
     if given["log_format"] is not None:
         raise click.UsageError(
             "--log-format goes with --foreground: in the background a cluster logs to files, which sluiceway logs "
             "shows"
         )
-    pid = start_cluster(*what, standby=standby, options=shown_options)
+    pid = start_cluster(wanted)
     if standby:
         some += f", and {standby} job manager{'s' * (standby != 1)} standing by"
     click.echo(f"cluster started (process {pid}), with {some}")
@@ -284,7 +288,8 @@ def stop(keep_jobs: bool) -> None:
 
     A worker with a task that has not ended after 5 seconds is killed, and a warning names the task.
     """
-    from sluiceway.runtime.cluster.client import ClusterClient, wait_for_start
+    from sluiceway.runtime.cluster.client import ClusterClient
+    from sluiceway.runtime.cluster.cluster_start import wait_for_start
 
     wait_for_start()  # a cluster that comes up a moment later would stay
     with ClusterClient() as client:

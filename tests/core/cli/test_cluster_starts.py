@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from patience import PATIENT_S
 
-from sluiceway.runtime.cluster import client
+from sluiceway.runtime.cluster import cluster_start
 from sluiceway.runtime.cluster.home import start_lock
 
 
@@ -71,7 +71,7 @@ def test_a_job_manager_that_does_not_come_up_in_time_is_not_left_behind(
         return [], [], []
 
     with monkeypatch.context() as patched:
-        patched.setattr(client, "select", SimpleNamespace(select=wait_and_see_nothing))
+        patched.setattr(cluster_start, "select", SimpleNamespace(select=wait_and_see_nothing))
         refused = cluster("cluster", "start")
     assert refused.returncode == 3
     assert "the cluster did not start" in refused.stderr

@@ -108,7 +108,7 @@ def test_settings_hold_none_when_they_are_shown() -> None:
     assert settings.checkpoints == "s3://u:hush@b/x"
     assert "s3://u:***@b/x" in repr(settings)
     assert "hush" not in repr(settings)
-    assert "hush" not in repr(ClusterConfig("/d", "hush", 1, 1, "shm"))
+    assert "hush" not in repr(ClusterConfig(1, 1, "shm", "/d", "hush"))
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])

@@ -13,7 +13,9 @@ import pytest
 import sluiceway as sw
 from sluiceway.errors import CheckpointError, ConfigurationError
 from sluiceway.plugins import default_manager
-from sluiceway.runtime.cluster.client import ClusterClient, cluster_file, start_cluster
+from sluiceway.runtime.cluster.client import ClusterClient, cluster_file
+from sluiceway.runtime.cluster.cluster_config import ClusterConfig
+from sluiceway.runtime.cluster.cluster_start import start_cluster
 from sluiceway.runtime.cluster.private_places import check_private
 from sluiceway.util.private_files import make_private_directory, private_opener
 
@@ -100,7 +102,7 @@ def test_a_home_that_others_may_write_to_is_refused(tmp_path: Path, monkeypatch:
     home = tmp_path / "home"
     monkeypatch.setenv("SLUICEWAY_HOME", str(home))
     home.mkdir(0o777)
-    for use in (ClusterClient, lambda: start_cluster(1, 1, "shm")):
+    for use in (ClusterClient, lambda: start_cluster(ClusterConfig(1, 1, "shm"))):
         with pytest.raises(ConfigurationError, match=r"others than you may write to .* \(chmod go-w\)"):
             use()
     assert not cluster_file().exists()

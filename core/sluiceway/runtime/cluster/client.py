@@ -2,56 +2,39 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import select
-import shutil
-import signal
 import socket
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 import msgspec
 
 from sluiceway.checkpoint import checkpoint_name
 from sluiceway.clock import SystemClock
 from sluiceway.config.settings import Settings
-from sluiceway.errors import ConfigurationError, ConnectorError, SluicewayError
+from sluiceway.errors import ConnectorError, SluicewayError
 from sluiceway.graph import JobGraph
 from sluiceway.metrics import JobMetrics
-from sluiceway.monitoring.configuration import ConfiguredOption
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, RescaleInfo
 from sluiceway.monitoring.stack_samples import StackSamples
-from sluiceway.runtime.cluster.cluster_config import ClusterConfig
 from sluiceway.runtime.cluster.cluster_directory import (
-    is_awaited,
     is_stood_by,
-    make_directory,
-    place_of_directories,
-    remove_dead,
-    stay,
 )
 from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
 from sluiceway.runtime.cluster.home import (
     Known,
     check_home,
     cluster_file,
-    is_starting,
     job_store_directory,
     logs_directory,
-    next_epoch,
-    put_logs_aside,
     read_cluster_file,
-    start_lock,
 )
 from sluiceway.runtime.loop.poller import SelectorPoller
 from sluiceway.runtime.loop.tasklet import TaskletLoop
@@ -82,245 +65,21 @@ from sluiceway.runtime.messages.clients import (
 )
 from sluiceway.runtime.messages.pickling import check_shippable, dump
 from sluiceway.runtime.messages.workers import FoundState
-from sluiceway.util.private_files import make_private_directory, private_opener
 
 __all__ = [
     "ClusterClient",
     "cluster_file",
     "job_store_directory",
     "logs_directory",
-    "run_cluster",
-    "start_cluster",
-    "wait_for_start",
 ]
 
-_START_S: Final = 30.0
-_OTHER_START_S: Final = 60.0
+_STOP_S: Final = 30.0
 _ANSWER_S: Final = 30.0
 # Seconds in which a standby has to become the leader, and leaders that a request is sent to: one that does not
 # know its type closes the connection each time.
 _FAILOVER_S: Final = 60.0
 _MOST_LEADERS: Final = 8
 _LOOK_S: Final = 0.02
-
-
-def start_cluster(
-    workers: int,
-    slots: int,
-    transport: str,
-    idle_s: float = 30.0,
-    log_level: str = "info",
-    network_buffers: int = 512,
-    heartbeat_timeout_s: float = 50.0,
-    job_store: str = "",
-    standby: int = 0,
-    options: Sequence[ConfiguredOption] = (),
-) -> int:
-    """Start a cluster in the background; return the process id of its job manager once it answers.
-
-    It recovers the jobs in the job store; empty: in :func:`job_store_directory`. It starts
-    ``standby`` standby job managers. ``options`` are shown by the web interface.
-
-    Raises:
-        ConfigurationError: there is one already.
-        ConnectorError: it did not start in time.
-    """
-    check_home()
-    file = cluster_file()
-    with ExitStack() as kept:
-        starting = kept.enter_context(start_lock(_OTHER_START_S))
-        _make_room(file)
-        before = _awaited(kept)
-        config = _config(
-            before, workers, slots, transport, idle_s, log_level, network_buffers, heartbeat_timeout_s, job_store
-        )
-        config = replace(config, standby=standby, options=tuple((o.name, o.value, o.origin) for o in options))
-        ready, says_ready = os.pipe()
-        own_log = file.parent / "cluster.log"
-        with open(ready, "rb", buffering=0) as line, open(own_log, "wb", opener=private_opener) as log:
-            try:
-                process = subprocess.Popen(
-                    [sys.executable, "-m", "sluiceway.entrypoint.jobmanager"],
-                    stdin=subprocess.PIPE,
-                    stdout=log,
-                    stderr=log,
-                    # The job manager holds the lock of the start, too, until clients can find it.
-                    pass_fds=(says_ready, starting.fileno()),
-                    start_new_session=True,
-                )
-            finally:
-                os.close(says_ready)
-            assert process.stdin is not None
-            said_ready = b""
-            try:
-                # If it has ended already, the line shows it.
-                with suppress(BrokenPipeError), process.stdin as told:
-                    inherited = {"ready": says_ready, "starting": starting.fileno()}
-                    told.write(json.dumps({**asdict(config), **inherited}).encode() + b"\n")
-                process.wait()  # it leaves its work to an orphaned process
-                # Readable also at its end: then the process has ended without being ready, and nothing is read.
-                if select.select([line], [], [], _START_S)[0]:
-                    said_ready = line.read(100)
-            finally:
-                if not said_ready:
-                    # One that started later would hold the job store, and no client would know it.
-                    _end_session(process)
-                    if before is None:
-                        shutil.rmtree(config.directory, ignore_errors=True)
-        if said_ready:
-            return int(said_ready)
-        said = Path(log.name).read_text(errors="replace").strip()
-        raise ConnectorError(f"the cluster did not start; its output is in {log.name}: {said[-2000:]}")
-
-
-def run_cluster(
-    workers: int,
-    slots: int,
-    transport: str,
-    idle_s: float,
-    log_level: str,
-    network_buffers: int,
-    heartbeat_timeout_s: float,
-    job_store: str,
-    log_format: str,
-    told: str,
-    options: Sequence[ConfiguredOption] = (),
-) -> NoReturn:
-    """Replace this process by the job manager of a cluster; see :func:`start_cluster`.
-
-    The program is replaced, so that the process that a service manager has started is the one that it watches.
-
-    Args:
-        workers: as for :func:`start_cluster`, as are the others up to ``job_store``.
-        slots: of each worker.
-        transport: between them.
-        idle_s: after which an idle worker is ended.
-        log_level: the lowest level that is logged.
-        network_buffers: of each worker.
-        heartbeat_timeout_s: after which a silent worker is killed.
-        job_store: directory; empty: :func:`job_store_directory`.
-        log_format: of the lines on standard error, ``text`` or ``json``.
-        told: what the cluster offers, for the log.
-        options: shown by the web interface.
-
-    Raises:
-        ConfigurationError: there is one already.
-    """
-    check_home()
-    with ExitStack() as kept:
-        starting = kept.enter_context(start_lock(_OTHER_START_S))
-        _make_room(cluster_file())
-        before = _awaited(kept)
-        config = _config(
-            before,
-            workers,
-            slots,
-            transport,
-            idle_s,
-            log_level,
-            network_buffers,
-            heartbeat_timeout_s,
-            job_store,
-        )
-        config = replace(config, options=tuple((o.name, o.value, o.origin) for o in options))
-        # The lock of the start survives the replacement, until clients can find the job manager.
-        os.set_inheritable(starting.fileno(), True)
-        foreground = {
-            "log_format": log_format,
-            "told": told,
-            "is_new": before is None,
-            "starting": starting.fileno(),
-        }
-        with tempfile.TemporaryFile() as line:  # not readable by others: it holds the secret
-            line.write(json.dumps({**asdict(config), "foreground": foreground}).encode() + b"\n")
-            line.seek(0)
-            # Standard input survives the replacement of the program.
-            os.dup2(line.fileno(), 0)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os.execv(sys.executable, [sys.executable, "-m", "sluiceway.entrypoint.jobmanager"])
-
-
-def _end_session(process: subprocess.Popen[bytes]) -> None:
-    """Kill a job manager that has not started, and the child that it has left its work to, if any."""
-    with suppress(OSError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def _make_room(file: Path) -> None:
-    """Raise ConfigurationError if a cluster runs already, and remove the directories of dead ones."""
-    try:
-        with ClusterClient() as running:
-            pid = running.status().pid
-    except ConnectorError:
-        pass
-    else:
-        raise ConfigurationError(
-            f"a cluster is running already (process {pid}): stop it with sluiceway cluster stop"
-        )
-    make_private_directory(file.parent)
-    remove_dead(place_of_directories())
-
-
-def _config(
-    before: tuple[Path, str] | None,
-    workers: int,
-    slots: int,
-    transport: str,
-    idle_s: float,
-    log_level: str,
-    network_buffers: int,
-    heartbeat_timeout_s: float,
-    job_store: str,
-) -> ClusterConfig:
-    """Return the configuration of the next job manager.
-
-    Args:
-        before: directory and secret of the previous cluster, if its workers wait for a job manager.
-        workers: these and the others as for :func:`start_cluster`.
-        slots: of each worker.
-        transport: between them.
-        idle_s: after which an idle worker is ended.
-        log_level: the lowest level that is logged.
-        network_buffers: of each worker.
-        heartbeat_timeout_s: after which a silent worker is killed.
-        job_store: directory; empty: :func:`job_store_directory`.
-    """
-    if before is None:
-        directory, secret, logs = make_directory(), secrets.token_hex(32), put_logs_aside()
-    else:
-        # The waiting workers know the address and the secret of the previous job manager only.
-        (directory, secret), logs = before, logs_directory()
-        make_private_directory(logs)
-    return ClusterConfig(
-        str(directory),
-        secret,
-        workers,
-        slots,
-        transport,
-        idle_s=idle_s,
-        logs=str(logs),
-        log_level=log_level,
-        network_buffers=network_buffers,
-        heartbeat_timeout_s=heartbeat_timeout_s,
-        epoch=next_epoch(),
-        job_store=job_store or str(job_store_directory()),
-    )
-
-
-def _awaited(kept: ExitStack) -> tuple[Path, str] | None:
-    """Return directory and secret of the previous cluster if its workers wait for another job manager."""
-    try:
-        known = read_cluster_file()
-        directory = Path(known.directory)
-        if not is_awaited(directory):
-            return None
-        # Nobody removes the directory until the new job manager has locked it.
-        kept.enter_context(stay(directory))
-    except (OSError, ConnectorError):
-        return None
-    return directory, known.secret
 
 
 def _connected(path: Path) -> socket.socket:
@@ -331,12 +90,6 @@ def _connected(path: Path) -> socket.socket:
         sock.close()
         raise
     return sock
-
-
-def wait_for_start() -> None:
-    """Wait until no cluster of this user is being started. Raises ConnectorError if that takes too long."""
-    if is_starting():
-        start_lock(_OTHER_START_S).close()
 
 
 class ClusterClient:
@@ -623,7 +376,7 @@ class ClusterClient:
                     processes.callback(os.close, opened[-1])
             answer = self._ask(ShutDown(next(self._requests), keep))
             for process in opened:
-                select.select([process], [], [], _START_S)
+                select.select([process], [], [], _STOP_S)
         cluster_file().unlink(missing_ok=True)
         return list(answer.problems) if isinstance(answer, Done) else []
 

@@ -69,7 +69,7 @@ class Site:
 def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
     (tmp_path / "cluster").mkdir()
     store = str(tmp_path / "jobs") if request.param else ""
-    config = ClusterConfig(str(tmp_path / "cluster"), "00" * 32, 1, 1, "shm", job_store=store)
+    config = ClusterConfig(1, 1, "shm", str(tmp_path / "cluster"), "00" * 32, job_store=store)
     dispatcher = Dispatcher(config, default_manager().services())
     yield Site(dispatcher)
     dispatcher._manager.abandon()
