@@ -25,7 +25,7 @@ START = {
     "cli": "app.py:app",
     "columns": "transforms.py:Transform",
     "config": "settings.py:Settings",
-    "connector": "base.py:Source",
+    "connector": "sources.py:Source",
     "engine": "base.py:Engine",
     "metrics": "figures.py:JobMetrics",
     "entrypoint": "worker.py:main",

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from sluiceway.config.options import duration_ms
-from sluiceway.connector.base import Enumerator, EnumeratorContext
+from sluiceway.connector.sources import Enumerator, EnumeratorContext
 from sluiceway.errors import ConfigurationError, ConnectorError
 
 __all__ = ["DiscoveringEnumerator", "watch_interval_ms"]

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from sluiceway.connector.base import CommittingSinkWriter, DeliveryGuarantee, Sink, SinkWriter, WriterContext
+from sluiceway.connector.sinks import CommittingSinkWriter, DeliveryGuarantee, Sink, SinkWriter, WriterContext
 from sluiceway.util.overriding import override
 
 __all__ = ["IdempotentSink", "TwoPhaseCommitSink"]
