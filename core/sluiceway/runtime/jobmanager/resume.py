@@ -1,4 +1,4 @@
-"""Choice of the checkpoint that a job resumes from under the option ``resume``."""
+"""Choice of the newest checkpoint: that of a job for the option ``resume``, or one below a place of ``--from``."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def find_resumable(
                 found.append((directory, metadata))
     newest = None
     if found:
-        directory, metadata = newest_of(storage, "", found)
+        directory, metadata = _newest_of(storage, "", found)
         newest = Resumable(storage.shown(directory) if directory else storage.location, metadata)
     stop = _last_stop(storage, job_name)
     # Stopped after its newest checkpoint: output was committed that only the savepoint knows of.
@@ -99,10 +99,10 @@ def find_newest(storage: CheckpointStorage, name: str) -> tuple[str, CheckpointM
     found = [(directory, load_metadata(storage, directory)) for directory in find_checkpoints(storage, name)]
     if not found:
         raise CheckpointError(f"there is no complete checkpoint in {storage.shown(name)}")
-    return newest_of(storage, name, found)
+    return _newest_of(storage, name, found)
 
 
-def newest_of(
+def _newest_of(
     storage: CheckpointStorage, name: str, found: Sequence[tuple[str, CheckpointMetadata]]
 ) -> tuple[str, CheckpointMetadata]:
     """Return the newest of some checkpoints; see :func:`find_newest`."""

@@ -291,13 +291,13 @@ class TaskManager(Handlers):
             task.mail(partial(action, task.input))
 
     def _reader_maker(self, task: Task) -> Callable[[], Reader[Any]]:
-        d = deployment = task.deployment
-        step = deployment.vertex.head.step
+        d = task.deployment
+        step = d.vertex.head.step
         assert isinstance(step, SourceStep)
         worker = self._worker
         context = ReaderContext(
-            subtask=deployment.subtask,
-            parallelism=deployment.vertex.parallelism,
+            subtask=d.subtask,
+            parallelism=d.vertex.parallelism,
             clock=self._services.clock,
             wake=lambda: worker.mail(lambda: worker.wake(task)),
             request_split=lambda: self._send(RequestSplit(d.job, d.epoch, d.vertex.id, d.subtask)),
