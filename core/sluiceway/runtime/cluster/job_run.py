@@ -18,7 +18,7 @@ from sluiceway.monitoring.key_samples import KeySample
 from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.runtime.cluster.resource_manager import ResourceManager, WorkerLostError
 from sluiceway.runtime.cluster.state_queries import StateReads
-from sluiceway.runtime.cluster.worker_process import Program
+from sluiceway.runtime.cluster.worker_job import Program
 from sluiceway.runtime.cluster.worker_queries import Sampled, WorkerQueries
 from sluiceway.runtime.jobmanager.cancellation_timeouts import LateTask
 from sluiceway.runtime.jobmanager.checkpoint_store import SavepointCheckpointStore, checkpoint_store_of

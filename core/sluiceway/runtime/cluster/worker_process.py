@@ -6,14 +6,11 @@ import logging
 import os
 import platform
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from sluiceway.checkpoint_storage import CheckpointStorage
-from sluiceway.config.settings import Settings
-from sluiceway.connector import WriterContext
 from sluiceway.engine import Services
 from sluiceway.graph import ExecutionState
 from sluiceway.monitoring.key_samples import KeySample
@@ -27,31 +24,23 @@ from sluiceway.runtime.cluster.log_files import WorkerLog
 from sluiceway.runtime.cluster.os_platform import Platform, Stream
 from sluiceway.runtime.cluster.remote_logs import RemoteLogHandler
 from sluiceway.runtime.cluster.search_path import SearchPath
-from sluiceway.runtime.cluster.state_queries import read_state
+from sluiceway.runtime.cluster.worker_job import Program, WorkerJob
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig
 from sluiceway.runtime.failures.explanation import add_note, contained
 from sluiceway.runtime.logging.engine_log import WARNING, log
 from sluiceway.runtime.messages.base import JobMessage, Message
 from sluiceway.runtime.messages.figures import TaskFigures
 from sluiceway.runtime.messages.handlers import Handlers, handles
-from sluiceway.runtime.messages.keys import KeysSampled, SampleKeys
 from sluiceway.runtime.messages.payload import Cause, Payload
-from sluiceway.runtime.messages.pickling import dump, dump_error, load, load_error
+from sluiceway.runtime.messages.pickling import dump_error, load, load_error
 from sluiceway.runtime.messages.processes import OpenInspector
 from sluiceway.runtime.messages.tasks import DeployTasks, ReportTask
 from sluiceway.runtime.messages.workers import (
-    FoundState,
     Heartbeat,
-    HoldResults,
     JobEnded,
     Logged,
-    ReadState,
     Register,
     ReportMetrics,
-    Results,
-    SampleStacks,
-    StacksSampled,
-    StateRead,
     StopWorker,
     SubmitJob,
     WorkerAddresses,
@@ -67,97 +56,13 @@ from sluiceway.runtime.taskmanager.temporary_storage import TemporaryStorage
 from sluiceway.transport.buffers import NetworkBufferPool
 from sluiceway.transport.carrier import Carrier, CarrierContext
 
-__all__ = ["Program", "WorkerProcess"]
+__all__ = ["WorkerProcess"]
 
 # Seconds between two heartbeats, and between two reports of metrics.
 HEARTBEAT_S: Final = 1.0
 METRICS_S: Final = 0.5
 _ENDED_ADDRESSES: Final = 1000
 """Addresses of workers that have ended which a worker keeps."""
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """Data of a job that a worker needs before its first task; ``path`` is the search path of its modules.
-
-    ``temporary`` is the directory of checkpoints that are kept as long as the job runs; empty: there is none.
-    """
-
-    name: str
-    settings: Settings
-    path: tuple[str, ...] = ()
-    temporary: str = ""
-
-
-class _JobHere(Handlers):
-    """Job on this worker: handles messages about the job; those about its tasks go to the task manager.
-
-    Args:
-        worker: the process.
-        message: the message that began it.
-    """
-
-    def __init__(self, worker: WorkerProcess, message: SubmitJob) -> None:
-        self.epoch = message.epoch
-        self.tasks: TaskManager
-        self.copies: LocalCopyRegistration
-        self.over: set[str] = set()
-        self._job = message.job
-        self._worker = worker
-        self._handles: dict[int, _Handle] = {}
-
-    def send(self, message: Message) -> None:
-        """Send a message of a task to the job master; its last metrics precede the report of its end."""
-        # Metrics first: with the report of the last task the job may end, and later metrics are dropped.
-        if isinstance(message, ReportTask) and ExecutionState(message.state).ended:
-            self._worker.send_metrics(self._job)
-            # Dropped by _measure, when nothing of it is under way any more.
-            self.over.add(message.attempt)
-        self._worker.send(message)
-
-    def open(self, payload: Payload[Any], what: str) -> Any:
-        """Unpickle a payload for a task, with handles in place of the program's objects."""
-        try:
-            return payload.open(self.handle)
-        except BaseException as raised:  # modules of the user are imported here
-            error = self._worker.explained(raised, f"unpacked the {what} that it was sent")
-        raise error
-
-    def handle(self, number: int) -> _Handle:
-        """Return the stand-in for an object of the program that collects results."""
-        if number not in self._handles:
-            self._handles[number] = _Handle(self._worker, self._job, self.epoch, number)
-        return self._handles[number]
-
-    @handles(HoldResults)
-    def _hold_results(self, message: HoldResults) -> None:
-        self.handle(message.number).hold(message.hold)
-
-    @handles(ReadState)
-    def _read_state(self, message: ReadState) -> None:
-        def done(found: FoundState | None, problem: str) -> None:
-            self._worker.send(
-                StateRead(message.job, message.epoch, message.attempt, message.number, found, problem)
-            )
-
-        read_state(self.tasks, message, done)
-
-    @handles(SampleStacks)
-    def _sample_stacks(self, message: SampleStacks) -> None:
-        def done(samples: StackSamples | None, problem: str) -> None:
-            name = self._worker.name
-            answer = StacksSampled(message.job, message.epoch, message.number, name, samples, problem)
-            self._worker.mail(lambda: self._worker.send(answer))  # this may be the sampler's thread
-
-        self._worker.sample_stacks(self.tasks, message.seconds, message.rate, done)
-
-    @handles(SampleKeys)
-    def _sample_keys(self, message: SampleKeys) -> None:
-        def done(samples: list[KeySample] | None, problem: str) -> None:
-            name = self._worker.name
-            self._worker.send(KeysSampled(message.job, message.epoch, message.number, name, samples, problem))
-
-        self._worker.sample_keys(self.tasks, message.vertices, message.seconds, done)
 
 
 class WorkerProcess(Handlers):
@@ -199,7 +104,7 @@ class WorkerProcess(Handlers):
         self._epoch = config.epoch
         self.log: WorkerLog | None = None
         self.inspector = Inspector(config, services.clock)
-        self._jobs: dict[str, _JobHere] = {}
+        self._jobs: dict[str, WorkerJob] = {}
         self._unfit: dict[str, tuple[int, Exception]] = {}  # jobs that cannot run here, and why
         self._addresses: dict[str, str] = {}
         self._search_path = SearchPath()
@@ -388,12 +293,10 @@ class WorkerProcess(Handlers):
             self.log.use_level(job, level)
             logging.getLogger().setLevel(self.log.lowest)
 
-    def _drop(self, name: str, job: _JobHere) -> None:
+    def _drop(self, name: str, job: WorkerJob) -> None:
         self._use_log_level(name, None)
         del self._jobs[name]
-        job.tasks.cancel_all()
-        job.tasks.close()
-        job.copies.close()
+        job.close()
         self._search_path.drop(name)
 
     @handles(SubmitJob)
@@ -434,25 +337,28 @@ class WorkerProcess(Handlers):
         program: Program = load(message.program)
         self._use_log_level(message.job, program.settings.log_level)
         self._search_path.use(message.job, program.path)
-        job = _JobHere(self, message)
         location = program.settings.checkpoints
         storage = None
         if location is not None:
             storage = with_local_copies(self._services.checkpoint_storage(location), program.settings)
-        job.copies = LocalCopyRegistration(storage, program.settings, Path(self._config.directory))
-        transport = RoutingTransport(self._config.name, LocalTransport(), self.network)
-        job.tasks = TaskManager(
-            self._loop,
-            transport,
-            self._services.state_backend(program.settings.state_backend),
-            self._services,
-            self._platform.event_loop(),
-            job.send,
-            _writer(storage, program),
-            self._background,
-            open_payload=job.open,
-        )
-        self._jobs[message.job] = job
+
+        def make_tasks(
+            send: Callable[[Message], None], open_payload: Callable[[Payload[Any], str], Any]
+        ) -> TaskManager:
+            return TaskManager(
+                self._loop,
+                RoutingTransport(self._config.name, LocalTransport(), self.network),
+                self._services.state_backend(program.settings.state_backend),
+                self._services,
+                self._platform.event_loop(),
+                send,
+                _writer(storage, program),
+                self._background,
+                open_payload=open_payload,
+            )
+
+        copies = LocalCopyRegistration(storage, program.settings, Path(self._config.directory))
+        self._jobs[message.job] = WorkerJob(self, message, copies, make_tasks)
 
 
 def _use_addresses(known: dict[str, str], registered: Mapping[str, str]) -> None:
@@ -469,28 +375,3 @@ def _writer(storage: CheckpointStorage | None, program: Program) -> SnapshotWrit
     if storage is None and program.temporary:
         storage = TemporaryStorage(program.temporary)
     return MemoryWriter() if storage is None else StorageWriter(storage)
-
-
-class _Handle:
-    """Stand-in, in a worker, for an object of the program that collects results."""
-
-    def __init__(self, worker: WorkerProcess, job: str, epoch: int, number: int) -> None:
-        self._worker = worker
-        self._job = job
-        self._epoch = epoch
-        self._number = number
-
-        self.full = False
-        self.writers: list[WriterContext] = []
-
-    def _extend(self, values: Sequence[Any]) -> None:
-        self._worker.send(Results(self._job, self._epoch, self._number, dump(list(values))))
-
-    put = _extend
-
-    def hold(self, hold: bool) -> None:
-        """Pause or resume the writers: the program's buffer is full, or accepts results again."""
-        self.full = hold
-        if not hold:
-            for context in self.writers:
-                context.wake()

@@ -18,8 +18,9 @@ from sluiceway.plugins import PluginManager
 from sluiceway.runtime.cluster.job_manager import JobManager
 from sluiceway.runtime.cluster.job_run import JobRun
 from sluiceway.runtime.cluster.resource_manager import ResourceManager
+from sluiceway.runtime.cluster.worker_job import Program
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig
-from sluiceway.runtime.cluster.worker_process import Program, WorkerProcess
+from sluiceway.runtime.cluster.worker_process import WorkerProcess
 from sluiceway.runtime.local.engine import job_graph_of
 from sluiceway.runtime.loop.blocking_io import Inline
 from sluiceway.runtime.loop.poller import SelectorPoller

@@ -8,7 +8,7 @@ from pickle import UnpicklingError
 import pytest
 
 from sluiceway.errors import SerializationError
-from sluiceway.runtime.cluster import standby_supervisor, worker_process
+from sluiceway.runtime.cluster import standby_supervisor, worker_job, worker_process
 from sluiceway.runtime.cluster.dispatcher import Dispatcher
 from sluiceway.runtime.cluster.inspector import Inspector
 from sluiceway.runtime.cluster.job_manager import JobManager
@@ -65,7 +65,7 @@ def test_two_handlers_of_one_message_are_refused() -> None:
 def test_nobody_on_the_way_takes_what_is_meant_for_another() -> None:
     """A worker and the job manager pass on what they have no handler for."""
     for way in (
-        (worker_process.WorkerProcess, worker_process._JobHere, TaskManager),
+        (worker_process.WorkerProcess, worker_job.WorkerJob, TaskManager),
         (JobRun, JobMaster),
     ):
         takers = defaultdict(list)
@@ -88,7 +88,7 @@ def test_every_message_has_a_handler() -> None:
         TaskManager,
         standby_supervisor._Watch,
         worker_process.WorkerProcess,
-        worker_process._JobHere,
+        worker_job.WorkerJob,
     )
     handled = {kind for receiver in receivers for kind in receiver.handlers}
     assert {kind for kind in MESSAGES if not issubclass(kind, Answer)} == handled
