@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
+from peak_memory import peak_kib
 
 from sluiceway import Pipeline
 from sluiceway.connector.lib import DiscardSink
@@ -57,4 +57,4 @@ found = {
 found.map_batches(_summed, found.schema).sink(DiscardSink())
 options = {"checkpoints": _CHECKPOINTS, "checkpoint_interval": "2s"} if _CHECKPOINTS else {}
 flow.run(state_backend=_BACKEND, **options)
-print(*_TOTAL.values(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(*_TOTAL.values(), peak_kib())

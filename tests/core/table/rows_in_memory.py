@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
+from peak_memory import peak_kib
 
 from sluiceway import Pipeline, WatermarkStrategy
 from sluiceway.connector.lib import DiscardSink
@@ -59,4 +59,4 @@ else:
     found = rows.interval_join(other, "-1s", "1s") if _KIND == "interval" else rows.asof_join(other)
 found.map_batches(_summed, found.schema).sink(DiscardSink())
 flow.run(state_backend=_BACKEND)
-print(*_TOTAL.values(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(*_TOTAL.values(), peak_kib())

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 
 import numpy as np
 import pyarrow as pa
+from peak_memory import peak_kib
 
 from sluiceway import Pipeline, WatermarkStrategy
 from sluiceway.connector.lib import DiscardSink
@@ -45,4 +45,4 @@ if _CHECKPOINTS:
     flow.run(state_backend=_BACKEND, checkpoints=_CHECKPOINTS, checkpoint_interval="2s")
 else:
     flow.run(state_backend=_BACKEND)
-print(*_TOTAL.values(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(*_TOTAL.values(), peak_kib())
