@@ -18,7 +18,7 @@ for place in (_HERE, _HERE.parents[1]):
         sys.path.insert(0, str(place))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
     from pyspark.sql import SparkSession

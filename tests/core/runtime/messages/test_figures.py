@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from sluiceway.metrics import JobMetrics, SubtaskMetrics
-from sluiceway.runtime.task.task_figures import plain_figures
 from sluiceway.runtime.messages.clients import Status
 from sluiceway.runtime.messages.figures import TaskFigures
 from sluiceway.runtime.messages.protocol import decode, encode
 from sluiceway.runtime.messages.workers import ReportMetrics
+from sluiceway.runtime.task.task_figures import plain_figures
 
 
 def sent(metrics: SubtaskMetrics) -> SubtaskMetrics:

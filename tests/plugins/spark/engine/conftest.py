@@ -1,4 +1,4 @@
-"""One session of Spark for what is tested on it, and a cluster of its own."""
+"""A session of Spark for the tests of each module, and a cluster of its own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 from patience import PATIENT_S
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
     from sluiceway_spark import SessionConf

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +13,9 @@ from sluiceway.errors import GraphError, NoResourceAvailableError
 
 pyspark = pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
 
-from sluiceway_spark import SessionConf, SparkSource  # noqa: E402 - where there is no Spark, this says so
+from sluiceway_spark import SparkSource  # noqa: E402 - where there is no Spark, this says so
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    conf = {"spark.local.dir": str(tmp_path_factory.mktemp("spark"))}
-    session = SessionConf.of("local[3]", None, conf).session()
-    session.range(3).mapInArrow(lambda batches: batches, "id long").collect()
-    yield session
-    session.stop()
 
 
 @pytest.fixture
