@@ -22,6 +22,16 @@ from sluiceway.util.file_names import file_name, file_name_of_id
         ("a" + "日" * 60, "a" + "日" * 39),
         ("x" * 119 + "-y", "x" * 119),
     ],
+    ids=[
+        "plain",
+        "other characters",
+        "parents",
+        "none",
+        "long",
+        "long in bytes",
+        "odd in bytes",
+        "hyphen at the end",
+    ],
 )
 def test_a_name_fits_into_a_directory(text: str, name: str, tmp_path: Path) -> None:
     assert file_name(text) == name
