@@ -16,10 +16,13 @@ from patience import PATIENT_S, until
 
 COUNT = 40_000
 COUNTING = f"""
+    import os
+
     from sluiceway_files import FilesSink
 
     flow = sw.Pipeline("counting", parallelism=2)
-    counts = flow.generate(count={COUNT}, rate=20_000).key_by(lambda v: v % 10).count().uid("counts")
+    numbers = flow.generate(count={COUNT}, rate=int(os.environ["RATE"]))
+    counts = numbers.key_by(lambda v: v % 10).count().uid("counts")
     counts.sink(FilesSink.json_lines("out"))
 """
 KEPT = ("--checkpoint-interval", "50ms", "--checkpoints", "kept", "--restart", "none")
@@ -54,10 +57,11 @@ def test_the_next_run_says_from_where_it_could_go_on(start: Any, write: Any, pla
     write("job.py", COUNTING)
     (place / "temporary").mkdir()
 
-    def run(*options: str) -> Any:
-        return start("run", "--workers", workers, *options, "job.py", TMPDIR=str(place / "temporary"))
+    def run(*options: str, rate: int = 20_000) -> Any:
+        environment = {"TMPDIR": str(place / "temporary"), "RATE": str(rate)}
+        return start("run", "--workers", workers, *options, "job.py", **environment)
 
-    first = run(*KEPT)
+    first = run(*KEPT, rate=40)  # it would take minutes
     until(lambda: [f for f in place.glob("kept/*/chk-*/metadata.json") if int(f.parent.name[4:]) > 3])
     below = [os.pidfd_open(pid) for pid in workers_of(first.pid)]
     assert len(below) == int(workers)
