@@ -13,11 +13,14 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sluiceway.runtime.cluster.epoch_fence import EpochFence
 
 __all__ = ["ClusterKills"]
+
+STUCK_S: Final = 600
+"""Time after which a job counts as stuck: on a busy machine a broker alone takes more than a minute to start."""
 
 
 class ClusterKills:
@@ -84,17 +87,17 @@ class ClusterKills:
             raise RuntimeError(f"{submitted.stdout}{submitted.stderr}")
         until = time.monotonic() + seconds
         pause = threading.Event()
-        self._wait_for_checkpoint(time.monotonic() + 120)
+        self._wait_for_checkpoint(time.monotonic() + STUCK_S)
         while (now := time.monotonic()) < until:
             self._kill()
             if self._lots.random() < 0.3:
                 pause.wait(self._lots.random())  # and again, before it has recovered
                 self._kill()
-            if self._wait_for_checkpoint(time.monotonic() + 120):
+            if self._wait_for_checkpoint(time.monotonic() + STUCK_S):
                 self.recoveries.append(time.monotonic() - self._killed_at)
             else:
                 after = now - until + seconds
-                self.problems.append(f"no checkpoint within 120 s of a kill, {after:.0f} s after the start")
+                self.problems.append(f"no checkpoint within {STUCK_S} s of a kill, {after:.0f} s after the start")
                 self._say(self.sluiceway("list", self._job, check=False).stdout)
             pause.wait(self._lots.expovariate(1 / 2))
         self._before_the_end()
@@ -105,7 +108,7 @@ class ClusterKills:
         """Do what is to be done before the job is stopped, when nothing is killed any more."""
 
     def _finish(self, pause: threading.Event) -> None:
-        for _ in range(1200):
+        for _ in range(10 * STUCK_S):
             (job,) = json.loads(self.sluiceway("list", "--json").stdout)
             if job["ended_ms"]:
                 break
