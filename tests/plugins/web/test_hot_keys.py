@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 from plugins.web.conftest import Page
@@ -17,10 +18,14 @@ def test_a_skewed_key_is_named_once_keys_were_counted(show: Callable[..., Page])
     assert "hottest key" not in finding(told)[1]
     source, keyed, *_ = page.get("/jobs/planted")["vertices"]
     path = f"/jobs/planted/vertices/{keyed['id']}/hot-keys"
-    counted = page.until(f"{path}?seconds=0.5", lambda told: told["records"] > 50)
-    found = msgspec.convert(counted, StepKeys)
+
+    def steady(told: dict[str, Any]) -> bool:
+        # Of so short a time more than half may be what the other subtasks had in their queues.
+        return bool(told["keys"] and told["keys"][0]["share"] > 0.5)
+
+    found = msgspec.convert(page.until(f"{path}?seconds=0.5", steady), StepKeys)
     assert found.keys[0].key == "0"
-    assert found.keys[0].share > 0.5
+    assert found.records > 50
     told = page.until("/jobs/planted/diagnosis", lambda told: "hottest key" in finding(told)[1])
     assert "The hottest key, 0, has " in finding(told)[1]
     assert told["slow"][0]["key"] == "0"
