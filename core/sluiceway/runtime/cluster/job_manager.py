@@ -18,6 +18,7 @@ from sluiceway.graph import JobGraph, slots_required
 from sluiceway.runtime.cluster.cluster_directory import worker_numbers
 from sluiceway.runtime.cluster.connection import BrokenProtocolError, Connection, ConnectionLostError
 from sluiceway.runtime.cluster.epoch_fence import EpochFence
+from sluiceway.runtime.cluster.heartbeats import heartbeat_interval_s
 from sluiceway.runtime.cluster.job_run import JobRun
 from sluiceway.runtime.cluster.os_platform import Platform, Stream
 from sluiceway.runtime.cluster.process_queries import ProcessQueries
@@ -43,7 +44,6 @@ STOP_S: Final = 5.0
 """Seconds that tasks have for ending when a cluster stops. Below the 10 s of container managers."""
 # Seconds for the workers that are left once those stuck in a call are killed.
 _LAST_S: Final = 1.5
-_BEAT_S: Final = 1.0
 # Failed starts in a row that end the jobs which wait for a worker. One that a signal ended counts a quarter.
 _MOST_FAILED_STARTS: Final = 3
 _START_AGAIN_S: Final = 0.5
@@ -150,7 +150,7 @@ class JobManager(Handlers):
         self._waiting: list[JobRun] = []
         self._spread: JobRun | None = None
         self._failed_starts = 0
-        self._beat_s = min(_BEAT_S, heartbeat_timeout_s / 4)
+        self._beat_s = heartbeat_interval_s(heartbeat_timeout_s)
         self._stopping = False
         self._fence = fence
         self._fenced = fence is not None

@@ -12,6 +12,7 @@ from sluiceway.clock import SystemClock
 from sluiceway.election import LeaderElection
 from sluiceway.runtime.cluster.cluster_config import ClusterConfig
 from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
+from sluiceway.runtime.cluster.heartbeats import heartbeat_interval_s
 from sluiceway.runtime.cluster.worker_launcher import is_at_work
 from sluiceway.runtime.logging.engine_log import WARNING, log
 from sluiceway.runtime.loop.poller import SelectorPoller
@@ -23,7 +24,6 @@ from sluiceway.runtime.messages.workers import Heartbeat, Leads, RegisterStandby
 __all__ = ["wait_until_elected"]
 
 _LOOK_S: Final = 0.05
-_BEAT_S: Final = 1.0
 _RETRY_S: Final = 1.0
 
 
@@ -80,7 +80,7 @@ class _Watch(Handlers):
         self._clock = SystemClock()
         self._poller = SelectorPoller()
         self._loop = TaskletLoop(self._clock, self._poller)
-        self._beat_s = min(_BEAT_S, config.heartbeat_timeout_s / 4)
+        self._beat_s = heartbeat_interval_s(config.heartbeat_timeout_s)
         self._lost = False
         self._beats = 0
         self._used: str | None = None

@@ -17,6 +17,7 @@ from sluiceway.clock import Clock
 from sluiceway.monitoring.infos import StandbyInfo
 from sluiceway.runtime.cluster.cluster_config import ClusterConfig
 from sluiceway.runtime.cluster.connection import Connection
+from sluiceway.runtime.cluster.heartbeats import heartbeat_interval_s
 from sluiceway.runtime.logging.engine_log import INFO, WARNING, log
 from sluiceway.runtime.loop.tasklet import TaskletLoop
 from sluiceway.runtime.messages.base import Message
@@ -26,7 +27,6 @@ from sluiceway.runtime.messages.workers import Heartbeat, Leads, RegisterStandby
 __all__ = ["MODULE", "Standbys", "start_standby"]
 
 MODULE: Final = "sluiceway.entrypoint.jobmanager"
-_BEAT_S: Final = 1.0
 _STOP_S: Final = 5.0
 # Seconds in which a started standby has to register, and the longest pause between two starts that fail.
 _START_S: Final = 60.0
@@ -80,7 +80,7 @@ class Standbys(Handlers):
         self._loop = loop
         self._clock = clock
         self._start = start
-        self._beat_s = min(_BEAT_S, config.heartbeat_timeout_s / 4)
+        self._beat_s = heartbeat_interval_s(config.heartbeat_timeout_s)
         self._here: dict[Connection, _Standby] = {}
         self._children: dict[int, tuple[subprocess.Popen[bytes], float]] = {}
         self._failed = 0

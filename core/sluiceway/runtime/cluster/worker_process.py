@@ -58,9 +58,8 @@ from sluiceway.transport.carrier import Carrier, CarrierContext
 
 __all__ = ["WorkerProcess"]
 
-# Seconds between two heartbeats, and between two reports of metrics.
-HEARTBEAT_S: Final = 1.0
 METRICS_S: Final = 0.5
+"""Seconds between two reports of metrics."""
 _ENDED_ADDRESSES: Final = 1000
 """Addresses of workers that have ended which a worker keeps."""
 
@@ -235,7 +234,7 @@ class WorkerProcess(Handlers):
             # Beside the bytes of the heartbeat thread: a message shows that the loop turns.
             self._beats += 1
             self.send(Heartbeat(self._beats))
-            self._loop.at(self._clock.monotonic() + HEARTBEAT_S, self._beat)
+            self._loop.at(self._clock.monotonic() + self._config.beat_s, self._beat)
 
     def _measure(self) -> None:
         if not self._ended:
