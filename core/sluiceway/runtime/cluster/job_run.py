@@ -23,12 +23,13 @@ from sluiceway.runtime.cluster.worker_queries import Sampled, WorkerQueries
 from sluiceway.runtime.jobmanager.cancellation_timeouts import LateTask
 from sluiceway.runtime.jobmanager.checkpoint_store import SavepointCheckpointStore, checkpoint_store_of
 from sluiceway.runtime.jobmanager.job_description import checkpoint_infos, describe_job
+from sluiceway.runtime.jobmanager.job_host import JobHost
 from sluiceway.runtime.jobmanager.job_master import JobMaster
 from sluiceway.runtime.jobmanager.job_metrics import JobFigures
 from sluiceway.runtime.jobmanager.takeover import Recovered
 from sluiceway.runtime.loop.blocking_io import Background
-from sluiceway.runtime.loop.tasklet import TaskletLoop
-from sluiceway.runtime.messages.base import JobMessage
+from sluiceway.runtime.loop.tasklet import Scheduled, TaskletLoop
+from sluiceway.runtime.messages.base import JobMessage, Message
 from sluiceway.runtime.messages.clients import AskState
 from sluiceway.runtime.messages.handlers import Handlers, handles
 from sluiceway.runtime.messages.keys import KeysSampled, SampleKeys
@@ -47,6 +48,7 @@ from sluiceway.runtime.messages.workers import (
 )
 from sluiceway.runtime.task.snapshot import JobSnapshot
 from sluiceway.state import StateBackend
+from sluiceway.util.overriding import override
 
 __all__ = ["JobRun"]
 
@@ -128,22 +130,14 @@ class JobRun(Handlers):
         self.master = JobMaster(
             graph,
             settings,
-            resources.send,
-            loop.post,
-            clock=clock,
+            _ClusterHost(self, late=late, on_slots_wanted=on_slots_wanted, make_room=make_room),
             listener=listener,
-            slots=resources.slots,
             seed=seed,
             restored=restored,
             store=store,
             savepoints=SavepointCheckpointStore(open_storage, open_backend, graph, job, clock, background, store),
             job=job,
             epoch=epoch,
-            before_deploying=self._prepare,
-            late=late,
-            on_slots_wanted=on_slots_wanted,
-            make_room=lambda lacking: make_room(self, lacking),
-            awaits_reason=lambda: resources.awaits_reason,
         )
         self._readers = StateReads(job, epoch, self.master, loop)
         if recovered is not None:
@@ -244,7 +238,7 @@ class JobRun(Handlers):
         elif not self.dispatch(message):
             self.master.dispatch(message)
 
-    def _prepare(self, worker: str) -> None:
+    def prepare(self, worker: str) -> None:
         """Send a worker the program, once, and the addresses of all workers, ahead of deployments."""
         if worker not in self.workers:
             self.workers.add(worker)
@@ -314,6 +308,56 @@ class JobRun(Handlers):
             self.master.restarts,
             self.master.checkpoints.figures,
         )
+
+
+class _ClusterHost(JobHost):
+    """Cluster as the host of one of its jobs. For the arguments see :class:`JobRun`."""
+
+    kills_late_tasks = True
+
+    def __init__(
+        self,
+        run: JobRun,
+        *,
+        late: Callable[[LateTask], None],
+        on_slots_wanted: Callable[[], None],
+        make_room: Callable[[JobRun, int], None],
+    ) -> None:
+        super().__init__(run.clock, run.resources.slots)
+        self._run = run
+        self._resources = run.resources
+        self._late = late
+        self._on_slots_wanted = on_slots_wanted
+        self._make_room = make_room
+
+    @override
+    def send(self, worker: str, message: Message) -> None:
+        self._resources.send(worker, message)
+
+    @override
+    def post(self, action: Callable[[], None], after_s: float) -> Scheduled:
+        return self._run.loop.post(action, after_s)
+
+    @override
+    def make_room(self, lacking: int) -> None:
+        self._make_room(self._run, lacking)
+
+    @override
+    def prepare(self, worker: str) -> None:
+        self._run.prepare(worker)
+
+    @override
+    def slots_wanted(self) -> None:
+        self._on_slots_wanted()
+
+    @override
+    def task_late(self, task: LateTask) -> None:
+        self._late(task)
+
+    @property
+    @override
+    def awaits_reason(self) -> bool:
+        return self._resources.awaits_reason
 
 
 def _begins_with(recovered: Recovered | None, restored: JobSnapshot | None) -> str:

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import msgspec
 
-from sluiceway.clock import Clock
 from sluiceway.config.settings import Settings
 from sluiceway.engine import JobFailure, JobStatus, LifecycleListener
 from sluiceway.errors import CheckpointError, NoResourceAvailableError, RescaleError
@@ -18,19 +17,19 @@ from sluiceway.graph import Execution, ExecutionGraph, ExecutionState, Execution
 from sluiceway.graph.check.iterations import check_rescale
 from sluiceway.monitoring.infos import RescaleInfo
 from sluiceway.runtime.failures.explanation import add_note, contained
-from sluiceway.runtime.jobmanager.cancellation_timeouts import CancellationTimeouts, LateTask
+from sluiceway.runtime.jobmanager.cancellation_timeouts import CancellationTimeouts
 from sluiceway.runtime.jobmanager.checkpoint_coordinator import SavepointRequest
 from sluiceway.runtime.jobmanager.checkpoint_store import CompletedCheckpointStore, MemoryCheckpointStore
 from sluiceway.runtime.jobmanager.deployment_factory import TaskDeploymentFactory
 from sluiceway.runtime.jobmanager.failover import Failover
 from sluiceway.runtime.jobmanager.job_checkpoints import JobCheckpoints
 from sluiceway.runtime.jobmanager.job_events import JobEvents
+from sluiceway.runtime.jobmanager.job_host import JobHost
 from sluiceway.runtime.jobmanager.rescaler import Rescaler
 from sluiceway.runtime.jobmanager.source_coordinator import SourceCoordinator
 from sluiceway.runtime.jobmanager.watermark_alignment import AlignmentCoordinator
 from sluiceway.runtime.logging.engine_log import DEBUG, INFO, WARNING, log
-from sluiceway.runtime.loop.tasklet import Scheduled
-from sluiceway.runtime.messages.base import Message, TaskMessage, TasksMessage
+from sluiceway.runtime.messages.base import TaskMessage, TasksMessage
 from sluiceway.runtime.messages.handlers import Handlers, handles
 from sluiceway.runtime.messages.payload import Payload
 from sluiceway.runtime.messages.tasks import (
@@ -50,7 +49,7 @@ from sluiceway.runtime.messages.tasks import (
 )
 from sluiceway.runtime.task.deployment import TaskDeployment
 from sluiceway.runtime.task.snapshot import JobSnapshot, TaskSnapshot, edge_names
-from sluiceway.scheduler import SlotPool, SlotSharing, restart_strategy, scheduling_strategy
+from sluiceway.scheduler import SlotSharing, restart_strategy, scheduling_strategy
 from sluiceway.steps import SourceStep
 from sluiceway.transport.carrier import LinkLostError
 from sluiceway.util.file_names import file_name
@@ -70,69 +69,43 @@ class JobMaster(Handlers):
     Args:
         graph: the job.
         settings: the options of the run.
-        send: sends a message to a worker by name; dropped if the worker is gone.
-        post: calls an action in this thread after a delay in seconds; from any thread.
-        clock: for time stamps of states.
+        host: the cluster or process on which it runs.
         listener: notified of state changes.
-        slots: slots of the job.
         seed: seed of random partitioners.
         restored: snapshot to restore; None: the job starts empty.
         store: of its checkpoints; None: memory.
         savepoints: store of its savepoints; None: it takes none.
         job: its id; it makes the names of channels unique among jobs.
         epoch: epoch of this leader of the job; messages of tasks to another one are ignored.
-        before_deploying: called with the name of each worker before deployments are sent to it.
-        late: called for a task that has not ended within the limit after it was cancelled; None: no limit.
-        on_slots_wanted: called when a restart lacks slots, and when slots may be free for others.
-        on_ended: called when the job has ended.
-        make_room: provides a number of further slots, now or soon, or raises NoResourceAvailableError.
-        on_resized: called with the graph at another parallelism, once the job uses it.
-        awaits_reason: whether the reason for the loss of a worker is still to come.
     """
 
     def __init__(
         self,
         graph: JobGraph,
         settings: Settings,
-        send: Callable[[str, Message], None],
-        post: Callable[[Callable[[], None], float], Scheduled],
+        host: JobHost,
         *,
-        clock: Clock,
         listener: LifecycleListener,
-        slots: SlotPool,
         seed: int,
         restored: JobSnapshot | None = None,
         store: CompletedCheckpointStore | None = None,
         savepoints: CompletedCheckpointStore | None = None,
         job: str = "",
         epoch: int = 0,
-        before_deploying: Callable[[str], None] = lambda worker: None,
-        late: Callable[[LateTask], None] | None = None,
-        on_slots_wanted: Callable[[], None] = lambda: None,
-        on_ended: Callable[[], None] = lambda: None,
-        make_room: Callable[[int], None] = lambda slots: None,
-        on_resized: Callable[[JobGraph], None] = lambda graph: None,
-        awaits_reason: Callable[[], bool] = lambda: False,
     ) -> None:
         self.graph = graph
         self.status = JobStatus.CREATED
         self.failure: BaseException | None = None
         self._settings = settings
-        self._send = send
-        self._post = post
+        self._host = host
         self._epoch = epoch
-        self._before_deploying = before_deploying
         self._name = job or graph.job_name
-        self._cancelling = CancellationTimeouts(post, settings.cancellation_timeout_ms / 1000, late)
-        self._clock = clock
+        late = host.task_late if host.kills_late_tasks else None
+        self._cancelling = CancellationTimeouts(host.post, settings.cancellation_timeout_ms / 1000, late)
+        self._clock = clock = host.clock
         self._listener = listener
-        self.slots = SlotSharing(graph, slots)
+        self.slots = SlotSharing(graph, host.slots)
         self._stopping = False
-        self._on_slots_wanted = on_slots_wanted
-        self._on_ended = on_ended
-        self.make_room = make_room
-        self._on_resized = on_resized
-        self._awaits_reason = awaits_reason
         self._restored = restored
         self.events = JobEvents(graph, clock)
         self.executions = ExecutionGraph(graph, listener=self._state_changed, at_ms=clock.now_ms())
@@ -149,7 +122,7 @@ class JobMaster(Handlers):
             self.executions,
             settings,
             self.send,
-            post,
+            host.post,
             job=self._name,
             epoch=epoch,
             clock=clock,
@@ -170,13 +143,13 @@ class JobMaster(Handlers):
             clock,
             cancel=self._cancel_task,
             restart=self._restart,
-            later=post,
+            later=host.post,
             completed=lambda: self.checkpoints.completions,
             on_failure=self.events.failed,
             worker_of=lambda v: self._places.get((v.job_vertex.id, v.subtask), ""),
             job=self._name,
         )
-        self._rescaler = Rescaler(self, self._name, clock, post)
+        self._rescaler = Rescaler(self, self._name, clock, host.post)
 
     @property
     def failures(self) -> tuple[JobFailure, ...]:
@@ -197,13 +170,13 @@ class JobMaster(Handlers):
         """Send a message to its task, or to each worker that runs some of its tasks."""
         if isinstance(message, TaskMessage):
             # An unknown attempt has no place, and its message is dropped.
-            self._send(self.place_of(message.attempt) or "", message)
+            self._host.send(self.place_of(message.attempt) or "", message)
             return
         by_worker: dict[str, list[str]] = {}
         for attempt in message.attempts:
             by_worker.setdefault(self.place_of(attempt) or "", []).append(attempt)
         for worker, some in by_worker.items():
-            self._send(worker, msgspec.structs.replace(message, attempts=some))
+            self._host.send(worker, msgspec.structs.replace(message, attempts=some))
 
     def start(self) -> None:
         """Start the sources' enumerators, allocate slots and deploy the job."""
@@ -313,7 +286,7 @@ class JobMaster(Handlers):
                 # Most often a worker at the other end was lost; that will be known soon, and is the cause to
                 # report.
                 self._broken_links[attempt_id] = vertex, cause
-                self._post(lambda: self._report_broken_link(attempt_id), _REASON_S)
+                self._host.post(lambda: self._report_broken_link(attempt_id), _REASON_S)
             else:
                 self._failed(vertex, cause)
             return
@@ -341,8 +314,8 @@ class JobMaster(Handlers):
         self._drop_broken_links()
 
     def _report_broken_link(self, attempt_id: str) -> None:
-        if attempt_id in self._broken_links and self._awaits_reason():
-            self._post(lambda: self._report_broken_link(attempt_id), _REASON_S)
+        if attempt_id in self._broken_links and self._host.awaits_reason:
+            self._host.post(lambda: self._report_broken_link(attempt_id), _REASON_S)
         elif attempt_id in self._broken_links:
             vertex, cause = self._broken_links.pop(attempt_id)
             if self.status is JobStatus.CANCELLING:
@@ -472,7 +445,7 @@ class JobMaster(Handlers):
             self._waiting_for_slots.append(region)
             # When asked, slots were requested already, as the region began to wait.
             if not asked:
-                self._on_slots_wanted()
+                self._host.slots_wanted()
             return
         # All pending checkpoints end, also those that wait for no task of this region.
         self.checkpoints.restarting()
@@ -499,9 +472,9 @@ class JobMaster(Handlers):
                 by_worker.setdefault(place, []).append(deployment)
         # One message per worker: it opens the consumers' ends of all its channels before the producers' ends.
         for worker, some in by_worker.items():
-            self._before_deploying(worker)
+            self._host.prepare(worker)
             attempts = [deployment.attempt_id for deployment in some]
-            self._send(worker, DeployTasks(self._name, self._epoch, attempts, Payload(some)))
+            self._host.send(worker, DeployTasks(self._name, self._epoch, attempts, Payload(some)))
 
     # ---- sources --------------------------------------------------------------------------------------------
 
@@ -529,7 +502,7 @@ class JobMaster(Handlers):
             ),
             no_more=lambda reader: self.send(NoMoreSplits(self._name, self._epoch, attempt(reader))),
             restored=restored,
-            post=lambda action, after_s: self._post(lambda: self._guarded(vertex_id, action), after_s),
+            post=lambda action, after_s: self._host.post(lambda: self._guarded(vertex_id, action), after_s),
         )
 
     def _guarded(self, vertex_id: int, action: Callable[[], None]) -> None:
@@ -597,7 +570,7 @@ class JobMaster(Handlers):
     def resize_ahead(self, graph: JobGraph) -> None:
         """Set the parallelism of a job that has not started."""
         self._use(graph, None)
-        self._on_slots_wanted()  # the slots may suffice now
+        self._host.slots_wanted()  # the slots may suffice now
 
     def _use(self, graph: JobGraph, before: ExecutionGraph | None) -> None:
         self.graph = graph
@@ -607,7 +580,7 @@ class JobMaster(Handlers):
         self._strategy = scheduling_strategy(self._settings.scheduler, self.executions)
         self._failover.use(self.executions)
         self.checkpoints.use(self.executions)
-        self._on_resized(graph)
+        self._host.job_resized(graph)
 
     def begin_all(self) -> None:
         """Allocate slots for all subtasks and deploy them."""
@@ -639,9 +612,13 @@ class JobMaster(Handlers):
         self.checkpoints.coordinator.start()
         self.checkpoints.coordinator.maybe_trigger()
 
+    def make_room(self, slots: int) -> None:
+        """Provide a number of further slots; see :meth:`.JobHost.make_room`."""
+        self._host.make_room(slots)
+
     def slots_released(self) -> None:
         """Notify jobs that wait for slots."""
-        self._on_slots_wanted()
+        self._host.slots_wanted()
 
     def _close_sources(self) -> BaseException | None:
         """Close all enumerators; return the first error."""
@@ -720,7 +697,7 @@ class JobMaster(Handlers):
             self._failover.stop()
             self.checkpoints.ended()
             self.events.ended()
-            self._on_ended()
+            self._host.job_ended()
         self._listener.job_status_changed(self.graph.job_name, old, new)
 
     def _state_changed(self, execution: Execution, old: ExecutionState, new: ExecutionState) -> None:

@@ -39,6 +39,7 @@ from sluiceway.runtime.jobmanager.checkpoint_store import (
     directory_of,
 )
 from sluiceway.runtime.jobmanager.job_description import checkpoint_infos, describe_job
+from sluiceway.runtime.jobmanager.job_host import JobHost
 from sluiceway.runtime.jobmanager.job_master import JobMaster
 from sluiceway.runtime.jobmanager.job_metrics import JobFigures, Reporting
 from sluiceway.runtime.jobmanager.job_requests import JobRequests
@@ -49,7 +50,7 @@ from sluiceway.runtime.loop.async_calls import EventLoop
 from sluiceway.runtime.loop.blocking_io import Background, HelperThread
 from sluiceway.runtime.loop.lazy_event_loop import LazyEventLoop
 from sluiceway.runtime.loop.poller import Poller, SelectorPoller
-from sluiceway.runtime.loop.tasklet import Progress, Tasklet, TaskletLoop
+from sluiceway.runtime.loop.tasklet import Progress, Scheduled, Tasklet, TaskletLoop
 from sluiceway.runtime.messages.base import Message
 from sluiceway.runtime.messages.handlers import Handlers
 from sluiceway.runtime.messages.payload import Payload
@@ -126,6 +127,41 @@ class _Presence(Tasklet):
 
     def step(self) -> Progress:
         return Progress.DONE if self._job.status.ended else Progress.IDLE
+
+
+class _LocalHost(JobHost):
+    """This process as the host of its job: it has as many slots as the job asks for, as they cost nothing here.
+
+    Attributes:
+        presence: tasklet that ends with the job.
+    """
+
+    def __init__(self, job: LocalJob, worker: TaskletLoop) -> None:
+        super().__init__(job.services.clock, SlotPool())
+        self.slots.offer("local", sum(slots_required(job.job_graph).values()))
+        self.presence = _Presence(job)
+        self._job = job
+        self._worker = worker
+
+    @override
+    def send(self, worker: str, message: Message) -> None:
+        self._job.to_tasks(message)
+
+    @override
+    def post(self, action: Callable[[], None], after_s: float) -> Scheduled:
+        return self._worker.post(action, after_s)
+
+    @override
+    def make_room(self, lacking: int) -> None:
+        self.slots.extend("local", max(0, lacking - self.slots.available))
+
+    @override
+    def job_resized(self, graph: JobGraph) -> None:
+        self._job.resized(graph)
+
+    @override
+    def job_ended(self) -> None:
+        self._worker.wake(self.presence)
 
 
 class LocalJob(Job):
@@ -360,10 +396,7 @@ class LocalJob(Job):
         if may_restart:
             self._unused = {v.id: [own_copy(n, 1) for n in v.nodes] for v in self._graph.vertices}
         self._started_at = clock.monotonic()
-        # This process has as many slots as the job asks for: inside one thread they cost nothing.
-        slots = SlotPool()
-        slots.offer("local", sum(slots_required(self._graph).values()))
-        presence = _Presence(self)
+        host = _LocalHost(self, self._worker)
         seed = SystemRandom().getrandbits(32) if seed is None else seed
         background = self._background = self._make_background(self._worker)
         self._copies = LocalCopyRegistration(self._storage, self._settings)
@@ -386,11 +419,8 @@ class LocalJob(Job):
         self._master = JobMaster(
             self._graph,
             self._settings,
-            self._to_tasks,
-            self._worker.post,
-            clock=clock,
+            host,
             listener=self.services.listener,
-            slots=slots,
             seed=seed,
             restored=self._restored,
             store=store,
@@ -403,16 +433,13 @@ class LocalJob(Job):
                 background,
                 store,
             ),
-            on_ended=lambda: self.worker.wake(presence),
-            make_room=lambda lacking: slots.extend("local", max(0, lacking - slots.available)),
-            on_resized=self._resized,
         )
         interval_ms = self._settings.metrics_interval_ms
         self._reporting = Reporting(self._reporters, self._worker, clock, interval_ms, self.metrics)
         self._reporting.open(self._graph.job_name)
         self._master.events.listen(self._reporting)
         # Without it the loop would end while nothing is left but a mail to come, such as that of a helper thread.
-        self._worker.add(presence)
+        self._worker.add(host.presence)
         self._worker.soon(self._master.start)
         self._requests.begin(self._master, self._worker.mail)
         # cancel() may have come before there was a job master to mail to.
@@ -488,7 +515,7 @@ class LocalJob(Job):
             return StorageWriter(self._storage)
         return MemoryWriter() if temporary is None else TemporaryWriter(temporary)
 
-    def _to_tasks(self, worker: str, message: Message) -> None:
+    def to_tasks(self, message: Message) -> None:
         """Send a message of the job master through the loop's mailbox, as it would be over a connection."""
         tasks = self._tasks_of_job()
         if isinstance(message, DeployTasks):
@@ -511,7 +538,7 @@ class LocalJob(Job):
         nodes = tuple(own_copy(node, 1) for node in unused)
         return replace(deployment, restored=restored, vertex=replace(deployment.vertex, nodes=nodes))
 
-    def _resized(self, graph: JobGraph) -> None:
+    def resized(self, graph: JobGraph) -> None:
         """Handle another parallelism: tasks of removed subtasks are dropped."""
         self._graph = graph
         for task in self.tasks:
