@@ -146,7 +146,8 @@ class ClusterJob(Job):
         try:
             # First: a reporter that cannot work is an error before any process is started.
             reporting.open(self._graph.job_name)
-            run = self._run = manager.submit(self._graph.job_name, self._graph, self._settings)
+            prepared = manager.prepare(self._graph.job_name, self._graph, self._settings)
+            run = self._run = manager.submit(prepared)
             run.master.events.listen(reporting)
             self._requests.begin(run.master, manager.loop.mail)
             # cancel() may have come before there was a run to mail to.

@@ -26,6 +26,7 @@ from sluiceway.runtime.cluster.cluster_config import ClusterConfig
 from sluiceway.runtime.cluster.connection import Connection
 from sluiceway.runtime.cluster.job_infos import task_counts
 from sluiceway.runtime.cluster.job_manager import STOP_S, JobManager, WorkerLogging
+from sluiceway.runtime.cluster.job_preparation import EarlierRun, PreparedJob
 from sluiceway.runtime.cluster.job_records import JobManagerLostError, JobRecords
 from sluiceway.runtime.cluster.job_run import JobRun
 from sluiceway.runtime.cluster.job_store import JobStore, StoredJob
@@ -72,6 +73,7 @@ __all__ = ["Dispatcher"]
 EXIT_CODE: Final = 70
 """Exit code of a job manager that has lost leadership."""
 _LEADING_S: Final = 1.0
+_BEING_STOPPED: Final = "the cluster is being stopped: start it again with sluiceway cluster start"
 KEPT: Final = 100
 """Ended jobs that are still listed."""
 
@@ -129,6 +131,9 @@ class Dispatcher(Handlers):
         self._stopped = False
         # Clients that wait for a job to end with a savepoint: connection, request, and place of the savepoint.
         self._ending: dict[str, list[tuple[Connection, int, str]]] = {}
+        # Clients whose programs are being prepared, by the key of the submission: connection and request.
+        self._submitting: dict[object, list[tuple[Connection, int]]] = {}
+        self._preparing = self._manager.make_background()
 
     def serve(self) -> None:
         """Serve until a client requests the shutdown."""
@@ -142,6 +147,7 @@ class Dispatcher(Handlers):
             # Standbys first: one of them would take the lead as soon as this process ends.
             if not self._hands_over:
                 self._standbys.stop()
+                self._refuse_pending()
             self._manager.stop_workers()
             self._answer_shut_down()
             self._manager.close()
@@ -150,13 +156,14 @@ class Dispatcher(Handlers):
             log(ERROR, "jobs", f"this job manager ends at once: {error}")
             os._exit(EXIT_CODE)
         finally:
-            self._standbys.close()
-            self._manager.abandon()
-            self._records.close()
+            self.abandon()
 
     def abandon(self) -> None:
-        """Close without having served."""
+        """Close at once."""
         self._standbys.close()
+        # A storage that does not answer ends with this process, and does not keep it.
+        if not self._submitting:
+            self._preparing.close()
         self._manager.abandon()
         self._records.close()
 
@@ -209,21 +216,10 @@ class Dispatcher(Handlers):
         if self._stopping is not None and not self._manager.jobs:
             self._stopped = True
 
-    def _submit(self, message: SubmitProgram) -> str:
-        if known := self._records.submitted_with(message.key):
-            return known  # the previous job manager has accepted it, and died before the client was answered
+    def _accept(self, message: SubmitProgram) -> tuple[StoredJob, JobGraph, Settings]:
+        """Check a submitted program as far as nothing has to be read for that, and give it an id."""
         if self._stopping is not None:
-            raise SluicewayError("the cluster is being stopped: start it again with sluiceway cluster start")
-        refused = object()  # in place of the job, which has no name yet
-        self._search_path.use(refused, message.path)
-        try:
-            job = self._accept(message)
-            self._search_path.use(job, message.path)
-        finally:
-            self._search_path.drop(refused)
-        return job
-
-    def _accept(self, message: SubmitProgram) -> str:
+            raise SluicewayError(_BEING_STOPPED)
         graph, settings = load(message.program)
         assert isinstance(graph, JobGraph)
         assert isinstance(settings, Settings)
@@ -246,27 +242,33 @@ class Dispatcher(Handlers):
             needs_slots=needed,
             key=message.key,
         )
+        return stored, graph, settings
+
+    def _submit(self, stored: StoredJob, prepared: PreparedJob, program: bytes) -> None:
+        """Start a job that was accepted, and record it."""
+        if self._stopping is not None:
+            raise SluicewayError(_BEING_STOPPED)
         # In memory first, where the job may be refused; then in the store, and only then is the client answered.
         # No task is deployed before, as that takes another turn of the loop.
-        run = self._begin(stored.job, graph, settings, None)
+        run = self._begin(prepared)
         stored.checkpoints = run.checkpoint_path
         try:
-            self._records.submitted(stored, message.program)
+            self._search_path.use(stored.job, stored.path)
+            self._records.submitted(stored, program)
         except BaseException:
+            self._search_path.drop(stored.job)
             self._undo(stored.job, run)
             raise
+        needed = stored.needs_slots
         log(INFO, "jobs", f"submitted; needs {needed} slot{'s' * (needed != 1)}", job=stored.job)
-        return stored.job
 
-    def _begin(
-        self, job: str, graph: JobGraph, settings: Settings, checkpoints: str | None, savepoint: str = ""
-    ) -> JobRun:
+    def _begin(self, prepared: PreparedJob) -> JobRun:
         # Checked here and not on a worker, which a failure would end, with the tasks of other jobs.
-        self._services.state_backend(settings.state_backend)
-        reporters = self._services.metrics_reporters(settings.metrics)
-        run = self._manager.submit(job, graph, settings, checkpoints, savepoint)
+        self._services.state_backend(prepared.settings.state_backend)
+        reporters = self._services.metrics_reporters(prepared.settings.metrics)
+        run = self._manager.submit(prepared)
         if reporters:
-            self._report(job, run, reporters, settings)
+            self._report(prepared.job, run, reporters, prepared.settings)
         return run
 
     def _undo(self, job: str, run: JobRun) -> None:
@@ -292,7 +294,8 @@ class Dispatcher(Handlers):
                     )
                 settings = self._records.settled(settings)
                 graph = with_parallelism(graph, stored.parallelism)
-                run = self._begin(stored.job, graph, settings, stored.checkpoints, stored.savepoint)
+                earlier = EarlierRun(stored.checkpoints, stored.savepoint)
+                run = self._begin(self._manager.prepare(stored.job, graph, settings, earlier))
             except JobManagerLostError as error:
                 self._search_path.drop(stored.job)
                 status = JobStatus.CANCELED if stored.wanted == "cancel" else JobStatus.FAILED
@@ -373,11 +376,38 @@ class Dispatcher(Handlers):
 
     @handles(SubmitProgram)
     def _submitted(self, message: SubmitProgram, client: Connection) -> None:
+        if known := self._records.submitted_with(message.key):
+            # The previous job manager has accepted it, and died before the client was answered.
+            client.send(Done(message.request, known))
+            return
+        if clients := self._submitting.get(message.key):
+            clients.append((client, message.request))  # its connection had broken, and it asks again
+            return
+        submission = object()  # in place of the job, which has no name yet
+        key = message.key or submission
+        self._submitting[key] = [(client, message.request)]
+        self._search_path.use(submission, message.path)
+
+        def answer(job: str, error: BaseException | None) -> None:
+            self._search_path.drop(submission)
+            for waiting, request in self._submitting.pop(key):
+                waiting.send(Done(request, job) if error is None else Refused(request, _told(error)))
+
+        def prepared(found: PreparedJob | None, error: BaseException | None) -> None:
+            if found is not None:
+                try:
+                    self._submit(stored, found, message.program)
+                except Exception as refusal:
+                    error = refusal
+            answer(stored.job, error)
+
         try:
-            client.send(Done(message.request, self._submit(message)))
+            stored, graph, settings = self._accept(message)
         except Exception as error:
-            told = str(error) if isinstance(error, SluicewayError) else f"{type(error).__name__}: {error}"
-            client.send(Refused(message.request, told))
+            answer("", error)
+        else:
+            # What it restores may lie on a slow storage: other jobs and their clients do not wait for that.
+            self._preparing.run(lambda: self._manager.prepare(stored.job, graph, settings), prepared)
 
     @handles(CancelJob)
     def _cancel(self, message: CancelJob, client: Connection) -> None:
@@ -526,6 +556,12 @@ class Dispatcher(Handlers):
         else:
             self._stop()
 
+    def _refuse_pending(self) -> None:
+        """Answer the clients whose programs were still being prepared at the end."""
+        for clients in self._submitting.values():
+            for client, request in clients:
+                client.send(Refused(request, _BEING_STOPPED))
+
     def _answer_shut_down(self) -> None:
         """Answer the client that has requested the shutdown, if one has: all workers have ended."""
         if self._stopping is not None:
@@ -620,3 +656,8 @@ class Dispatcher(Handlers):
             failures=self._records.failures(job, run),
             tasks=task_counts(metrics),
         )
+
+
+def _told(error: BaseException) -> str:
+    """Return the message of an error in the answer to a client."""
+    return str(error) if isinstance(error, SluicewayError) else f"{type(error).__name__}: {error}"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Final
 
 from msgspec.structs import replace as structs_replace
 
+from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.config.settings import Settings
 from sluiceway.engine import Services
 from sluiceway.errors import NoResourceAvailableError
@@ -19,6 +20,7 @@ from sluiceway.runtime.cluster.cluster_directory import worker_numbers
 from sluiceway.runtime.cluster.connection import BrokenProtocolError, Connection, ConnectionLostError
 from sluiceway.runtime.cluster.epoch_fence import EpochFence
 from sluiceway.runtime.cluster.heartbeats import heartbeat_interval_s
+from sluiceway.runtime.cluster.job_preparation import EarlierRun, PreparedJob, prepare_job
 from sluiceway.runtime.cluster.job_run import JobRun
 from sluiceway.runtime.cluster.os_platform import Platform, Stream
 from sluiceway.runtime.cluster.process_queries import ProcessQueries
@@ -26,15 +28,11 @@ from sluiceway.runtime.cluster.remote_logs import show_lines
 from sluiceway.runtime.cluster.resource_manager import ResourceManager, WorkerLostError
 from sluiceway.runtime.cluster.stuck_workers import StuckWorkers
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, WorkerHandle, start_worker
-from sluiceway.runtime.jobmanager.checkpoint_places import check_place
-from sluiceway.runtime.jobmanager.restore import restore_from
-from sluiceway.runtime.jobmanager.takeover import Recovered, find_last_savepoint, recover
 from sluiceway.runtime.logging.engine_log import WARNING, log
+from sluiceway.runtime.loop.blocking_io import Background
 from sluiceway.runtime.messages.base import JobMessage, Message
 from sluiceway.runtime.messages.handlers import Handlers, handles
 from sluiceway.runtime.messages.workers import Logged, Register, StopWorker
-from sluiceway.runtime.task.snapshot import JobSnapshot
-from sluiceway.runtime.taskmanager.local_recovery import with_local_copies
 from sluiceway.transport.accept_loop import AcceptLoop
 from sluiceway.util.file_names import file_name
 
@@ -127,7 +125,7 @@ class JobManager(Handlers):
     ) -> None:
         self._platform = platform or Platform()
         self.loop, self._poller = self._platform.loop(services.clock)
-        self._background = self._platform.background(self.loop)
+        self._background = self.make_background()
         self.jobs: dict[str, JobRun] = {}
         self._directory = directory
         self._secret = secret
@@ -232,62 +230,27 @@ class JobManager(Handlers):
 
     # ---- jobs -----------------------------------------------------------------------------------------------
 
-    def submit(
-        self,
-        job: str,
-        graph: JobGraph,
-        settings: Settings,
-        checkpoint_path: str | None = None,
-        last_savepoint: str = "",
-    ) -> JobRun:
-        """Accept a job, which starts once it has slots.
+    def make_background(self) -> Background:
+        """Return a new executor of blocking calls, which the caller closes."""
+        return self._platform.background(self.loop)
 
-        Args:
-            job: its id.
-            graph: the job.
-            settings: the options of the run.
-            checkpoint_path: directory of its checkpoints under an earlier job manager, to restore; None: it is
-                a new job; empty: they were kept nowhere.
-            last_savepoint: the place of a savepoint with which it was to end under that; empty: it was not.
+    def prepare(
+        self, job: str, graph: JobGraph, settings: Settings, earlier: EarlierRun | None = None
+    ) -> PreparedJob:
+        """Read what a job starts from; see :func:`.prepare_job`. Blocks. From any thread."""
+        return prepare_job(job, graph, settings, self._services, self._temporary_storage, earlier)
+
+    def submit(self, prepared: PreparedJob) -> JobRun:
+        """Accept a job, which starts once it has slots.
 
         Raises:
             SerializationError: the job cannot be sent to workers; names what is in the way.
-            CheckpointError: the checkpoint that it is to begin with cannot be read.
-            StateError: that checkpoint does not fit the job.
         """
-        location = settings.checkpoints
-        storage = None
-        if location is not None:
-            storage = with_local_copies(self._services.checkpoint_storage(location), settings)
-        temporary = None
-        if storage is None:
-            name = file_name(job) or "job"
-            temporary = self._platform.temporary_storage(self._directory / "checkpoints" / f"{name}-{self.epoch}")
-        recovered = None
-        if storage is not None and checkpoint_path:
-            recovered = recover(storage, checkpoint_path, graph, self._clock.now_ms())
-        if last_savepoint:
-            recovered = recovered or Recovered("")
-            place = self._services.checkpoint_storage(last_savepoint)
-            found = find_last_savepoint(place, job, recovered.latest)
-            if found is not None:
-                recovered = recovered.from_savepoint(*found)
-                settings = replace(settings, from_checkpoint=found[0])
-        # A job that was to end with a savepoint restores that one if it was complete: its sinks may have committed
-        # with it. Otherwise its own last checkpoint counts, and only without any the one that the user has named.
-        if recovered is not None and recovered.snapshot is not None:
-            restored: JobSnapshot | None = recovered.snapshot
-        else:
-            if recovered is None:
-                check_place(settings, self._services)
-            restored = restore_from(settings, graph, self._services)
-        if restored is not None:
-            graph = restored.fit(graph)
         run = JobRun(
-            job,
+            prepared.job,
             self.epoch,
-            graph,
-            settings,
+            prepared.graph,
+            prepared.settings,
             loop=self.loop,
             clock=self._clock,
             resources=self.resources,
@@ -298,16 +261,20 @@ class JobManager(Handlers):
             background=self._background,
             open_storage=self._services.checkpoint_storage,
             open_backend=self._services.state_backend,
-            storage=storage,
-            temporary=temporary,
-            restored=restored,
-            recovered=recovered,
+            storage=prepared.storage,
+            temporary=prepared.temporary,
+            restored=prepared.restored,
+            recovered=prepared.recovered,
         )
-        self.jobs[job] = run
+        self.jobs[prepared.job] = run
         # Started by a later turn: the caller records the job before its first task is deployed.
         self._waiting.append(run)
         self.loop.soon(self._start_what_can)
         return run
+
+    def _temporary_storage(self, job: str) -> CheckpointStorage | None:
+        name = file_name(job) or "job"
+        return self._platform.temporary_storage(self._directory / "checkpoints" / f"{name}-{self.epoch}")
 
     def ended(self, run: JobRun) -> None:
         """Remove an ended job, here and on the workers."""

@@ -218,7 +218,7 @@ class Simulation:
         # Workers add the program's search path to that of their process, which is this one.
         path = list(sys.path)
         try:
-            run = manager.submit(self._graph.job_name, self._graph, self._settings)
+            run = manager.submit(manager.prepare(self._graph.job_name, self._graph, self._settings))
             world.run(lambda: run.status.ended or not cluster.node.alive)
             if not cluster.node.alive:
                 cluster.end_without_manager()

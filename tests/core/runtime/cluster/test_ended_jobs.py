@@ -56,6 +56,9 @@ class Site:
     def ask(self, message: Message) -> Any:
         client: Any = Client()
         self.dispatcher._message(client, message)
+        # Programs are prepared by a helper thread.
+        while not client.answers:
+            self.dispatcher._manager.turn()
         (answer,) = client.answers
         return answer
 
@@ -66,14 +69,15 @@ class Site:
 
 
 @pytest.fixture(params=[False, True], ids=["no store", "store"])
-def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
+def site(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     (tmp_path / "cluster").mkdir()
     store = str(tmp_path / "jobs") if request.param else ""
     config = ClusterConfig(1, 1, "shm", str(tmp_path / "cluster"), "00" * 32, job_store=store)
     dispatcher = Dispatcher(config, default_manager().services())
+    # Jobs that wait for slots end at once when they are cancelled.
+    monkeypatch.setattr(dispatcher._manager, "_start_workers", lambda wanted: None)
     yield Site(dispatcher)
-    dispatcher._manager.abandon()
-    dispatcher._records.close()
+    dispatcher.abandon()
 
 
 def test_nothing_but_what_is_told_is_kept_of_a_job_that_has_ended(site: Site) -> None:

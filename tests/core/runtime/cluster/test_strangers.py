@@ -181,7 +181,7 @@ def test_a_worker_that_cannot_be_started_is_tried_again_and_ends_no_job_manager(
     flow = sw.Pipeline("job")
     flow.from_collection(range(10)).print()
     services = default_manager().services(site.clock)
-    run = site.manager.submit("job-1", job_graph_of(flow.graph(), services), Settings())
+    run = site.manager.submit(site.manager.prepare("job-1", job_graph_of(flow.graph(), services), Settings()))
     with no_descriptors:
         site.turn_until(lambda: "cannot be started" in caplog.text)
         assert not run.status.ended, "that may pass"

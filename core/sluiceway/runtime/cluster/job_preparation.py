@@ -1,0 +1,105 @@
+"""Preparation of a job: its storage, and the checkpoint or savepoint that it restores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import msgspec
+
+from sluiceway.checkpoint_storage import CheckpointStorage
+from sluiceway.config.settings import Settings
+from sluiceway.engine import Services
+from sluiceway.graph import JobGraph
+from sluiceway.runtime.jobmanager.checkpoint_places import check_place
+from sluiceway.runtime.jobmanager.restore import restore_from
+from sluiceway.runtime.jobmanager.takeover import Recovered, find_last_savepoint, recover
+from sluiceway.runtime.task.snapshot import JobSnapshot
+from sluiceway.runtime.taskmanager.local_recovery import with_local_copies
+
+__all__ = ["EarlierRun", "PreparedJob", "prepare_job"]
+
+
+class EarlierRun(msgspec.Struct, frozen=True):
+    """Run of a job under an earlier job manager.
+
+    Attributes:
+        checkpoint_path: directory of its checkpoints; empty: they were kept nowhere.
+        last_savepoint: place of the savepoint with which it was to end; empty: it was not.
+    """
+
+    checkpoint_path: str = ""
+    last_savepoint: str = ""
+
+
+class PreparedJob(msgspec.Struct, frozen=True):
+    """Job with what it starts from.
+
+    Attributes:
+        job: its id.
+        graph: the job, at the parallelism and with the key groups that fit what it restores.
+        settings: the options of the run.
+        storage: storage of its checkpoints; None: they are lost with the job manager.
+        temporary: storage in that case; None: memory.
+        restored: snapshot to restore; None: the job starts empty.
+        recovered: state from an earlier job manager; None: it is a new job.
+    """
+
+    job: str
+    graph: JobGraph
+    settings: Settings
+    storage: CheckpointStorage | None
+    temporary: CheckpointStorage | None
+    restored: JobSnapshot | None
+    recovered: Recovered | None
+
+
+def prepare_job(
+    job: str,
+    graph: JobGraph,
+    settings: Settings,
+    services: Services,
+    temporary_storage: Callable[[str], CheckpointStorage | None],
+    earlier: EarlierRun | None = None,
+) -> PreparedJob:
+    """Open the storage of a job, and read what it restores. Blocks. From any thread.
+
+    Args:
+        job: its id.
+        graph: the job.
+        settings: the options of the run.
+        services: factories of the plugins.
+        temporary_storage: creates the storage of a job without checkpoints of its own, from the job's id.
+        earlier: its run under an earlier job manager, to continue; None: it is a new job.
+
+    Raises:
+        CheckpointError: the checkpoint that it is to begin with cannot be read.
+        ConfigurationError: that checkpoint is not to be trusted, or the place of checkpoints cannot be used.
+        StateError: that checkpoint does not fit the job.
+    """
+    storage = temporary = None
+    if settings.checkpoints is None:
+        temporary = temporary_storage(job)
+    else:
+        storage = with_local_copies(services.checkpoint_storage(settings.checkpoints), settings)
+    recovered = None
+    if earlier is not None and earlier.checkpoint_path and storage is not None:
+        recovered = recover(storage, earlier.checkpoint_path, graph, services.clock.now_ms())
+    if earlier is not None and earlier.last_savepoint:
+        recovered = recovered or Recovered("")
+        place = services.checkpoint_storage(earlier.last_savepoint)
+        found = find_last_savepoint(place, job, recovered.latest)
+        if found is not None:
+            recovered = recovered.from_savepoint(*found)
+            settings = replace(settings, from_checkpoint=found[0])
+    # A job that was to end with a savepoint restores that one if it was complete: its sinks may have committed
+    # with it. Otherwise its own last checkpoint counts, and only without any the one that the user has named.
+    if recovered is not None and recovered.snapshot is not None:
+        restored: JobSnapshot | None = recovered.snapshot
+    else:
+        if recovered is None:
+            check_place(settings, services)
+        restored = restore_from(settings, graph, services)
+    if restored is not None:
+        graph = restored.fit(graph)
+    return PreparedJob(job, graph, settings, storage, temporary, restored, recovered)

@@ -1,0 +1,135 @@
+"""Submission of programs to a dispatcher while it reads what they restore."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+from patience import PATIENT_S
+
+import sluiceway as sw
+from sluiceway.config.settings import Settings
+from sluiceway.errors import CheckpointError
+from sluiceway.plugins import default_manager
+from sluiceway.runtime.cluster import job_preparation
+from sluiceway.runtime.cluster.cluster_config import ClusterConfig
+from sluiceway.runtime.cluster.dispatcher import Dispatcher
+from sluiceway.runtime.local.engine import job_graph_of
+from sluiceway.runtime.messages.base import Message
+from sluiceway.runtime.messages.clients import AskStatus, Done, Refused, ShutDown, Status, SubmitProgram
+from sluiceway.runtime.messages.pickling import dump
+
+
+class Client:
+    """Connection that keeps what is sent on it."""
+
+    peer = "client"
+
+    def __init__(self) -> None:
+        self.answers: list[Any] = []
+
+    def send(self, message: Message) -> None:
+        self.answers.append(message)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class SlowStorage:
+    """Restore that waits until it is let go, and fails then if it is told to."""
+
+    def __init__(self) -> None:
+        self.begun = Event()
+        self.let_go = Event()
+        self.failure: Exception | None = None
+
+    def restore(self, settings: Settings, *rest: object) -> None:
+        if settings.from_checkpoint is None:
+            return
+        self.begun.set()
+        assert self.let_go.wait(PATIENT_S)
+        if self.failure is not None:
+            raise self.failure
+
+
+@pytest.fixture
+def storage(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowStorage]:
+    slow = SlowStorage()
+    monkeypatch.setattr(job_preparation, "restore_from", slow.restore)
+    yield slow
+    slow.let_go.set()
+
+
+@pytest.fixture
+def dispatcher(tmp_path: Path, storage: SlowStorage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Dispatcher]:
+    (tmp_path / "cluster").mkdir()
+    config = ClusterConfig(1, 1, "shm", str(tmp_path / "cluster"), "00" * 32)
+    dispatcher = Dispatcher(config, default_manager().services())
+    # Jobs that wait for slots stay as they are, and end at once when the cluster is stopped.
+    monkeypatch.setattr(dispatcher._manager, "_start_workers", lambda wanted: None)
+    yield dispatcher
+    storage.let_go.set()
+    dispatcher._submitting.clear()
+    dispatcher.abandon()
+
+
+def program(key: str = "", restored: str | None = None) -> SubmitProgram:
+    flow = sw.Pipeline("job")
+    flow.from_collection(range(10)).print()
+    graph = job_graph_of(flow.graph(), default_manager().services())
+    return SubmitProgram(1, "job", dump((graph, Settings(from_checkpoint=restored))), sys.path, key=key)
+
+
+def send(dispatcher: Dispatcher, message: Message) -> Client:
+    client: Any = Client()
+    dispatcher._message(client, message)
+    return client
+
+
+def answer(dispatcher: Dispatcher, client: Client) -> Any:
+    while not client.answers:
+        dispatcher._manager.turn()
+    (told,) = client.answers
+    return told
+
+
+def jobs(dispatcher: Dispatcher) -> list[str]:
+    status: Status = answer(dispatcher, send(dispatcher, AskStatus(2)))
+    return [told.job for told in status.jobs]
+
+
+def test_a_slow_restore_holds_up_nobody_else(dispatcher: Dispatcher, storage: SlowStorage) -> None:
+    running = answer(dispatcher, send(dispatcher, program()))
+    slow = send(dispatcher, program("a key", "/a/slow/place"))
+    assert storage.begun.wait(PATIENT_S)
+    assert jobs(dispatcher) == [running.job]
+    # The client's connection breaks, and it asks again: that is no second job.
+    again = send(dispatcher, program("a key", "/a/slow/place"))
+    storage.let_go.set()
+    assert answer(dispatcher, slow) == answer(dispatcher, again) == Done(1, "job-2")
+    assert jobs(dispatcher) == [running.job, "job-2"]
+    assert answer(dispatcher, send(dispatcher, program("a key", "/a/slow/place"))) == Done(1, "job-2")
+
+
+def test_what_cannot_be_restored_is_refused(dispatcher: Dispatcher, storage: SlowStorage) -> None:
+    storage.failure = CheckpointError("there is none")
+    storage.let_go.set()
+    assert answer(dispatcher, send(dispatcher, program("a key", "/a/place"))) == Refused(1, "there is none")
+    assert jobs(dispatcher) == []
+    # With the same key it may be tried again.
+    storage.failure = None
+    assert answer(dispatcher, send(dispatcher, program("a key", "/a/place"))) == Done(1, "job-2")
+
+
+def test_a_stop_refuses_what_is_being_restored(dispatcher: Dispatcher, storage: SlowStorage) -> None:
+    slow = send(dispatcher, program("a key", "/a/slow/place"))
+    assert storage.begun.wait(PATIENT_S)
+    stop = send(dispatcher, ShutDown(3))
+    dispatcher.serve()
+    assert [type(told) for told in stop.answers] == [Done]
+    (refused,) = slow.answers
+    assert "the cluster is being stopped" in refused.reason
