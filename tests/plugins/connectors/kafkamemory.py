@@ -1,4 +1,8 @@
-"""Read a topic into a sink that takes one batch and then blocks, until killed. Arguments: servers, topic."""
+"""Read a topic into a sink that takes one batch and then blocks, until killed.
+
+Arguments: servers, topic, number of partitions. Each partition begins at an offset, as in a restored job: nothing
+has to be asked first, and the first request of the client is for all of them at once.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import Any
 
 import sluiceway as sw
 from sluiceway.connector import Sink, SinkWriter, Wait, WriterContext
-from sluiceway_kafka import KafkaSource
+from sluiceway_kafka import KafkaOffsets, KafkaSource
 
 
 class Blocked(Sink[Any]):
@@ -29,6 +33,8 @@ class BlockedWriter(SinkWriter[Any]):
 
 
 if __name__ == "__main__":
+    servers, topic, partitions = sys.argv[1:]
+    start = KafkaOffsets.partitions({(topic, number): 0 for number in range(int(partitions))})
     flow = sw.Pipeline("blocked")
-    flow.source(KafkaSource(sys.argv[1], sys.argv[2], deserializer="bytes")).sink(Blocked())
+    flow.source(KafkaSource(servers, topic, deserializer="bytes", start=start)).sink(Blocked())
     flow.run()

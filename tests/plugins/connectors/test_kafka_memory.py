@@ -42,7 +42,7 @@ def test_a_sink_that_blocks_bounds_what_is_read_ahead(kafka_topics: Any, tmp_pat
     producer.close()
     with (tmp_path / "log").open("w") as log:
         job = subprocess.Popen(
-            [sys.executable, str(PROGRAM), kafka_topics.servers, topic],
+            [sys.executable, str(PROGRAM), kafka_topics.servers, topic, str(PARTITIONS)],
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
