@@ -1,8 +1,9 @@
 """The Spark engine, beside what somebody who knows Spark writes in its own API, and beside the engine ``local``.
 
-All in one session with two cores. Both sides read the same files to their end, and write nowhere; before they are
-timed, their results are compared on less. A stream goes on, so speeds are those from the second micro-batch on, as
-Spark itself tells of each; what a query takes from its start to its end is in the notes.
+All in one session with two cores, with micro-batches of a million words, or of 300,000 readings. Both sides read
+the same files to their end, and write nowhere; before they are timed, their results are compared on less. A stream
+goes on, so speeds are those from the second micro-batch on, as Spark itself tells of each; what a query takes from
+its start to its end, and the processor time of all processes, which other load changes less, are in the notes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +25,9 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import sluiceway as sw
-from benchmarks.harness import Plan, Row
+from benchmarks.harness import Plan, Row, check_same
+from benchmarks.sparkqueries import Processors, Taken, taken_by
+from benchmarks.text import zipf_lines
 from benchmarks.wordcount import add, word_of
 from benchmarks.workers import WORDS_A_LINE, line_of_many, once, words_of
 from sluiceway.connector.lib import DiscardSink
@@ -33,13 +38,16 @@ from sluiceway_files import FilesSource
 
 __all__ = ["measure"]
 
-RECORDS = 1_500_000
-BACKLOG = 16_000_000
+WORDS, READINGS = 4_000_000, 1_200_000
+"""In all micro-batches together."""
+VOCABULARY = 50_000
 FEW, MANY = 1_000, 100_000
+"""Keys of readings."""
 FILES, TOGETHER = 8, 2
 """So many files, of which a micro-batch reads so many: each in a task of its own."""
-RATIO = 1 - TOGETHER / FILES
-"""So much of the input is in the micro-batches after the first one."""
+BY_KEY_FILES = 4
+"""So many of them for programs with a group for each key, which take longest."""
+PARQUET = "batch job over Parquet on Spark, filter and map, against mapInPandas"
 HOSTED = "hosted on Spark, word count: 2 workers against 2 of the engine local"
 CONF = {
     "spark.driver.memory": "2g",
@@ -49,12 +57,29 @@ CONF = {
     "RocksDBStateStoreProvider",
 }
 
-Ours = Callable[[sw.DataStream[str]], sw.DataStream[Any]]
+Stream = Any
+"""Stream of records, or one in columns."""
+
+
+class Way(NamedTuple):
+    """A way to write a job with us.
+
+    Attributes:
+        build: from a pipeline and a directory of files to the stream of results.
+        aims: speed against the program by key, and against Spark's own operators; None: nobody has promised any.
+        batch_size: records that a step is given at a time.
+        rows: of columns that count as one record of a micro-batch's limit.
+    """
+
+    build: Callable[[sw.Pipeline, str], Stream]
+    aims: tuple[float | None, float | None]
+    batch_size: int = 1_024
+    rows: int = 1
 
 
 def measure(plan: Plan) -> Iterator[Row]:
     if missing := [name for name in ("pyspark", "pyarrow", "pandas") if find_spec(name) is None]:
-        for name in (*(row for job in JOBS for row in _names(job)), HOSTED):
+        for name in (*(row for job in JOBS for row in _names(job)), PARQUET, HOSTED):
             yield Row(name, "x speed", (), note=f"{missing[0]} is not installed")
         return
     from sluiceway_spark import SessionConf
@@ -65,6 +90,7 @@ def measure(plan: Plan) -> Iterator[Row]:
         try:
             for job in JOBS:
                 yield from _job(plan, spark, Path(place), job)
+            yield _parquet(plan, spark, Path(place))
             yield _hosted(plan)
         finally:
             spark.stop()
@@ -73,67 +99,78 @@ def measure(plan: Plan) -> Iterator[Row]:
 def _job(plan: Plan, spark: Any, place: Path, name: str) -> Iterator[Row]:
     from benchmarks.sparkprograms import PROGRAMS, run, text
 
-    job = JOBS[name]
-    programs = PROGRAMS[job.theirs]
-    _check(spark, _written(place / f"{name}, checked", job.lines(2_000, 100)), job)
-    records = plan.size(job.records, 2_000)
-    few = _written(place / f"{name}, {FEW}", job.lines(records, FEW))
+    job, programs = JOBS[name], PROGRAMS[name]
+    _check(spark, _written(place / f"{name}, checked", job.lines(2_000, 100)), name)
+    records = plan.size(job.records, 4_000)
+    files = _written(place / name, job.lines(records, job.keys))
+    less = place / f"{name}, by key"
+    less.mkdir()
+    for file in sorted(files.iterdir())[:BY_KEY_FILES]:
+        (less / file.name).hardlink_to(file)
 
-    def their(program: Any) -> None:
-        with tempfile.TemporaryDirectory() as checkpoints:
-            run(program[0](text(spark, few, TOGETHER)), program[1], Path(checkpoints))
+    def their(program: Any, files: Path) -> None:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as checkpoints:
+            run(program[0](text(spark, files, TOGETHER)), program[1], Path(checkpoints))
 
+    (by_key, one), (own, other) = programs.items()
     ways: dict[str, Callable[[], Any]] = {
-        "few": lambda: _structured(few, job, _discarded, records),
-        **{way: partial(their, program) for way, program in programs.items()},
+        **{way: partial(_structured, files, job, way, _discarded, records) for way in job.ways},
+        by_key: partial(their, one, less),
+        own: partial(their, other, files),
     }
     if job.many:
         many = _written(place / f"{name}, {MANY}", job.lines(records, MANY))
-        ways["many"] = lambda: _structured(many, job, _discarded, records)
-    taken: dict[str, list[_Taken]] = {way: [] for way in ways}
+        ways["many"] = partial(_structured, many, job, next(iter(job.ways)), _discarded, records)
+    taken: dict[str, list[Taken]] = {way: [] for way in ways}
     for _ in range(plan.runs):
         for way, work in ways.items():
-            taken[way].append(_timed(work))
-    told = {
-        way: f"{records * RATIO / median(one.rest for one in some) / 1e3:.3g} k records/s, "
-        f"{median(one.whole for one in some):.3g} s in all"
-        for way, some in taken.items()
-    }
+            taken[way].append(taken_by(work))
+
+    def told(way: str) -> str:
+        some, each = taken[way], job.records_a_line
+        return (
+            f"{each * median(one.rate for one in some) / 1e3:.3g} k records/s, "
+            f"{each * median(one.cpu_rate for one in some) / 1e3:.3g} k in a second of processors, "
+            f"{median(one.whole for one in some):.3g} s in all"
+        )
+
     details = {
-        "records": records,
-        "micro_batches": FILES // TOGETHER,
+        "records_a_line": job.records_a_line,
+        "lines": {way: [one.records for one in some] for way, some in taken.items()},
         "seconds": {way: [one.whole for one in some] for way, some in taken.items()},
-        "seconds_from_the_second": {way: [one.rest for one in some] for way, some in taken.items()},
+        "seconds_from_the_second": {way: [one.wall for one in some] for way, some in taken.items()},
+        "processor_seconds_from_the_second": {way: [one.cpu for one in some] for way, some in taken.items()},
     }
 
-    def row(name: str, slow: str, fast: str, aim: float, note: str) -> Row:
-        ratios = (one.rest / other.rest for one, other in zip(taken[slow], taken[fast], strict=True))
-        return Row(name, "x speed", tuple(ratios), aim=aim, note=note, details=details)
+    def row(name: str, fast: str, slow: str, aim: float | None) -> Row:
+        pairs = list(zip(taken[fast], taken[slow], strict=True))
+        by_cpu = median(one.cpu_rate / other.cpu_rate for one, other in pairs)
+        note = f"{told(fast)}; other side {told(slow)}; {by_cpu:.2f} by processor time"
+        return Row(name, "x speed", tuple(a.rate / b.rate for a, b in pairs), aim=aim, note=note, details=details)
 
-    names = _names(name)
-    for one, way, aim in zip(names, programs, (8.0, 2.0), strict=False):
-        yield row(one, way, "few", aim, f"{told['few']}; theirs {told[way]}")
+    names = iter(_names(name))
+    for way, how in job.ways.items():
+        for program, aim in zip(programs, how.aims, strict=True):
+            yield row(next(names), way, program, aim)
     if job.many:
-        yield row(names[-1], "few", "many", 0.5, f"{told['many']}; with few keys {told['few']}")
+        yield row(next(names), "many", next(iter(job.ways)), 0.5)
 
 
-def _names(name: str) -> tuple[str, ...]:
+def _names(name: str) -> Iterator[str]:
     """Names of the rows of a job."""
-    names = (
-        f"micro-batches on Spark, {name}, against transformWithState by key",
-        f"micro-batches on Spark, {name}, against mapInArrow and groupBy",
-    )
-    return (*names, f"micro-batches on Spark, {name}: {MANY:,} keys against {FEW:,}") if JOBS[name].many else names
+    for way in JOBS[name].ways:
+        for program in ("transformWithState by key", "mapInArrow and groupBy"):
+            yield f"micro-batches on Spark, {name} {way}, against {program}"
+    if JOBS[name].many:
+        yield f"micro-batches on Spark, {name}: {MANY:,} keys against {FEW:,}"
 
 
 # ---- input ----------------------------------------------------------------------------------------------------
 
 
 def _words(count: int, keys: int) -> list[str]:
-    """So many words, ten in a line, each as often as any other."""
-    random = Random(1)
-    words = [f"word{number}" for number in range(keys)]
-    return [" ".join(random.choices(words, k=WORDS_A_LINE)) for _ in range(count // WORDS_A_LINE)]
+    """So many words, ten in a line, as often as words of a language are."""
+    return zipf_lines(count // WORDS_A_LINE, distinct=keys)
 
 
 def _readings(count: int, keys: int) -> list[str]:
@@ -157,8 +194,8 @@ def _written(directory: Path, lines: list[str]) -> Path:
 # ---- ours -----------------------------------------------------------------------------------------------------
 
 
-def _counts(lines: sw.DataStream[str]) -> sw.DataStream[tuple[str, int]]:
-    return lines.flat_map(str.split).key_by(lambda word: word).count()
+def _counts(flow: sw.Pipeline, files: str) -> Stream:
+    return flow.source(FilesSource.text(files)).flat_map(str.split).key_by(lambda word: word).count()
 
 
 def _parsed(line: str) -> tuple[str, int, int]:
@@ -166,8 +203,8 @@ def _parsed(line: str) -> tuple[str, int, int]:
     return key, int(value), int(time)
 
 
-def _sums(lines: sw.DataStream[str]) -> sw.DataStream[tuple[str, int, int]]:
-    return _windowed(lines.map(_parsed))
+def _sums(flow: sw.Pipeline, files: str) -> Stream:
+    return _windowed(flow.source(FilesSource.text(files)).map(_parsed))
 
 
 def _windowed(readings: sw.DataStream[tuple[str, int, int]]) -> sw.DataStream[tuple[str, int, int]]:
@@ -204,8 +241,16 @@ class _Totals(KeyedBatchProcessFunction[str, tuple[str, int], tuple[str, int]]):
         return added.items()
 
 
-def _counts_by_batches(lines: sw.DataStream[str]) -> sw.DataStream[tuple[str, int]]:
-    return lines.process(_Parts()).key_by(word_of).process(_Totals())
+def _counts_by_batches(flow: sw.Pipeline, files: str) -> Stream:
+    return flow.source(FilesSource.text(files)).process(_Parts()).key_by(word_of).process(_Totals())
+
+
+def _counts_in_columns(flow: sw.Pipeline, files: str) -> Stream:
+    from sluiceway.table import agg, col
+
+    lines = flow.table(FilesSource.csv(files, header=["line"]))
+    words = lines.select(word=col("line").str.split(" ")).explode("word")
+    return words.key_by("word").running(count=agg.count())
 
 
 class _PartsOfWindows(BatchProcessFunction[str, tuple[str, int, int]]):
@@ -220,92 +265,90 @@ class _PartsOfWindows(BatchProcessFunction[str, tuple[str, int, int]]):
         return [(key, total, number * 10_000) for (key, number), total in sums.items()]
 
 
-def _sums_by_batches(lines: sw.DataStream[str]) -> sw.DataStream[tuple[str, int, int]]:
-    return _windowed(lines.process(_PartsOfWindows()))
+def _sums_by_batches(flow: sw.Pipeline, files: str) -> Stream:
+    return _windowed(flow.source(FilesSource.text(files)).process(_PartsOfWindows()))
 
 
-def _structured(directory: Path, job: Job, sink: Callable[[sw.DataStream[Any]], Any], records: int) -> Any:
+def _sums_in_columns(flow: sw.Pipeline, files: str) -> Stream:
+    from sluiceway.table import agg
+
+    source = FilesSource.csv(files, header=["key", "value", "ms"], type=Reading)
+    strategy: Any = sw.WatermarkStrategy.for_bounded_out_of_orderness(0).with_timestamp_column("ms")
+    windows = flow.table(source, watermark_strategy=strategy).key_by("key")
+    sums = windows.window(TumblingEventTimeWindows.of(10_000)).aggregate(sum=agg.sum("value"))
+    return sums.select("key", "window_start", "sum")
+
+
+def _structured(directory: Path, job: Job, way: str, sink: Callable[[Stream], Any], records: int) -> Any:
     """Run it as a query that goes on from its checkpoints, in as many micro-batches as the other side's."""
-    from sluiceway.runtime.microbatch.planner import BatchLimits
+    from sluiceway.runtime.microbatch.batch_limits import BatchLimits
     from sluiceway_spark.structured import streaming_query
 
-    flow = sw.Pipeline("benchmark")
-    kept = sink(job.ours(flow.source(FilesSource.text(str(directory)))))
+    flow, how = sw.Pipeline("benchmark"), job.ways[way]
+    kept = sink(how.build(flow, str(directory)))
     lines = records // job.records_a_line
-    limits = BatchLimits(records=lines // FILES + 1, time_s=60.0)  # and one, to see where it ends
+    # And one, to see where it ends. The time is no limit, on a busy machine either.
+    limits = BatchLimits(records=lines // FILES // how.rows + 1, time_s=3600.0)
     with tempfile.TemporaryDirectory() as checkpoints, patch.object(streaming_query, "LIMITS", limits):
-        flow.run(engine="spark", checkpoints=checkpoints, parallelism=TOGETHER, batch_size=job.batch_size)
+        flow.run(engine="spark", checkpoints=checkpoints, parallelism=TOGETHER, batch_size=how.batch_size)
     return kept
 
 
-def _discarded(stream: sw.DataStream[Any]) -> None:
+def _discarded(stream: Stream) -> None:
     stream.sink(DiscardSink())
+
+
+def _collected(stream: Stream) -> Any:
+    return stream.collect()
 
 
 # ---- comparisons ----------------------------------------------------------------------------------------------
 
 
-def _final_counts(results: list[Any]) -> dict[str, int]:
+def _final_counts(results: Iterable[Any]) -> dict[str, int]:
     final: dict[str, int] = {}
     for word, count in results:
         final[word] = max(count, final.get(word, 0))
     return final
 
 
-def _check(spark: Any, directory: Path, job: Job) -> None:
-    """Raise RuntimeError if one of their programs gives something else than our pipeline."""
+def _check(spark: Any, directory: Path, name: str) -> None:
+    """Raise RuntimeError if one of their programs gives something else than one of our pipelines."""
     from benchmarks.sparkprograms import PROGRAMS, run, text
 
-    final = job.final
-    expected = final(list(_structured(directory, job, lambda stream: stream.collect(), 2_000)))
-    for name, (program, mode) in PROGRAMS[job.theirs].items():
+    job = JOBS[name]
+    ours = {way: job.final(map(_row, _structured(directory, job, way, _collected, 2_000))) for way in job.ways}
+    for program_name, (program, mode) in PROGRAMS[name].items():
         results: list[Any] = []
-        with tempfile.TemporaryDirectory() as checkpoints:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as checkpoints:
             run(
                 program(text(spark, directory, TOGETHER)),
                 mode,
                 Path(checkpoints),
                 lambda frame: results.extend(tuple(row) for row in frame.collect()),  # noqa: B023 (called at once)
             )
-        # Spark's windows wait for a later record, so those that end last are missing with it.
-        last = max((key[1] for key in expected if len(key) == 3), default=None)
-        got, wanted = (
-            {(key, n) for key, n in side.items() if last is None or key[1] != last}
-            for side in (final(results), expected)
-        )
-        if not got or got != wanted:
-            one, other = wanted - got, got - wanted
-            raise RuntimeError(
-                f"{job.theirs}: the pipeline and {name} differ: {len(one)} results of {len(wanted)} in the one "
-                f"alone, like {sorted(one)[:3]}, {len(other)} of {len(got)} in the other, like {sorted(other)[:3]}"
+        theirs = job.final(results)
+        for way, expected in ours.items():
+            # Spark's windows wait for a later record, so those that end last are missing with it.
+            last = max((key[1] for key in expected if len(key) == 3), default=None)
+            got, wanted = (
+                {(key, n) for key, n in side.items() if last is None or key[1] != last}
+                for side in (theirs, expected)
             )
+            if not got or got != wanted:
+                one, other = wanted - got, got - wanted
+                raise RuntimeError(
+                    f"{name}: the pipeline {way} and {program_name} differ: {len(one)} results of {len(wanted)} "
+                    f"in the one alone, like {sorted(one)[:3]}, {len(other)} of {len(got)} in the other, like "
+                    f"{sorted(other)[:3]}"
+                )
 
 
-class _Taken(NamedTuple):
-    """Seconds: from the start of a query to its end, and of the micro-batches with input but for the first."""
-
-    whole: float
-    rest: float
-
-
-def _timed(work: Callable[[], Any]) -> _Taken:
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
-
-    queries: list[Any] = []
-    start = DataStreamWriter.start
-
-    def note(writer: Any, *args: Any, **kwargs: Any) -> Any:
-        queries.append(start(writer, *args, **kwargs))
-        return queries[-1]
-
-    began = time.perf_counter()
-    with patch.object(DataStreamWriter, "start", note):
-        work()
-    whole = time.perf_counter() - began
-    [query] = queries
-    told = {batch.batchId: batch.durationMs["triggerExecution"] for batch in query.recentProgress}
-    rest = sum(told[number] for number in range(1, FILES // TOGETHER))
-    return _Taken(whole, rest / 1e3)
+def _row(result: Any) -> Any:
+    """Return a result as a tuple; from columns it is a dict, with times as datetimes."""
+    if not isinstance(result, dict):
+        return result
+    return tuple(round(1e3 * v.timestamp()) if isinstance(v, datetime) else v for v in result.values())
 
 
 class Job(NamedTuple):
@@ -313,37 +356,115 @@ class Job(NamedTuple):
 
     Attributes:
         lines: of input, for so many records and keys.
-        ours: what we do with them.
+        ways: how we write it.
         final: what of the results is compared.
-        theirs: which programs it is compared with.
-        records_a_line: of input.
+        keys: in the input.
         records: so many in all.
-        many: whether it is also measured with many keys.
-        batch_size: records that a step is given at a time.
+        records_a_line: of input.
+        many: whether the first way is also measured with many keys.
     """
 
     lines: Callable[[int, int], list[str]]
-    ours: Ours
-    final: Callable[[Any], Any]
-    theirs: str
+    ways: dict[str, Way]
+    final: Callable[[Iterable[Any]], Any]
+    keys: int
+    records: int
     records_a_line: int = 1
-    records: int = RECORDS
-    many: bool = True
-    batch_size: int = 1_024
+    many: bool = False
 
 
-_BACKLOG: dict[str, Any] = {"records": BACKLOG, "many": False, "batch_size": 8_192}
 JOBS = {
-    "word count": Job(_words, _counts, _final_counts, "word count", WORDS_A_LINE),
-    "sums of windows": Job(_readings, _sums, Counter, "sums of windows"),
-    "word count by batches": Job(
-        _words, _counts_by_batches, _final_counts, "word count", WORDS_A_LINE, **_BACKLOG
+    "word count": Job(
+        _words,
+        {
+            "record by record": Way(_counts, (6.0, None)),
+            "by batches": Way(_counts_by_batches, (15.0, 1.0), batch_size=8_192),
+            "in columns": Way(_counts_in_columns, (None, None), rows=8),
+        },
+        _final_counts,
+        VOCABULARY,
+        WORDS,
+        WORDS_A_LINE,
     ),
-    "sums of windows by batches": Job(
-        _readings, _sums_by_batches, Counter, "sums of windows", **{**_BACKLOG, "records": BACKLOG // 4}
+    "sums of windows": Job(
+        _readings,
+        {
+            "record by record": Way(_sums, (6.0, None)),
+            "by batches": Way(_sums_by_batches, (15.0, None), batch_size=8_192),
+            "in columns": Way(_sums_in_columns, (None, None), rows=8),
+        },
+        Counter,
+        FEW,
+        READINGS,
+        many=True,
     ),
 }
-"""Those by batches behind a backlog, so that micro-batches are large."""
+
+
+# ---- a batch job ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    key: str
+    value: int
+    ms: int
+
+
+def _kept(reading: Any) -> bool:
+    return reading.value % 3 > 0
+
+
+def _scored(reading: Any) -> tuple[str, int]:
+    return reading.key.upper(), reading.value * 7 + reading.ms % 11
+
+
+def _scored_frames(frames: Iterable[Any]) -> Iterator[Any]:
+    import pandas as pd
+
+    for frame in frames:
+        results = [_scored(reading) for reading in frame.itertuples(index=False) if _kept(reading)]
+        yield pd.DataFrame(results, columns=["key", "score"])
+
+
+def _parquet(plan: Plan, spark: Any, place: Path) -> Row:
+    """A filter and a map of rows, from Parquet to nowhere, against the same functions in ``mapInPandas``."""
+
+    def ours(path: str, sink: Callable[[Stream], Any] = _discarded) -> Any:
+        flow = sw.Pipeline("benchmark")
+        kept = sink(flow.source(FilesSource.parquet(path, type=Reading)).filter(_kept).map(_scored))
+        flow.run(engine="spark", parallelism=TOGETHER)
+        return kept
+
+    def theirs(path: str) -> Any:
+        return spark.read.parquet(path).mapInPandas(_scored_frames, "key string, score long")
+
+    paths = {}
+    for name, rows in (("checked", 2_000), ("measured", plan.size(READINGS, 2_000))):
+        paths[name] = str(place / f"{name}.parquet")
+        frame = spark.range(0, rows, 1, TOGETHER)
+        frame.selectExpr("concat('key', id % 1000) AS key", "id % 100 AS value", "id AS ms").write.parquet(
+            paths[name]
+        )
+    expected = [tuple(row) for row in theirs(paths["checked"]).collect()]
+    check_same(f"{PARQUET}: both", expected, list(ours(paths["checked"], _collected)), in_order=False)
+    ways: dict[str, Callable[[], Any]] = {
+        "ours": lambda: ours(paths["measured"]),
+        "theirs": lambda: theirs(paths["measured"]).write.format("noop").mode("overwrite").save(),
+    }
+    processors = Processors()
+    taken: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
+    for _ in range(plan.runs):
+        for way, work in ways.items():
+            before, began = processors.ms(), time.perf_counter()
+            work()
+            taken[way].append((time.perf_counter() - began, (processors.ms() - before) / 1e3))
+    wall, cpu = (
+        [theirs[n] / ours[n] for ours, theirs in zip(taken["ours"], taken["theirs"], strict=True)] for n in (0, 1)
+    )
+    seconds, other = (median(one for one, _ in taken[way]) for way in ways)
+    note = f"{seconds:.3g} s, theirs {other:.3g} s; {median(cpu):.2f} by processor time"
+    return Row(PARQUET, "x speed", tuple(wall), aim=0.5, note=note, details={"seconds": taken})
 
 
 def _hosted(plan: Plan) -> Row:

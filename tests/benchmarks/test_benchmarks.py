@@ -182,18 +182,17 @@ ROWS = [
     "SparkSource, memory for a table 4 times as large, tuples",
     *(
         f"micro-batches on Spark, {job}{what}"
-        for job in ("word count", "sums of windows")
+        for job, others in (("word count", ()), ("sums of windows", (": 100,000 keys against 1,000",)))
         for what in (
-            ", against transformWithState by key",
-            ", against mapInArrow and groupBy",
-            ": 100,000 keys against 1,000",
+            *(
+                f" {way}, against {other}"
+                for way in ("record by record", "by batches", "in columns")
+                for other in ("transformWithState by key", "mapInArrow and groupBy")
+            ),
+            *others,
         )
     ),
-    *(
-        f"micro-batches on Spark, {job} by batches, against {what}"
-        for job in ("word count", "sums of windows")
-        for what in ("transformWithState by key", "mapInArrow and groupBy")
-    ),
+    "batch job over Parquet on Spark, filter and map, against mapInPandas",
     "hosted on Spark, word count: 2 workers against 2 of the engine local",
     "micro-batches of 1,000 on Spark, foreachBatch with collect(), against empty transformWithState",
     *(
