@@ -37,7 +37,7 @@ def resumed(settings: Settings, job_name: str, *, quiet: bool = False) -> Settin
             told = f"resuming {job_name!r} in {shown}" if shown else _begins(job_name, place, "run")
             print(redact(told), file=sys.stderr)
         return settings
-    from sluiceway.runtime.jobmanager.resume import find_resumable
+    from sluiceway.runtime.jobmanager.newest_checkpoint import find_resumable
 
     open_storage = manager().checkpoint_storage
     found = find_resumable(open_storage(place), job_name, open_storage)

@@ -37,7 +37,7 @@ from sluiceway.errors import CheckpointError
 from sluiceway.graph import JobGraph, JobVertex
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.runtime.jobmanager.checkpoint_coordinator import CompletedCheckpoint
-from sluiceway.runtime.jobmanager.resume import note_stop
+from sluiceway.runtime.jobmanager.newest_checkpoint import note_stop
 from sluiceway.runtime.jobmanager.takeover import Recovered
 from sluiceway.runtime.logging.engine_log import WARNING, log
 from sluiceway.runtime.loop.blocking_io import Background

@@ -14,8 +14,8 @@ from sluiceway.config.settings import Settings
 from sluiceway.engine import Services
 from sluiceway.errors import ConfigurationError, IncompatibleStateError
 from sluiceway.graph import JobGraph
-from sluiceway.runtime.jobmanager.restore_checks import refusals, saved_key_groups, wrong_key_groups
-from sluiceway.runtime.jobmanager.resume import find_newest, find_resumable
+from sluiceway.runtime.jobmanager.metadata_checks import refusals, saved_key_groups, wrong_key_groups
+from sluiceway.runtime.jobmanager.newest_checkpoint import find_newest, find_resumable
 from sluiceway.runtime.logging.engine_log import INFO, WARNING, log
 from sluiceway.runtime.task.snapshot import JobSnapshot
 

@@ -27,8 +27,8 @@ from sluiceway.runtime.jobmanager.key_types import (
     names_of_types,
     saved_key_types,
 )
-from sluiceway.runtime.jobmanager.restore_checks import refusals, saved_key_groups, wrong_key_groups
-from sluiceway.runtime.jobmanager.resume import find_newest
+from sluiceway.runtime.jobmanager.metadata_checks import refusals, saved_key_groups, wrong_key_groups
+from sluiceway.runtime.jobmanager.newest_checkpoint import find_newest
 from sluiceway.runtime.task.snapshot import JobSnapshot, edge_names
 from sluiceway.serializers import decode_blocks
 from sluiceway.state import StateMeta

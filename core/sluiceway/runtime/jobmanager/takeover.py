@@ -19,7 +19,7 @@ from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.errors import CheckpointError
 from sluiceway.graph import JobGraph
 from sluiceway.runtime.jobmanager.checkpoint_coordinator import CompletedCheckpoint
-from sluiceway.runtime.jobmanager.restore_checks import saved_key_groups
+from sluiceway.runtime.jobmanager.metadata_checks import saved_key_groups
 from sluiceway.runtime.task.snapshot import JobSnapshot, TaskSnapshot
 
 __all__ = ["Recovered", "find_last_savepoint", "recover"]

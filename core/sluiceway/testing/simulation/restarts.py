@@ -11,7 +11,7 @@ from sluiceway.clock import SystemClock
 from sluiceway.engine import JobStatus
 from sluiceway.errors import CheckpointError
 from sluiceway.plugins import default_manager
-from sluiceway.runtime.jobmanager.resume import find_newest
+from sluiceway.runtime.jobmanager.newest_checkpoint import find_newest
 from sluiceway.testing.simulation.errors import JobManagerLostError
 from sluiceway.testing.simulation.faults import CancelJob, Fault, LoseJobManager, TakeSavepoint, step_by_lot
 from sluiceway.testing.simulation.run import Simulation, SimulationResult

@@ -10,7 +10,7 @@ import pytest
 
 from sluiceway.checkpoint import CHECKPOINT, METADATA, SAVEPOINT, CheckpointMetadata, encode_metadata
 from sluiceway.errors import CheckpointError
-from sluiceway.runtime.jobmanager.resume import find_newest, find_resumable, note_stop
+from sluiceway.runtime.jobmanager.newest_checkpoint import find_newest, find_resumable, note_stop
 from sluiceway_filesystem._storage import open_storage
 
 
