@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from enum import Enum
 from typing import Any, Final
 
 from sluiceway.clock import Clock, SystemClock
@@ -15,7 +16,7 @@ from sluiceway.runtime.microbatch.batch_reader import BatchReader, BatchWork
 from sluiceway.runtime.microbatch.driven_enumerator import DrivenEnumerator
 from sluiceway.runtime.microbatch.spooled_source import SpooledSource, SpooledSplit
 
-__all__ = ["BatchLimits", "BatchPlanner"]
+__all__ = ["BatchLimits", "BatchPlanner", "PlanWhen"]
 
 _KEPT: Final = 20
 """Number of batches that an engine may go back. Engines retry one batch by themselves; users roll back further."""
@@ -23,6 +24,18 @@ _MANY: Final = 16_384
 # Splits that a reader without others is assigned in a batch: the first time, and at the most.
 _FEWEST_AHEAD: Final = 4
 _MOST_AHEAD: Final = 1024
+
+
+class PlanWhen(Enum):
+    """Reason for which a batch is planned."""
+
+    SPLITS = "readers have splits"
+    """They read what there is of them, if it is nothing, too."""
+    NEWS = "readers have input"
+    """Or there is something to tell them; one that had no input in the batch before is looked at for some. Readers
+    without splits run once more, to report their end."""
+    ALWAYS = "the batch is wanted"
+    """As other sources of the job go on, for example."""
 
 
 class BatchPlanner:
@@ -70,50 +83,37 @@ class BatchPlanner:
     def plan(
         self,
         batch: int,
+        when: PlanWhen = PlanWhen.SPLITS,
         *,
-        always: bool = False,
-        dry_since: int | None = None,
-        tells_end: bool = False,
-        looks: bool = False,
         wait_s: float | None = None,
-        stops: bool = False,
+        dry_since: int | None = None,
     ) -> BatchPlan | None:
         """Return the plan of a batch; all readers must have finished the previous one.
 
         Args:
             batch: number of the batch.
-            always: plan a batch also without input, after ``wait_s``.
-            dry_since: readers that ran out of input in a batch after this one do not run again.
-            stops: read nothing more: all readers reach their end with this batch.
-            tells_end: run readers without splits once more, to report their end.
-            looks: if readers had no input in the previous batch, plan one only when they have some.
+            when: what the batch is planned for.
             wait_s: time to wait for the enumerator; None: the time that a reader waits for its first record.
+            dry_since: readers that ran out of input in a batch after this one do not run again.
 
         Returns:
-            the plan; None if no input has arrived within ``wait_s``.
+            the plan; None if there is nothing to plan it for within ``wait_s``.
 
         Raises:
             CheckpointError: files are missing, or cannot be read or written.
             ConnectorError: the source's enumerator has failed.
         """
-        found = self._files.plan(batch)
-        # Planned before, by this or an earlier driver: the batch is what that plan says.
+        found = self._found(batch)
         if found is not None:
-            if self._at != batch:
-                self._attach(batch, found)
             return found
-        enumerator = self._enumerator
-        if enumerator is None or self._at != batch - 1:
-            enumerator = self._attach(batch - 1, self._planned(batch - 1) if batch > 1 else None)
-        states = self._states(batch - 1)
-        if stops:
-            return self._create(batch, self._last(enumerator, states))
+        enumerator, states = self._before(batch)
         now = dry_since is not None
         is_later = dry_since is not None and batch - 1 > dry_since
         seen = {reader for reader, state in enumerate(states) if is_later and state is not None and state.dry}
         asked_ms = self._clock.now_ms()
-        tells_end = tells_end or always
-        looks = looks and not self._stores
+        always = when is PlanWhen.ALWAYS
+        tells_end = when is not PlanWhen.SPLITS
+        looks = when is PlanWhen.NEWS and not self._stores
         if wait_s is None:
             wait_s = self._limits.wait_s
         # Two looks: at what is there now, and, if that is nothing, once more after the enumerator has had time to
@@ -131,6 +131,18 @@ class BatchPlanner:
         self._create(batch, plan)
         enumerator.take()
         return plan
+
+    def plan_last(self, batch: int) -> BatchPlan:
+        """Return the plan of a batch in which nothing is read and all readers end. Raises as :meth:`plan` does."""
+        found = self._found(batch)
+        if found is not None:
+            return found
+        enumerator, states = self._before(batch)
+        everybody = frozenset(range(self.readers))
+        ended = frozenset(reader for reader in everybody if (state := states[reader]) is not None and state.ended)
+        snapshot, now_ms = enumerator.snapshot(), self._clock.now_ms()
+        plan = BatchPlan({}, everybody, ended, frozenset(), snapshot, now_ms, 0.0, 0.0, 0.0, 0, stops=True)
+        return self._create(batch, plan)
 
     def work(self, batch: int) -> list[BatchWork]:
         """Return the work of each reader in a planned batch, without readers that have ended.
@@ -182,12 +194,19 @@ class BatchPlanner:
         self._at, self._planned_ms, self._still_since = batch, plan.time_ms, None
         return plan
 
-    def _last(self, enumerator: DrivenEnumerator, states: list[BatchRead | None]) -> BatchPlan:
-        """Return a plan in which nothing is read and all readers end."""
-        everybody = frozenset(range(self.readers))
-        ended = frozenset(reader for reader in everybody if (state := states[reader]) is not None and state.ended)
-        snapshot, now_ms = enumerator.snapshot(), self._clock.now_ms()
-        return BatchPlan({}, everybody, ended, frozenset(), snapshot, now_ms, 0.0, 0.0, 0.0, 0, stops=True)
+    def _found(self, batch: int) -> BatchPlan | None:
+        """Return the plan that this or an earlier driver has made of a batch: the batch is what that says."""
+        found = self._files.plan(batch)
+        if found is not None and self._at != batch:
+            self._attach(batch, found)
+        return found
+
+    def _before(self, batch: int) -> tuple[DrivenEnumerator, list[BatchRead | None]]:
+        """Return the enumerator and the readers as the batch before has left them."""
+        enumerator = self._enumerator
+        if enumerator is None or self._at != batch - 1:
+            enumerator = self._attach(batch - 1, self._planned(batch - 1) if batch > 1 else None)
+        return enumerator, self._states(batch - 1)
 
     def _attach(self, batch: int, plan: BatchPlan | None) -> DrivenEnumerator:
         """Open the enumerator restored from a plan; None: a new one."""

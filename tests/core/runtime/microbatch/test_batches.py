@@ -34,6 +34,7 @@ from sluiceway.elements import Batch, Columns
 from sluiceway.errors import ConnectorError, PluginError
 from sluiceway.runtime.microbatch.batch_limits import BatchLimits
 from sluiceway.runtime.microbatch.batch_reader import BatchReader, ReaderCache
+from sluiceway.runtime.microbatch.planner import PlanWhen
 from sluiceway_files import FilesSource
 from sluiceway_filesystem._local import LocalStorage
 
@@ -149,13 +150,13 @@ def test_an_engine_that_wants_the_end_from_the_readers_gets_a_batch_for_it(
 ) -> None:
     driver = drive(CollectionSource(range(40)), storage)
     while not driver.planner.ended(driver.batch):
-        assert driver.run_batch(always=True)
+        assert driver.run_batch(when=PlanWhen.ALWAYS)
         assert driver.batch < 10
     assert sorted(driver.given) == list(range(40))
     assert not driver.planner.ended(driver.batch - 1)
-    assert driver.run_batch(always=True)  # as other sources of the job may go on
+    assert driver.run_batch(when=PlanWhen.ALWAYS)  # as other sources of the job may go on
     driver.restart()
-    assert driver.run_batch(always=True)
+    assert driver.run_batch(when=PlanWhen.ALWAYS)
     assert driver.planner.work(driver.batch) == []
     assert driver.planner.ended(driver.batch)
     driver.close()

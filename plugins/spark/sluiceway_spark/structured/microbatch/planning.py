@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.clock import SystemClock
-from sluiceway.runtime.microbatch.planner import BatchPlanner
+from sluiceway.runtime.microbatch.planner import BatchPlanner, PlanWhen
 from sluiceway.runtime.stepped import SteppedPlan
 from sluiceway.steps import SourceStep
 from sluiceway_spark.structured.microbatch.control_files import note_ended, read_due, stops
@@ -58,7 +58,10 @@ class SourcePlanning:
             return start
         self._is_first = False
         for planner in self._planners.values():
-            planner.plan(batch + 1, always=True, wait_s=0.0, stops=stopping)
+            if stopping:
+                planner.plan_last(batch + 1)
+            else:
+                planner.plan(batch + 1, PlanWhen.ALWAYS, wait_s=0.0)
         return {"run": self._run, "batch": batch + 1}
 
     def _is_wanted(self, batch: int) -> bool:
@@ -69,7 +72,7 @@ class SourcePlanning:
         until = self._clock.monotonic() + self._wait_s
         while not self._is_first:
             for planner in self._planners.values():
-                if planner.plan(batch, tells_end=True, looks=True, wait_s=_LOOK_S) is not None:
+                if planner.plan(batch, PlanWhen.NEWS, wait_s=_LOOK_S) is not None:
                     return True
             due_ms = read_due(self._storage)
             if due_ms is not None and due_ms <= self._clock.now_ms():
