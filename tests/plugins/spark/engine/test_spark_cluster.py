@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from patience import PATIENT_S
+from tests.plugins.spark.cluster_jobs import COUNT, check, complete, noted, running
 
 from sluiceway.testing.exactly_once import NumberFiles
 
@@ -52,7 +53,7 @@ def numbers(tmp_path: Path) -> Path:
     """A pipeline in a file, with a module beside it."""
     (tmp_path / "helper.py").write_text(HELPER)
     flow = tmp_path / "numbers_flow.py"
-    flow.write_text(NUMBERS.format(count=30_000, out=str(tmp_path / "out")))
+    flow.write_text(NUMBERS.format(count=COUNT, out=str(tmp_path / "out")))
     return flow
 
 
@@ -64,38 +65,19 @@ def _nothing_is_left(spark_cluster: Any, until: Any) -> Iterator[None]:
 
 
 @contextmanager
-def running(
+def job(
     cluster: Any, *arguments: str, cwd: Path, engine: Sequence[str] = HOSTED, log: Path | None = None
 ) -> Iterator[subprocess.Popen[str]]:
-    """``sluiceway run ...`` on the cluster, in a process group of its own; its output goes to a file, if named."""
-    with nullcontext(subprocess.PIPE) if log is None else log.open("wb") as out:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "sluiceway", "run", *engine, *arguments],
-            cwd=cwd,
-            env=cluster.environment,
-            stdout=out,
-            stderr=out,
-            text=True,
-            process_group=0,
-        )
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                print(*process.communicate())  # pytest shows it: the test has waited in vain
-            process.communicate()
+    """``sluiceway run ...`` on the cluster."""
+    command = (sys.executable, "-m", "sluiceway", "run", *engine, *arguments)
+    with running(cluster, *command, cwd=cwd, log=log) as process:
+        yield process
 
 
 def run(cluster: Any, *arguments: str, cwd: Path) -> tuple[int, str, str]:
-    with running(cluster, *arguments, cwd=cwd) as process:
+    with job(cluster, *arguments, cwd=cwd) as process:
         out, err = process.communicate(timeout=PATIENT_S)
         return process.returncode, out, err
-
-
-def complete(place: Path) -> bool:
-    """Whether a checkpoint is there; others come and go meanwhile."""
-    return any("metadata.json" in files for _, _, files in os.walk(place))
 
 
 def test_the_example_gives_the_same_totals(spark_cluster: Any, tmp_path: Path) -> None:
@@ -123,17 +105,16 @@ def test_the_example_gives_the_same_totals(spark_cluster: Any, tmp_path: Path) -
 def test_what_is_killed_loses_and_doubles_nothing(
     spark_cluster: Any, kept_numbers: Callable[..., Path], tmp_path: Path, until: Any, victim: str
 ) -> None:
-    numbers, kept = kept_numbers(30_000), tmp_path / "kept"
+    numbers, kept = kept_numbers(COUNT), tmp_path / "kept"
     options = ("--checkpoint-interval", "200ms", "--checkpoints", str(kept), "--restart", "fixed-delay:1:100ms")
-    with running(spark_cluster, *options, str(numbers), cwd=tmp_path) as process:
+    with job(spark_cluster, *options, str(numbers), cwd=tmp_path) as process:
         until(lambda: complete(kept) or process.poll() is not None, "checkpoint")
         pids = spark_cluster.executors() if victim == "executor" else spark_cluster.workers()
         assert len(pids) == 2
         os.kill(pids[0], signal.SIGKILL)
         _, err = process.communicate(timeout=PATIENT_S)
     assert process.returncode == 0, err
-    report = NumberFiles(tmp_path / "out").report(30_000)
-    assert (report.received, report.lost, report.duplicates) == (30_000, 0, 0), report
+    check(tmp_path)
     assert err.count("subtasks restart") == 1, err
     assert "was lost by Spark: executor " in err if victim == "executor" else "was killed by SIGKILL" in err
 
@@ -142,23 +123,13 @@ def test_an_application_that_its_cluster_ends_ends_the_job(
     spark_cluster: Any, numbers: Path, tmp_path: Path, until: Any
 ) -> None:
     options = ("--checkpoint-interval", "200ms", "--restart", "fixed-delay:99:100ms")
-    with running(spark_cluster, *options, str(numbers), cwd=tmp_path) as process:
+    with job(spark_cluster, *options, str(numbers), cwd=tmp_path) as process:
         until(lambda: len(spark_cluster.workers()) == 2 or process.poll() is not None, "workers")
         spark_cluster.kill_application()
         _, err = process.communicate(timeout=PATIENT_S)
     assert process.returncode == 1, err
     assert re.search(r"ended with Spark's application app-\S+: Master removed our application: KILLED", err), err
     assert err.count("subtasks restart") <= 1, err
-
-
-def check(place: Path, count: int = 30_000) -> None:
-    report = NumberFiles(place / "out").report(count)
-    assert (report.received, report.lost, report.duplicates) == (count, 0, 0), report
-
-
-def noted(kept: Path) -> bool:
-    """Return True once a micro-batch was committed."""
-    return any(kept.glob("*/commits/0"))
 
 
 def python_workers(cluster: Any) -> list[int]:
@@ -179,9 +150,9 @@ def test_micro_batches_get_over_the_loss_of(
     spark_cluster: Any, kept_numbers: Callable[..., Path], tmp_path: Path, until: Any, victim: str
 ) -> None:
     """Spark tries the tasks of the micro-batch again, with timers and windows as they were before it."""
-    numbers, kept = kept_numbers(30_000, rate=6000), tmp_path / "kept"
+    numbers, kept = kept_numbers(COUNT, rate=6000), tmp_path / "kept"
     options = ("--checkpoints", str(kept), "--max-parallelism", "4", "-p", "2", "--restart", "none")
-    with running(spark_cluster, *options, str(numbers), cwd=tmp_path, engine=MICRO) as process:
+    with job(spark_cluster, *options, str(numbers), cwd=tmp_path, engine=MICRO) as process:
         until(lambda: noted(kept) or process.poll() is not None, "micro-batch")
         pids = spark_cluster.executors() if victim == "executor" else python_workers(spark_cluster)
         if pids:
@@ -196,16 +167,16 @@ def test_micro_batches_get_over_the_loss_of(
 def test_micro_batches_go_on_with_another_driver(
     spark_cluster: Any, kept_numbers: Callable[..., Path], tmp_path: Path, until: Any
 ) -> None:
-    numbers, kept = kept_numbers(30_000, rate=6000), tmp_path / "kept"
+    numbers, kept = kept_numbers(COUNT, rate=6000), tmp_path / "kept"
     options = ("--max-parallelism", "4", "-p", "2")
     begun = ("--checkpoints", str(kept), *options, str(numbers))
-    with running(spark_cluster, *begun, cwd=tmp_path, engine=MICRO) as process:
+    with job(spark_cluster, *begun, cwd=tmp_path, engine=MICRO) as process:
         until(lambda: noted(kept) or process.poll() is not None, "micro-batch")
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     until(lambda: not spark_cluster.executors(), "end of what it has left")
     again = ("--from", str(kept), *options, str(numbers))
-    with running(spark_cluster, *again, cwd=tmp_path, engine=MICRO) as process:
+    with job(spark_cluster, *again, cwd=tmp_path, engine=MICRO) as process:
         _, err = process.communicate(timeout=PATIENT_S)
     assert process.returncode == 0, err
     check(tmp_path)
@@ -216,13 +187,13 @@ def test_a_shared_directory_that_is_away_for_a_while_costs_no_record(
     spark_cluster: Any, kept_numbers: Callable[..., Path], tmp_path: Path, until: Any, engine: Sequence[str]
 ) -> None:
     """As where a mount is lost: what has been written is not there, and nothing can be written."""
-    numbers = kept_numbers(30_000, rate=1500 if engine is HOSTED else 6000)
+    numbers = kept_numbers(COUNT, rate=1500 if engine is HOSTED else 6000)
     shared, away = tmp_path / "shared", tmp_path / "away"
     kept, log = shared / "kept", tmp_path / "log"
     restart = ("--checkpoint-interval", "500ms", "--checkpoints", str(kept), "--restart", "fixed-delay:999:500ms")
     given = (*restart, "-p", "2", "--max-parallelism", "4", str(numbers))
     begun = complete if engine is HOSTED else noted
-    with running(spark_cluster, *given, cwd=tmp_path, engine=engine, log=log) as process:
+    with job(spark_cluster, *given, cwd=tmp_path, engine=engine, log=log) as process:
         until(lambda: begun(kept) or process.poll() is not None, "checkpoint")
         before = log.stat().st_size
         shared.rename(away)
@@ -263,7 +234,7 @@ def test_micro_batches_run_where_executors_come_and_go(
         return NumberFiles(out).report().received
 
     options = ("--checkpoints", str(tmp_path / "kept"), "--max-parallelism", "4", str(flow))
-    with running(spark_cluster, *options, cwd=tmp_path, engine=MICRO, log=log) as process:
+    with job(spark_cluster, *options, cwd=tmp_path, engine=MICRO, log=log) as process:
         give(0, 1000)
         until(lambda: not spark_cluster.executors(), "end of idle executors")
         give(1000, 2000)
@@ -276,8 +247,8 @@ def test_micro_batches_run_where_executors_come_and_go(
 def test_a_batch_job_gets_over_the_loss_of_an_executor(
     spark_cluster: Any, kept_numbers: Callable[..., Path], tmp_path: Path, until: Any
 ) -> None:
-    numbers = kept_numbers(30_000)
-    with running(spark_cluster, "-p", "2", str(numbers), cwd=tmp_path, engine=BATCH) as process:
+    numbers = kept_numbers(COUNT)
+    with job(spark_cluster, "-p", "2", str(numbers), cwd=tmp_path, engine=BATCH) as process:
         until(lambda: len(python_workers(spark_cluster)) > 0 or process.poll() is not None, "Python worker")
         pids = spark_cluster.executors()
         if pids:
@@ -308,7 +279,7 @@ def test_another_driver_goes_on_where_one_was_killed(
 ) -> None:
     kept = tmp_path / "kept"
     options = ("--checkpoint-interval", "200ms", "--checkpoints", str(kept))
-    with running(spark_cluster, *options, str(numbers), cwd=tmp_path) as process:
+    with job(spark_cluster, *options, str(numbers), cwd=tmp_path) as process:
         until(lambda: complete(kept) or process.poll() is not None, "checkpoint")
         assert len(spark_cluster.workers()) == 2
         os.kill(process.pid, signal.SIGKILL)
@@ -316,12 +287,11 @@ def test_another_driver_goes_on_where_one_was_killed(
     until(lambda: not (spark_cluster.workers() or spark_cluster.executors()), "end of what it has left")
     code, _, err = run(spark_cluster, *options, "--from", str(kept), str(numbers), cwd=tmp_path)
     assert code == 0, err
-    report = NumberFiles(tmp_path / "out").report(30_000)
-    assert (report.received, report.lost, report.duplicates) == (30_000, 0, 0), report
+    check(tmp_path)
 
 
 def test_ctrl_c_leaves_nothing_behind(spark_cluster: Any, numbers: Path, tmp_path: Path, until: Any) -> None:
-    with running(spark_cluster, str(numbers), cwd=tmp_path) as process:
+    with job(spark_cluster, str(numbers), cwd=tmp_path) as process:
         until(lambda: len(spark_cluster.workers()) == 2 or process.poll() is not None, "workers")
         os.killpg(process.pid, signal.SIGINT)
         _, err = process.communicate(timeout=PATIENT_S)

@@ -27,6 +27,7 @@ spark.master yarn
 spark.driver.host 127.0.0.1
 spark.driver.bindAddress 127.0.0.1
 spark.driver.memory 512m
+spark.driver.memoryOverhead 1g
 spark.executor.instances 2
 spark.executor.cores 1
 spark.executor.memory 512m
