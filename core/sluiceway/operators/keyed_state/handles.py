@@ -16,6 +16,7 @@ from collections.abc import (
     KeysView,
     Mapping,
     MutableMapping,
+    Sequence,
     ValuesView,
 )
 from copy import deepcopy
@@ -167,9 +168,26 @@ class ValueStateWithDefault(TableValueState):
 
 
 class TableListState(_EntryHandle, ListState[Any]):
-    """Handle of list state: a list as the key's value. An empty list is not stored."""
+    """Handle of list state: a list as the key's value. An empty list is not stored.
 
-    __slots__ = ()
+    Args:
+        fixed: whether values of the declared type cannot be changed. An element that the state has given was
+            checked when it was written, and is not checked again.
+    """
+
+    __slots__ = ("_fixed",)
+
+    def __init__(
+        self,
+        store: CurrentKey,
+        name: str,
+        entries: MutableMapping[Any, Any],
+        check: Check | None,
+        *,
+        fixed: bool = False,
+    ) -> None:
+        super().__init__(store, name, entries, check)
+        self._fixed = fixed
 
     def get(self) -> list[Any]:
         found = self._lookup()
@@ -188,13 +206,17 @@ class TableListState(_EntryHandle, ListState[Any]):
         self._extend(self._checked(values))
 
     def update(self, values: Iterable[Any]) -> None:
-        self._replace(self._checked(values))
+        held = self._lookup() if self._fixed else MISSING
+        self._replace(self._checked(values, () if held is MISSING else held))
 
-    def _checked(self, values: Iterable[Any]) -> list[Any]:
+    def _checked(self, values: Iterable[Any], held: Sequence[Any] = ()) -> list[Any]:
         values = list(values)
         if (check := self._check) is not None:
+            # By identity: most often a list is written that lacks some of its elements, or has a few more.
+            known = set(map(id, held))
             for value in values:
-                check(value)
+                if id(value) not in known:
+                    check(value)
         return values
 
     def _extend(self, values: list[Any]) -> None:

@@ -270,8 +270,10 @@ class LentListState(TableListState):
 
     __slots__ = ("_lending",)
 
-    def __init__(self, store: CurrentKey, name: str, entries: LentEntries, check: Check | None) -> None:
-        super().__init__(store, name, entries, check)
+    def __init__(
+        self, store: CurrentKey, name: str, entries: LentEntries, check: Check | None, *, fixed: bool = False
+    ) -> None:
+        super().__init__(store, name, entries, check, fixed=fixed)
         self._lending = entries
 
     def _lookup(self) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from sluiceway.clock import Clock
 from sluiceway.errors import StateError
 from sluiceway.functions import Function, ReduceFunction
-from sluiceway.isolation import unchangeable
+from sluiceway.isolation import unchangeable, unchangeable_type
 from sluiceway.operators.keyed_state.current_key import CurrentKey
 from sluiceway.operators.keyed_state.expiring import ExpiringEntries, ExpiringListState, ExpiringMapState, Expiry
 from sluiceway.operators.keyed_state.handles import (
@@ -157,10 +157,10 @@ class KeyedStateStore(CurrentKey):
         table, check = self._table(descriptor, ListStateDescriptor), self.check(descriptor)
         if (expiry := self._expiring.get(descriptor.name)) is not None:
             return ExpiringListState(self, descriptor.name, table.entries(namespace), check, expiry)
-        entries = table.entries(namespace)
+        entries, fixed = table.entries(namespace), unchangeable_type(descriptor.type)
         if isinstance(entries, LentEntries):
-            return LentListState(self, descriptor.name, entries, check)
-        return TableListState(self, descriptor.name, entries, check)
+            return LentListState(self, descriptor.name, entries, check, fixed=fixed)
+        return TableListState(self, descriptor.name, entries, check, fixed=fixed)
 
     def map_state(
         self, descriptor: MapStateDescriptor, namespace: Hashable = VOID_NAMESPACE

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 import sluiceway as sw
 from sluiceway.clock import VirtualClock
 from sluiceway.operators.keyed_state import KeyedStateStore
+from sluiceway.operators.keyed_state import store as keyed_store
 from sluiceway.state import KeyedStateBackend
+from sluiceway.state.declared import check_of
 from sluiceway.testing import OperatorHarness
 from sluiceway.windows import TumblingEventTimeWindows
 
@@ -121,6 +123,43 @@ def test_a_value_of_another_type_is_refused_and_not_kept(timed: KeyedStateStore,
             write(timed, wrong, ttl)
     right = Visit("home", 3)  # an int where a float is declared
     assert write(timed, right, ttl) == right
+
+
+class Bid(NamedTuple):
+    price: int
+    channel: str
+
+
+def test_an_element_that_the_state_has_given_is_checked_no_second_time(
+    new_backend: Callable[[], KeyedStateBackend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A function that drops elements one by one would check all others as often."""
+    checked: list[Any] = []
+    check = check_of(sw.ListStateDescriptor("s", Bid))
+    assert check is not None
+    monkeypatch.setattr(keyed_store, "check_of", lambda descriptor: lambda it: (checked.append(it), check(it)))
+    store = KeyedStateStore(new_backend(), VirtualClock(0))
+    store.current_key = "a"
+    state = store.list_state(sw.ListStateDescriptor("s", Bid))
+    bids = [Bid(number, "web") for number in range(100)]
+    state.update(bids)
+    assert len(checked) == 100
+    while kept := state.get():
+        state.update(kept[1:])
+    assert len(checked) == 100
+    state.update(bids[:2])
+    with pytest.raises(sw.DeclaredTypeError):
+        state.update([*state.get(), Bid("3", "web")])  # type: ignore[arg-type]
+    assert state.get() == bids[:2]
+
+
+def test_an_element_that_was_changed_in_place_is_checked_again(timed: KeyedStateStore) -> None:
+    state = timed.list_state(sw.ListStateDescriptor("s", Visit))
+    state.add(Visit("home", 3.0))
+    (visit,) = state.get()
+    visit.seconds = "long"  # type: ignore[assignment]
+    with pytest.raises(sw.DeclaredTypeError):
+        state.update([visit])
 
 
 def test_the_message_has_the_state_the_type_the_value_and_what_to_do(timed: KeyedStateStore) -> None:
