@@ -8,14 +8,14 @@ from typing import Any, TypeAlias
 from sluiceway.errors import DeclaredTypeError
 from sluiceway.record_errors import shown
 from sluiceway.state.descriptors import MapStateDescriptor, StateDescriptor
-from sluiceway.types import conformity, scalars_of, type_name
+from sluiceway.types import check_against, type_name
 
 __all__ = ["Check", "EntryCheck", "check_of", "entry_check_of"]
 
-Check: TypeAlias = "Callable[[Any], None]"
+Check: TypeAlias = "Callable[[Any], object]"
 """Raises DeclaredTypeError for a value that is not of the declared type."""
 
-EntryCheck: TypeAlias = "Callable[[Any, Any], None]"
+EntryCheck: TypeAlias = "Callable[[Any, Any], object]"
 """Likewise, for the key and the value of an entry of a map."""
 
 
@@ -41,17 +41,11 @@ def entry_check_of(descriptor: MapStateDescriptor) -> EntryCheck | None:
 
 
 def _check(declared: Any, what: str, argument: str) -> Check | None:
-    conforms = conformity(declared)
-    if conforms is None:
-        return None
-    scalars = scalars_of(declared)  # at half the cost of a call
+    def refuse(value: Any) -> None:
+        raise DeclaredTypeError(
+            f"{what} {type_name(declared)}, and {shown(value, 100)} of type {type_name(type(value))} was "
+            f"written. Write values of the declared type, declare in {argument} all types that the values "
+            f"have, or leave {argument} out: then they are pickled"
+        )
 
-    def check(value: Any) -> None:
-        if type(value) not in scalars and not conforms(value):
-            raise DeclaredTypeError(
-                f"{what} {type_name(declared)}, and {shown(value, 100)} of type {type_name(type(value))} was "
-                f"written. Write values of the declared type, declare in {argument} all types that the values "
-                f"have, or leave {argument} out: then they are pickled"
-            )
-
-    return check
+    return check_against(declared, refuse)
