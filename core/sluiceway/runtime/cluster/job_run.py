@@ -238,7 +238,7 @@ class JobRun(Handlers):
         elif not self.dispatch(message):
             self.master.dispatch(message)
 
-    def prepare(self, worker: str) -> None:
+    def prepare_worker(self, worker: str) -> None:
         """Send a worker the program, once, and the addresses of all workers, ahead of deployments."""
         if worker not in self.workers:
             self.workers.add(worker)
@@ -343,8 +343,8 @@ class _ClusterHost(JobHost):
         self._make_room(self._run, lacking)
 
     @override
-    def prepare(self, worker: str) -> None:
-        self._run.prepare(worker)
+    def prepare_worker(self, worker: str) -> None:
+        self._run.prepare_worker(worker)
 
     @override
     def slots_wanted(self) -> None:

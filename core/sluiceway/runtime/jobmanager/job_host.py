@@ -45,7 +45,7 @@ class JobHost(ABC):
     def make_room(self, lacking: int) -> None:
         """Provide a number of further slots, now or soon. Raises NoResourceAvailableError if that cannot be."""
 
-    def prepare(self, worker: str) -> None:
+    def prepare_worker(self, worker: str) -> None:
         """Prepare a worker for deployments, which are sent to it next."""
 
     def slots_wanted(self) -> None:

@@ -472,7 +472,7 @@ class JobMaster(Handlers):
                 by_worker.setdefault(place, []).append(deployment)
         # One message per worker: it opens the consumers' ends of all its channels before the producers' ends.
         for worker, some in by_worker.items():
-            self._host.prepare(worker)
+            self._host.prepare_worker(worker)
             attempts = [deployment.attempt_id for deployment in some]
             self._host.send(worker, DeployTasks(self._name, self._epoch, attempts, Payload(some)))
 
