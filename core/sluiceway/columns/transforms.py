@@ -371,18 +371,17 @@ class Explode(Transform):
     def apply(self, data: pa.RecordBatch, stamps: Stamps) -> tuple[pa.RecordBatch, Stamps]:
         """Return a row for each element."""
         lists: Any = data.column(self.name)
+        elements, names = pc.list_flatten(lists), data.schema.names
+        if stamps is None and data.num_columns == 1:
+            return pa.RecordBatch.from_arrays([elements], names=names), None
         # Not list_parent_indices(), which counts elements of null lists and of rows before a slice, too.
         lengths = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
         parents: Any = pa.array(np.repeat(np.arange(len(lists)), lengths))
         at = data.schema.get_field_index(self.name)
-        rows = data.remove_column(at).take(parents) if data.num_columns > 1 else None
-        arrays = [] if rows is None else list(rows.columns)
-        arrays.insert(at, pc.list_flatten(lists))
-        names = data.schema.names
+        arrays = list(data.remove_column(at).take(parents).columns) if data.num_columns > 1 else []
+        arrays.insert(at, elements)
         out = pa.RecordBatch.from_arrays(arrays, names=names)
-        if stamps is None:
-            return out, None
-        return out, as_array(as_numpy(stamps)[parents.to_numpy()])
+        return out, None if stamps is None else as_array(as_numpy(stamps)[parents.to_numpy()])
 
     def name_after(self, name: str, schema: pa.Schema) -> str | None:
         """Return the name; None: it is that of the lists."""

@@ -164,21 +164,24 @@ def decimal_halves(column: Any) -> Any:
 
 
 def text_bytes(column: Any) -> tuple[Any, Any, Any]:
-    """Return the start and the length of each text, of nulls 0, and the bytes of all, with eight more behind."""
+    """Return the start and the length of each text, of nulls 0, and the bytes of all, with zeros behind them.
+
+    Words of eight bytes may be read at the start of each and up to LONGEST bytes behind it.
+    """
     large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
     _, offsets, data = column.buffers()
     if offsets is None or not len(column):
-        return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(8, np.uint8)
+        return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(_BEHIND, np.uint8)
     borders: Any = np.frombuffer(offsets, np.int64 if large else np.int32)
     borders = borders[column.offset : column.offset + len(column) + 1]
     low, high = int(borders[0]), int(borders[-1])
-    # A copy with room behind it: words of eight bytes are read at each start, also at that of the last text. Only
-    # the bytes of the slice are copied.
-    padded = np.zeros(high - low + 8, np.uint8)
+    # A copy, of the bytes of the slice alone, for the room behind them.
+    padded = np.empty(high - low + _BEHIND, np.uint8)
+    padded[high - low :] = 0
     if data is not None and high > low:
         padded[: high - low] = np.frombuffer(data, np.uint8)[low:high]
-    starts = borders[:-1].astype(np.int64) - low
-    lengths = (borders[1:] - borders[:-1]).astype(np.int64)
+    borders = borders.astype(np.int64) - low
+    starts, lengths = borders[:-1], np.diff(borders)
     valid = valid_of(column)
     if valid is not None:
         lengths *= valid
@@ -191,6 +194,18 @@ def eight_bytes_at(padded: Any) -> Any:
 
 
 _MASKS: Final = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)
+
+_BEHIND: Final = LONGEST + 8
+"""Bytes behind those of texts."""
+
+_FIRST: Final = 7
+"""Bytes of a text in its first word, beside its length; the others have eight."""
+
+# By the length of a text: the length in its place in the first word, and masks of the text's bytes in each word.
+_BY_LENGTH: Final = np.arange(LONGEST + 1)
+_LENGTHS: Final = _BY_LENGTH.astype(np.uint64) << np.uint64(8 * _FIRST)
+_FIRST_MASKS: Final = _MASKS[np.minimum(_BY_LENGTH, _FIRST)]
+_LATER_MASKS: Final = [_MASKS[np.clip(_BY_LENGTH - begin, 0, 8)] for begin in range(_FIRST, LONGEST, 8)]
 
 
 def _text_words(column: Any) -> Iterator[Word] | None:
@@ -206,11 +221,14 @@ def _short_text_words(column: Any, starts: Any, lengths: Any, padded: Any, longe
     if valid is not None:
         yield 0, (~valid).astype(np.uint64)
     at = eight_bytes_at(padded)
-    # Seven bytes and the length, then eight at a time.
-    yield 1, (at[starts] & _MASKS[np.minimum(lengths, 7)]) | (lengths.astype(np.uint64) << np.uint64(56))
-    for number, begin in enumerate(range(7, longest, 8)):
-        left = np.clip(lengths - begin, 0, 8)
-        yield 2 + number, at[np.minimum(starts + begin, len(at) - 1)] & _MASKS[left]
+    words = at[starts]
+    words &= _FIRST_MASKS.take(lengths)
+    words |= _LENGTHS.take(lengths)
+    yield 1, words
+    for number, begin in enumerate(range(_FIRST, longest, 8)):
+        words = at[begin:][starts]
+        words &= _LATER_MASKS[number].take(lengths)
+        yield 2 + number, words
 
 
 # ---- hashes -----------------------------------------------------------------------------------------------------

@@ -98,16 +98,15 @@ class WordTable:
         # Most rows have known keys in their first slots: one comparison of all of them, and the loop below is
         # for the others. An empty slot is -1, which clip makes a place that exists; its row is wrong already.
         slots, kept, base = self._slots, self._words, self.size
-        found = slots.take(self._places(words))
-        wrong = found < 0
+        numbers = slots.take(self._places(words)).astype(np.int64)
+        wrong = numbers < 0
         for mine, theirs in zip(words, kept, strict=False):
             if base:
-                wrong |= mine != theirs.take(found, mode="clip")
+                wrong |= mine != theirs.take(numbers, mode="clip")
         for theirs in kept[len(words) :]:
             if base:
-                wrong |= theirs.take(found, mode="clip") != 0
+                wrong |= theirs.take(numbers, mode="clip") != 0
         rows = np.flatnonzero(wrong)
-        numbers = found.astype(np.int64)
         if not len(rows):
             return numbers, rows
         new = []
