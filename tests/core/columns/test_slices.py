@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sluiceway.columns.aggregation import aggregates as agg
 from sluiceway.columns.aggregation.layout import Layout
-from sluiceway.columns.aggregation.slices import AggregateSlice
+from sluiceway.columns.aggregation.slices import AggregateSlice, Positions
 from sluiceway.columns.aggregation.stored import open_stored
 from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.keys.idle_keys import forget_idle
@@ -79,6 +79,18 @@ def test_neither_batches_nor_snapshots_change_a_slice(rows, cuts, subtasks):
         assert found == [expected]
     order = [(row["user"], row["item"]) for row in expected]
     assert sorted(chain.from_iterable(found), key=lambda row: order.index((row["user"], row["item"]))) == expected
+
+
+@given(st.lists(st.lists(st.integers(0, 7), max_size=6), max_size=6), st.lists(st.integers(0, 7), max_size=4))
+def test_positions_follow_the_arrival_of_keys_in_the_slice(batches, seen_elsewhere):
+    keys, order = KeyIds([pa.int64()], 8), []
+    keys.find([pa.array(seen_elsewhere, pa.int64())])
+    positions = Positions(keys)
+    for batch in batches:
+        ids = keys.find([pa.array(batch, pa.int64())])
+        order += [key for key in dict.fromkeys(batch) if key not in order]
+        assert positions.find(ids).tolist() == [order.index(key) for key in batch]
+        assert keys.columns(positions.ids)[0].to_pylist() == order
 
 
 def test_merged_slices_are_one():

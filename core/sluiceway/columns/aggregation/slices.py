@@ -64,6 +64,8 @@ class Positions:
         self._keys = keys
         self._ids = np.array(ids, np.int32) if len(ids) else np.zeros(64, np.int32)
         self.size = len(ids)
+        # True as long as each key's position is its number, as in a slice that gets all rows: none is looked up.
+        self._are_numbers = not self.size
         # Positions by key, or a table of the slice's own keys where these are few of many.
         self._dense: Any = np.full(0, -1, np.int32)
         self._sparse: WordTable | None = None
@@ -85,6 +87,10 @@ class Positions:
 
     def find(self, ids: Any) -> Any:
         """Return the position of each key; new ones get the next positions."""
+        if self._are_numbers:
+            if self._takes_numbers(ids):
+                return ids
+            self._are_numbers = False
         known = len(self._keys)
         is_dense = known <= _FEW_KEYS or known <= _SPARSE * self.size
         if is_dense:
@@ -97,6 +103,17 @@ class Positions:
         positions, new = self._sparse.find([ids.astype(np.uint64)])
         self._append(ids[new])
         return positions
+
+    def _takes_numbers(self, ids: Any) -> bool:
+        """Return if positions stay the numbers of the keys; if so, the new ones are added."""
+        if not len(ids) or (end := int(ids.max()) + 1) <= self.size:
+            return True
+        # The first row of each new key comes behind those of the keys with smaller numbers, and none is left out.
+        reached = np.maximum.accumulate(ids[ids >= self.size])
+        if reached[0] != self.size or int(np.diff(reached).max(initial=0)) > 1:
+            return False
+        self._append(np.arange(self.size, end))
+        return True
 
     def _make_dense(self, known: int) -> None:
         if len(self._dense) >= known and self._sparse is None:
@@ -128,6 +145,7 @@ class Positions:
         """
         self._ids = renumbered[self.ids].astype(np.int32)
         self._dense, self._sparse = np.full(0, -1, np.int32), None
+        self._are_numbers = not self.size
 
 
 class AggregateSlice:

@@ -28,6 +28,9 @@ __all__ = ["AggregateOverflowError", "Averaged", "Counted", "Summed", "decimals"
 
 _LIMB: Final = np.int64(0xFFFFFFFF)
 
+_FULL: Final = 2
+"""Positions for each row from which on rows are added one by one, not counted for all positions first."""
+
 
 class AggregateOverflowError(SluicewayError, OverflowError):
     """The result of an aggregate does not fit in the type of its column."""
@@ -48,7 +51,11 @@ class Counted(PlainAccumulator):
     def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
         if columns and columns[0].valid is not None:
             at = at[columns[0].valid]
-        np.add.at(self.arrays["count"], at, 1)
+        counts = self.arrays["count"]
+        if len(at) * _FULL < len(counts):
+            np.add.at(counts, at, 1)
+        else:
+            counts += np.bincount(at, minlength=len(counts))
 
     @override
     def running(self, runs: Runs, columns: Sequence[Values], arrivals: Any) -> Accumulator:
