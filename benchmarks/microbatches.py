@@ -24,7 +24,8 @@ from unittest.mock import patch
 
 import sluiceway as sw
 from benchmarks.harness import Plan, Row
-from benchmarks.spark import CONF, _own_address
+from benchmarks.spark import CONF
+from benchmarks.sparksession import spark_session
 from sluiceway.connector.lib import DiscardSink, GeneratorSource
 from sluiceway.windows import TumblingEventTimeWindows
 
@@ -68,15 +69,8 @@ def measure(plan: Plan) -> Iterator[Row]:
         for name, unit in _names():
             yield Row(name, unit, (), note=f"{missing[0]} is not installed")
         return
-    from sluiceway_spark import SessionConf
-
-    with tempfile.TemporaryDirectory(prefix="sluiceway-bench-") as place, _own_address():
-        local = {"spark.local.dir": place, "spark.sql.warehouse.dir": f"{place}/warehouse"}
-        spark = SessionConf.of("local[2]", None, {**CONF, **local}).session()
-        try:
-            yield from _measure(plan, spark)
-        finally:
-            spark.stop()
+    with spark_session(CONF) as (spark, _):
+        yield from _measure(plan, spark)
 
 
 def _measure(plan: Plan, spark: Any) -> Iterator[Row]:

@@ -13,7 +13,6 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -27,6 +26,7 @@ from unittest.mock import patch
 import sluiceway as sw
 from benchmarks.harness import Plan, Row, check_same
 from benchmarks.sparkqueries import Processors, Taken, taken_by
+from benchmarks.sparksession import spark_session
 from benchmarks.text import zipf_lines
 from benchmarks.wordcount import add, word_of
 from benchmarks.workers import WORDS_A_LINE, line_of_many, once, words_of
@@ -82,18 +82,11 @@ def measure(plan: Plan) -> Iterator[Row]:
         for name in (*(row for job in JOBS for row in _names(job)), PARQUET, HOSTED):
             yield Row(name, "x speed", (), note=f"{missing[0]} is not installed")
         return
-    from sluiceway_spark import SessionConf
-
-    with tempfile.TemporaryDirectory(prefix="sluiceway-bench-") as place, _own_address():
-        local = {"spark.local.dir": place, "spark.sql.warehouse.dir": f"{place}/warehouse"}
-        spark = SessionConf.of("local[2]", None, {**CONF, **local}).session()
-        try:
-            for job in JOBS:
-                yield from _job(plan, spark, Path(place), job)
-            yield _parquet(plan, spark, Path(place))
-            yield _hosted(plan)
-        finally:
-            spark.stop()
+    with spark_session(CONF) as (spark, place):
+        for job in JOBS:
+            yield from _job(plan, spark, place, job)
+        yield _parquet(plan, spark, place)
+        yield _hosted(plan)
 
 
 def _job(plan: Plan, spark: Any, place: Path, name: str) -> Iterator[Row]:
@@ -485,16 +478,3 @@ def _hosted(plan: Plan) -> Row:
         note=f"{lines * WORDS_A_LINE / median(taken['hosted']) / 1e6:.3g} M words/s from when the workers were up",
         details={"words": lines * WORDS_A_LINE, "seconds": taken},
     )
-
-
-@contextmanager
-def _own_address() -> Iterator[None]:
-    """For Spark to use: else it looks for one, and says so."""
-    missing = "SPARK_LOCAL_IP" not in os.environ
-    if missing:
-        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    try:
-        yield
-    finally:
-        if missing:
-            del os.environ["SPARK_LOCAL_IP"]

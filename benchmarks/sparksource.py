@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.util import find_spec
@@ -17,6 +16,7 @@ from typing import Any
 
 import sluiceway as sw
 from benchmarks.harness import Plan, Row
+from benchmarks.sparksession import spark_session
 from sluiceway.connector import Sink, SinkWriter, WriterContext
 
 __all__ = ["measure"]
@@ -57,33 +57,22 @@ def measure(plan: Plan) -> Iterator[Row]:
         for name in (MEMORY, MEMORY_TUPLES):
             yield Row(name, "x memory", (), note=f"{missing[0]} is not installed")
         return
-    from sluiceway_spark import SessionConf
-
-    with tempfile.TemporaryDirectory(prefix="sluiceway-bench-") as directory:
-        conf = {
-            "spark.local.dir": f"{directory}/spark",
-            "spark.driver.memory": "2g",
-            "spark.driver.maxResultSize": "0",
-        }
-        session = SessionConf.of("local[2]", None, conf).session()
-        try:
-            size = plan.size(ROWS, 2000)
-            path, large = f"{directory}/table", f"{directory}/large"
-            make_table(session, path, size, FILES)
-            make_table(session, large, size * TIMES, FILES * TIMES)
-            by_map = lambda: _by_map(session, path, _count_batches)  # noqa: E731 - as the next
-            tuples_by_map = lambda: _by_map(session, path, _count_tuples)  # noqa: E731
-            yield _pairs(BATCHES, plan, size, by_map, lambda: _ours(path, "arrow"))
-            yield _pairs(TUPLES, plan, size, tuples_by_map, lambda: _ours(path, tuple))
-            yield _pairs(
-                TO_ARROW,
-                plan,
-                size,
-                lambda: int(session.read.parquet(path).toArrow().num_rows),
-                lambda: _ours(path, "arrow"),
-            )
-        finally:
-            session.stop()
+    with spark_session({"spark.driver.memory": "2g", "spark.driver.maxResultSize": "0"}) as (session, place):
+        size = plan.size(ROWS, 2000)
+        path, large = f"{place}/table", f"{place}/large"
+        make_table(session, path, size, FILES)
+        make_table(session, large, size * TIMES, FILES * TIMES)
+        by_map = lambda: _by_map(session, path, _count_batches)  # noqa: E731 - as the next
+        tuples_by_map = lambda: _by_map(session, path, _count_tuples)  # noqa: E731
+        yield _pairs(BATCHES, plan, size, by_map, lambda: _ours(path, "arrow"))
+        yield _pairs(TUPLES, plan, size, tuples_by_map, lambda: _ours(path, tuple))
+        yield _pairs(
+            TO_ARROW,
+            plan,
+            size,
+            lambda: int(session.read.parquet(path).toArrow().num_rows),
+            lambda: _ours(path, "arrow"),
+        )
         yield _memory(MEMORY, plan, path, large, "arrow")
         yield _memory(MEMORY_TUPLES, plan, path, large, "tuple")
 
@@ -166,13 +155,8 @@ def _peak_mb(path: str, records: str) -> float:
 
 def main(path: str, records: str) -> None:
     """Read a table, and print how much memory this process has had at most, in MB."""
-    from sluiceway_spark import SessionConf
-
-    with tempfile.TemporaryDirectory(prefix="sluiceway-bench-") as directory:
-        conf = {"spark.local.dir": directory, "spark.driver.memory": "2g"}
-        session = SessionConf.of("local[2]", None, conf).session()
+    with spark_session({"spark.driver.memory": "2g"}):
         _ours(path, tuple if records == "tuple" else records)
-        session.stop()
     status = Path("/proc/self/status").read_text()
     [kilobytes] = re.findall(r"VmHWM:\s+(\d+) kB", status)
     print(int(kilobytes) / 1024)
