@@ -52,9 +52,9 @@ test-kafka: $(VENV)/.dev ## run the tests against a broker of Apache Kafka, whic
 	$(PYTEST) --dist loadfile tests/contrib tests/plugins/connectors -m "kafka and not slow and not soak and not spark" $(ARGS)
 
 # PySpark before 4.1 leaves sockets of its own to the garbage collector.
-test-pyspark: $(VENV)-pyspark-$(PYSPARK)/.done ## run some tests of Spark with another PySpark, as make test-pyspark PYSPARK=4.0.0
+test-pyspark: $(VENV)-pyspark-$(PYSPARK)/.done ## run tests of Spark with another PySpark, as make test-pyspark PYSPARK=4.0.0
 	$(VENV)-pyspark-$(PYSPARK)/bin/python -m pytest -m pysparks -W ignore::ResourceWarning \
-		-W ignore::pytest.PytestUnraisableExceptionWarning tests/plugins/spark $(ARGS)
+		-W ignore::pytest.PytestUnraisableExceptionWarning tests/plugins/spark tests/equality $(ARGS)
 
 test-all: $(VENV)/.dev ## run all tests; those whose broker or engine is not installed are skipped with the reason
 	$(PYTEST) --dist loadfile --hypothesis-profile explore $(ARGS)

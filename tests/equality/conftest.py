@@ -73,8 +73,10 @@ def _let_go(spark: Any) -> Iterator[None]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What is marked with ``spark`` gets the session, also where that is one parameter of several.
 
-    It comes first of all, so that nobody takes it for something that the test has left behind.
+    It comes first of all, so that nobody takes it for something that the test has left behind. Each of these tests
+    is run with other versions, too.
     """
     for item in items:
         if item.path.parent == _HERE and item.get_closest_marker("spark"):
+            item.add_marker("pysparks")
             item.fixturenames = ["spark", *item.fixturenames, "_let_go"]  # type: ignore[attr-defined]

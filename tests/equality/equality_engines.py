@@ -13,8 +13,14 @@ import pytest
 
 import sluiceway as sw
 from sluiceway.engine import JobStatus
+from sluiceway_spark.session.pyspark_version import MICRO_BATCHES, too_old
 
-__all__ = ["IN_PROCESS", "ON_SPARK", "OTHERS", "Engine"]
+__all__ = ["HAS_MICRO_BATCHES", "IN_PROCESS", "ON_SPARK", "OTHERS", "Engine"]
+
+HAS_MICRO_BATCHES = pytest.mark.skipif(
+    too_old(MICRO_BATCHES) is not None, reason=f"micro-batches: {too_old(MICRO_BATCHES)}"
+)
+"""Skips a test where PySpark is too old for it."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,7 @@ ON_SPARK = [
         "spark, micro-batches",
         2,
         lambda place: {"engine": "spark", "checkpoints": place / "kept"},
-        _SPARK,
+        (*_SPARK, HAS_MICRO_BATCHES),
         loops=False,
     ),
     Engine("spark, hosted", 2, lambda place: {"engine": "spark", "hosted": True, "workers": 2}, _SPARK),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from equality_engines import HAS_MICRO_BATCHES
 from equality_kills import BATCH, KEYS, MOMENTS, Killing, pipeline
 
 from sluiceway.testing import NumberFiles
@@ -85,6 +86,7 @@ def test_a_batch_job_has_all_of_it_once(point: str, victim: str, tmp_path: Path,
 CHAINED = pytest.mark.parametrize("chained", [False, True], ids=["sinks apart", "chained sinks"])
 
 
+@HAS_MICRO_BATCHES
 @CHAINED
 def test_micro_batches_have_all_of_it_once(tmp_path: Path, undisturbed: Output, chained: bool) -> None:
     """Workers are killed in a source, in the midst of keys and in a sink, and Spark tries again."""
@@ -95,6 +97,7 @@ def test_micro_batches_have_all_of_it_once(tmp_path: Path, undisturbed: Output, 
     check(tmp_path, undisturbed)
 
 
+@HAS_MICRO_BATCHES
 @CHAINED
 def test_micro_batches_go_on_after_a_driver_whenever_it_was_killed(
     tmp_path: Path, undisturbed: Output, chained: bool
@@ -123,6 +126,7 @@ AS_SPARK_DOES = {
 """Settings of Spark where nothing is set, with which runs of earlier versions were written."""
 
 
+@HAS_MICRO_BATCHES
 def test_a_run_begun_without_our_settings_goes_on_with_them_and_without(
     tmp_path: Path, undisturbed: Output
 ) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from equality_engines import IN_PROCESS
+from equality_engines import HAS_MICRO_BATCHES, IN_PROCESS
 from equality_functions import Rec
 from equality_programs import KINDS, Found, Order, Program, differences, programs
 from hypothesis import given
@@ -35,8 +35,6 @@ NOT_HERE = {"late"}
 
 ENDS = {"at the end"}
 """A query over a stream stops, and its input has no end."""
-
-KEYED_STREAMS = pytest.mark.skipif(too_old(MICRO_BATCHES) is not None, reason=f"streams: {too_old(MICRO_BATCHES)}")
 
 
 def rows_of(several: Sequence[Program]) -> list[dict[str, int]]:
@@ -171,13 +169,13 @@ def test_each_kind_of_step_over_a_dataframe(session: Any, first: int) -> None:
     check(each(share(first)), session)
 
 
-@KEYED_STREAMS
+@HAS_MICRO_BATCHES
 def test_stateless_steps_over_a_stream(session: Any) -> None:
     check(each(["map", "filter", "flat_map", "rekey", "own chain"]), session, batches=18)
 
 
 @pytest.mark.slow
-@KEYED_STREAMS
+@HAS_MICRO_BATCHES
 @SHARES
 def test_each_kind_of_step_over_a_stream(session: Any, first: int) -> None:
     check(each([kind for kind in share(first) if kind not in ENDS]), session, batches=4)
