@@ -50,7 +50,7 @@ from sluiceway.runtime.loop.async_calls import EventLoop
 from sluiceway.runtime.loop.blocking_io import Background, HelperThread
 from sluiceway.runtime.loop.lazy_event_loop import LazyEventLoop
 from sluiceway.runtime.loop.poller import Poller, SelectorPoller
-from sluiceway.runtime.loop.tasklet import Progress, Scheduled, Tasklet, TaskletLoop
+from sluiceway.runtime.loop.tasklet import Presence, Scheduled, TaskletLoop
 from sluiceway.runtime.messages.base import Message
 from sluiceway.runtime.messages.handlers import Handlers
 from sluiceway.runtime.messages.payload import Payload
@@ -118,17 +118,6 @@ class LocalEngine(Engine):
         )
 
 
-class _Presence(Tasklet):
-    """Tasklet that keeps the loop running while the job needs it, for example between restarts."""
-
-    def __init__(self, job: LocalJob) -> None:
-        super().__init__()
-        self._job = job
-
-    def step(self) -> Progress:
-        return Progress.DONE if self._job.status.ended else Progress.IDLE
-
-
 class _LocalHost(JobHost):
     """This process as the host of its job: it has as many slots as the job asks for, as they cost nothing here.
 
@@ -139,7 +128,8 @@ class _LocalHost(JobHost):
     def __init__(self, job: LocalJob, worker: TaskletLoop) -> None:
         super().__init__(job.services.clock, SlotPool())
         self.slots.offer("local", sum(slots_required(job.job_graph).values()))
-        self.presence = _Presence(job)
+        # Between restarts no task keeps the loop running.
+        self.presence = Presence(lambda: job.status.ended)
         self._job = job
         self._worker = worker
 

@@ -22,8 +22,9 @@ from sluiceway.runtime.logging.context import stepping
 from sluiceway.runtime.logging.engine_log import ERROR, log
 from sluiceway.runtime.loop.forked_children import generation, leave_if_forked
 from sluiceway.runtime.loop.poller import Poller
+from sluiceway.util.overriding import override
 
-__all__ = ["Progress", "Scheduled", "Tasklet", "TaskletLoop", "acting_for"]
+__all__ = ["Presence", "Progress", "Scheduled", "Tasklet", "TaskletLoop", "acting_for"]
 
 # Turns of all ready tasklets between two looks at files, each of which is a system call.
 _ROUNDS_BETWEEN_POLLS = 16
@@ -123,6 +124,22 @@ def acting_for(tasklet: Tasklet) -> Iterator[None]:
         yield
     finally:
         stepping.reset(before)
+
+
+class Presence(Tasklet):
+    """Tasklet that keeps the loop running while something needs it, which wakes it when that has ended.
+
+    Args:
+        ended: returns whether it has; called in the loop's thread.
+    """
+
+    def __init__(self, ended: Callable[[], bool]) -> None:
+        super().__init__()
+        self._ended = ended
+
+    @override
+    def step(self) -> Progress:
+        return Progress.DONE if self._ended() else Progress.IDLE
 
 
 class TaskletLoop:

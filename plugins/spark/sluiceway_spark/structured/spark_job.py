@@ -18,7 +18,7 @@ from sluiceway.runtime.jobmanager.job_description import describe_job
 from sluiceway.runtime.jobmanager.job_metrics import Reporting
 from sluiceway.runtime.logging.engine_log import job_logging
 from sluiceway.runtime.loop.poller import SelectorPoller
-from sluiceway.runtime.loop.tasklet import Progress, Tasklet, TaskletLoop
+from sluiceway.runtime.loop.tasklet import Presence, TaskletLoop
 from sluiceway.runtime.messages.pickling import check_shippable
 from sluiceway.runtime.stepped import SteppedPlan
 from sluiceway.streamgraph import StreamGraph
@@ -203,17 +203,6 @@ class SparkJob(Job):
         self.services.listener.job_status_changed(self.name, old, new)
 
 
-class _Presence(Tasklet):
-    """Tasklet that keeps the loop running until Spark has ended."""
-
-    def __init__(self, run: SparkRun) -> None:
-        super().__init__()
-        self._of = run
-
-    def step(self) -> Progress:
-        return Progress.DONE if self._of.over else Progress.IDLE
-
-
 class SparkRun(threading.Thread):
     """Thread that calls Spark.
 
@@ -226,7 +215,7 @@ class SparkRun(threading.Thread):
         super().__init__(name="sluiceway-spark", daemon=True)
         self.group: JobGroup | None = None
         self.over = False
-        self.presence = _Presence(self)
+        self.presence = Presence(lambda: self.over)
         self._job = job
         self._mail = loop.mail
         self._wake = loop.wake
