@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import suppress
-from types import CodeType, FunctionType
+from types import NoneType
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +16,14 @@ from sluiceway.connector.lib import DeadLetterSink, PrintSink
 from sluiceway.connector.lib.process_local import ProcessLocal
 from sluiceway.engine.capabilities import Feature
 from sluiceway.eventtime import WatermarkStrategy
-from sluiceway.functions import DEAD_LETTERS, CheckpointedFunction
+from sluiceway.functions import (
+    DEAD_LETTERS,
+    CheckpointedFunction,
+    KeyedBatchProcessFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
+    KeyedProcessFunction,
+)
 from sluiceway.functions.state_discovery import visible_descriptors
 from sluiceway.steps import (
     AsOfJoinStep,
@@ -40,7 +47,15 @@ from sluiceway.steps import (
 )
 from sluiceway.streamgraph import ChainingStrategy, StreamGraph, StreamNode
 from sluiceway.util.trial_pickling import trial
-from sluiceway.windows import GlobalWindows
+from sluiceway.windows import (
+    ContinuousEventTimeTrigger,
+    CountTrigger,
+    DeltaTrigger,
+    EventTimeTrigger,
+    GlobalWindows,
+    NeverTrigger,
+    PurgingTrigger,
+)
 
 __all__ = ["OPTION_FEATURES", "Use", "handles_of", "is_bounded", "uses"]
 
@@ -101,6 +116,25 @@ _SINKS: Final = (
     Feature.SINKS,
 )
 """Features that a sink may require."""
+
+_NO_TIMERS: Final = (
+    None,
+    KeyedProcessFunction.on_timer,
+    KeyedCoProcessFunction.on_timer,
+    KeyedBroadcastProcessFunction.on_timer,
+    KeyedBatchProcessFunction.on_timer,
+)
+"""``on_timer`` of functions that handle no timers; None: they have none."""
+
+_TRIGGERS_WITHOUT_CLOCK: Final = (
+    NoneType,
+    CountTrigger,
+    DeltaTrigger,
+    EventTimeTrigger,
+    NeverTrigger,
+    ContinuousEventTimeTrigger,
+)
+"""Triggers that set no timers in processing time; of a user's own, that is not known."""
 
 _PARTITIONERS: Final[Mapping[str, Feature]] = {
     "forward": Feature.FORWARD,
@@ -173,7 +207,8 @@ def _of_node(graph: StreamGraph, node: StreamNode, among: Container[Feature]) ->
             yield Feature.OPERATOR_STATE
         if any(d.ttl is not None and d.ttl.is_enabled for d in visible_descriptors(function)):
             yield Feature.STATE_TTL
-        yield from _timers_of(function)
+        if getattr(type(function), "on_timer", None) not in _NO_TIMERS:
+            yield Feature.TIMERS
     if node.skips_errors:
         yield Feature.SKIPPING
     if node.co_location_group is not None or node.slot_sharing_group != "default":
@@ -270,38 +305,14 @@ def _of_window(step: WindowStep) -> Iterator[Feature]:
         yield Feature.PROCESSING_WINDOWS
     if step.trigger is not None or step.evictor is not None:
         yield Feature.TRIGGERS
-    if step.trigger is not None:
-        yield from _timers_of(step.trigger)
+    trigger = step.trigger
+    while isinstance(trigger, PurgingTrigger):
+        trigger = trigger.nested
+    if type(trigger) not in _TRIGGERS_WITHOUT_CLOCK:
+        yield Feature.TIMERS
 
 
 # ---- looking into what users give -----------------------------------------------------------------------------
-
-
-def _timers_of(function: object) -> Iterator[Feature]:
-    """Return the kinds of timers that the code of a function object visibly sets."""
-    names = set(_names(function))
-    event, processing = "register_event_time_timer" in names, "register_processing_time_timer" in names
-    if event:
-        yield Feature.EVENT_TIMERS
-    if processing:
-        yield Feature.PROCESSING_TIMERS
-
-
-def _names(function: object) -> Iterator[str]:
-    if isinstance(function, FunctionType):
-        yield from _names_in(function.__code__)
-    for cls in type(function).__mro__:
-        if cls.__module__ != "builtins":
-            for attribute in vars(cls).values():
-                if isinstance(attribute, FunctionType):
-                    yield from _names_in(attribute.__code__)
-
-
-def _names_in(code: CodeType) -> Iterable[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names_in(constant)
 
 
 def handles_of(connector: Source[Any] | Sink[Any]) -> list[ProcessLocal]:

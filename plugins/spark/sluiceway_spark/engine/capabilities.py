@@ -81,7 +81,7 @@ def batch(settings: Settings) -> Capabilities:
     }
     otherwise = {
         Feature.ALIGNMENT: "Sources are read to their end before anything else, so that none has to wait.",
-        Feature.PROCESSING_TIMERS: "A stage takes the time that it takes; what still waits fires at its end.",
+        Feature.TIMERS: "Those in processing time that still wait at the end of a stage fire then.",
         Feature.PROCESSING_WINDOWS: "A stage takes the time that it takes; what still waits fires at its end.",
         Feature.PLACEMENT: "Spark places its tasks, so that this says nothing.",
         Feature.BUFFER_TIMEOUT: "Records go on when a stage does, so that this says nothing.",
@@ -95,7 +95,6 @@ _A_MICRO_BATCH: Final = Unsupported("each micro-batch is a checkpoint", "leave i
 
 def stream(settings: Settings) -> Capabilities:
     """Return the capabilities of a query of Structured Streaming, by the PySpark that is installed."""
-    fire = "Fire with the next micro-batch."
     lacks = {
         Feature.PROGRAM_SOURCES: Unsupported(
             "micro-batches are planned where there is no session",
@@ -132,8 +131,8 @@ def stream(settings: Settings) -> Capabilities:
         Feature.BEGINNING_FROM: "Goes on in the directory of an earlier run in micro-batches.",
         Feature.DROPPED_STATE: "State that no function asks for may go; the steps have to stay as they were.",
         Feature.WATERMARKS: "Generators are asked at the end of each micro-batch, not now and then.",
-        Feature.PROCESSING_TIMERS: fire,
-        Feature.PROCESSING_WINDOWS: fire,
+        Feature.TIMERS: "Those in processing time fire with the next micro-batch.",
+        Feature.PROCESSING_WINDOWS: "Fire with the next micro-batch.",
         Feature.PLACEMENT: "Spark places its tasks, so that this says nothing.",
         Feature.BUFFER_TIMEOUT: "Records go on when a stage does, so that this says nothing.",
         Feature.LOGS: _LOGS,

@@ -63,11 +63,10 @@ class Remembers(sw.MapFunction[int, int], sw.CheckpointedFunction):
 class SetsTimers(sw.KeyedProcessFunction[int, int, int]):
     def process_element(self, value: int, ctx: Any) -> Iterable[int]:
         ctx.timer_service().register_event_time_timer(value)
-        self.later(ctx)
         yield value
 
-    def later(self, ctx: Any) -> None:
-        (lambda: ctx.timer_service().register_processing_time_timer(1))()
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterable[int]:
+        return [timestamp]
 
 
 class Batches(sw.BatchProcessFunction[int, int]):
@@ -225,10 +224,34 @@ def test_a_partitioner_of_a_plugin_is_told_from_the_built_in_ones() -> None:
     assert used(graph) ^ used(other) == {Feature.SHUFFLE, Feature.PLUGIN_PARTITIONER}
 
 
-def test_timers_are_seen_where_they_are_set() -> None:
+class SetsNone(sw.KeyedProcessFunction[int, int, int]):
+    def process_element(self, value: int, ctx: sw.KeyedProcessFunction.Context) -> Iterator[int]:
+        yield value
+
+
+def test_a_function_that_handles_timers_says_so_by_its_on_timer() -> None:
     flow = sw.Pipeline("p")
-    flow.from_collection([1]).key_by(lambda n: n).map(Expires()).sink(DiscardSink())
-    assert not used(flow.graph()) & {Feature.EVENT_TIMERS, Feature.PROCESSING_TIMERS}
+    keyed = flow.from_collection([1]).key_by(lambda n: n)
+    keyed.map(Expires()).sink(DiscardSink())
+    keyed.process(SetsNone()).sink(DiscardSink())
+    assert Feature.TIMERS not in used(flow.graph())
+    keyed.process(SetsTimers()).sink(DiscardSink())
+    assert Feature.TIMERS in used(flow.graph())
+
+
+@pytest.mark.parametrize(
+    ("trigger", "by_clock"),
+    [
+        (windows.CountTrigger(3), False),
+        (windows.PurgingTrigger(windows.ContinuousEventTimeTrigger("1s")), False),
+        (windows.PurgingTrigger(windows.ContinuousProcessingTimeTrigger("1s")), True),
+    ],
+)
+def test_a_trigger_by_the_clock_has_timers(trigger: windows.Trigger, by_clock: bool) -> None:
+    flow = sw.Pipeline("p")
+    keyed = flow.from_collection([1]).key_by(lambda n: n)
+    keyed.window(windows.GlobalWindows.create()).trigger(trigger).count().sink(DiscardSink())
+    assert (Feature.TIMERS in used(flow.graph())) is by_clock
 
 
 def test_a_job_is_bounded_if_all_its_sources_are() -> None:
