@@ -24,11 +24,11 @@ from sluiceway.engine import Job, JobStatus
 from sluiceway.errors import ConfigurationError
 from sluiceway.plugins import default_manager
 from sluiceway.runtime.cluster.cluster_job import ClusterJob
+from sluiceway.runtime.cluster.state_receiver import StateReceiver
 from sluiceway.runtime.cluster.worker_host import WorkerHost
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, WorkerHandle, start_worker
-from sluiceway.runtime.jobmanager.job_master import JobMaster
 from sluiceway.runtime.local.engine import job_graph_of
-from sluiceway.runtime.messages.tasks import AcknowledgeWithState
+from sluiceway.runtime.messages.tasks import StoreStatePart
 from sluiceway.streamgraph import StreamGraph
 
 pytest.importorskip("zmq", reason="needs pyzmq")
@@ -188,13 +188,13 @@ def test_engine_local_places_no_workers() -> None:
 
 def test_workers_that_share_no_files_send_their_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     took: list[int] = []
-    take = JobMaster._acknowledged_with_state
+    take = StateReceiver.take
 
-    def noted(self: JobMaster, message: AcknowledgeWithState) -> None:
-        took.append(len(message.snapshot.encoded()))
-        take(self, message)
+    def noted(self: StateReceiver, part: StoreStatePart) -> None:
+        took.append(len(part.data))
+        take(self, part)
 
-    monkeypatch.setattr(JobMaster, "_acknowledged_with_state", noted)
+    monkeypatch.setattr(StateReceiver, "take", noted)
     marks = str(tmp_path / "mark")
 
     def failing_once(value: int) -> int:
@@ -210,4 +210,5 @@ def test_workers_that_share_no_files_send_their_state(tmp_path: Path, monkeypatc
     result = prepared(flow, Host(), workers=2, checkpoint_interval="20ms", restart="fixed-delay:1:0ms").run()
     assert (result.status, result.metrics.restarts) == (JobStatus.FINISHED, 1)
     assert set(counts) == set(range(4_000))
-    assert max(took) > 20_000
+    assert 20_000 < max(took) <= 1 << 20
+    assert not list(tmp_path.glob("sluiceway-*"))

@@ -18,6 +18,7 @@ BARRIERS: dict[str, dict[str, Any]] = {
     "aligned": {},
     "unaligned": {"checkpoint_unaligned": True},
     "timeout": {"checkpoint_unaligned": True, "checkpoint_aligned_timeout": "3ms"},
+    "unaligned, state sent": {"checkpoint_unaligned": True, "shares_files": False},
 }
 each_barrier = pytest.mark.parametrize("barriers", BARRIERS)
 KEYS = 5

@@ -11,7 +11,6 @@ from typing import Final
 
 from msgspec.structs import replace as structs_replace
 
-from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.config.settings import Settings
 from sluiceway.engine import Services
 from sluiceway.errors import NoResourceAvailableError
@@ -28,6 +27,7 @@ from sluiceway.runtime.cluster.remote_logs import show_lines
 from sluiceway.runtime.cluster.resource_manager import ResourceManager, WorkerLostError
 from sluiceway.runtime.cluster.stuck_workers import StuckWorkers
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, WorkerHandle, start_worker
+from sluiceway.runtime.jobmanager.checkpoint_store import CheckpointPlace
 from sluiceway.runtime.logging.engine_log import WARNING, log
 from sluiceway.runtime.loop.blocking_io import Background
 from sluiceway.runtime.messages.base import JobMessage, Message
@@ -238,7 +238,7 @@ class JobManager(Handlers):
         self, job: str, graph: JobGraph, settings: Settings, earlier: EarlierRun | None = None
     ) -> PreparedJob:
         """Read what a job starts from; see :func:`.prepare_job`. Blocks. From any thread."""
-        return prepare_job(job, graph, settings, self._services, self._temporary_storage, earlier)
+        return prepare_job(job, graph, settings, self._services, self._temporary_place, earlier)
 
     def submit(self, prepared: PreparedJob) -> JobRun:
         """Accept a job, which starts once it has slots.
@@ -261,8 +261,7 @@ class JobManager(Handlers):
             background=self._background,
             open_storage=self._services.checkpoint_storage,
             open_backend=self._services.state_backend,
-            storage=prepared.storage,
-            temporary=prepared.temporary,
+            place=prepared.place,
             restored=prepared.restored,
             recovered=prepared.recovered,
         )
@@ -272,9 +271,10 @@ class JobManager(Handlers):
         self.loop.soon(self._start_what_can)
         return run
 
-    def _temporary_storage(self, job: str) -> CheckpointStorage | None:
+    def _temporary_place(self, job: str) -> CheckpointPlace:
         name = file_name(job) or "job"
-        return self._platform.temporary_storage(self._directory / "checkpoints" / f"{name}-{self.epoch}")
+        storage = self._platform.temporary_storage(self._directory / "checkpoints" / f"{name}-{self.epoch}")
+        return CheckpointPlace(storage, temporary=True, shared=self._platform.shares_files)
 
     def ended(self, run: JobRun) -> None:
         """Remove an ended job, here and on the workers."""

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import msgspec
 
-from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.config.settings import Settings
 from sluiceway.engine import Services
 from sluiceway.graph import JobGraph
 from sluiceway.runtime.jobmanager.checkpoint_places import check_place
+from sluiceway.runtime.jobmanager.checkpoint_store import CheckpointPlace
 from sluiceway.runtime.jobmanager.restore import restore_from
 from sluiceway.runtime.jobmanager.takeover import Recovered, find_last_savepoint, recover
 from sluiceway.runtime.task.snapshot import JobSnapshot
@@ -39,8 +39,7 @@ class PreparedJob(msgspec.Struct, frozen=True):
         job: its id.
         graph: the job, at the parallelism and with the key groups that fit what it restores.
         settings: the options of the run.
-        storage: storage of its checkpoints; None: they are lost with the job manager.
-        temporary: storage in that case; None: memory.
+        place: place of its checkpoints.
         restored: snapshot to restore; None: the job starts empty.
         recovered: state from an earlier job manager; None: it is a new job.
     """
@@ -48,8 +47,7 @@ class PreparedJob(msgspec.Struct, frozen=True):
     job: str
     graph: JobGraph
     settings: Settings
-    storage: CheckpointStorage | None
-    temporary: CheckpointStorage | None
+    place: CheckpointPlace
     restored: JobSnapshot | None
     recovered: Recovered | None
 
@@ -59,7 +57,7 @@ def prepare_job(
     graph: JobGraph,
     settings: Settings,
     services: Services,
-    temporary_storage: Callable[[str], CheckpointStorage | None],
+    temporary_place: Callable[[str], CheckpointPlace],
     earlier: EarlierRun | None = None,
 ) -> PreparedJob:
     """Open the storage of a job, and read what it restores. Blocks. From any thread.
@@ -69,7 +67,7 @@ def prepare_job(
         graph: the job.
         settings: the options of the run.
         services: factories of the plugins.
-        temporary_storage: creates the storage of a job without checkpoints of its own, from the job's id.
+        temporary_place: returns the place of a job that names none for its checkpoints, from the job's id.
         earlier: its run under an earlier job manager, to continue; None: it is a new job.
 
     Raises:
@@ -77,18 +75,17 @@ def prepare_job(
         ConfigurationError: that checkpoint is not to be trusted, or the place of checkpoints cannot be used.
         StateError: that checkpoint does not fit the job.
     """
-    storage = temporary = None
     if settings.checkpoints is None:
-        temporary = temporary_storage(job)
+        place = temporary_place(job)
     else:
-        storage = with_local_copies(services.checkpoint_storage(settings.checkpoints), settings)
+        place = CheckpointPlace(with_local_copies(services.checkpoint_storage(settings.checkpoints), settings))
     recovered = None
-    if earlier is not None and earlier.checkpoint_path and storage is not None:
-        recovered = recover(storage, earlier.checkpoint_path, graph, services.clock.now_ms())
+    if earlier is not None and earlier.checkpoint_path and not place.temporary:
+        recovered = recover(place.storage, earlier.checkpoint_path, graph, services.clock.now_ms())
     if earlier is not None and earlier.last_savepoint:
         recovered = recovered or Recovered("")
-        place = services.checkpoint_storage(earlier.last_savepoint)
-        found = find_last_savepoint(place, job, recovered.latest)
+        savepoints = services.checkpoint_storage(earlier.last_savepoint)
+        found = find_last_savepoint(savepoints, job, recovered.latest)
         if found is not None:
             recovered = recovered.from_savepoint(*found)
             settings = replace(settings, from_checkpoint=found[0])
@@ -102,4 +99,4 @@ def prepare_job(
         restored = restore_from(settings, graph, services)
     if restored is not None:
         graph = restored.fit(graph)
-    return PreparedJob(job, graph, settings, storage, temporary, restored, recovered)
+    return PreparedJob(job, graph, settings, place, restored, recovered)

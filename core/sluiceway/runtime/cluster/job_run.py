@@ -18,10 +18,15 @@ from sluiceway.monitoring.key_samples import KeySample
 from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.runtime.cluster.resource_manager import ResourceManager, WorkerLostError
 from sluiceway.runtime.cluster.state_queries import StateReads
+from sluiceway.runtime.cluster.state_receiver import StateReceiver
 from sluiceway.runtime.cluster.worker_job import Program
 from sluiceway.runtime.cluster.worker_queries import Sampled, WorkerQueries
 from sluiceway.runtime.jobmanager.cancellation_timeouts import LateTask
-from sluiceway.runtime.jobmanager.checkpoint_store import SavepointCheckpointStore, checkpoint_store_of
+from sluiceway.runtime.jobmanager.checkpoint_store import (
+    CheckpointPlace,
+    SavepointCheckpointStore,
+    checkpoint_store_of,
+)
 from sluiceway.runtime.jobmanager.job_description import checkpoint_infos, describe_job
 from sluiceway.runtime.jobmanager.job_host import JobHost
 from sluiceway.runtime.jobmanager.job_master import JobMaster
@@ -34,6 +39,7 @@ from sluiceway.runtime.messages.clients import AskState
 from sluiceway.runtime.messages.handlers import Handlers, handles
 from sluiceway.runtime.messages.keys import KeysSampled, SampleKeys
 from sluiceway.runtime.messages.pickling import dump, load
+from sluiceway.runtime.messages.tasks import StoreStatePart
 from sluiceway.runtime.messages.workers import (
     FoundState,
     HoldResults,
@@ -47,6 +53,7 @@ from sluiceway.runtime.messages.workers import (
     WorkerAddresses,
 )
 from sluiceway.runtime.task.snapshot import JobSnapshot
+from sluiceway.runtime.taskmanager.temporary_storage import TemporaryStorage
 from sluiceway.state import StateBackend
 from sluiceway.util.overriding import override
 
@@ -76,8 +83,7 @@ class JobRun(Handlers):
         background: executor for blocking calls.
         open_storage: opens the storage at a path or URL.
         open_backend: creates a state backend by name.
-        storage: storage of checkpoints; None: they are lost with the job manager.
-        temporary: storage in that case; None: memory.
+        place: place of its checkpoints.
         restored: snapshot to restore; None: the job starts empty.
         recovered: state from an earlier job manager; None: it is a new job.
         make_room: provides a number of further slots, or raises NoResourceAvailableError.
@@ -99,8 +105,7 @@ class JobRun(Handlers):
         background: Background,
         open_storage: Callable[[str], CheckpointStorage],
         open_backend: Callable[[str], StateBackend],
-        storage: CheckpointStorage | None = None,
-        temporary: CheckpointStorage | None = None,
+        place: CheckpointPlace,
         restored: JobSnapshot | None = None,
         recovered: Recovered | None = None,
         make_room: Callable[[JobRun, int], None] = lambda run, lacking: None,
@@ -120,11 +125,10 @@ class JobRun(Handlers):
         self._keys: WorkerQueries[list[KeySample]] = WorkerQueries(self.workers, resources.send, loop)
         self._started_at = 0.0
         self._ended_at: float | None = None
-        place = "" if temporary is None else temporary.location
         self._job_name = graph.job_name
-        self.program = dump(Program(graph.job_name, settings, tuple(sys.path), place))
+        self.program = dump(Program(graph.job_name, settings, tuple(sys.path), place.directory))
         seed = SystemRandom().getrandbits(32) if settings.seed is None else settings.seed
-        store = checkpoint_store_of(storage, graph, job, clock, seed, background, recovered, temporary)
+        store = checkpoint_store_of(place, graph, job, clock, seed, background, recovered)
         self.checkpoint_path = store.path
         self.begins_with = _begins_with(recovered, restored)
         self.master = JobMaster(
@@ -140,6 +144,10 @@ class JobRun(Handlers):
             epoch=epoch,
         )
         self._readers = StateReads(job, epoch, self.master, loop)
+        self._receiver: StateReceiver | None = None
+        if not place.shared and isinstance(place.storage, TemporaryStorage):
+            decline = self.master.checkpoints.coordinator.decline
+            self._receiver = StateReceiver(place.storage, self._subtask_of, decline)
         if recovered is not None:
             # Before the start: the first checkpoint here follows the last one of the earlier job manager.
             completed = (checkpoint for checkpoint, _ in recovered.completed)
@@ -251,6 +259,11 @@ class JobRun(Handlers):
         if message.process is not None:
             self._figures.take_process(message.process, self.resources.names())
 
+    @handles(StoreStatePart)
+    def _state_came(self, message: StoreStatePart) -> None:
+        if self._receiver is not None:
+            self._receiver.take(message)
+
     @handles(StateRead)
     def _state_read(self, message: StateRead) -> None:
         self._readers.answered(message)
@@ -281,6 +294,10 @@ class JobRun(Handlers):
             self._held.add(message.number)
             self._hold(message.number, True)
             handle.when_wanted(lambda: self.loop.mail(lambda: self._hold(message.number, False)))
+
+    def _subtask_of(self, attempt_id: str) -> tuple[int, int] | None:
+        execution = self.master.executions.execution(attempt_id)
+        return None if execution is None else (execution.vertex_id, execution.subtask)
 
     def _hold(self, number: int, hold: bool) -> None:
         """Notify the workers that the program has enough records for now, or needs more."""

@@ -7,7 +7,6 @@ import socket
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.clock import Clock
 from sluiceway.runtime.cluster.cluster_directory import is_stood_by
 from sluiceway.runtime.loop.async_calls import EventLoop
@@ -55,7 +54,13 @@ class Listener(Protocol):
 
 
 class Platform:
-    """Platform of the operating system itself."""
+    """Platform of the operating system itself.
+
+    Attributes:
+        shares_files: whether workers read and write the files of the job manager.
+    """
+
+    shares_files: bool = True
 
     def loop(self, clock: Clock) -> tuple[TaskletLoop, Poller]:
         """Return a loop and its poller."""
@@ -84,8 +89,8 @@ class Platform:
         """Return the address for workers: a path, or ``tcp://host:port``."""
         return str(directory / "manager")
 
-    def temporary_storage(self, directory: Path) -> CheckpointStorage | None:
-        """Return storage in a new directory that workers share; None: they share none."""
+    def temporary_storage(self, directory: Path) -> TemporaryStorage:
+        """Return storage in a new directory."""
         return TemporaryStorage(str(directory))
 
     def remove(self, directory: Path) -> None:

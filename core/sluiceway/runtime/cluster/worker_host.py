@@ -57,6 +57,8 @@ class HostedPlatform(Platform):
         listens_at: address of the network interface to listen on; empty: ``host``.
     """
 
+    shares_files = False
+
     def __init__(self, host: str, listens_at: str = "") -> None:
         self._host = host
         self._listens_at = listens_at or host
@@ -71,9 +73,6 @@ class HostedPlatform(Platform):
         listener.setblocking(False)
         self._port = listener.getsockname()[1]
         return listener
-
-    def temporary_storage(self, directory: Path) -> None:
-        """Return None: workers on other machines cannot read this machine's disk."""
 
     def address(self, directory: Path, listener: Listener) -> str:
         """Return the address with host and port."""

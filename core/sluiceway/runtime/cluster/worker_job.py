@@ -73,7 +73,8 @@ class JobWorker(Protocol):
 class Program:
     """Data of a job that a worker needs before its first task; ``path`` is the search path of its modules.
 
-    ``temporary`` is the directory of checkpoints that are kept as long as the job runs; empty: there is none.
+    ``temporary`` is the directory of checkpoints where the job names no place for them, and workers share files
+    with the job manager; else empty.
     """
 
     name: str

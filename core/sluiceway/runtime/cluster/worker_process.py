@@ -49,7 +49,7 @@ from sluiceway.runtime.task.task_figures import figures_of, plain_figures
 from sluiceway.runtime.taskmanager.key_sampler import sample_keys
 from sluiceway.runtime.taskmanager.local_recovery import LocalCopyRegistration, with_local_copies
 from sluiceway.runtime.taskmanager.process_meter import process_metrics
-from sluiceway.runtime.taskmanager.snapshot_writer import MemoryWriter, SnapshotWriter, StorageWriter
+from sluiceway.runtime.taskmanager.snapshot_writer import SendingWriter, SnapshotWriter, StorageWriter
 from sluiceway.runtime.taskmanager.stack_sampler import sample_stacks
 from sluiceway.runtime.taskmanager.task_manager import TaskManager
 from sluiceway.runtime.taskmanager.temporary_storage import TemporaryStorage
@@ -351,13 +351,20 @@ class WorkerProcess(Handlers):
                 self._services,
                 self._platform.event_loop(),
                 send,
-                _writer(storage, program),
+                self._writer(storage, program, send),
                 self._background,
                 open_payload=open_payload,
             )
 
         copies = LocalCopyRegistration(storage, program.settings, Path(self._config.directory))
         self._jobs[message.job] = WorkerJob(self, message, copies, make_tasks)
+
+    def _writer(
+        self, storage: CheckpointStorage | None, program: Program, send: Callable[[Message], None]
+    ) -> SnapshotWriter:
+        if storage is None and program.temporary:
+            storage = TemporaryStorage(program.temporary)
+        return SendingWriter(send, self.mail) if storage is None else StorageWriter(storage)
 
 
 def _use_addresses(known: dict[str, str], registered: Mapping[str, str]) -> None:
@@ -368,9 +375,3 @@ def _use_addresses(known: dict[str, str], registered: Mapping[str, str]) -> None
     if surplus > 0:
         for name in [name for name in known if name not in registered][:surplus]:
             del known[name]
-
-
-def _writer(storage: CheckpointStorage | None, program: Program) -> SnapshotWriter:
-    if storage is None and program.temporary:
-        storage = TemporaryStorage(program.temporary)
-    return MemoryWriter() if storage is None else StorageWriter(storage)

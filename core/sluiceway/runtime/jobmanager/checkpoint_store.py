@@ -1,4 +1,4 @@
-"""Stores of completed checkpoints: in memory, or in a checkpoint storage, readable without this process."""
+"""Stores of completed checkpoints, and of savepoints, in a checkpoint storage."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ from sluiceway.util.file_names import file_name
 from sluiceway.util.overriding import override
 
 __all__ = [
+    "CheckpointPlace",
     "CompletedCheckpointStore",
-    "MemoryCheckpointStore",
     "SavepointCheckpointStore",
+    "SentCheckpointStore",
     "StorageCheckpointStore",
     "TemporaryCheckpointStore",
     "checkpoint_store_of",
@@ -97,69 +98,44 @@ class CompletedCheckpointStore(Protocol):
         """Handle the end of the job: no checkpoint will complete any more."""
 
 
-class MemoryCheckpointStore(CompletedCheckpointStore):
-    """Store in the memory of the job master, as long as that lives.
+class CheckpointPlace(msgspec.Struct, frozen=True):
+    """Place of a job's checkpoints.
 
-    For workers that share no file system with the job manager, and for jobs that take none.
+    Attributes:
+        storage: the storage.
+        temporary: whether it is this run's alone, and goes with it.
+        shared: whether workers can read it, too; else their state is sent to and fro.
     """
 
-    path = ""
+    storage: CheckpointStorage
+    temporary: bool = False
+    shared: bool = True
 
-    @override
-    def use(self, graph: JobGraph) -> None:
-        pass
-
-    @override
-    def keep(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
-        stored(None)
-
-    @override
-    def load(self, checkpoint: CompletedCheckpoint) -> JobSnapshot:
-        return checkpoint.snapshot
-
-    @override
-    def discard(self, checkpoint: CompletedCheckpoint) -> None:
-        pass
-
-    @override
-    def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
-        pass
-
-    @override
-    def left_behind(self, savepoints: Sequence[str]) -> None:
-        pass
-
-    @override
-    def stopped_with(self, savepoint: str) -> None:
-        pass
-
-    @override
-    def ended(self) -> None:
-        pass
+    @property
+    def directory(self) -> str:
+        """Temporary directory that workers write to; empty: there is none."""
+        return self.storage.location if self.temporary and self.shared else ""
 
 
 def checkpoint_store_of(
-    storage: CheckpointStorage | None,
+    place: CheckpointPlace,
     graph: JobGraph,
     job_id: str,
     clock: Clock,
     seed: int,
     background: Background,
     recovered: Recovered | None = None,
-    temporary: CheckpointStorage | None = None,
 ) -> CompletedCheckpointStore:
-    """Return the checkpoint store of one run, in its own directory in the storage.
+    """Return the checkpoint store of one run, in its own directory in the storage unless that is temporary.
 
-    A run that is recovered by another job manager keeps its directory. Without a storage it is the ``temporary``
-    one, which is the run's alone; without that, too, memory.
+    A run that is recovered by another job manager keeps its directory.
     """
-    if storage is None and temporary is not None:
-        return TemporaryCheckpointStore(CheckpointDirectory(temporary), graph, job_id, clock, background)
-    if storage is None:
-        return MemoryCheckpointStore()
+    if place.temporary:
+        kind = TemporaryCheckpointStore if place.shared else SentCheckpointStore
+        return kind(CheckpointDirectory(place.storage), graph, job_id, clock, background)
     name = file_name(job_id) or "job"
     path = recovered.path if recovered is not None else f"{name}-{clock.now_ms()}-{seed & 0xFFFF:04x}"
-    store = StorageCheckpointStore(CheckpointDirectory(storage, path), graph, job_id, clock, background)
+    store = StorageCheckpointStore(CheckpointDirectory(place.storage, path), graph, job_id, clock, background)
     for _, metadata in () if recovered is None else recovered.completed:
         store.adopt(metadata)
     return store
@@ -338,6 +314,19 @@ class TemporaryCheckpointStore(StorageCheckpointStore):
 
     def _write_enumerators(self, directory: str, checkpoint: CompletedCheckpoint) -> dict[str, Section]:
         return {}
+
+
+class SentCheckpointStore(TemporaryCheckpointStore):
+    """Temporary store that workers cannot read: what a job restores has all its state in it, as bytes."""
+
+    @override
+    def load(self, checkpoint: CompletedCheckpoint) -> JobSnapshot:
+        snapshot = super().load(checkpoint)
+        return msgspec.structs.replace(
+            snapshot,
+            operators=tuple(map(_with_state, snapshot.operators)),
+            in_flight=tuple(msgspec.structs.replace(p, frames=tuple(p.frames)) for p in snapshot.in_flight),
+        )
 
 
 class SavepointCheckpointStore(CompletedCheckpointStore):
@@ -539,3 +528,10 @@ def _whatever(result: object, problem: BaseException | None) -> None:
 def directory_of(place: str | None, path: str) -> str:
     """Return the path or URL of a job's checkpoint directory; empty: there are no files."""
     return f"{place.rstrip('/')}/{path}" if place and path else ""
+
+
+def _with_state(snapshot: OperatorSnapshot) -> OperatorSnapshot:
+    keyed = snapshot.keyed
+    if keyed is None:
+        return snapshot
+    return replace(snapshot, keyed=KeyedSnapshot(keyed.tables, dict(keyed.groups)))

@@ -19,7 +19,7 @@ from sluiceway.monitoring.infos import RescaleInfo
 from sluiceway.runtime.failures.explanation import add_note, contained
 from sluiceway.runtime.jobmanager.cancellation_timeouts import CancellationTimeouts
 from sluiceway.runtime.jobmanager.checkpoint_coordinator import SavepointRequest
-from sluiceway.runtime.jobmanager.checkpoint_store import CompletedCheckpointStore, MemoryCheckpointStore
+from sluiceway.runtime.jobmanager.checkpoint_store import CompletedCheckpointStore
 from sluiceway.runtime.jobmanager.deployment_factory import TaskDeploymentFactory
 from sluiceway.runtime.jobmanager.failover import Failover
 from sluiceway.runtime.jobmanager.job_checkpoints import JobCheckpoints
@@ -34,7 +34,6 @@ from sluiceway.runtime.messages.handlers import Handlers, handles
 from sluiceway.runtime.messages.payload import Payload
 from sluiceway.runtime.messages.tasks import (
     AcknowledgeCheckpoint,
-    AcknowledgeWithState,
     AnnounceWatermark,
     AssignSplits,
     CancelTask,
@@ -72,8 +71,8 @@ class JobMaster(Handlers):
         host: the cluster or process on which it runs.
         listener: notified of state changes.
         seed: seed of random partitioners.
+        store: store of its checkpoints.
         restored: snapshot to restore; None: the job starts empty.
-        store: of its checkpoints; None: memory.
         savepoints: store of its savepoints; None: it takes none.
         job: its id; it makes the names of channels unique among jobs.
         epoch: epoch of this leader of the job; messages of tasks to another one are ignored.
@@ -87,8 +86,8 @@ class JobMaster(Handlers):
         *,
         listener: LifecycleListener,
         seed: int,
+        store: CompletedCheckpointStore,
         restored: JobSnapshot | None = None,
-        store: CompletedCheckpointStore | None = None,
         savepoints: CompletedCheckpointStore | None = None,
         job: str = "",
         epoch: int = 0,
@@ -129,7 +128,7 @@ class JobMaster(Handlers):
             listener=listener,
             sources=self._sources,
             restored=restored,
-            store=store or MemoryCheckpointStore(),
+            store=store,
             savepoints=savepoints,
             seed=seed,
             fail=self._fail_over,
@@ -331,22 +330,17 @@ class JobMaster(Handlers):
 
     @handles(AcknowledgeCheckpoint)
     def _acknowledged(self, message: AcknowledgeCheckpoint) -> None:
-        objects = () if message.objects is None else message.objects.open()
-        snapshot = TaskSnapshot.of_entry(
-            message.entry, message.checkpoint, message.savepoint, message.unaligned, objects
-        )
-        self.checkpoints.coordinator.acknowledge(message.attempt, message.checkpoint, snapshot)
-
-    @handles(AcknowledgeWithState)
-    def _acknowledged_with_state(self, message: AcknowledgeWithState) -> None:
         coordinator = self.checkpoints.coordinator
         try:
-            snapshot: TaskSnapshot = message.snapshot.open()
+            objects = () if message.objects is None else message.objects.open()
         except Exception as error:
             error.add_note("while the job manager unpickled what a task has acknowledged the checkpoint with")
             coordinator.decline(message.attempt, message.checkpoint, error)
-        else:
-            coordinator.acknowledge(message.attempt, message.checkpoint, snapshot)
+            return
+        snapshot = TaskSnapshot.of_entry(
+            message.entry, message.checkpoint, message.savepoint, message.unaligned, objects
+        )
+        coordinator.acknowledge(message.attempt, message.checkpoint, snapshot)
 
     @handles(DeclineCheckpoint)
     def _declined(self, message: DeclineCheckpoint) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping
 from functools import partial
-from io import FileIO
-from pathlib import Path
 from random import SystemRandom
 from threading import Lock
 
@@ -34,6 +31,7 @@ from sluiceway.operators import own_copy
 from sluiceway.partitioner import Distribution
 from sluiceway.runtime.jobmanager.checkpoint_places import check_place, check_savepoint_place, savepoint_place
 from sluiceway.runtime.jobmanager.checkpoint_store import (
+    CheckpointPlace,
     SavepointCheckpointStore,
     checkpoint_store_of,
     directory_of,
@@ -45,6 +43,7 @@ from sluiceway.runtime.jobmanager.job_metrics import JobFigures, Reporting
 from sluiceway.runtime.jobmanager.job_requests import JobRequests
 from sluiceway.runtime.jobmanager.restore import restore_from
 from sluiceway.runtime.local.functions_in_use import own_functions
+from sluiceway.runtime.local.temporary_directory import TemporaryDirectory
 from sluiceway.runtime.logging.engine_log import job_logging
 from sluiceway.runtime.loop.async_calls import EventLoop
 from sluiceway.runtime.loop.blocking_io import Background, HelperThread
@@ -62,13 +61,10 @@ from sluiceway.runtime.task.task import Task
 from sluiceway.runtime.task.task_figures import figures_of
 from sluiceway.runtime.taskmanager.local_recovery import LocalCopyRegistration, with_local_copies
 from sluiceway.runtime.taskmanager.snapshot_writer import (
-    MemoryWriter,
-    SnapshotWriter,
     StorageWriter,
     TemporaryWriter,
 )
 from sluiceway.runtime.taskmanager.task_manager import TaskManager
-from sluiceway.runtime.taskmanager.temporary_storage import TemporaryStorage
 from sluiceway.scheduler import SCHEDULERS, SlotPool, restart_strategy
 from sluiceway.streamgraph import StreamGraph, StreamNode
 from sluiceway.util.garbage_collector import seldom
@@ -198,8 +194,7 @@ class LocalJob(Job):
         if location is not None:
             self._storage = with_local_copies(services.checkpoint_storage(location), settings)
         self._copies: LocalCopyRegistration | None = None
-        self._directory: Path | None = None
-        self._lock: FileIO | None = None
+        self._temporary: TemporaryDirectory | None = None
         self._requests: JobRequests[JobMaster] = JobRequests()
         self._reporters: list[MetricsReporter] = services.metrics_reporters(settings.metrics)
         self._reporting: Reporting | None = None
@@ -390,7 +385,12 @@ class LocalJob(Job):
         seed = SystemRandom().getrandbits(32) if seed is None else seed
         background = self._background = self._make_background(self._worker)
         self._copies = LocalCopyRegistration(self._storage, self._settings)
-        temporary = self._make_temporary()
+        writer: StorageWriter
+        if self._storage is not None:
+            writer, place = StorageWriter(self._storage), CheckpointPlace(self._storage)
+        else:
+            self._temporary = TemporaryDirectory()
+            writer, place = TemporaryWriter(self._temporary), CheckpointPlace(self._temporary, temporary=True)
         self._tasks = TaskManager(
             self._worker,
             self._transport,
@@ -398,13 +398,11 @@ class LocalJob(Job):
             self.services,
             self._event_loop,
             self._to_master,
-            self._writer(temporary),
+            writer,
             background,
             on_dropped=self._task_dropped,
         )
-        store = checkpoint_store_of(
-            self._storage, self._graph, self._graph.job_name, clock, seed, background, None, temporary
-        )
+        store = checkpoint_store_of(place, self._graph, self._graph.job_name, clock, seed, background)
         self._checkpoint_path = store.path
         self._master = JobMaster(
             self._graph,
@@ -479,32 +477,6 @@ class LocalJob(Job):
 
     # ---- inside ---------------------------------------------------------------------------------------------
 
-    def _make_temporary(self) -> TemporaryStorage | None:
-        """Create the directory for the checkpoints of a job without a place for them; None: it takes none.
-
-        One without an interval takes a checkpoint when it is rescaled, if that is possible.
-        """
-        takes = self._settings.checkpoint_interval_ms or self._settings.restart != "none"
-        if self._storage is not None or not takes:
-            return None
-        # Imported here: jobs without checkpoints start without it.
-        from sluiceway.runtime.cluster.cluster_directory import (
-            lock_directory,
-            make_directory,
-            place_of_directories,
-            remove_dead,
-        )
-
-        remove_dead(place_of_directories())
-        self._directory = make_directory()
-        self._lock = lock_directory(self._directory)  # by which other processes see that this one is alive
-        return TemporaryStorage(str(self._directory / "checkpoints"))
-
-    def _writer(self, temporary: TemporaryStorage | None) -> SnapshotWriter:
-        if self._storage is not None:
-            return StorageWriter(self._storage)
-        return MemoryWriter() if temporary is None else TemporaryWriter(temporary)
-
     def to_tasks(self, message: Message) -> None:
         """Send a message of the job master through the loop's mailbox, as it would be over a connection."""
         tasks = self._tasks_of_job()
@@ -567,11 +539,8 @@ class LocalJob(Job):
                 self._background.close()
             if self._copies is not None:
                 self._copies.close()
-            if self._lock is not None and self._directory is not None:
-                # Removed while it is locked: without the lock, another process that starts would remove it at the
-                # same time.
-                shutil.rmtree(self._directory, ignore_errors=True)
-                self._lock.close()
+            if self._temporary is not None:
+                self._temporary.close()
             self._transport.close()
             self._event_loop.close()
             if self._poller is not None:

@@ -28,7 +28,7 @@ __all__ = [
     "encode",
 ]
 
-PROTOCOL_VERSION: Final = 3
+PROTOCOL_VERSION: Final = 4
 """Raised when a message changes its meaning. Peers of different versions part at once."""
 
 

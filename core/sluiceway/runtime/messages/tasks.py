@@ -12,7 +12,6 @@ from sluiceway.runtime.messages.payload import Cause, Payload
 
 __all__ = [
     "AcknowledgeCheckpoint",
-    "AcknowledgeWithState",
     "AnnounceWatermark",
     "AssignSplits",
     "CancelTask",
@@ -26,6 +25,7 @@ __all__ = [
     "ReportWatermark",
     "RequestSplit",
     "StopSource",
+    "StoreStatePart",
     "TriggerCheckpoint",
 ]
 
@@ -123,16 +123,19 @@ class AcknowledgeCheckpoint(TaskMessage, frozen=True):
     objects: Payload[tuple[Any, ...]] | None = None
 
 
-class AcknowledgeWithState(TaskMessage, frozen=True):
-    """A task has done its part of a checkpoint; ``snapshot`` has its state.
+class StoreStatePart(TaskMessage, frozen=True):
+    """Part of a file with a task's state, for a checkpoint; precedes the acknowledgement.
 
     Sent by workers alone that share no file system with the job manager, of a job that names no place for
-    checkpoints.
+    checkpoints. ``name`` is that of the file in the storage, ``offset`` the number of bytes in earlier parts; with
+    ``last`` the file is complete.
     """
 
-    large: ClassVar[bool] = True
     checkpoint: int
-    snapshot: Payload[Any]
+    name: str
+    offset: int
+    data: bytes
+    last: bool
 
 
 class DeclineCheckpoint(TaskMessage, frozen=True):

@@ -1,9 +1,9 @@
-"""Writers of the state that a task's checkpoint has taken: to a storage, or into the message."""
+"""Writers of the state that a task's checkpoint has taken: to a storage, or by messages to the job master."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from msgspec.structs import replace as replace_struct
@@ -18,13 +18,14 @@ from sluiceway.checkpoint import (
 )
 from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.network.channel_state import InFlight, Overtaken
-from sluiceway.operators import OperatorSnapshot
+from sluiceway.runtime.messages.base import Message
+from sluiceway.runtime.messages.tasks import StoreStatePart
 from sluiceway.runtime.task.deployment import TaskDeployment
 from sluiceway.runtime.task.snapshot import TaskSnapshot, has_objects, without_objects
-from sluiceway.state import KeyedSnapshot
+from sluiceway.runtime.taskmanager.sent_files import SentFiles
 from sluiceway.util.overriding import override
 
-__all__ = ["MemoryWriter", "SavepointWriter", "SnapshotWriter", "StorageWriter", "TemporaryWriter"]
+__all__ = ["SavepointWriter", "SendingWriter", "SnapshotWriter", "StorageWriter", "TemporaryWriter"]
 
 
 class SnapshotWriter(ABC):
@@ -46,33 +47,57 @@ class SnapshotWriter(ABC):
         """Forget an attempt that has ended; unknown ones are ignored. In the loop's thread."""
 
 
-class MemoryWriter(SnapshotWriter):
-    """Writer that keeps the state in the snapshot, as bytes: for workers without a shared file system."""
+class SendingWriter(SnapshotWriter):
+    """Writer that sends the state to the job master, for workers that share no file system with it.
 
+    Args:
+        send: sends a message; from the loop's thread.
+        mail: calls an action in the loop's thread, in order; from any thread.
+    """
+
+    def __init__(self, send: Callable[[Message], None], mail: Callable[[Callable[[], None]], None]) -> None:
+        self._send = send
+        self._mail = mail
+
+    @override
     def write(self, deployment: TaskDeployment, checkpoint_id: int, snapshot: TaskSnapshot) -> TaskSnapshot:
-        """Return the snapshot with all state as bytes."""
-        kept = _kept(snapshot)
-        return replace_struct(
-            snapshot,
-            operators=tuple(map(_read, snapshot.operators)),
-            in_flight=kept,
-            in_flight_size=sum(part.size for part in kept),
-        )
+        d = deployment
+
+        def send_part(name: str, offset: int, data: bytes, last: bool) -> None:
+            part = StoreStatePart(d.job, d.epoch, d.attempt_id, checkpoint_id, name, offset, data, last)
+            self._mail(lambda: self._send(part))
+
+        # As rows in one file, which can be read in parts: the files of a backend would have to be sent whole.
+        return _written(SentFiles(send_part), d, checkpoint_id, snapshot, canonical=True)
 
 
 def _kept(snapshot: TaskSnapshot) -> tuple[InFlight, ...]:
     return tuple(part.kept() if isinstance(part, Overtaken) else part for part in snapshot.in_flight)
 
 
-def _read(snapshot: OperatorSnapshot) -> OperatorSnapshot:
-    keyed = snapshot.keyed
-    if keyed is None:
-        return snapshot
-    try:
-        # Reading the groups is what serializes the state.
-        return replace(snapshot, keyed=KeyedSnapshot(keyed.tables, dict(keyed.groups)))
-    finally:
-        keyed.release()
+def _written(
+    storage: CheckpointStorage,
+    d: TaskDeployment,
+    checkpoint_id: int,
+    snapshot: TaskSnapshot,
+    *,
+    canonical: bool = False,
+    known: Mapping[str, SharedFileEntry] | None = None,
+) -> TaskSnapshot:
+    """Write a snapshot for a checkpoint; return what is acknowledged."""
+    entry = write_subtask(
+        storage,
+        CheckpointDirectory(storage, d.checkpoint_path).directory(checkpoint_id),
+        f"{d.vertex.id}-{d.subtask}-{d.attempt}.state",
+        d.subtask,
+        snapshot.operators,
+        in_flight=_kept(snapshot),
+        finished=snapshot.drained,
+        canonical=canonical,
+        known=known,
+    )
+    in_flight_size = sum(part.elements.size for part in entry.in_flight)
+    return replace_struct(snapshot, operators=(), entry=entry, in_flight=(), in_flight_size=in_flight_size)
 
 
 class StorageWriter(SnapshotWriter):
@@ -92,19 +117,11 @@ class StorageWriter(SnapshotWriter):
     @override
     def write(self, deployment: TaskDeployment, checkpoint_id: int, snapshot: TaskSnapshot) -> TaskSnapshot:
         d = deployment
-        entry = write_subtask(
-            self._storage,
-            CheckpointDirectory(self._storage, d.checkpoint_path).directory(checkpoint_id),
-            f"{d.vertex.id}-{d.subtask}-{d.attempt}.state",
-            d.subtask,
-            snapshot.operators,
-            in_flight=_kept(snapshot),
-            finished=snapshot.drained,
-            known=self._known.get(d.attempt_id),
-        )
-        self._written[d.attempt_id, checkpoint_id] = entry
-        in_flight_size = sum(part.elements.size for part in entry.in_flight)
-        return replace_struct(snapshot, operators=(), entry=entry, in_flight=(), in_flight_size=in_flight_size)
+        known = self._known.get(d.attempt_id)
+        written = _written(self._storage, d, checkpoint_id, snapshot, known=known)
+        assert written.entry is not None
+        self._written[d.attempt_id, checkpoint_id] = written.entry
+        return written
 
     def completed(self, attempt_ids: Collection[str], checkpoint_id: int) -> None:
         """Record files that never change, which later checkpoints need not write again."""

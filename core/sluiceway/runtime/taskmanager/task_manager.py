@@ -22,7 +22,6 @@ from sluiceway.runtime.messages.handlers import Handlers, handles
 from sluiceway.runtime.messages.payload import Cause, Payload
 from sluiceway.runtime.messages.tasks import (
     AcknowledgeCheckpoint,
-    AcknowledgeWithState,
     AnnounceWatermark,
     AssignSplits,
     CancelTask,
@@ -56,8 +55,6 @@ def _open(payload: Payload[T], what: str) -> T:
 
 def _acknowledgement(d: TaskDeployment, written: TaskSnapshot) -> Message:
     w = written
-    if w.entry is None:
-        return AcknowledgeWithState(d.job, d.epoch, d.attempt_id, w.checkpoint_id, Payload(w))
     objects = Payload(w.operators) if w.operators else None
     return AcknowledgeCheckpoint(
         d.job, d.epoch, d.attempt_id, w.checkpoint_id, w.timed_entry(), w.savepoint, w.unaligned, objects

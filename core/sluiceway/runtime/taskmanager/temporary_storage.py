@@ -18,6 +18,9 @@ __all__ = ["TemporaryStorage"]
 
 T = TypeVar("T")
 
+_PART: Final = ".part"
+"""End of the name of an incomplete file."""
+
 _NO_LINK: Final = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
 """Errors of hard links: another disk, no support for them, or too many of this file."""
 
@@ -71,6 +74,36 @@ class TemporaryStorage(CheckpointStorage):
             with suppress(OSError):
                 os.rmdir(folder)
 
+    def write_part(self, name: str, offset: int, data: bytes, *, last: bool) -> None:
+        """Write a part of a file, which becomes visible with the last one.
+
+        Args:
+            name: name of the file.
+            offset: number of bytes in earlier parts; 0 begins the file anew.
+            data: the bytes.
+            last: whether the file is complete.
+
+        Raises:
+            CheckpointError: it cannot be written, or an earlier part is missing.
+        """
+        path = self._path(name)
+        with self._failing("write", name):
+            if not offset:
+                os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            with open(f"{path}{_PART}", "ab" if offset else "wb", opener=private_opener) as file:
+                if (there := file.tell()) != offset:
+                    raise CheckpointError(
+                        f"cannot write {self.shown(name)}: {there} bytes of it have come, {offset} should have"
+                    )
+                file.write(data)
+            if last:
+                os.replace(f"{path}{_PART}", path)
+
+    def discard_part(self, name: str) -> None:
+        """Delete the parts of a file of which the last has not come; a file that is complete stays."""
+        with self._failing("delete", name), suppress(FileNotFoundError):
+            os.unlink(f"{self._path(name)}{_PART}")
+
     def put_file(self, name: str, path: str) -> int:
         """Link a file, or copy it from another disk."""
         try:
@@ -94,7 +127,7 @@ class TemporaryStorage(CheckpointStorage):
 
     def _placed(self, path: str, make: Callable[[str], T]) -> T:
         """Write a file beside its path, and rename it once complete."""
-        partial = f"{path}.part-{secrets.token_hex(6)}"
+        partial = f"{path}{_PART}-{secrets.token_hex(6)}"
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         try:
             made = make(partial)

@@ -11,7 +11,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.clock import Clock
 from sluiceway.engine import JobStatus, LifecycleListener, Services
 from sluiceway.plugins import default_manager
@@ -60,6 +59,7 @@ class SimulatedCluster(LifecycleListener):
         segment_bytes: size of each.
         faults: what goes wrong.
         unreliable: the chance that a message about a checkpoint is lost, doubled, late or made a refusal.
+        shares_files: whether workers write the files of checkpoints themselves.
 
     Attributes:
         savepoints: those that have become complete.
@@ -77,6 +77,7 @@ class SimulatedCluster(LifecycleListener):
         segment_bytes: int,
         faults: Sequence[Fault],
         unreliable: float = 0.0,
+        shares_files: bool = True,
     ) -> None:
         self.world = world
         self.workers: dict[str, SimulatedProcess] = {}
@@ -91,7 +92,7 @@ class SimulatedCluster(LifecycleListener):
         self._pids = count(1001)
         self._due = sorted(faults, key=lambda fault: fault.step, reverse=True)
         self._checkpoints = TemporaryDirectory(prefix="simulated-sluiceway-")
-        self._platform = _Platform(self.node, self._checkpoints.name)
+        self._platform = _Platform(self.node, self._checkpoints.name, shares_files)
         self.manager = JobManager(
             _NOWHERE,
             _SECRET,
@@ -340,7 +341,8 @@ def _held(worker: WorkerProcess) -> list[str]:
 
 
 class _Platform(Platform):
-    def __init__(self, node: Node, checkpoints: str = "") -> None:
+    def __init__(self, node: Node, checkpoints: str = "", shares_files: bool = True) -> None:
+        self.shares_files = shares_files
         self._node = node
         self._checkpoints = checkpoints
         self.listener = SimulatedListener(node)
@@ -357,7 +359,7 @@ class _Platform(Platform):
     def listen(self, directory: Path) -> Listener:
         return self.listener
 
-    def temporary_storage(self, directory: Path) -> CheckpointStorage:
+    def temporary_storage(self, directory: Path) -> TemporaryStorage:
         """Return storage in a directory of the simulation."""
         return TemporaryStorage(self._checkpoints)
 

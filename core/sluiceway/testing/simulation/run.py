@@ -94,6 +94,8 @@ class Simulation:
             lost, comes twice, or comes late, after others that were sent later (but for the one that begins it);
             and that with which a task that would acknowledge a checkpoint declines it. The option
             ``checkpoint_timeout`` has to be shorter than ``most_s``.
+        shares_files: whether workers write the files of checkpoints themselves, as on one machine. Otherwise they
+            send their state to the job manager, unless ``checkpoints`` names a place.
         delay_ms: the shortest and the longest time that a message or a piece of data is on its way.
         start_ms: the first reading of the clock, ms since the epoch.
         most_steps: turns of all processes together after which the job counts as endless.
@@ -115,6 +117,7 @@ class Simulation:
         hangs: int = 0,
         faults: Sequence[Fault] = (),
         unreliable: float = 0.0,
+        shares_files: bool = True,
         delay_ms: tuple[float, float] = (0.05, 5.0),
         start_ms: int = 0,
         most_steps: int = 200_000,
@@ -128,6 +131,7 @@ class Simulation:
         if not 0 <= unreliable <= 1:
             raise ConfigurationError(f"unreliable is {unreliable}: a chance is from 0 to 1")
         self._unreliable = unreliable
+        self._shares_files = shares_files
         self._by_environment = seed is None
         if seed is None:
             seed = _seed_of_environment()
@@ -213,6 +217,7 @@ class Simulation:
             segment_bytes=self._segment_bytes,
             faults=self._faults,
             unreliable=self._unreliable,
+            shares_files=self._shares_files,
         )
         manager = cluster.manager
         # Workers add the program's search path to that of their process, which is this one.

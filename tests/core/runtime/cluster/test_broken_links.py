@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import sluiceway as sw
+from sluiceway.checkpoint import SubtaskEntry
 from sluiceway.clock import Clock
 from sluiceway.config.settings import Settings
 from sluiceway.connector.lib.collect import Collected
@@ -15,12 +19,14 @@ from sluiceway.engine import JobStatus
 from sluiceway.plugins import PluginManager
 from sluiceway.runtime.cluster.job_run import JobRun
 from sluiceway.runtime.cluster.resource_manager import ResourceManager, WorkerLostError
+from sluiceway.runtime.jobmanager.checkpoint_store import CheckpointPlace
 from sluiceway.runtime.local.engine import job_graph_of
 from sluiceway.runtime.loop.blocking_io import Inline
 from sluiceway.runtime.loop.tasklet import TaskletLoop
 from sluiceway.runtime.messages.payload import Cause, Payload
-from sluiceway.runtime.messages.tasks import AcknowledgeWithState, ReportTask
+from sluiceway.runtime.messages.tasks import AcknowledgeCheckpoint, ReportTask, StoreStatePart
 from sluiceway.runtime.messages.workers import Results
+from sluiceway.runtime.taskmanager.temporary_storage import TemporaryStorage
 from sluiceway.transport.carrier import LinkLostError
 
 
@@ -63,11 +69,11 @@ class Job:
 
 
 @pytest.fixture
-def job() -> Job:
-    return made_job()
+def job(tmp_path: Path) -> Job:
+    return made_job(tmp_path)
 
 
-def made_job(restart: str = "fixed-delay:9:60s", one_region: bool = True) -> Job:
+def made_job(place: Path, restart: str = "fixed-delay:9:60s", one_region: bool = True) -> Job:
     clock: Any = TurnedClock()
     poller: Any = NoPoller()
     loop = TaskletLoop(clock, poller)
@@ -100,6 +106,7 @@ def made_job(restart: str = "fixed-delay:9:60s", one_region: bool = True) -> Job
         background=Inline(loop.soon),
         open_storage=services.checkpoint_storage,
         open_backend=services.state_backend,
+        place=CheckpointPlace(TemporaryStorage(str(place / "checkpoints")), temporary=True, shared=False),
     )
     run.start()
     made = Job(run, clock, loop)
@@ -125,8 +132,8 @@ def test_a_worker_that_is_lost_in_the_next_moment_is_the_reason(job: Job) -> Non
 
 
 @pytest.mark.parametrize("one_region", [True, False])
-def test_workers_that_are_lost_together_cost_one_restart(one_region: bool) -> None:
-    job = made_job("fixed-delay:1:60s", one_region)
+def test_workers_that_are_lost_together_cost_one_restart(one_region: bool, tmp_path: Path) -> None:
+    job = made_job(tmp_path, "fixed-delay:1:60s", one_region)
     job.run.workers_lost([job.place(1), job.place(0)], LOST)
     assert set(job.causes()) == {LOST}
     assert job.run.status is JobStatus.RUNNING
@@ -164,9 +171,40 @@ def test_an_acknowledgement_that_cannot_be_read_is_none(job: Job) -> None:
     answers: list[tuple[str, BaseException | None]] = []
     job.run.savepoint("memory://place", False, lambda where, why: answers.append((where, why)))
     (number,) = coordinator.pending
-    job.run.take(AcknowledgeWithState("job", 1, job.at(0), number, Payload.received(b"nonsense")))
+    entry = SubtaskEntry(index=0, operators=())
+    nonsense = Payload.received(b"nonsense")
+    job.run.take(AcknowledgeCheckpoint("job", 1, job.at(0), number, entry, "", False, nonsense))
     ((_, why),) = answers
     assert "while the job manager unpickled what a task has acknowledged" in "".join(getattr(why, "__notes__", ()))
+    assert job.run.status is JobStatus.RUNNING
+
+
+def test_state_of_which_a_part_is_missing_declines_its_checkpoint(job: Job, tmp_path: Path) -> None:
+    for subtask in job.run.master.executions.subtasks():
+        for state in ("initializing", "running"):
+            job.run.take(ReportTask("job", 1, subtask.current.attempt_id, state))
+    answers: list[tuple[str, BaseException | None]] = []
+    job.run.savepoint("memory://place", False, lambda where, why: answers.append((where, why)))
+    (number,) = job.run.master.checkpoints.coordinator.pending
+
+    def part(name: str, offset: int, data: bytes, last: bool = False) -> StoreStatePart:
+        return StoreStatePart("job", 1, job.at(0), number, name, offset, data, last)
+
+    job.run.take(part("chk-1/0-0-0.state", 0, b"abc"))
+    job.run.take(part("chk-1/0-0-0.state", 3, b"def", last=True))
+    assert not answers
+    assert (tmp_path / "checkpoints" / "chk-1" / "0-0-0.state").read_bytes() == b"abcdef"
+    job.run.take(part("chk-2/0-0-0.state", 0, b"abc"))
+    job.run.take(part("chk-2/0-0-0.state", 4, b"efg"))
+    ((_, why),) = answers
+    assert re.search("chk-2/0-0-0.state: 3 bytes of it have come, 4 should have", str(why))
+    # What is not continued goes with the next of its subtask, also a begun file of an earlier attempt.
+    job.run.take(part("chk-3/0-0-1.state", 0, b""))
+    assert sorted(os.listdir(tmp_path / "checkpoints" / "chk-2")) == []
+    job.run.take(part("../outside", 0, b"abc", last=True))
+    assert not list(tmp_path.glob("outside*"))
+    job.run.take(StoreStatePart("job", 1, "of nobody", number, "chk-4/x", 0, b"abc", True))
+    assert not (tmp_path / "checkpoints" / "chk-4").exists()
     assert job.run.status is JobStatus.RUNNING
 
 

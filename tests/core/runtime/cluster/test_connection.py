@@ -138,16 +138,16 @@ def frame(message: Message) -> bytes:
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (frame(Register("w", 1, 1, "")), "that is no message of the handshake of protocol 3: "),
+        (frame(Register("w", 1, 1, "")), "that is no message of the handshake of protocol 4: "),
         (frame(Proof(b"x" * 32)), "sent a message before authentication"),
         (
             (1 << 20).to_bytes(4, "big"),
             "of 1048576 bytes, which exceeds the limit before authentication, 1024",
         ),
-        (b"\0\0\0\3abc", "sent a frame of 3 bytes that is no message of the handshake of protocol 3: "),
+        (b"\0\0\0\3abc", "sent a frame of 3 bytes that is no message of the handshake of protocol 4: "),
         (
             frame(Hello("worker", b"n" * 32, version=99)),
-            "a worker speaks protocol 99, this manager 3: run",
+            "a worker speaks protocol 99, this manager 4: run",
         ),
         (frame(Hello("worker", b"short")), "sent an invalid nonce"),
         (framed(b"\x83\xa4type\xa5Hello\xa4role\xa3\xff\xfe\xfd\xa5nonce\xc4\1a"), "UnicodeDecodeError: "),

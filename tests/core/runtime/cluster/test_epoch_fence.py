@@ -21,6 +21,7 @@ from sluiceway.runtime.cluster.resource_manager import ResourceManager
 from sluiceway.runtime.cluster.worker_job import Program
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig
 from sluiceway.runtime.cluster.worker_process import WorkerProcess
+from sluiceway.runtime.jobmanager.checkpoint_store import CheckpointPlace
 from sluiceway.runtime.local.engine import job_graph_of
 from sluiceway.runtime.loop.blocking_io import Inline
 from sluiceway.runtime.loop.poller import SelectorPoller
@@ -30,6 +31,7 @@ from sluiceway.runtime.messages.payload import Payload
 from sluiceway.runtime.messages.pickling import dump
 from sluiceway.runtime.messages.tasks import CancelTask, DeployTasks, ReportTask, RequestSplit
 from sluiceway.runtime.messages.workers import JobEnded, Register, StopWorker, SubmitJob
+from sluiceway.runtime.taskmanager.temporary_storage import TemporaryStorage
 
 PROGRAM = dump(Program("job", Settings()))
 NO_PICKLE = Payload.received(b"no pickle")
@@ -162,7 +164,7 @@ def test_a_job_that_cannot_run_on_a_worker_fails_its_own_tasks_and_no_others(wor
     assert tell(worker, SubmitJob("odd", 2, PROGRAM), CancelTask("odd", 2, "x")) == 1, "by another leader"
 
 
-def test_a_job_master_ignores_workers_of_an_earlier_leader_and_late_reports() -> None:
+def test_a_job_master_ignores_workers_of_an_earlier_leader_and_late_reports(tmp_path: Path) -> None:
     clock = SystemClock()
     poller = SelectorPoller()
     loop = TaskletLoop(clock, poller)
@@ -194,6 +196,7 @@ def test_a_job_master_ignores_workers_of_an_earlier_leader_and_late_reports() ->
         background=Inline(loop.soon),
         open_storage=services.checkpoint_storage,
         open_backend=services.state_backend,
+        place=CheckpointPlace(TemporaryStorage(str(tmp_path / "checkpoints")), temporary=True),
     )
     run.start()
     attempt = run.master.executions.subtask(graph.vertices[0].id, 0).current.attempt_id
