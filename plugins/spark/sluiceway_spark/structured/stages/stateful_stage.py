@@ -120,8 +120,11 @@ class _OutRow(Row):
 
 class _InSpark:
     def __init__(self, handle: Any) -> None:
-        self._log = handle.getListState("log", "record binary")
-        self._token = handle.getValueState("token", "token string")
+        from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+        # As types: Spark has a text parsed in the JVM, in two round trips for each variable and task.
+        self._log = handle.getListState("log", StructType([StructField("record", BinaryType())]))
+        self._token = handle.getValueState("token", StructType([StructField("token", StringType())]))
 
     def token(self, *, is_there: bool) -> str | None:
         found = self._token.get() if is_there or self._token.exists() else None
