@@ -39,12 +39,14 @@ class StateReceiver:
         subtask = self._subtask_of(part.attempt)
         if subtask is None:
             return
-        begun = self._incomplete.pop(subtask, None)
+        begun = self._incomplete.get(subtask)
         try:
             if begun is not None and begun != part.name:
                 self._storage.discard_part(begun)
+            self._incomplete[subtask] = part.name
             self._storage.write_part(part.name, part.offset, part.data, last=part.last)
         except CheckpointError as error:
             self._decline(part.attempt, part.checkpoint, error)
-        if not part.last:
-            self._incomplete[subtask] = part.name
+        else:
+            if part.last:
+                del self._incomplete[subtask]

@@ -243,6 +243,8 @@ class JobCheckpoints:
         else:
             self._since.clear()
             self.completions += 1
+            # The state of a whole job, where workers are sent it.
+            self._loaded = None
         if checkpoint.stops or not checkpoint.savepoint:
             for source in self._sources.values():
                 source.checkpoint_completed(checkpoint.checkpoint_id)
