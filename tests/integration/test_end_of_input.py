@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
 import sluiceway as sw
+from sluiceway.connector import CommittingSinkWriter, DeliveryGuarantee, Sink, Wait, WriterContext
 from sluiceway.windows import GlobalWindows, TumblingEventTimeWindows, TumblingProcessingTimeWindows
 
 RECORDS = [("a", 1), ("b", 2), ("a", 3), ("a", 4)]
@@ -69,3 +71,75 @@ def test_unhashable_keys_are_refused_with_one_that_will_do(key: Any, hint: str) 
     flow.from_collection(RECORDS).key_by(lambda record: key).sum(1).collect()
     with pytest.raises(sw.UnstableKeyError, match=hint):
         flow.run()
+
+
+COMMITTED: list[int] = []
+
+
+class SlowWriter(CommittingSinkWriter[int]):
+    """Writer whose external system takes what was flushed when the runtime has begun to wait for it."""
+
+    def __init__(self, context: WriterContext) -> None:
+        self._context = context
+        self._awaited = threading.Event()
+        self._given: list[int] = []
+        self._taken: list[int] = []
+        self._sending: threading.Thread | None = None
+
+    def recover(self, committables: Sequence[Any]) -> None: ...
+
+    def write(self, values: Sequence[int], timestamps: Sequence[int] | None) -> None:
+        assert self.blocked() is None
+        self._given += values
+
+    def flush(self) -> None:
+        if self._given and self._sending is None:
+            self._sending = threading.Thread(target=self._send)
+            self._sending.start()
+
+    def _send(self) -> None:
+        self._awaited.wait()
+        self._taken += self._given
+        self._given = []
+        self._context.wake()
+
+    def blocked(self) -> Wait | None:
+        if self._sending is not None and not self._given:
+            self._sending.join()
+            self._sending = None
+            self._awaited.clear()
+        if self._sending is None:
+            return None
+        self._awaited.set()
+        return Wait()
+
+    def prepare_commit(self, checkpoint_id: int) -> list[Any]:
+        assert self._sending is None, "records are on their way"
+        assert not self._given
+        taken, self._taken = self._taken, []
+        return [taken]
+
+    def commit(self, committables: Sequence[Any]) -> None:
+        for taken in committables:
+            COMMITTED.extend(taken)
+
+    def close(self) -> None:
+        self._awaited.set()
+        if self._sending is not None:
+            self._sending.join()
+
+
+class SlowSink(Sink[int]):
+    guarantee = DeliveryGuarantee.EXACTLY_ONCE
+
+    def create_writer(self, context: WriterContext) -> SlowWriter:
+        return SlowWriter(context)
+
+
+@pytest.mark.parametrize("options", [{}, {"checkpoint_interval": "1h"}, {"parallelism": 2}, {"batch_size": 1}])
+def test_what_is_on_its_way_to_a_sink_is_waited_for_before_the_last_commit(options: dict[str, Any]) -> None:
+    COMMITTED.clear()
+    flow = sw.Pipeline("slow")
+    flow.from_collection(range(10)).sink(SlowSink())
+    flow.run(**options)
+    assert sorted(COMMITTED) == list(range(10))

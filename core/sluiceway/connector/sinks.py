@@ -113,7 +113,7 @@ class CommittingSinkWriter(SinkWriter[T_contra], ABC):
 
     At the end of the input :meth:`finish` makes nothing visible yet: one more checkpoint follows, with a
     prepare_commit of its own. Where a job has no checkpoints, a prepare_commit with checkpoint 0 and a commit
-    follow :meth:`finish` at once.
+    follow :meth:`finish` as soon as :meth:`blocked` returns None.
     """
 
     @abstractmethod

@@ -165,6 +165,10 @@ class Operator(ABC):
     def finish(self) -> None:
         """Emit buffered results; no record follows."""
 
+    def settling(self) -> Wait | None:
+        """Return a wait between :meth:`finish` and the end of the operator, or None. Asked until it is None."""
+        return None
+
     @property
     def has_state(self) -> bool:
         """True if snapshots hold state other than the positions of a source's reader."""

@@ -34,6 +34,7 @@ class SinkOperator(Operator):
         # Committables by checkpoint, until a completed one covers them. A savepoint that the job goes on after is
         # never notified: what it made ready is committed with the next checkpoint, or at the end.
         self._ready: dict[int, tuple[Any, ...]] = {}
+        self._commits_at_end = False
         self.records = 0
 
     def initialize_state(self, restored: Sequence[OperatorSnapshot]) -> None:
@@ -140,15 +141,22 @@ class SinkOperator(Operator):
             del self._ready[id_]
 
     def finish(self) -> None:
-        """Flush everything to the external system, and commit it if no checkpoint follows."""
+        """Flush everything to the external system."""
         assert self._writer is not None
         self._dirty = False
         self._writer.finish()
         # With an interval one more checkpoint follows the end of the input, whose completion commits.
-        if isinstance(self._writer, CommittingSinkWriter) and not self.context.settings.checkpoint_interval_ms:
+        self._commits_at_end = not self.context.settings.checkpoint_interval_ms
+
+    def settling(self) -> Wait | None:
+        """Return the wait of the writer; once there is none, commit the output if no checkpoint follows."""
+        wait = self.blocked()
+        if wait is None and self._commits_at_end and isinstance(self._writer, CommittingSinkWriter):
+            self._commits_at_end = False
             last = self._writer.prepare_commit(0)
             self._writer.commit([*(c for some in self._ready.values() for c in some), *last])
             self._ready.clear()
+        return wait
 
     @override
     def close(self) -> None:

@@ -1,4 +1,7 @@
-"""What the tests of the Kafka connector do to topics: make, fill and read them without the connector."""
+"""What the tests of the Kafka connector do to topics: make, fill and read them.
+
+The connector has no part in that, but for the states of transactions, which the client does not tell.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,9 @@ from typing import Any
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 from patience import until
+
+from sluiceway_kafka._connection import connection_of
+from sluiceway_kafka._coordinator import Coordinator
 
 
 class Topics:
@@ -64,10 +70,24 @@ class Topics:
 
     def stable_offset(self, name: str, partition: int) -> int:
         """Return where records of transactions that have not ended begin."""
+        return self._end(name, partition, IsolationLevel.READ_COMMITTED)
+
+    def _end(self, name: str, partition: int, isolation: IsolationLevel) -> int:
         at = TopicPartition(name, partition)
-        asked = self.admin.list_offsets({at: OffsetSpec.latest()}, isolation_level=IsolationLevel.READ_COMMITTED)
+        asked = self.admin.list_offsets({at: OffsetSpec.latest()}, isolation_level=isolation)
         offset: int = asked[at].result(60).offset
         return offset
+
+    def _see_ended(self, name: str, partitions: Iterable[int]) -> None:
+        """Wait until transactions whose end is decided have ended in the partitions, too, a little later."""
+        every = IsolationLevel.READ_UNCOMMITTED
+        if all(self.stable_offset(name, number) == self._end(name, number, every) for number in partitions):
+            return
+        coordinator = Coordinator(connection_of(self.servers, None, "60s"))
+        try:
+            until(lambda: not any(each.state.startswith("Prepare") for each in coordinator.list("")))
+        finally:
+            coordinator.close()
 
     def read(self, name: str, *, isolation: str = "read_committed") -> list[Message]:
         """All records that are there now, partition by partition."""
@@ -82,6 +102,8 @@ class Topics:
             }
         )
         numbers = self.admin.list_topics(name, timeout=60).topics[name].partitions
+        if isolation == "read_committed":
+            self._see_ended(name, numbers)
         consumer.assign([TopicPartition(name, number, 0) for number in numbers])
         found: dict[int, list[Message]] = {number: [] for number in sorted(numbers)}
         ended: set[int] = set()

@@ -82,6 +82,8 @@ class OperatorChain:
         self._receivers: Sequence[Callable[[Batch[Any]], None]] = ()
         self._watchers: list[Callable[[Batch[Any], int], None]] = []
         self._unfinished: deque[Operator] = deque()
+        # Whether the first of these has finished, and may wait for what it has given away.
+        self._settling = False
         self._closed = False
 
     def build(
@@ -148,16 +150,22 @@ class OperatorChain:
         return bool(self._unfinished)
 
     def finish_next(self) -> Wait | None:
-        """Finish the next operator, head to tail; or return what it waits for first.
+        """Finish the next operator, head to tail; or return what it waits for, before that or in it.
 
         What it emits may leave work in the operators behind it: call :meth:`poll` before the next one.
         """
         operator = self._unfinished[0]
         self.step = operator.step_name
-        wait = operator.draining()
-        if wait is None:
-            self._unfinished.popleft()
+        if not self._settling:
+            wait = operator.draining()
+            if wait is not None:
+                return wait
             operator.finish()
+            self._settling = True
+        wait = operator.settling()
+        if wait is None:
+            self._settling = False
+            self._unfinished.popleft()
         return wait
 
     def close(
