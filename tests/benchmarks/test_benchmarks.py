@@ -214,6 +214,8 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
     return lambda name: import_module(f"benchmarks.{name}")
 
 
+# Ten minutes on a quiet machine.
+@pytest.mark.timeout(7200)
 def test_all_of_them_run_and_both_sides_of_each_agree(tmp_path: Path) -> None:
     """They compare their results themselves, and end with an error where these differ."""
     done = run("--quick", "--runs", "1", "--json", str(tmp_path / "figures.json"))
