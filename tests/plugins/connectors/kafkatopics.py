@@ -1,6 +1,6 @@
-"""What the tests of the Kafka connector do to topics: make, fill and read them.
+"""Topics for the tests of the Kafka connector: they are made, filled and read without it.
 
-The connector has no part in that, but for the states of transactions, which the client does not tell.
+It only tells the states of transactions, which the client does not.
 """
 
 from __future__ import annotations
