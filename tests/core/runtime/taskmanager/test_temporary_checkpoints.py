@@ -130,7 +130,7 @@ def test_between_processes_no_state_travels_in_acknowledgements(
     result = simulation.run()
     assert result.status is JobStatus.FINISHED, result.failure
     assert set(results) == {0, 1, 2}
-    assert "AcknowledgeWithState" not in sizes
+    assert "StoreStatePart" not in sizes
     assert len(sizes["AcknowledgeCheckpoint"]) > 4
     assert max(sizes["AcknowledgeCheckpoint"]) < 10_000
 
