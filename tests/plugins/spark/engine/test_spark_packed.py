@@ -127,7 +127,8 @@ class MicroBatches:
         for stage in range(1, self.plan.last_stage):
             rows = self.level(stage, rows, fail_first=fail_first)
         for target, chain in self.sinks.items():
-            for row in sorted((r for r in rows if r.target == target), key=lambda r: (r.sender, r.seq)):
+            mine = (row for row in rows if row.stage == self.plan.last_stage and row.target == target)
+            for row in sorted(mine, key=lambda r: (r.sender, r.seq)):
                 chain.feed(row.sender, self.plan.unpack(row.sender, row.payload))
             chain.settle()
         self.number += 1
