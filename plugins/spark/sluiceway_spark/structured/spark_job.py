@@ -6,6 +6,7 @@ import threading
 from abc import abstractmethod
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -222,15 +223,23 @@ class SparkRun(threading.Thread):
 
     def run(self) -> None:
         """Work, then tell."""
-        failure: BaseException | None = None
+        self._mail(partial(self._ended, self._work()))
+
+    def _work(self) -> BaseException | None:
+        """Return what the work failed with.
+
+        The error is in no variable of a frame that its traceback leads to, the caller's included. That would be a
+        cycle, which keeps what Spark has opened, such as the socket that results come by, until the garbage
+        collector passes.
+        """
         try:
             self._job.work(self)
         except BaseException as error:
-            failure = error  # should what follows fail, too: the loop waits for this thread
-            with suppress(Exception):
-                failure = users_error(error)
-        finally:
-            self._mail(lambda: self._ended(failure))
+            try:
+                return users_error(error)
+            except Exception:
+                return error  # the loop waits for this thread, whatever fails
+        return None
 
     def interrupt(self) -> None:
         """Have Spark stop what it does. From another thread."""

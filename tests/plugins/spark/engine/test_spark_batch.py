@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -185,6 +187,20 @@ def test_it_is_cancelled(tmp_path: Path) -> None:
     job.cancel()
     thread.join(PATIENT_S)
     assert results[0].status is JobStatus.CANCELED
+
+
+def test_what_a_cancelled_job_held_goes_without_the_garbage_collector(tmp_path: Path) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        test_it_is_cancelled(tmp_path)
+        end = time.monotonic() + PATIENT_S
+        # The thread that calls Spark ends a moment after the job.
+        while any(type(one).__name__ == "PyLocalIterable" for one in gc.get_objects()):
+            assert time.monotonic() < end, "the socket of the results is still there"
+            time.sleep(0.01)  # polls
+    finally:
+        gc.enable()
 
 
 def test_the_session_serves_another_job() -> None:
