@@ -60,7 +60,8 @@ _TEXTS = _choose(
 _TIMES = _choose(
     "t", "TIMESTAMP '2025-04-01 12:00'", "DATE_TRUNC('day', t)", "t + INTERVAL '90' MINUTE", "CAST(d AS TIMESTAMP)"
 )
-_CONDITIONS = _choose("p", "TRUE", "CAST(NULL AS BOOLEAN)", "s LIKE 'a%'", "s NOT LIKE '_b'", "x IS NULL")
+# In parentheses, as IS binds less than a comparison: "p = x IS NULL" compares p with x.
+_CONDITIONS = _choose("p", "TRUE", "CAST(NULL AS BOOLEAN)", "(s LIKE 'a%')", "(s NOT LIKE '_b')", "(x IS NULL)")
 _SIGN = st.sampled_from(["=", "<>", "<", "<=", ">", ">="])
 
 
