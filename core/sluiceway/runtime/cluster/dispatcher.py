@@ -74,6 +74,8 @@ EXIT_CODE: Final = 70
 """Exit code of a job manager that has lost leadership."""
 _LEADING_S: Final = 1.0
 _BEING_STOPPED: Final = "the cluster is being stopped: start it again with sluiceway cluster start"
+_MOST_PREPARED: Final = 64
+"""Programs that are prepared at a time, each in a thread of its own."""
 KEPT: Final = 100
 """Ended jobs that are still listed."""
 
@@ -133,7 +135,7 @@ class Dispatcher(Handlers):
         self._ending: dict[str, list[tuple[Connection, int, str]]] = {}
         # Clients whose programs are being prepared, by the key of the submission: connection and request.
         self._submitting: dict[object, list[tuple[Connection, int]]] = {}
-        self._preparing = self._manager.make_background()
+        self._preparing = self._manager.make_backgrounds()
 
     def serve(self) -> None:
         """Serve until a client requests the shutdown."""
@@ -274,6 +276,7 @@ class Dispatcher(Handlers):
     def _undo(self, job: str, run: JobRun) -> None:
         run.cancel()
         del self._manager.jobs[job]
+        self._manager.backgrounds.drop(job)
         self._close_reporting(job)
 
     def _recover(self) -> None:
@@ -383,12 +386,17 @@ class Dispatcher(Handlers):
         if clients := self._submitting.get(message.key):
             clients.append((client, message.request))  # its connection had broken, and it asks again
             return
+        if len(self._submitting) >= _MOST_PREPARED:
+            text = f"{_MOST_PREPARED} programs wait for storages that have not answered: submit it again later"
+            client.send(Refused(message.request, text))
+            return
         submission = object()  # in place of the job, which has no name yet
         key = message.key or submission
         self._submitting[key] = [(client, message.request)]
         self._search_path.use(submission, message.path)
 
         def answer(job: str, error: BaseException | None) -> None:
+            self._preparing.drop(key)
             self._search_path.drop(submission)
             for waiting, request in self._submitting.pop(key):
                 waiting.send(Done(request, job) if error is None else Refused(request, _told(error)))
@@ -407,7 +415,7 @@ class Dispatcher(Handlers):
             answer("", error)
         else:
             # What it restores may lie on a slow storage: other jobs and their clients do not wait for that.
-            self._preparing.run(lambda: self._manager.prepare(stored.job, graph, settings), prepared)
+            self._preparing.of(key).run(lambda: self._manager.prepare(stored.job, graph, settings), prepared)
 
     @handles(CancelJob)
     def _cancel(self, message: CancelJob, client: Connection) -> None:

@@ -29,7 +29,7 @@ from sluiceway.runtime.cluster.stuck_workers import StuckWorkers
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, WorkerHandle, start_worker
 from sluiceway.runtime.jobmanager.checkpoint_store import CheckpointPlace
 from sluiceway.runtime.logging.engine_log import WARNING, log
-from sluiceway.runtime.loop.blocking_io import Background
+from sluiceway.runtime.loop.blocking_io import CLOSE_S, Backgrounds
 from sluiceway.runtime.messages.base import JobMessage, Message
 from sluiceway.runtime.messages.handlers import Handlers, handles
 from sluiceway.runtime.messages.workers import Logged, Register, StopWorker
@@ -78,6 +78,7 @@ class JobManager(Handlers):
     Attributes:
         loop: loop of its thread.
         jobs: jobs by id.
+        backgrounds: executors of blocking calls, one for each job.
         processes: queries of worker processes.
         stuck: kills workers that are stuck in a call.
         epoch: epoch of this job manager.
@@ -125,7 +126,7 @@ class JobManager(Handlers):
     ) -> None:
         self._platform = platform or Platform()
         self.loop, self._poller = self._platform.loop(services.clock)
-        self._background = self.make_background()
+        self.backgrounds = self.make_backgrounds()
         self.jobs: dict[str, JobRun] = {}
         self._directory = directory
         self._secret = secret
@@ -223,16 +224,16 @@ class JobManager(Handlers):
             for connection in self._connections:
                 connection.abandon()
             self._connections.clear()
-            self._background.close()
+            self.backgrounds.close(CLOSE_S)
             self._listener.close()
             self._poller.close()
         self._platform.remove(self._directory)
 
     # ---- jobs -----------------------------------------------------------------------------------------------
 
-    def make_background(self) -> Background:
-        """Return a new executor of blocking calls, which the caller closes."""
-        return self._platform.background(self.loop)
+    def make_backgrounds(self) -> Backgrounds:
+        """Return new executors of blocking calls, which the caller closes."""
+        return Backgrounds(lambda: self._platform.background(self.loop))
 
     def prepare(
         self, job: str, graph: JobGraph, settings: Settings, earlier: EarlierRun | None = None
@@ -258,7 +259,7 @@ class JobManager(Handlers):
             listener=self._services.listener,
             on_slots_wanted=lambda: self.loop.soon(self._start_what_can),
             make_room=self._make_room,
-            background=self._background,
+            background=self.backgrounds.of(prepared.job),
             open_storage=self._services.checkpoint_storage,
             open_backend=self._services.state_backend,
             place=prepared.place,
@@ -280,6 +281,7 @@ class JobManager(Handlers):
         """Remove an ended job, here and on the workers."""
         run.forget()
         self.jobs.pop(run.job, None)
+        self.backgrounds.drop(run.job)
         if run in self._waiting:
             self._waiting.remove(run)
         if self._spread is run:

@@ -28,6 +28,7 @@ from sluiceway.runtime.cluster.worker_job import Program, WorkerJob
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig
 from sluiceway.runtime.failures.explanation import add_note, contained
 from sluiceway.runtime.logging.engine_log import WARNING, log
+from sluiceway.runtime.loop.blocking_io import CLOSE_S, Backgrounds
 from sluiceway.runtime.messages.base import JobMessage, Message
 from sluiceway.runtime.messages.figures import TaskFigures
 from sluiceway.runtime.messages.handlers import Handlers, handles
@@ -94,7 +95,7 @@ class WorkerProcess(Handlers):
         self._clock = services.clock
         self._platform = platform or Platform()
         self._loop, self._poller = self._platform.loop(self._clock)
-        self._background = self._platform.background(self._loop)
+        self._backgrounds = Backgrounds(lambda: self._platform.background(self._loop))
         self._loop.passed_on = ()  # no exception of a task may end a process that jobs share
         self._services = services
         self.rejected = 0
@@ -156,7 +157,7 @@ class WorkerProcess(Handlers):
     def close(self) -> None:
         """Release all resources, after the end of the loop."""
         self.inspector.close()
-        self._background.close()
+        self._backgrounds.close(CLOSE_S)
         for job in self._jobs.values():
             job.tasks.close()
         self.network.close()
@@ -296,6 +297,7 @@ class WorkerProcess(Handlers):
         self._use_log_level(name, None)
         del self._jobs[name]
         job.close()
+        self._backgrounds.drop(name)
         self._search_path.drop(name)
 
     @handles(SubmitJob)
@@ -352,7 +354,7 @@ class WorkerProcess(Handlers):
                 self._platform.event_loop(),
                 send,
                 self._writer(storage, program, send),
-                self._background,
+                self._backgrounds.of(message.job),
                 open_payload=open_payload,
             )
 

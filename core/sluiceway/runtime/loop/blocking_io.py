@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from queue import SimpleQueue
-from threading import Thread
+from collections import deque
+from collections.abc import Callable, Hashable
+from threading import Condition, Thread
+from time import monotonic
 from typing import Any, Final, TypeVar
 
 from sluiceway.runtime.failures.explanation import contained
+from sluiceway.runtime.logging.engine_log import WARNING, log
 from sluiceway.runtime.loop.short_turns import short_turns
 from sluiceway.util.overriding import override
 
-__all__ = ["Background", "HelperThread", "Inline"]
+__all__ = ["CLOSE_S", "Background", "Backgrounds", "HelperThread", "Inline"]
 
 T = TypeVar("T")
 _Done = Callable[[Any, BaseException | None], None]
@@ -20,6 +22,11 @@ _Done = Callable[[Any, BaseException | None], None]
 _TURN_S: Final = 0.000_5
 """Time that a busy thread keeps the interpreter from one that works beside it. By default it is 5 ms, and who
 writes files waits as long after every call: a small checkpoint beside a busy loop then took 0.3 s."""
+CLOSE_S: Final = 30.0
+"""Seconds that calls which are under way have at the end of a process or a job. A storage that does not answer
+keeps nobody for longer."""
+_IDLE_S: Final = 30.0
+"""Seconds after which a thread without calls ends. Checkpoints seldom come further apart."""
 
 
 class Background(ABC):
@@ -34,12 +41,24 @@ class Background(ABC):
             done: called with the result and None, or with None and the exception.
         """
 
-    def close(self) -> None:
-        """Run everything queued, and end."""
+    @property
+    def busy(self) -> bool:
+        """True while any call has not returned."""
+        return False
+
+    def retire(self) -> None:
+        """End after the calls that were made, without waiting for them."""
+
+    def close(self, within_s: float | None = None) -> None:
+        """Wait for all calls, and warn of one that has not returned.
+
+        Args:
+            within_s: seconds to wait at the most; None: until the last call has returned.
+        """
 
 
 class HelperThread(Background):
-    """Executor with a thread, which starts with the first call.
+    """Executor with a thread, which starts with a call and ends when none has come for a while.
 
     Args:
         mail: calls an action in the loop's thread.
@@ -49,31 +68,93 @@ class HelperThread(Background):
     def __init__(self, mail: Callable[[Callable[[], None]], None], name: str = "sluiceway-helper") -> None:
         self._mail = mail
         self._name = name
-        self._work: SimpleQueue[tuple[Callable[[], Any], _Done] | None] = SimpleQueue()
+        self._changed = Condition()
+        self._calls: deque[tuple[Callable[[], Any], _Done]] = deque()
+        self._closing = False
         self._thread: Thread | None = None
 
     @override
     def run(self, work: Callable[[], T], done: Callable[[T, BaseException | None], None]) -> None:
-        if self._thread is None:
-            self._thread = Thread(target=self._serve, name=self._name, daemon=True)
-            self._thread.start()
-        self._work.put((work, done))
+        with self._changed:
+            self._calls.append((work, done))
+            if self._thread is None:
+                self._thread = Thread(target=self._serve, name=self._name, daemon=True)
+                self._thread.start()
+            self._changed.notify()
 
-    def close(self) -> None:
+    @property
+    @override
+    def busy(self) -> bool:
+        return self._thread is not None and bool(self._calls)
+
+    @override
+    def retire(self) -> None:
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+
+    @override
+    def close(self, within_s: float | None = None) -> None:
         """Wait for the thread. Harmless twice."""
-        thread, self._thread = self._thread, None
+        thread = self._thread
+        self.retire()
         if thread is not None:
-            self._work.put(None)
-            thread.join()
+            thread.join(within_s)
+        if self.busy:
+            log(WARNING, "jobs", "a storage has not answered: files of checkpoints may be left there")
 
     def _serve(self) -> None:
-        while (piece := self._work.get()) is not None:
-            work, done = piece
+        while (call := self._next()) is not None:
+            work, done = call
             with short_turns(_TURN_S):
                 # Never raises, so that one failed call does not end the thread for the later ones.
                 outcome = _outcome(work, done)
             self._mail(outcome)
-            del piece, work, done, outcome  # the call may hold large objects, and the next one may come late
+            # The call may hold large objects, and the next one may come late.
+            del call, work, done, outcome
+            self._calls.popleft()
+
+    def _next(self) -> tuple[Callable[[], Any], _Done] | None:
+        """Return the next call, which counts as under way until it is removed; None: the thread ends."""
+        with self._changed:
+            if not self._calls and not self._closing:
+                self._changed.wait(_IDLE_S)
+            if not self._calls:
+                self._thread = None
+                return None
+            return self._calls[0]
+
+
+class Backgrounds:
+    """Executors of the jobs of a process: calls of one job do not wait for those of another. Loop's thread.
+
+    Args:
+        make: creates an executor.
+    """
+
+    def __init__(self, make: Callable[[], Background]) -> None:
+        self._make = make
+        self._of: dict[Hashable, Background] = {}
+        self._dropped: list[Background] = []
+
+    def of(self, owner: Hashable) -> Background:
+        """Return the executor of a job, or of anything else whose calls belong together."""
+        if owner not in self._of:
+            self._of[owner] = self._make()
+        return self._of[owner]
+
+    def drop(self, owner: Hashable) -> None:
+        """Forget an executor; calls that were made are still carried out."""
+        self._dropped = [each for each in self._dropped if each.busy]
+        if (background := self._of.pop(owner, None)) is not None:
+            background.retire()
+            self._dropped.append(background)
+
+    def close(self, within_s: float | None = None) -> None:
+        """Close all executors, within so many seconds together; see :meth:`Background.close`."""
+        end = None if within_s is None else monotonic() + within_s
+        for background in [*self._of.values(), *self._dropped]:
+            background.close(None if end is None else max(0.0, end - monotonic()))
 
 
 class Inline(Background):

@@ -46,9 +46,10 @@ class SlowStorage:
         self.begun = Event()
         self.let_go = Event()
         self.failure: Exception | None = None
+        self.fast: str | None = None
 
     def restore(self, settings: Settings, *rest: object) -> None:
-        if settings.from_checkpoint is None:
+        if settings.from_checkpoint in (None, self.fast):
             return
         self.begun.set()
         assert self.let_go.wait(PATIENT_S)
@@ -133,3 +134,23 @@ def test_a_stop_refuses_what_is_being_restored(dispatcher: Dispatcher, storage: 
     assert [type(told) for told in stop.answers] == [Done]
     (refused,) = slow.answers
     assert "the cluster is being stopped" in refused.reason
+
+
+def test_a_slow_restore_holds_up_no_other_restore(dispatcher: Dispatcher, storage: SlowStorage) -> None:
+    slow = send(dispatcher, program("a key", "/a/slow/place"))
+    assert storage.begun.wait(PATIENT_S)
+    storage.fast = "/a/fast/place"
+    assert answer(dispatcher, send(dispatcher, program(restored=storage.fast))) == Done(1, "job-2")
+    assert not slow.answers
+
+
+def test_only_so_many_restores_wait(
+    dispatcher: Dispatcher, storage: SlowStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sluiceway.runtime.cluster.dispatcher._MOST_PREPARED", 1)
+    slow = send(dispatcher, program("a key", "/a/slow/place"))
+    refused = answer(dispatcher, send(dispatcher, program()))
+    assert "wait for storages that have not answered: submit it again later" in refused.reason
+    storage.let_go.set()
+    assert answer(dispatcher, slow) == Done(1, "job-1")
+    assert answer(dispatcher, send(dispatcher, program())) == Done(1, "job-2")

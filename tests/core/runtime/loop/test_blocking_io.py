@@ -5,10 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from queue import SimpleQueue
+from threading import Event
+from threading import enumerate as threads
 
+import pytest
 from patience import PATIENT_S
 
-from sluiceway.runtime.loop.blocking_io import HelperThread
+from sluiceway.runtime.loop import blocking_io
+from sluiceway.runtime.loop.blocking_io import Backgrounds, HelperThread
 
 
 def test_threads_take_short_turns_while_there_is_work_beside_a_loop() -> None:
@@ -57,3 +61,44 @@ def test_work_that_would_end_its_thread_is_told_of_as_well() -> None:
     mails.get(timeout=PATIENT_S)()
     helper.close()
     assert "raised SystemExit(3), which is meant to end a process" in str(told[0])
+
+
+def test_its_thread_ends_when_no_work_comes_and_another_one_takes_what_comes_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(blocking_io, "_IDLE_S", 0.0)
+    mails: SimpleQueue[Callable[[], None]] = SimpleQueue()
+    told: list[int] = []
+    helper = HelperThread(mails.put, "ends-when-idle")
+    for number in range(3):
+        helper.run(lambda number=number: number, lambda value, error: told.append(value))
+        mails.get(timeout=PATIENT_S)()
+        for thread in threads():
+            if thread.name == "ends-when-idle":
+                thread.join(PATIENT_S)
+        assert not helper.busy
+    helper.close()
+    assert told == [0, 1, 2]
+
+
+def test_work_of_one_job_does_not_wait_for_that_of_another_even_at_the_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    mails: SimpleQueue[Callable[[], None]] = SimpleQueue()
+    told: list[str] = []
+    answers = Event()
+    backgrounds = Backgrounds(lambda: HelperThread(mails.put))
+    backgrounds.of("stuck").run(answers.wait, lambda value, error: told.append("stuck"))
+    backgrounds.of("other").run(lambda: None, lambda value, error: told.append("other"))
+    mails.get(timeout=PATIENT_S)()
+    assert told == ["other"]
+    backgrounds.drop("other")
+    backgrounds.drop("stuck")
+    backgrounds.close(0.0)
+    assert [record.message for record in caplog.records] == [
+        "a storage has not answered: files of checkpoints may be left there"
+    ]
+    answers.set()
+    backgrounds.close(PATIENT_S)
+    mails.get(timeout=PATIENT_S)()
+    assert told == ["other", "stuck"]
