@@ -13,6 +13,7 @@ import pytest
 from effort import tries
 
 import sluiceway as sw
+from sluiceway.checkpoint import CheckpointMetadata
 from sluiceway.engine import JobStatus
 from sluiceway.errors import CheckpointError, NoResourceAvailableError
 from sluiceway.runtime.cluster.resource_manager import WorkerLostError
@@ -212,10 +213,12 @@ def test_without_their_job_manager_workers_end_by_themselves(simulation: Simulat
 def test_a_checkpoint_that_cannot_be_read_leaves_nothing_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tasks that were to go on from it have slots by then, and were never deployed."""
 
-    def load(self: TemporaryCheckpointStore, checkpoint: CompletedCheckpoint) -> JobSnapshot:
+    def read(
+        self: TemporaryCheckpointStore, checkpoint: CompletedCheckpoint, metadata: CheckpointMetadata
+    ) -> JobSnapshot:
         raise CheckpointError("it is damaged")
 
-    monkeypatch.setattr(TemporaryCheckpointStore, "load", load)
+    monkeypatch.setattr(TemporaryCheckpointStore, "_read", read)
     flow, _ = many_numbers()
     crash = Crash(250, "worker-1")
     result = run(flow, 3, checkpoint_interval="5ms", faults=[crash], **RESTARTS)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pytest
 from hypothesis import example, given
@@ -22,7 +22,7 @@ from sluiceway.operators import OperatorSnapshot
 from sluiceway.runtime.jobmanager.checkpoint_records import CompletedCheckpoint
 from sluiceway.runtime.jobmanager.checkpoint_store import StorageCheckpointStore
 from sluiceway.runtime.loop.blocking_io import Background
-from sluiceway.runtime.task.snapshot import TaskSnapshot
+from sluiceway.runtime.task.snapshot import JobSnapshot, TaskSnapshot
 from sluiceway.runtime.taskmanager.snapshot_writer import StorageWriter
 from sluiceway.state import (
     BackendContext,
@@ -200,7 +200,10 @@ class Job:
             self.deploy([])
             return
         latest = self.kept[-1]
-        self.deploy([o.keyed for o in self.store.load(latest).operators if o.keyed is not None])
+        loaded: list[JobSnapshot] = []
+        self.store.load(latest, lambda snapshot, problem: loaded.append(cast("JobSnapshot", snapshot)))
+        self.background.work()
+        self.deploy([o.keyed for o in loaded[0].operators if o.keyed is not None])
         self.model = {name: dict(blocks) for name, blocks in self.models[latest.checkpoint_id].items()}
         # All of it is in the tables, and what a later checkpoint has is read from there.
         assert found_in(self.backends) == self.model

@@ -151,7 +151,7 @@ class JobRun(Handlers):
         if recovered is not None:
             # Before the start: the first checkpoint here follows the last one of the earlier job manager.
             completed = (checkpoint for checkpoint, _ in recovered.completed)
-            self.master.checkpoints.coordinator.adopt(completed, recovered.next_id)
+            self.master.checkpoints.adopt(completed, recovered.next_id)
 
     @property
     def graph(self) -> JobGraph:

@@ -65,7 +65,7 @@ _EVER: Final = 1 << 62
 class CompletedCheckpointStore(Protocol):
     """Store of completed checkpoints. From the job master's thread.
 
-    Calls return at once, except :meth:`load`, which may read the storage, and those that say so.
+    Calls return at once, except those that say so.
 
     Attributes:
         path: directory for the tasks' files, relative to the location of the checkpoints.
@@ -79,8 +79,10 @@ class CompletedCheckpointStore(Protocol):
     def keep(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
         """Store one; ``stored`` is called in the job master's thread, with None or the error."""
 
-    def load(self, checkpoint: CompletedCheckpoint) -> JobSnapshot:
-        """Return the snapshot of a stored checkpoint. Raises CheckpointError: it cannot be read."""
+    def load(
+        self, checkpoint: CompletedCheckpoint, loaded: Callable[[JobSnapshot | None, BaseException | None], None]
+    ) -> None:
+        """Read a stored checkpoint; ``loaded`` is called in the job master's thread, with it or with the error."""
 
     def discard(self, checkpoint: CompletedCheckpoint) -> None:
         """Delete a stored checkpoint."""
@@ -186,12 +188,12 @@ class StorageCheckpointStore(CompletedCheckpointStore):
 
         self._background.run(lambda: self._complete(checkpoint), done)
 
-    def load(self, checkpoint: CompletedCheckpoint) -> JobSnapshot:
-        """Return the snapshot of a checkpoint; keyed state is read later, by the subtasks that need it."""
-        id_ = checkpoint.checkpoint_id
-        operators = read_operators(self._directory.storage, self._directory.directory(id_), self._metadata[id_])
-        in_flight = read_in_flight(self._directory.storage, self._directory.directory(id_), self._metadata[id_])
-        return JobSnapshot(operators, checkpoint.enumerators, in_flight=in_flight)
+    def load(
+        self, checkpoint: CompletedCheckpoint, loaded: Callable[[JobSnapshot | None, BaseException | None], None]
+    ) -> None:
+        """Read a checkpoint; keyed state is read later, by the subtasks that need it."""
+        metadata = self._metadata[checkpoint.checkpoint_id]
+        self._background.run(lambda: self._read(checkpoint, metadata), loaded)
 
     def left_behind(self, savepoints: Sequence[str]) -> None:
         """Do nothing: this store has no savepoints."""
@@ -233,6 +235,13 @@ class StorageCheckpointStore(CompletedCheckpointStore):
         names = {name for id_ in before for name in self._given_up.pop(id_)}
         if names:
             self._background.run(lambda: self._directory.delete_shared(names), _whatever)
+
+    def _read(self, checkpoint: CompletedCheckpoint, metadata: CheckpointMetadata) -> JobSnapshot:
+        storage, directory = self._directory.storage, self._directory.directory(checkpoint.checkpoint_id)
+        operators = read_operators(storage, directory, metadata)
+        return JobSnapshot(
+            operators, checkpoint.enumerators, in_flight=read_in_flight(storage, directory, metadata)
+        )
 
     def _complete(self, checkpoint: CompletedCheckpoint) -> CheckpointMetadata:
         directory = self._directory.directory(checkpoint.checkpoint_id)
@@ -288,8 +297,8 @@ class TemporaryCheckpointStore(StorageCheckpointStore):
     """
 
     @override
-    def load(self, checkpoint: CompletedCheckpoint) -> JobSnapshot:
-        snapshot = super().load(checkpoint)
+    def _read(self, checkpoint: CompletedCheckpoint, metadata: CheckpointMetadata) -> JobSnapshot:
+        snapshot = super()._read(checkpoint, metadata)
         # Bytes are in the files, objects in memory: they meet by step and subtask.
         objects = {(o.uid, o.subtask): o for task in checkpoint.tasks.values() for o in task.operators}
         if not objects:
@@ -320,8 +329,8 @@ class SentCheckpointStore(TemporaryCheckpointStore):
     """Temporary store that workers cannot read: what a job restores has all its state in it, as bytes."""
 
     @override
-    def load(self, checkpoint: CompletedCheckpoint) -> JobSnapshot:
-        snapshot = super().load(checkpoint)
+    def _read(self, checkpoint: CompletedCheckpoint, metadata: CheckpointMetadata) -> JobSnapshot:
+        snapshot = super()._read(checkpoint, metadata)
         return msgspec.structs.replace(
             snapshot,
             operators=tuple(map(_with_state, snapshot.operators)),
@@ -370,9 +379,11 @@ class SavepointCheckpointStore(CompletedCheckpointStore):
         """Write the metadata, which completes the savepoint."""
         self._background.run(lambda: self._complete(checkpoint), lambda result, problem: stored(problem))
 
-    def load(self, checkpoint: CompletedCheckpoint) -> JobSnapshot:
-        """Raise CheckpointError: no job is restored from a savepoint after a failure."""
-        raise CheckpointError(f"{checkpoint.savepoint} is a savepoint, which begins another run")
+    def load(
+        self, checkpoint: CompletedCheckpoint, loaded: Callable[[JobSnapshot | None, BaseException | None], None]
+    ) -> None:
+        """Fail: no job is restored from a savepoint after a failure."""
+        loaded(None, CheckpointError(f"{checkpoint.savepoint} is a savepoint, which begins another run"))
 
     def discard(self, checkpoint: CompletedCheckpoint) -> None:
         """Delete a savepoint that was aborted while it was being completed."""

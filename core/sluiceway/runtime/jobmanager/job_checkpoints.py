@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -91,6 +92,7 @@ class JobCheckpoints:
         self._since: list[str] = []
         self._restored = restored
         self._loaded: tuple[int, JobSnapshot] | None = None
+        self._loading: list[Callable[[BaseException | None], None]] = []
         self._executions = executions
         self._send = send
         self._job = job
@@ -106,19 +108,51 @@ class JobCheckpoints:
         self.completions = 0
         self.coordinator = CheckpointCoordinator(CheckpointPolicy.of(settings), clock, Random(seed), self, post)
 
-    def snapshot(self) -> JobSnapshot | None:
-        """Return the snapshot for a subtask that starts now; None: it starts empty.
+    def adopt(self, completed: Iterable[CompletedCheckpoint], next_id: int) -> None:
+        """Adopt the checkpoints of an earlier job manager; the job starts from the last one. Before the start."""
+        self.coordinator.adopt(completed, next_id)
+        if (latest := self.coordinator.latest) is not None and self._restored is not None:
+            self._loaded = latest.checkpoint_id, self._restored
 
-        Raises:
-            CheckpointError: the last checkpoint cannot be read.
+    def load(self, loaded: Callable[[BaseException | None], None]) -> None:
+        """Read the snapshot for subtasks that start now, unless it was read; then call ``loaded``.
+
+        It is called in this thread, at once or later, with None or the error. Other jobs of this thread go on
+        meanwhile, however slow the storage is.
         """
+        latest = self.coordinator.latest
+        if latest is None or self._loaded_id == latest.checkpoint_id:
+            loaded(None)
+            return
+        self._loading.append(loaded)
+        if len(self._loading) == 1:
+            self.completed_store.load(latest, partial(self._load_ended, latest.checkpoint_id))
+
+    def _load_ended(self, checkpoint_id: int, snapshot: JobSnapshot | None, problem: BaseException | None) -> None:
+        waiting, self._loading = self._loading, []
+        latest = self.coordinator.latest
+        if latest is not None and latest.checkpoint_id == checkpoint_id:
+            if snapshot is not None:
+                self._loaded = checkpoint_id, snapshot
+            for loaded in waiting:
+                loaded(problem)
+        else:
+            # One that was being stored is complete by now; or the job has ended.
+            for loaded in waiting:
+                self.load(loaded)
+
+    def snapshot(self) -> JobSnapshot | None:
+        """Return the snapshot that :meth:`load` has read, for a subtask that starts now; None: it starts empty."""
         latest = self.coordinator.latest
         if latest is None:
             return self._restored
-        # Read once for all subtasks of a deployment.
-        if self._loaded is None or self._loaded[0] != latest.checkpoint_id:
-            self._loaded = latest.checkpoint_id, self.completed_store.load(latest)
+        assert self._loaded is not None
+        assert self._loaded[0] == latest.checkpoint_id
         return self._loaded[1]
+
+    @property
+    def _loaded_id(self) -> int:
+        return 0 if self._loaded is None else self._loaded[0]
 
     def savepoint(self, request: SavepointRequest) -> None:
         """Take a savepoint."""

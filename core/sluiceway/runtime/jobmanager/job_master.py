@@ -134,6 +134,7 @@ class JobMaster(Handlers):
             fail=self._fail_over,
             events=self.events,
         )
+        self._restoring: list[tuple[ExecutionVertex, ...]] = []
         self._waiting_for_slots: list[tuple[ExecutionVertex, ...]] = []
         self._broken_links: dict[str, tuple[ExecutionVertex, BaseException]] = {}  # attempts with a broken link
         self._failover = Failover(
@@ -421,17 +422,26 @@ class JobMaster(Handlers):
             self._restart(region, asked=True)
 
     def _restart(self, region: tuple[ExecutionVertex, ...], asked: bool = False) -> None:
-        """Restart a region, as soon as it has slots."""
+        """Restart a region, as soon as its checkpoint is read and it has slots."""
+        # Three steps in this order, so that a failed one has changed nothing: read the checkpoint, take slots, and
+        # only then create new attempts.
         if self.status is not JobStatus.RUNNING:
             self._check_end()
             return
-        # Three steps in this order, so that a failed one has changed nothing: read the checkpoint, take slots, and
-        # only then create new attempts.
-        try:
-            self.checkpoints.snapshot()
-        except CheckpointError as error:  # the storage may be available again later
-            if not self._failover.not_begun(region, error):
-                self._fail(error)
+        self._restoring.append(region)
+        self.checkpoints.load(partial(self._restart_loaded, region, asked))
+
+    def _restart_loaded(
+        self, region: tuple[ExecutionVertex, ...], asked: bool, problem: BaseException | None
+    ) -> None:
+        self._restoring.remove(region)
+        if self.status is not JobStatus.RUNNING:
+            self._check_end()
+            return
+        if problem is not None:
+            # A storage may be available again later.
+            if not (isinstance(problem, CheckpointError) and self._failover.not_begun(region, problem)):
+                self._fail(problem)
             return
         try:
             self._allocate_slots(region)
@@ -452,7 +462,6 @@ class JobMaster(Handlers):
 
     def _deploy(self, vertices: Sequence[ExecutionVertex]) -> None:
         by_worker: dict[str, list[TaskDeployment]] = {}
-        # First: if it cannot be read, nothing has been deployed yet.
         snapshot = self.checkpoints.snapshot() if vertices else None
         path = self.checkpoints.completed_store.path
         for vertex in vertices:
@@ -530,7 +539,7 @@ class JobMaster(Handlers):
         """Raise an error if the job is ending or restarting, or can take no checkpoint."""
         if self._stopping:
             raise RescaleError("the job ends: its sources were stopped")
-        if self._failover.restarting or self._waiting_for_slots or self._broken_links:
+        if self._failover.restarting or self._restoring or self._waiting_for_slots or self._broken_links:
             raise RescaleError("the job is being restarted after a failure: try again when it runs")
         check_rescale(self.graph)
 
@@ -538,9 +547,13 @@ class JobMaster(Handlers):
         """Take a checkpoint with which all tasks end."""
         self.checkpoints.suspend(done)
 
+    def load(self, loaded: Callable[[BaseException | None], None]) -> None:
+        """Read the last checkpoint; see :meth:`.JobCheckpoints.load`."""
+        self.checkpoints.load(loaded)
+
     def resize(self, graph: JobGraph) -> None:
-        """Create the subtasks and enumerators anew from the last checkpoint."""
-        snapshot = self.checkpoints.snapshot()  # first: if it cannot be read, nothing has changed
+        """Create the subtasks and enumerators anew from the last checkpoint, which :meth:`load` has read."""
+        snapshot = self.checkpoints.snapshot()
         restored = (
             None
             if snapshot is None
@@ -664,6 +677,7 @@ class JobMaster(Handlers):
         # last, since its answer may deploy them at once.
         if self.status is JobStatus.RUNNING and (
             self._failover.restarting
+            or self._restoring
             or self._waiting_for_slots
             or self._broken_links
             or self._rescaler.all_ended()

@@ -67,11 +67,13 @@ class RescalableJob(Protocol):
     def suspend(self, done: Callable[[int, BaseException | None], None]) -> None:
         """Take a checkpoint with which all tasks end; ``done`` is called with its id, or with 0 and the error."""
 
+    def load(self, loaded: Callable[[BaseException | None], None]) -> None:
+        """Read the last checkpoint; ``loaded`` is called, at once or later, with None or the error."""
+
     def resize(self, graph: JobGraph) -> None:
-        """Create the subtasks and enumerators anew from the last checkpoint; all tasks have ended.
+        """Create the subtasks and enumerators anew from the checkpoint that was read; all tasks have ended.
 
         Raises:
-            CheckpointError: it cannot be read; nothing has changed.
             BaseException: what an enumerator has raised.
         """
 
@@ -139,6 +141,7 @@ class Rescaler:
         self._noted = False
         self._stopped_ms = 0
         self._reads = 0
+        self._loading = False
         self._timer: Scheduled | None = None
 
     @property
@@ -267,15 +270,24 @@ class Rescaler:
         if self._phase not in (_Phase.ENDING_TASKS, _Phase.RETURNING):
             return False
         # A timer is running where the checkpoint could not be read: it begins anew.
-        if self._timer is None:
+        if self._timer is None and not self._loading:
             self._begin_anew()
         return True
 
     def _begin_anew(self) -> None:
         self._timer = None
-        if self._phase is _Phase.ENDING_TASKS:
+        self._loading = True
+        self._job.load(self._loaded)
+
+    def _loaded(self, problem: BaseException | None) -> None:
+        self._loading = False
+        if self._phase not in (_Phase.ENDING_TASKS, _Phase.RETURNING):
+            return  # the job is about to end
+        if problem is not None:
+            self._read_again(problem)
+        elif self._phase is _Phase.ENDING_TASKS:
             self._restore()
-        elif self._phase is _Phase.RETURNING:
+        else:
             self._return()
 
     def _restore(self) -> None:
@@ -283,14 +295,6 @@ class Rescaler:
             self._phase, self._noted = _Phase.RESTORING, False
             self._job.resize(self._after)
             self._job.begin_all()
-        except CheckpointError as error:
-            # `resize` reads the checkpoint before it changes the graph, so this tells which of the two calls has
-            # failed.
-            if self._job.graph is self._after:
-                self._not_begun(error)
-            else:
-                self._phase = _Phase.ENDING_TASKS
-                self._read_again(error)
         except BaseException as raised:  # errors of users' enumerators
             self._not_begun(contained(raised, "an enumerator"))
 
@@ -302,9 +306,6 @@ class Rescaler:
     def _return(self) -> None:
         try:
             self._job.resize(self._before)
-        except CheckpointError as error:
-            self._read_again(error)
-            return
         except BaseException as raised:
             self._job.fail(contained(raised, "an enumerator"))
             return
@@ -315,10 +316,10 @@ class Rescaler:
         self._end("failed", why)
         self._job.begin_all_anew()
 
-    def _read_again(self, error: CheckpointError) -> None:
+    def _read_again(self, error: BaseException) -> None:
         """Retry reading the checkpoint: no task runs, and there is nothing else to restore."""
         self._reads += 1
-        if self._reads > _MOST_READS:
+        if self._reads > _MOST_READS or not isinstance(error, CheckpointError):
             self._job.fail(error)
             return
         log(WARNING, "jobs", f"is being rescaled, and waits for its checkpoint: {describe(error)}", job=self._name)

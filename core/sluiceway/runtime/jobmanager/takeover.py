@@ -13,6 +13,7 @@ from sluiceway.checkpoint import (
     find_checkpoints,
     load_metadata,
     read_enumerators,
+    read_in_flight,
     read_operators,
 )
 from sluiceway.checkpoint_storage import CheckpointStorage
@@ -82,7 +83,12 @@ def recover(storage: CheckpointStorage, path: str, graph: JobGraph, now_ms: int)
     latest = completed[-1][1]
     where = directory.directory(latest.checkpoint_id)
     enumerators = read_enumerators(storage, where, latest)
-    snapshot = JobSnapshot(read_operators(storage, where, latest), enumerators, saved_key_groups(latest))
+    snapshot = JobSnapshot(
+        read_operators(storage, where, latest),
+        enumerators,
+        saved_key_groups(latest),
+        read_in_flight(storage, where, latest),
+    )
     return Recovered(path, next_id, tuple(completed), snapshot)
 
 
