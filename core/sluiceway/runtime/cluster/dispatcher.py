@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -39,7 +40,7 @@ from sluiceway.runtime.jobmanager.checkpoint_store import directory_of
 from sluiceway.runtime.jobmanager.job_description import told_error
 from sluiceway.runtime.jobmanager.job_metrics import Reporting
 from sluiceway.runtime.logging.engine_log import ERROR, INFO, log
-from sluiceway.runtime.messages.base import Message
+from sluiceway.runtime.messages.base import Message, Request
 from sluiceway.runtime.messages.clients import (
     AskCheckpoints,
     AskState,
@@ -74,6 +75,9 @@ EXIT_CODE: Final = 70
 """Exit code of a job manager that has lost leadership."""
 _LEADING_S: Final = 1.0
 _BEING_STOPPED: Final = "the cluster is being stopped: start it again with sluiceway cluster start"
+_RECOVERY_S: Final = 5.0
+"""Seconds in which clients wait until all jobs are recovered; later only until the one that they ask about is."""
+_MOST_DEFERRED: Final = 1000
 _MOST_PREPARED: Final = 64
 """Programs that are prepared at a time, each in a thread of its own."""
 KEPT: Final = 100
@@ -112,7 +116,7 @@ class Dispatcher(Handlers):
             idle_s=config.idle_s,
             network_buffers=config.network_buffers,
             on_client=self._message,
-            on_client_gone=lambda connection: self._standbys.closed(connection),
+            on_client_gone=self._gone,
             logs=WorkerLogging(config.logs, config.log_level),
             epoch=epoch,
             fence=self._records.fence(),
@@ -136,6 +140,10 @@ class Dispatcher(Handlers):
         # Clients whose programs are being prepared, by the key of the submission: connection and request.
         self._submitting: dict[object, list[tuple[Connection, int]]] = {}
         self._preparing = self._manager.make_backgrounds()
+        # Jobs of the previous job manager whose checkpoints are being read, and what clients ask meanwhile.
+        self._recovering: dict[str, StoredJob] = {}
+        self._deferred: list[tuple[Connection, Message]] = []
+        self._all_wait = False
 
     def serve(self) -> None:
         """Serve until a client requests the shutdown."""
@@ -163,9 +171,8 @@ class Dispatcher(Handlers):
     def abandon(self) -> None:
         """Close at once."""
         self._standbys.close()
-        # A storage that does not answer ends with this process, and does not keep it.
-        if not self._submitting:
-            self._preparing.close()
+        # These calls only read: a storage that does not answer does not keep this process.
+        self._preparing.retire()
         self._manager.abandon()
         self._records.close()
 
@@ -280,7 +287,11 @@ class Dispatcher(Handlers):
         self._close_reporting(job)
 
     def _recover(self) -> None:
-        """Recover the jobs of the previous job manager; one that fails does not prevent the others."""
+        """Recover the jobs of the previous job manager; one that fails or takes long does not prevent the others.
+
+        Most often all of them are there at once, and clients are answered then. Later, those that ask about a job
+        which is still being recovered wait for it, and nobody else.
+        """
         for stored in self._records.load():
             try:
                 program = self._records.program(stored)
@@ -298,21 +309,69 @@ class Dispatcher(Handlers):
                 settings = self._records.settled(settings)
                 graph = with_parallelism(graph, stored.parallelism)
                 earlier = EarlierRun(stored.checkpoints, stored.savepoint)
-                run = self._begin(self._manager.prepare(stored.job, graph, settings, earlier))
             except JobManagerLostError as error:
                 self._search_path.drop(stored.job)
                 status = JobStatus.CANCELED if stored.wanted == "cancel" else JobStatus.FAILED
                 self._records.lost(stored, status, self._clock.now_ms(), error)
             except Exception as error:
-                self._search_path.drop(stored.job)
-                log(ERROR, "jobs", "cannot go on", job=stored.job, error=error)
-                self._records.stuck(stored, self._clock.now_ms(), error)
+                self._cannot_go_on(stored, error)
             else:
-                # The sources end as soon as their readers run.
-                if stored.wanted == "stop":
-                    run.stop()
-                self._records.recovered(stored, self._clock.now_ms())
-                log(INFO, "jobs", f"goes on {run.begins_with}", job=stored.job)
+                self._recovering[stored.job] = stored
+                self._preparing.of(stored.job).run(
+                    partial(self._manager.prepare, stored.job, graph, settings, earlier),
+                    partial(self._recovered, stored),
+                )
+        if self._recovering:
+            self._all_wait = True
+            self._manager.loop.at(self._clock.monotonic() + _RECOVERY_S, self._serve_others)
+
+    def _recovered(self, stored: StoredJob, prepared: PreparedJob | None, error: BaseException | None) -> None:
+        """Let a recovered job go on, or record why it cannot, and answer who waits for it."""
+        self._preparing.drop(stored.job)
+        if self._recovering.pop(stored.job, None) is None:
+            return  # it was cancelled meanwhile
+        if self._stopped:
+            return  # it stays in the store
+        try:
+            if prepared is None:
+                assert error is not None
+                raise error
+            run = self._begin(prepared)
+        except Exception as refusal:
+            self._cannot_go_on(stored, refusal)
+        else:
+            # The sources end as soon as their readers run.
+            if stored.wanted == "stop":
+                run.stop()
+            self._records.recovered(stored, self._clock.now_ms())
+            log(INFO, "jobs", f"goes on {run.begins_with}", job=stored.job)
+        if not self._recovering:
+            self._all_wait = False
+        self._answer_deferred()
+
+    def _cannot_go_on(self, stored: StoredJob, error: Exception) -> None:
+        self._search_path.drop(stored.job)
+        log(ERROR, "jobs", "cannot go on", job=stored.job, error=error)
+        self._records.stuck(stored, self._clock.now_ms(), error)
+
+    def _serve_others(self) -> None:
+        self._all_wait = False
+        self._answer_deferred()
+
+    def _answer_deferred(self) -> None:
+        if not self._all_wait:
+            deferred, self._deferred = self._deferred, []
+            for client, message in deferred:
+                self._message(client, message)  # those about other jobs that are being recovered wait on
+
+    def _give_up(self, job: str) -> bool:
+        """Cancel a job that is being recovered, or could not be; return whether it is one."""
+        recovering = self._recovering.pop(job, None) is not None
+        given_up = self._records.give_up(job, self._clock.now_ms(), anyway=recovering)
+        if recovering:
+            self._search_path.drop(job)
+            self._answer_deferred()
+        return given_up
 
     def _report(self, job: str, run: JobRun, reporters: list[MetricsReporter], settings: Settings) -> None:
         """Start reporters for a job; their later errors are logged and do not end anything."""
@@ -345,6 +404,8 @@ class Dispatcher(Handlers):
                 log(ERROR, "jobs", "the last metrics were not reported", job=job, error=error)
 
     def _stop(self) -> None:
+        for job in list(self._recovering):
+            self._give_up(job)
         for run in self._manager.jobs.values():
             run.cancel(STOP_S)
         # Without a client that waits, the loop ends at once, and the workers end the tasks. With one, it turns
@@ -374,8 +435,25 @@ class Dispatcher(Handlers):
         if client.peer == "standby":
             self._standbys.take(client, message)
             return
+        if self._waits(message):
+            if len(self._deferred) < _MOST_DEFERRED:
+                self._deferred.append((client, message))
+            elif isinstance(message, Request):
+                client.send(Refused(message.request, "jobs are being recovered: try again later"))
+            return
         if not (self.dispatch(message, client) or self._processes.dispatch(message, client)):
             client.close()
+
+    def _waits(self, message: Message) -> bool:
+        """Return whether a message is answered later, as jobs are being recovered."""
+        if not self._recovering or isinstance(message, CancelJob | ShutDown):
+            return False
+        return self._all_wait or getattr(message, "job", "") in self._recovering
+
+    def _gone(self, client: Connection) -> None:
+        self._standbys.closed(client)
+        # It does not hear the answer any more, and has been told so.
+        self._deferred = [waiting for waiting in self._deferred if waiting[0] is not client]
 
     @handles(SubmitProgram)
     def _submitted(self, message: SubmitProgram, client: Connection) -> None:
@@ -420,7 +498,7 @@ class Dispatcher(Handlers):
     @handles(CancelJob)
     def _cancel(self, message: CancelJob, client: Connection) -> None:
         # A job that could not be recovered is in the store alone.
-        if message.job not in self._manager.jobs and self._records.give_up(message.job, self._clock.now_ms()):
+        if message.job not in self._manager.jobs and self._give_up(message.job):
             client.send(Done(message.request, message.job))
         elif (run := self._running(message, client)) is not None and self._wants(message, client, "cancel"):
             run.cancel()
@@ -565,7 +643,10 @@ class Dispatcher(Handlers):
             self._stop()
 
     def _refuse_pending(self) -> None:
-        """Answer the clients whose programs were still being prepared at the end."""
+        """Answer the clients that still wait for a storage at the end."""
+        for client, message in self._deferred:
+            if isinstance(message, Request):
+                client.send(Refused(message.request, _BEING_STOPPED))
         for clients in self._submitting.values():
             for client, request in clients:
                 client.send(Refused(request, _BEING_STOPPED))
@@ -637,12 +718,21 @@ class Dispatcher(Handlers):
             free_slots=resources.slots.available,
             max_workers=self._config.workers,
             transport=self._config.transport,
-            jobs=self._records.told({job: self._info(job, run) for job, run in self._manager.jobs.items()}),
+            jobs=self._records.told(
+                {job: self._info(job, run) for job, run in self._manager.jobs.items()}, self._recovering
+            ),
             workers=resources.infos(),
             figures=figures,
             job_store=self._config.job_store,
             recovered=self._records.went_on,
-            problems=[*self._records.problems, *([self._standbys.problem] if self._standbys.problem else [])],
+            problems=[
+                *self._records.problems,
+                *(
+                    f"job {job!r} is still being recovered: it waits for its checkpoints"
+                    for job in self._recovering
+                ),
+                *([self._standbys.problem] if self._standbys.problem else []),
+            ],
             standbys=self._standbys.infos(),
             max_standbys=self._config.standby,
         )

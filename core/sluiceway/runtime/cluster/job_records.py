@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -243,17 +243,18 @@ class JobRecords:
         """Return the final status of a job; empty: it has not ended, or is not known."""
         return self._told[job].status if job in self._told else ""
 
-    def give_up(self, job: str, now_ms: int) -> bool:
-        """Cancel a job that could not be recovered; return whether it is one."""
+    def give_up(self, job: str, now_ms: int, *, anyway: bool = False) -> bool:
+        """Cancel a job that could not be recovered, or was not yet if ``anyway``; return whether it is one."""
         stored = self._jobs.get(job)
-        if stored is None or stored.ended is not None or job not in self._told:
+        if stored is None or stored.ended is not None or not (anyway or job in self._told):
             return False
         self.ended(_info(stored, JobStatus.CANCELED, now_ms, None))
         return True
 
-    def told(self, running: Mapping[str, JobInfo]) -> list[JobInfo]:
+    def told(self, running: Mapping[str, JobInfo], recovering: Iterable[str]) -> list[JobInfo]:
         """Return all jobs, in the order of their submission."""
-        every = {**self._told, **running}
+        created = {job: _info(self._jobs[job], JobStatus.CREATED, 0, None) for job in recovering}
+        every = {**self._told, **created, **running}
         return [every[job] for job in self._jobs if job in every]
 
     def drop_oldest(self, most: int) -> None:

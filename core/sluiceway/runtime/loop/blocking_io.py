@@ -150,6 +150,11 @@ class Backgrounds:
             background.retire()
             self._dropped.append(background)
 
+    def retire(self) -> None:
+        """Forget all executors; calls that were made are still carried out."""
+        for owner in list(self._of):
+            self.drop(owner)
+
     def close(self, within_s: float | None = None) -> None:
         """Close all executors, within so many seconds together; see :meth:`Background.close`."""
         end = None if within_s is None else monotonic() + within_s

@@ -74,7 +74,6 @@ def dispatcher(tmp_path: Path, storage: SlowStorage, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(dispatcher._manager, "_start_workers", lambda wanted: None)
     yield dispatcher
     storage.let_go.set()
-    dispatcher._submitting.clear()
     dispatcher.abandon()
 
 

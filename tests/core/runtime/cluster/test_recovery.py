@@ -1,0 +1,204 @@
+"""Recovery of jobs by the next dispatcher, while the storage of one of them does not answer."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+from patience import PATIENT_S
+
+import sluiceway as sw
+from sluiceway.config.settings import Settings
+from sluiceway.errors import CheckpointError
+from sluiceway.plugins import default_manager
+from sluiceway.runtime.cluster import dispatcher as dispatchers
+from sluiceway.runtime.cluster.cluster_config import ClusterConfig
+from sluiceway.runtime.cluster.dispatcher import Dispatcher
+from sluiceway.runtime.local.engine import job_graph_of
+from sluiceway.runtime.messages.base import Message
+from sluiceway.runtime.messages.clients import (
+    AskStatus,
+    CancelJob,
+    Done,
+    Refused,
+    ShutDown,
+    Status,
+    StopJob,
+    SubmitProgram,
+)
+from sluiceway.runtime.messages.pickling import dump
+
+
+class Client:
+    """Connection that keeps what is sent on it."""
+
+    peer = "client"
+
+    def __init__(self) -> None:
+        self.answers: list[Any] = []
+
+    def send(self, message: Message) -> None:
+        self.answers.append(message)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class Site:
+    """A job manager with three jobs, and the next one, in which the storage of the second does not answer."""
+
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.directory = directory
+        self.monkeypatch = monkeypatch
+        self.begun = Event()
+        self.let_go = Event()
+        self.failure: Exception | None = None
+        self.dispatcher = self.begin()
+        for _ in range(3):
+            self.answer(self.ask(program()))
+        self.dispatcher.abandon()
+        self.dispatcher = self.begin()
+        prepare = self.dispatcher._manager.prepare
+
+        def slow(job: str, *rest: Any) -> Any:
+            if job == "job-2":
+                self.begun.set()
+                assert self.let_go.wait(PATIENT_S)
+                if self.failure is not None:
+                    raise self.failure
+            return prepare(job, *rest)
+
+        monkeypatch.setattr(self.dispatcher._manager, "prepare", slow)
+
+    def begin(self) -> Dispatcher:
+        place = self.directory / "cluster"
+        place.mkdir()
+        config = ClusterConfig(1, 4, "shm", str(place), "00" * 32, job_store=str(self.directory / "jobs"))
+        dispatcher = Dispatcher(config, default_manager().services())
+        # Jobs that wait for slots stay as they are, and end at once when the cluster is stopped.
+        self.monkeypatch.setattr(dispatcher._manager, "_start_workers", lambda wanted: None)
+        return dispatcher
+
+    def recover(self) -> None:
+        """Begin with the recovery, until two jobs are there."""
+        self.dispatcher._recover()
+        assert self.begun.wait(PATIENT_S)
+        while len(self.dispatcher._recovering) > 1:
+            self.dispatcher._manager.turn()
+
+    def ask(self, message: Message) -> Client:
+        client: Any = Client()
+        self.dispatcher._message(client, message)
+        return client
+
+    def answer(self, client: Client) -> Any:
+        while not client.answers:
+            self.dispatcher._manager.turn()
+        (told,) = client.answers
+        return told
+
+    def close(self) -> None:
+        self.let_go.set()
+        self.dispatcher.abandon()
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    site = Site(tmp_path, monkeypatch)
+    yield site
+    site.close()
+
+
+def program() -> SubmitProgram:
+    flow = sw.Pipeline("job")
+    flow.from_collection(range(10)).print()
+    graph = job_graph_of(flow.graph(), default_manager().services())
+    return SubmitProgram(1, "job", dump((graph, Settings())), sys.path)
+
+
+def statuses(told: Status) -> dict[str, str]:
+    return {job.job: job.status for job in told.jobs}
+
+
+def test_clients_are_answered_when_all_jobs_are_there(site: Site) -> None:
+    site.recover()
+    asked = site.ask(AskStatus(2))
+    assert not asked.answers
+    site.let_go.set()
+    told = site.answer(asked)
+    assert statuses(told) == {"job-1": "waiting", "job-2": "waiting", "job-3": "waiting"}
+    assert (sorted(told.recovered), told.problems) == (["job-1", "job-2", "job-3"], [])
+
+
+def test_after_a_while_only_those_wait_that_ask_about_a_job_that_is_not_there(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatchers, "_RECOVERY_S", 0.01)
+    site.recover()
+    told = site.answer(site.ask(AskStatus(2)))
+    assert statuses(told) == {"job-1": "waiting", "job-2": "created", "job-3": "waiting"}
+    assert told.problems == ["job 'job-2' is still being recovered: it waits for its checkpoints"]
+    assert site.answer(site.ask(program())) == Done(1, "job-4")
+    assert site.answer(site.ask(StopJob(3, "job-1"))) == Done(3, "job-1")
+    waits = site.ask(StopJob(4, "job-2"))
+    gone = site.ask(StopJob(5, "job-2"))
+    site.dispatcher._gone(gone)  # type: ignore[arg-type]
+    assert not waits.answers
+    site.let_go.set()
+    assert site.answer(waits) == Done(4, "job-2")
+    assert not gone.answers
+
+
+def test_a_job_is_cancelled_while_it_is_recovered(site: Site) -> None:
+    site.recover()
+    assert site.answer(site.ask(CancelJob(2, "job-2"))) == Done(2, "job-2")
+    assert statuses(site.answer(site.ask(AskStatus(3)))) == {
+        "job-1": "waiting",
+        "job-2": "canceled",
+        "job-3": "waiting",
+    }
+    site.let_go.set()
+    site.dispatcher._manager.turn()
+    refused = Refused(4, "job 'job-2' is canceled already")
+    assert site.answer(site.ask(StopJob(4, "job-2"))) == refused
+    assert len(site.dispatcher._manager.jobs) == 2
+
+
+def test_a_job_that_cannot_go_on_is_told_of_and_stays_in_the_store(site: Site) -> None:
+    site.failure = CheckpointError("it is damaged")
+    site.recover()
+    waits = site.ask(StopJob(2, "job-2"))
+    site.let_go.set()
+    assert site.answer(waits) == Refused(2, "job 'job-2' is failed already")
+    (problem,) = site.answer(site.ask(AskStatus(3))).problems
+    assert problem.startswith("job 'job-2' cannot be recovered: CheckpointError: it is damaged")
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_stop_does_not_wait_for_the_recovery(keep: bool, site: Site) -> None:
+    monkeypatch, dispatcher = site.monkeypatch, site.dispatcher
+    stop: list[Client] = []
+    status: list[Client] = []
+
+    def look_after_jobs() -> None:
+        if site.begun.is_set() and not stop:
+            status.append(site.ask(AskStatus(2)))
+            stop.append(site.ask(ShutDown(3, keep=keep)))
+        original()
+
+    original = dispatcher._look_after_jobs
+    monkeypatch.setattr(dispatcher, "_look_after_jobs", look_after_jobs)
+    dispatcher.serve()
+    assert [type(told) for told in stop[0].answers] == [Done]
+    site.let_go.set()
+    site.begun.clear()
+    again = site.dispatcher = site.begin()
+    again._recover()
+    while again._recovering:
+        again._manager.turn()
+    expected = "waiting" if keep else "canceled"
+    assert set(statuses(site.answer(site.ask(AskStatus(2)))).values()) == {expected}
