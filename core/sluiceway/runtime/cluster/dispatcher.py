@@ -79,7 +79,7 @@ _RECOVERY_S: Final = 5.0
 """Seconds in which clients wait until all jobs are recovered; later only until the one that they ask about is."""
 _MOST_DEFERRED: Final = 1000
 _MOST_PREPARED: Final = 64
-"""Programs that are prepared at a time, each in a thread of its own."""
+"""Programs that are prepared at a time, each in its own thread; more jobs that are recovered share threads."""
 KEPT: Final = 100
 """Ended jobs that are still listed."""
 
@@ -292,7 +292,7 @@ class Dispatcher(Handlers):
         Most often all of them are there at once, and clients are answered then. Later, those that ask about a job
         which is still being recovered wait for it, and nobody else.
         """
-        for stored in self._records.load():
+        for place, stored in enumerate(self._records.load()):
             try:
                 program = self._records.program(stored)
                 self._search_path.use(stored.job, stored.path)
@@ -317,7 +317,7 @@ class Dispatcher(Handlers):
                 self._cannot_go_on(stored, error)
             else:
                 self._recovering[stored.job] = stored
-                self._preparing.of(stored.job).run(
+                self._preparing.of(place % _MOST_PREPARED).run(
                     partial(self._manager.prepare, stored.job, graph, settings, earlier),
                     partial(self._recovered, stored),
                 )
@@ -327,7 +327,6 @@ class Dispatcher(Handlers):
 
     def _recovered(self, stored: StoredJob, prepared: PreparedJob | None, error: BaseException | None) -> None:
         """Let a recovered job go on, or record why it cannot, and answer who waits for it."""
-        self._preparing.drop(stored.job)
         if self._recovering.pop(stored.job, None) is None:
             return  # it was cancelled meanwhile
         if self._stopped:
