@@ -536,7 +536,7 @@ class LocalJob(Job):
             self._requests.close()
             if self._background is not None:
                 # Runs what is queued, such as deletions of files, while the directory is still there.
-                self._background.close(CLOSE_S)
+                self._background.close(self._graph.job_name, CLOSE_S)
             if self._copies is not None:
                 self._copies.close()
             if self._temporary is not None:

@@ -49,10 +49,11 @@ class Background(ABC):
     def retire(self) -> None:
         """End after the calls that were made, without waiting for them."""
 
-    def close(self, within_s: float | None = None) -> None:
-        """Wait for all calls, and warn of one that has not returned.
+    def close(self, job: str, within_s: float | None = None) -> None:
+        """Wait for all calls, and log a warning if one has not returned.
 
         Args:
+            job: the job that they are for.
             within_s: seconds to wait at the most; None: until the last call has returned.
         """
 
@@ -94,14 +95,15 @@ class HelperThread(Background):
             self._changed.notify()
 
     @override
-    def close(self, within_s: float | None = None) -> None:
+    def close(self, job: str, within_s: float | None = None) -> None:
         """Wait for the thread. Harmless twice."""
         thread = self._thread
         self.retire()
         if thread is not None:
             thread.join(within_s)
         if self.busy:
-            log(WARNING, "jobs", "a storage has not answered: files of checkpoints may be left there")
+            text = "its checkpoint storage has not answered: files of checkpoints may be left there"
+            log(WARNING, "jobs", text, job=job)
 
     def _serve(self) -> None:
         while (call := self._next()) is not None:
@@ -135,7 +137,7 @@ class Backgrounds:
     def __init__(self, make: Callable[[], Background]) -> None:
         self._make = make
         self._of: dict[Hashable, Background] = {}
-        self._dropped: list[Background] = []
+        self._dropped: list[tuple[Hashable, Background]] = []
 
     def of(self, owner: Hashable) -> Background:
         """Return the executor of a job, or of anything else whose calls belong together."""
@@ -145,10 +147,10 @@ class Backgrounds:
 
     def drop(self, owner: Hashable) -> None:
         """Forget an executor; calls that were made are still carried out."""
-        self._dropped = [each for each in self._dropped if each.busy]
+        self._dropped = [(who, each) for who, each in self._dropped if each.busy]
         if (background := self._of.pop(owner, None)) is not None:
             background.retire()
-            self._dropped.append(background)
+            self._dropped.append((owner, background))
 
     def retire(self) -> None:
         """Forget all executors; calls that were made are still carried out."""
@@ -158,8 +160,8 @@ class Backgrounds:
     def close(self, within_s: float | None = None) -> None:
         """Close all executors, within so many seconds together; see :meth:`Background.close`."""
         end = None if within_s is None else monotonic() + within_s
-        for background in [*self._of.values(), *self._dropped]:
-            background.close(None if end is None else max(0.0, end - monotonic()))
+        for owner, background in [*self._of.items(), *self._dropped]:
+            background.close(str(owner), None if end is None else max(0.0, end - monotonic()))
 
 
 class Inline(Background):

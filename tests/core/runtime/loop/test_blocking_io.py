@@ -35,8 +35,8 @@ def test_threads_take_short_turns_while_there_is_work_beside_a_loop() -> None:
     assert sys.getswitchinterval() == seen[0], "the other one still works"
     goes_on.put(None)
     mails.get()()
-    first.close()
-    second.close()
+    first.close("job")
+    second.close("job")
     assert seen[0] == seen[1] < before
     assert sys.getswitchinterval() == before
 
@@ -48,7 +48,7 @@ def test_what_work_raises_comes_back_as_a_mail() -> None:
     helper = HelperThread(mails.put)
     helper.run(lambda: 1 / 0, lambda value, error: told.append(error))
     mails.get()()
-    helper.close()
+    helper.close("job")
     assert isinstance(told[0], ZeroDivisionError)
     assert sys.getswitchinterval() == before
 
@@ -59,7 +59,7 @@ def test_work_that_would_end_its_thread_is_told_of_as_well() -> None:
     helper = HelperThread(mails.put)
     helper.run(lambda: sys.exit(3), lambda value, error: told.append(error))
     mails.get(timeout=PATIENT_S)()
-    helper.close()
+    helper.close("job")
     assert "raised SystemExit(3), which is meant to end a process" in str(told[0])
 
 
@@ -77,7 +77,7 @@ def test_its_thread_ends_when_no_work_comes_and_another_one_takes_what_comes_lat
             if thread.name == "ends-when-idle":
                 thread.join(PATIENT_S)
         assert not helper.busy
-    helper.close()
+    helper.close("job")
     assert told == [0, 1, 2]
 
 
@@ -95,9 +95,9 @@ def test_work_of_one_job_does_not_wait_for_that_of_another_even_at_the_end(
     backgrounds.drop("other")
     backgrounds.drop("stuck")
     backgrounds.close(0.0)
-    assert [record.message for record in caplog.records] == [
-        "a storage has not answered: files of checkpoints may be left there"
-    ]
+    (record,) = caplog.records
+    assert record.message == "its checkpoint storage has not answered: files of checkpoints may be left there"
+    assert record.job == "stuck"  # type: ignore[attr-defined]
     answers.set()
     backgrounds.close(PATIENT_S)
     mails.get(timeout=PATIENT_S)()
