@@ -344,8 +344,6 @@ class Dispatcher(Handlers):
                 run.stop()
             self._records.recovered(stored, self._clock.now_ms())
             log(INFO, "jobs", f"goes on {run.begins_with}", job=stored.job)
-        if not self._recovering:
-            self._all_wait = False
         self._answer_deferred()
 
     def _cannot_go_on(self, stored: StoredJob, error: Exception) -> None:
@@ -358,6 +356,7 @@ class Dispatcher(Handlers):
         self._answer_deferred()
 
     def _answer_deferred(self) -> None:
+        self._all_wait = self._all_wait and bool(self._recovering)
         if not self._all_wait:
             deferred, self._deferred = self._deferred, []
             for client, message in deferred:

@@ -155,7 +155,9 @@ def test_after_a_while_only_those_wait_that_ask_about_a_job_that_is_not_there(
 
 def test_a_job_is_cancelled_while_it_is_recovered(site: Site) -> None:
     site.recover()
+    waits = site.ask(StopJob(5, "job-1"))
     assert site.answer(site.ask(CancelJob(2, "job-2"))) == Done(2, "job-2")
+    assert waits.answers == [Done(5, "job-1")], "nothing is left to wait for"
     assert statuses(site.answer(site.ask(AskStatus(3)))) == {
         "job-1": "waiting",
         "job-2": "canceled",
@@ -185,7 +187,7 @@ def test_a_stop_does_not_wait_for_the_recovery(keep: bool, site: Site) -> None:
     status: list[Client] = []
 
     def look_after_jobs() -> None:
-        if site.begun.is_set() and not stop:
+        if site.begun.is_set() and not status:
             status.append(site.ask(AskStatus(2)))
             stop.append(site.ask(ShutDown(3, keep=keep)))
         original()
