@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clients import Client
 
 import sluiceway as sw
 from sluiceway.config.settings import Settings
@@ -31,18 +32,6 @@ from sluiceway.runtime.messages.clients import (
     SubmitProgram,
 )
 from sluiceway.runtime.messages.pickling import dump
-
-
-class Client:
-    """A connection that notes what is sent on it."""
-
-    peer = "client"
-
-    def __init__(self) -> None:
-        self.answers: list[Message] = []
-
-    def send(self, message: Message) -> None:
-        self.answers.append(message)
 
 
 class Site:

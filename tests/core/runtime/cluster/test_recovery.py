@@ -9,6 +9,7 @@ from threading import Event
 from typing import Any
 
 import pytest
+from clients import Client
 from patience import PATIENT_S
 
 import sluiceway as sw
@@ -31,21 +32,6 @@ from sluiceway.runtime.messages.clients import (
     SubmitProgram,
 )
 from sluiceway.runtime.messages.pickling import dump
-
-
-class Client:
-    """Connection that keeps what is sent on it."""
-
-    peer = "client"
-
-    def __init__(self) -> None:
-        self.answers: list[Any] = []
-
-    def send(self, message: Message) -> None:
-        self.answers.append(message)
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 class Site:
