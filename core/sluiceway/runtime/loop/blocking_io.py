@@ -26,7 +26,7 @@ CLOSE_S: Final = 30.0
 """Seconds that calls which are under way have at the end of a process or a job. A storage that does not answer
 keeps nobody for longer."""
 _IDLE_S: Final = 30.0
-"""Seconds after which a thread without calls ends. Checkpoints seldom come further apart."""
+"""Seconds after which a thread without calls ends."""
 
 
 class Background(ABC):
