@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from sluiceway.columns.aggregation.keyed import encode_keyed, form_of, open_form
+from sluiceway.columns.aggregation.keyed import DUE, encode_keyed, form_of, open_form, pack
 from sluiceway.columns.aggregation.layout import in_blocks
 from sluiceway.columns.aggregation.slices import CHUNK
 from sluiceway.columns.aggregation.stored import LAYOUT, open_stored
@@ -17,7 +18,7 @@ from sluiceway.columns.joining import as_one
 from sluiceway.columns.kept.blocks import write_blocks
 from sluiceway.columns.keys.key_ids import KeyIds, key_groups_of_rows, keys_of_groups
 from sluiceway.columns.saved import BOUNDS, common_schema, saved_rows
-from sluiceway.columns.state_names import KEYS, LATEST, LEFT, RIGHT, SLICES
+from sluiceway.columns.state_names import KEYS, LATEST, LEFT, RIGHT, SESSIONS, SLICES
 from sluiceway.state import VOID_NAMESPACE, StateTable
 
 __all__ = ["EditedRows"]
@@ -72,11 +73,13 @@ class EditedRows:
             if self._kind == "rows":
                 self._inner = decode(block).schema.names[1:]
                 continue
-            if self._name == KEYS:
-                if name == VOID_NAMESPACE:
+            if self._name in (KEYS, SESSIONS):
+                if len(name) != 1:
                     continue
                 schema = open_form(name[0], block)
                 metadata, self._inner = schema.metadata.get(LAYOUT), schema.names
+                if self._name == SESSIONS:
+                    self._space, self._inner = (_SESSIONS, 0), schema.names[3:]
             else:
                 stored = open_stored(0, 0, block)
                 self._space, metadata = name, stored.metadata
@@ -137,7 +140,7 @@ class EditedRows:
             ids.find([column.cast(kind) for column, kind in zip(other.columns, kinds, strict=True)])
         known = len(ids)
         if len(again := np.flatnonzero(ids.find([rows.column(name) for name in self.keys]) < known)):
-            where = KEYS if self._name != KEYS else SLICES
+            where = SLICES if self._name != SLICES else SESSIONS if self._bounds else KEYS
             raise ValueError(f"the key {self._shown(rows, int(again[0]))} is in state {where!r} of the step, too")
 
     # ---- state out --------------------------------------------------------------------------------------------
@@ -172,6 +175,9 @@ class EditedRows:
             self._check_sessions(ids, starts, ends, rows)
             columns = [pa.array(starts), pa.array(ends), pa.array(np.arange(len(ids))), *inner]
             block = pa.RecordBatch.from_arrays(columns, ["start", "end", "arrival", *self._inner])
+            if self._name == SESSIONS:
+                self._write_sessions(table, block, ids, ends, group_keys)
+                return
             self._write_blocks(table, self._space, block, groups, group_keys)
             return
         self._check_slices(starts, ends)
@@ -198,6 +204,26 @@ class EditedRows:
         values = [column.to_pylist() for column in rows.columns[: len(self.keys)]]
         keys = values[0] if len(values) == 1 else list(zip(*values, strict=True))
         table.entries().update(zip(keys, encode_keyed(tag, rows), strict=True))
+
+    def _write_sessions(
+        self, table: StateTable, rows: Any, ids: Any, ends: Any, group_keys: Sequence[int]
+    ) -> None:
+        order = np.lexsort((ends, ids))
+        rows, ends = rows.take(pa.array(order)), ends[order]
+        _, firsts = np.unique(ids[order], return_index=True)
+        tag, form = form_of(rows, self._metadata or b"{}")
+        table.entries((tag,)).update(dict.fromkeys(group_keys, form))
+        columns = [column.take(pa.array(firsts)).to_pylist() for column in rows.columns[3 : 3 + len(self.keys)]]
+        keys = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+        values, limits = encode_keyed(tag, rows), [*firsts.tolist(), len(rows)]
+        packed = (pack(values[low:high]) for low, high in pairwise(limits))
+        table.entries().update(zip(keys, packed, strict=True))
+        # The job reads keys when one of their sessions ends, or before.
+        due = ends[firsts]
+        width = max((int(due.max()) - int(due.min())) // 64, 1)
+        for start in np.unique(due // width).tolist():
+            mine = np.flatnonzero(due // width == start).tolist()
+            table.entries((DUE, start * width, width)).update(dict.fromkeys([keys[at] for at in mine], b""))
 
     def _write_rows(self, table: StateTable, rows: Any, groups: Any, group_keys: Sequence[int]) -> None:
         stamps = rows.column(0).cast(pa.int64()).to_numpy()

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from sluiceway.columns.aggregation.keyed import keyed_rows, open_form
+from sluiceway.columns.aggregation.keyed import keyed_rows, open_form, unpack
 from sluiceway.columns.aggregation.stored import LAYOUT, latest, open_stored
 from sluiceway.columns.ipc import decode
 from sluiceway.state import VOID_NAMESPACE
@@ -89,19 +89,29 @@ def _aggregates(blocks: Mapping[Any, bytes]) -> Iterator[KeysAndRows]:
                 first = 1
             if not metadata.get("windows", True):
                 bounds = []
-            keys, after = tuple(metadata.get("keys", ())), first + len(metadata.get("keys", ()))
-            names = _different([*keys, *(BOUNDS if bounds else ()), *rows.schema.names[after:]])
-            columns = [*rows.columns[first:after], *bounds, *rows.columns[after:]]
-            yield KeysAndRows(keys, BOUNDS if bounds else (), pa.RecordBatch.from_arrays(columns, names))
+            yield _keys_and_rows(rows, first, tuple(metadata.get("keys", ())), bounds)
 
 
 def _keyed(values: Sequence[bytes], blocks: Mapping[Any, Any]) -> Iterator[KeysAndRows]:
-    schemas = {name[0]: open_form(name[0], form) for name, form in blocks.items() if name != VOID_NAMESPACE}
+    # Other namespaces with more in their names have the keys of sessions by when these are due.
+    schemas = {name[0]: open_form(name[0], form) for name, form in blocks.items() if len(name) == 1}
+    has_sessions = any(schema.names[: len(_SESSION)] == [*_SESSION] for schema in schemas.values())
     for begin in range(0, len(values), _VALUES):
-        for rows in keyed_rows(values[begin : begin + _VALUES], schemas):
+        some = values[begin : begin + _VALUES]
+        if has_sessions:
+            some = [row for value in some for row in unpack(value)]
+        for rows in keyed_rows(some, schemas):
             keys = tuple(json.loads((rows.schema.metadata or {}).get(LAYOUT) or b"{}").get("keys", ()))
-            names = _different([*keys, *rows.schema.names[len(keys) :]])
-            yield KeysAndRows(keys, (), pa.RecordBatch.from_arrays(rows.columns, names))
+            bounds = [_times(rows.column(place)) for place in (0, 1)] if has_sessions else []
+            yield _keys_and_rows(rows, len(_SESSION) if has_sessions else 0, keys, bounds)
+
+
+def _keys_and_rows(rows: Any, first: int, keys: tuple[str, ...], bounds: Sequence[Any]) -> KeysAndRows:
+    """Return rows whose keys begin with the column ``first``, and are followed by accumulators."""
+    after = first + len(keys)
+    names = _different([*keys, *(BOUNDS if bounds else ()), *rows.schema.names[after:]])
+    columns = [*rows.columns[first:after], *bounds, *rows.columns[after:]]
+    return KeysAndRows(keys, BOUNDS if bounds else (), pa.RecordBatch.from_arrays(columns, names))
 
 
 def _different(names: Iterable[str]) -> list[str]:

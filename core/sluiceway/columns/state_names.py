@@ -16,12 +16,14 @@ __all__ = [
     "PROGRESS_OF_ROWS",
     "RIGHT",
     "RIGHT_WAITING",
+    "SESSIONS",
     "SLICES",
     "kind_of_state",
 ]
 
 SLICES: Final = "slices in columns"
 KEYS: Final = "keys in columns"
+SESSIONS: Final = "sessions in columns"
 DEFINITION: Final = "definition in columns"
 PROGRESS: Final = "progress in columns"
 PROGRESS_OF_ROWS: Final = "progress of rows in columns"
@@ -34,7 +36,7 @@ OVER_WAITING: Final = "over waiting in columns"
 OVER_RECENT: Final = "over recent in columns"
 
 _KINDS: Final = {
-    **dict.fromkeys((SLICES, KEYS), "aggregates"),
+    **dict.fromkeys((SLICES, KEYS, SESSIONS), "aggregates"),
     **dict.fromkeys((LEFT, RIGHT, LEFT_WAITING, RIGHT_WAITING, LATEST, OVER_WAITING, OVER_RECENT), "rows"),
     **dict.fromkeys((PROGRESS, PROGRESS_OF_ROWS), "progress"),
     DEFINITION: "definition",

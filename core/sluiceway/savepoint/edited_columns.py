@@ -8,7 +8,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sluiceway.checkpoint.offline_reader import Decoder, blocks_in_columns, definitions_in_columns
-from sluiceway.columns.state_names import DEFINITION, KEYS, LEFT, LEFT_WAITING, OVER_RECENT, OVER_WAITING, SLICES
+from sluiceway.columns.state_names import (
+    DEFINITION,
+    KEYS,
+    LEFT,
+    LEFT_WAITING,
+    OVER_RECENT,
+    OVER_WAITING,
+    SESSIONS,
+    SLICES,
+)
 from sluiceway.errors import ConfigurationError, SluicewayError, StateError
 from sluiceway.savepoint.arrow_schema import arrow
 from sluiceway.state import KeyedSnapshot, KeyedStateBackend, ValueStateDescriptor
@@ -34,7 +43,7 @@ class EditedColumns:
     def __init__(self, uid: str, state: str, kind: str, max_parallelism: int) -> None:
         self._uid, self._state, self._kind, self._most = uid, state, kind, max_parallelism
         self._rows: EditedRows
-        # Keys of a step without windows that its other state has.
+        # Keys of a step without windows, or of sessions, that its other state has.
         self._others: list[Any] = []
 
     def take_form(self, snapshots: Iterable[KeyedSnapshot]) -> None:
@@ -45,13 +54,14 @@ class EditedColumns:
         decode = Decoder(trusted=False)
         groups: list[Mapping[Any, Any]] = []
         definition: dict[str, Any] = {}
-        other = {SLICES: KEYS, KEYS: SLICES}.get(self._state, "")
+        others = {SLICES: (KEYS, SESSIONS), KEYS: (SLICES,), SESSIONS: (SLICES,)}.get(self._state, ())
         with self._refusing():
             for snapshot in snapshots:
                 groups += [blocks for _, blocks in blocks_in_columns(snapshot, self._state, decode)]
-                for _, found in blocks_in_columns(snapshot, other, decode) if other else ():
-                    for part in saved_rows("aggregates", found):
-                        self._others.append(part.data.select(list(part.keys)))
+                for other in others:
+                    for _, found in blocks_in_columns(snapshot, other, decode):
+                        for part in saved_rows("aggregates", found):
+                            self._others.append(part.data.select(list(part.keys)))
                 for _, text in definitions_in_columns(snapshot, DEFINITION, decode):
                     definition = json.loads(text)
             key = "key" if self._state in _LEFT_KEY else "right key"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sluiceway.checkpoint import StateReader, load_metadata, split_location
 from sluiceway.checkpoint.native_files import with_rows
 from sluiceway.checkpoint.offline_reader import Decoder, kind_in_columns
+from sluiceway.columns.state_names import SESSIONS
 from sluiceway.errors import choose
 from sluiceway.plugins import PluginManager, default_manager
 from sluiceway.serializers import KEY_SERIALIZER, decode_rows
@@ -134,15 +135,24 @@ def _groups(
                 # So that an empty state is listed, too.
                 yield step, subtask, meta, {}, kind_in_columns(vertex, step, meta.name)
             kinds = [kind_in_columns(vertex, step, meta.name) for meta in snapshot.tables]
+            packed = {place for place, meta in enumerate(snapshot.tables) if meta.name == SESSIONS}
             for group in sorted(snapshot.groups):
-                for table, keys in _by_key(snapshot.groups[group], kinds).items():
+                for table, keys in _by_key(snapshot.groups[group], kinds, packed).items():
                     yield step, subtask, snapshot.tables[table], keys, kinds[table]
         finally:
             snapshot.release()
 
 
-def _by_key(group: bytes, in_columns: Sequence[str]) -> dict[int, dict[bytes, tuple[int, int]]]:
-    """Return, by table, entries and bytes of each key of a key group; the rows of blocks are entries."""
+def _by_key(
+    group: bytes, in_columns: Sequence[str], packed: Collection[int]
+) -> dict[int, dict[bytes, tuple[int, int]]]:
+    """Return, by table, entries and bytes of each key of a key group; the rows of blocks are entries.
+
+    Args:
+        group: rows of the key group.
+        in_columns: kinds of the tables.
+        packed: the tables in which a key by itself may have several rows.
+    """
     tables: dict[int, dict[bytes, tuple[int, int]]] = {}
     for row in decode_rows(group):
         values = row.value if isinstance(row.value, list) else [row.value]
@@ -150,13 +160,24 @@ def _by_key(group: bytes, in_columns: Sequence[str]) -> dict[int, dict[bytes, tu
         keys = tables.setdefault(row.table, {})
         entries, before = keys.get(row.key, (0, 0))
         if in_columns[row.table] == "aggregates" and row.namespace == _BY_ITSELF:
-            count = 1
+            count = sum(map(_packed_rows, values)) if row.table in packed else 1
         elif in_columns[row.table] in ("aggregates", "rows"):
             count = sum(map(_rows_of, values))
         else:
             count = len(values)
         keys[row.key] = entries + count, before + size
     return tables
+
+
+def _packed_rows(value: bytes) -> int:
+    """Return the number of rows of a key by itself."""
+    from sluiceway.columns.aggregation.keyed import unpack  # it imports pyarrow
+
+    found = _DECODER.any(value)
+    try:
+        return sum(1 for _ in unpack(found)) if isinstance(found, bytes) else 0
+    except ValueError:
+        return 0
 
 
 def _rows_of(value: bytes) -> int:

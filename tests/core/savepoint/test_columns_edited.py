@@ -17,12 +17,13 @@ from tests.core.table.column_harness import ColumnHarness, TwoColumnHarness
 import sluiceway as sw
 from sluiceway.checkpoint import StateReader, load_metadata, split_location
 from sluiceway.checkpoint.native_files import with_rows
-from sluiceway.columns.state_names import KEYS, LATEST, LEFT, PROGRESS, RIGHT, SLICES
+from sluiceway.columns.state_names import KEYS, LATEST, LEFT, PROGRESS, RIGHT, SESSIONS, SLICES
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import ConfigurationError, StateError, UnknownNameError
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.plugins import default_manager
 from sluiceway.savepoint import edit, read, write
+from sluiceway.savepoint.sizes import state_sizes
 from sluiceway.table import TableStream, agg
 from sluiceway.windows import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
 
@@ -274,6 +275,44 @@ def test_sessions_of_a_key_must_be_apart(save: Save, tmp_path: Path) -> None:
         edit(place, str(tmp_path / "new")) as savepoint,
     ):
         savepoint.put("it", SLICES, rows)
+
+
+@pytest.mark.parametrize("keys", [("user",), ("user", "item")])
+def test_sessions_beyond_memory_are_the_same_table(keys: tuple[str, ...], save: Save, tmp_path: Path) -> None:
+    def sessions(memory: int, **options: Any) -> ColumnHarness:
+        def program(stream: Any) -> Any:
+            return windows(EventTimeSessionWindows(4))(_table(stream).key_by(*keys)).uid("it").to_records()
+
+        with patch.dict("os.environ", SLUICEWAY_ROCKSDB_COLUMNS=str(memory)):
+            return ColumnHarness(program, SCHEMA, state_backend="rocksdb", **options)
+
+    rows = [row(user, 1, price) for price, user in enumerate(["a", "b", "a", "c", "a", "b", None, "a"])]
+    read_back, places, results = [], [], []
+    for memory in (1 << 28, 1):
+        with sessions(memory, parallelism=2) as one:
+            one.process_batch(rows, [10, 10, 20, 30, 40, 2, 3, 11])
+            taken = one.snapshot()
+            places.append(saved(taken, save, "columns session"))
+            results.append(emitted(one))
+        name = SESSIONS if memory == 1 else SLICES
+        table = read(places[-1])["it"][name]
+        read_back.append(sorted(map(repr, table.rows())))
+        (size,) = [each for each in state_sizes(places[-1]) if each.state == name]
+        assert (table.kind, table.to_arrow().num_rows, size.keys) == ("aggregates", 7, 7)
+    assert read_back[0] == read_back[1]
+    assert results[0] == results[1]
+    with edit(places[1], str(tmp_path / "new")) as savepoint:
+        data = read(places[1])["it"][SESSIONS].to_arrow()
+        assert savepoint.put("it", SESSIONS, data.take(pa.array([5, 6, 0, 1, 4, 3, 2]))) == 7
+    for memory in (1 << 28, 1):
+        with sessions(memory, parallelism=3, restored=restored(str(tmp_path / "new"), taken)) as one:
+            assert emitted(one) == results[0]
+    beside = str(tmp_path / "beside")
+    with (
+        pytest.raises(StateError, match="overlap or touch"),
+        edit(places[1], beside) as savepoint,
+    ):
+        savepoint.put("it", SESSIONS, pa.concat_tables([data, data]))
 
 
 def test_a_latest_row_is_one_of_its_key(save: Save, tmp_path: Path) -> None:

@@ -2,8 +2,9 @@
 
 The value of a key is a tag of four bytes and the row of the key and its accumulators, as
 :mod:`sluiceway.columns.row_bytes` has it. A form is an Arrow IPC stream without rows, with the names and types of
-these columns; its tag is its checksum. Rows stay in the form that they were written in until they change: a sum of
-integers may be in one part of 64 bits in some and in several in others, and columns may have become wider since.
+these columns; its tag is its checksum. Where a key has several rows, as several sessions, its value has each of
+them behind its length. Rows stay in the form that they were written in until they change: a sum of integers may be
+in one part of 64 bits in some and in several in others, and columns may have become wider since.
 """
 
 from __future__ import annotations
@@ -18,9 +19,16 @@ from sluiceway.columns.aggregation.layout import Layout
 from sluiceway.columns.aggregation.stored import LAYOUT
 from sluiceway.columns.row_bytes import can_be_rows, decode_rows, encode_rows
 
-__all__ = ["can_be_keyed", "encode_keyed", "form_of", "keyed_rows", "open_form"]
+__all__ = ["DUE", "can_be_keyed", "encode_keyed", "form_of", "keyed_rows", "open_form", "pack", "unpack"]
+
+DUE: Final = "due"
+"""First of the namespaces of keys with a session that is due from a time on, within so many ms.
+
+The state of sessions has these beside the keys with their values; here they have none.
+"""
 
 _TAG: Final = 4
+_LENGTH: Final = 4
 
 
 def can_be_keyed(layout: Layout) -> bool:
@@ -84,3 +92,19 @@ def keyed_rows(values: Sequence[bytes], schemas: Mapping[int, Any]) -> Iterator[
         mine = [value[_TAG:] for value, found in zip(values, tags, strict=True) if found == mark]
         columns = decode_rows(mine, [field.type for field in schema])
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def pack(rows: Sequence[bytes]) -> bytes:
+    """Return several rows of one key as its value."""
+    return b"".join(part for row in rows for part in (len(row).to_bytes(_LENGTH), row))
+
+
+def unpack(value: bytes) -> Iterator[bytes]:
+    """Yield the rows of :func:`pack`. Raises ValueError if the value is damaged."""
+    at = 0
+    while at < len(value):
+        end = at + _LENGTH + int.from_bytes(value[at : at + _LENGTH])
+        if end > len(value):
+            raise ValueError(f"the rows of a key in columns are damaged: they need {end} bytes of {len(value)}")
+        yield value[at + _LENGTH : end]
+        at = end

@@ -19,7 +19,7 @@ from sluiceway.columns.kept.timed_rows import shifted
 from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK
 
-__all__ = ["Sessions"]
+__all__ = ["SAVED", "Sessions"]
 
 _SPARE: Final = 1 << 12
 """Places of sessions that have ended up to which nothing is moved."""
@@ -50,6 +50,8 @@ class Sessions:
         self._due, self._late = DuePlaces(), DuePlaces()
         self._clear()
         self._changed = np.zeros(keys.max_parallelism, bool)
+        # Numbers of the keys of sessions that have ended, for who keeps them key by key; None: nobody does.
+        self._ended: list[Any] | None = None
 
     def _clear(self) -> None:
         zero, none = np.int64(0), np.int64(-1)
@@ -249,7 +251,10 @@ class Sessions:
         return found
 
     def _end(self, places: Any) -> None:
-        self._changed[self._keys.groups()[self._all["key"][places]]] = True
+        ids = self._all["key"][places]
+        if self._ended is not None:
+            self._ended.append(ids)
+        self._changed[self._keys.groups()[ids]] = True
         self._all["open"][places] = False
         self._open -= len(places)
 
@@ -261,13 +266,14 @@ class Sessions:
             found[name] = part.result(len(places))
         return found, every["start"][places], every["end"][places]
 
-    def forget(self, over: Any) -> None:
-        """Forget the sessions that take no more rows, by a look at all of them.
+    def forget(self, over: Any, places: Any = None) -> None:
+        """Forget the sessions that take no more rows.
 
         Args:
             over: by key group, sessions that end by this are over.
+            places: those to look at; None: all.
         """
-        every, places = self._all, self._places()
+        every, places = self._all, self._places() if places is None else places
         groups = self._keys.groups()[every["key"][places]]
         gone = (every["end"][places] <= shifted(over, -self._lateness)[groups]) | (over[groups] >= MAX_WATERMARK)
         self._end(places[gone])
@@ -311,32 +317,75 @@ class Sessions:
         of_key = self._keys.groups()
         places = places[np.isin(of_key[self._all["key"][places]], groups)]
         if len(places):
-            ids = self._all["key"][places]
-            columns = [*(pa.array(self._all[name][places]) for name in _SAVED), *self._keys.columns(ids)]
-            columns += [each.part(places) for each in self._accumulators.values()]
-            names = [*_SAVED, *(f"key {name}" for name in self._layout.keys), *self._accumulators]
-            rows = pa.RecordBatch.from_arrays(columns, names)
-            found |= in_blocks(rows, of_key[ids], self._layout.metadata)
+            found |= in_blocks(self.rows(places), of_key[self._all["key"][places]], self._layout.metadata)
         return found
 
-    def restore(self, blocks: Iterable[bytes]) -> None:
-        """Read the blocks of any key groups. Raises IncompatibleStateError."""
-        for block in blocks:
-            stored = open_stored(0, 0, block)
-            part = self._layout.read(stored.metadata, stored.rows, len(_SAVED))
+    def all_changed(self) -> None:
+        """Have the next :meth:`blocks` return the state of all key groups."""
+        self._changed[:] = True
+
+    def restore(self, blocks: Iterable[bytes]) -> Any:
+        """Read the blocks of any key groups, and return the places. Raises IncompatibleStateError."""
+        opened = (open_stored(0, 0, block) for block in blocks)
+        return self.load(self._layout.read(each.metadata, each.rows, len(SAVED)) for each in opened)
+
+    def rows(self, places: Any) -> Any:
+        """Return the sessions at some places as a record batch: bounds, keys and accumulators."""
+        columns = [*(pa.array(self._all[name][places]) for name in SAVED)]
+        columns += self._keys.columns(self._all["key"][places])
+        columns += [each.part(places) for each in self._accumulators.values()]
+        names = [*SAVED, *(f"key {name}" for name in self._layout.keys), *self._accumulators]
+        return pa.RecordBatch.from_arrays(columns, names)
+
+    def load(self, parts: Iterable[Any]) -> Any:
+        """Add sessions of keys that have none, as :meth:`rows` returns them, and return their places."""
+        before, first = self._size, len(SAVED) + len(self._layout.keys)
+        for part in parts:
             places = np.arange(self._size, self._size + len(part))
             self._resize(len(part))
-            columns, first = part.columns, len(_SAVED) + len(self._layout.keys)
-            for name, column in zip(_SAVED, columns, strict=False):
+            columns = part.columns
+            for name, column in zip(SAVED, columns, strict=False):
                 self._all[name][places] = column.to_numpy()
-            self._all["key"][places] = self._keys.find(columns[len(_SAVED) : first])
+            self._all["key"][places] = self._keys.find(columns[len(SAVED) : first])
             self._all["open"][places] = True
             for accumulator, state in zip(self._accumulators.values(), columns[first:], strict=True):
                 accumulator.restore(places, state)
-        places = self._places()
-        self._open = len(places)
-        self._file("due", places)
-        self._link(places)
+        added = np.arange(before, self._size)
+        self._open += len(added)
+        self._file("due", added)
+        self._link(added)
+        return added
+
+    # ---- key by key -------------------------------------------------------------------------------------------
+
+    def note_ends(self) -> None:
+        """Have :meth:`take_ended` return the keys of sessions that end from now on."""
+        self._ended = []
+
+    def take_ended(self) -> Any:
+        """Return the keys of sessions that have ended since the last call, each once, and if any is left of them.
+
+        Returns:
+            an array of numbers, and one of bool.
+        """
+        ended = self._ended or []
+        self._ended = []
+        ids = np.unique(np.concatenate(ended)) if ended else _NONE
+        return ids, np.isin(ids, self._all["key"][self._of_keys(ids)])
+
+    def of_keys(self, ids: Any) -> tuple[Any, Any, Any]:
+        """Return the places of the sessions of different keys, those of a key together, with keys and ends."""
+        places = self._of_keys(ids)
+        places = places[self._all["key"][places].argsort(kind="stable")]
+        return places, self._all["key"][places], self._all["end"][places]
+
+    def take_out(self, ids: Any) -> None:
+        """Forget the sessions of some keys, which are kept elsewhere."""
+        places = self._of_keys(ids)
+        self._all["open"][places] = False
+        self._open -= len(places)
+        self._move_together()
 
 
-_SAVED: Final = ("start", "end", "arrival")
+SAVED: Final = ("start", "end", "arrival")
+"""Columns in front of the keys."""

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from sluiceway.columns.aggregation.keyed import can_be_keyed
 from sluiceway.columns.aggregation.runs import Runs
 from sluiceway.columns.aggregation.sessions import Sessions
 from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.joining import as_one
 from sluiceway.columns.kept.timed_rows import shifted
 from sluiceway.columns.keys.idle_keys import HoldsKeys
-from sluiceway.columns.state_names import SLICES
+from sluiceway.columns.state_names import SESSIONS, SLICES
 from sluiceway.columns.times import as_numpy
 from sluiceway.elements import MAX_WATERMARK, Batch
+from sluiceway.operators.columns.cold_sessions import SESSIONS_STATE, ColdSessions
 from sluiceway.operators.columns.definition import reading
 from sluiceway.operators.columns.late_rows import give_late_rows
 from sluiceway.operators.columns.timed import ColumnTimeOperator
@@ -37,7 +39,8 @@ class ColumnSessionOperator(ColumnTimeOperator):
 
     Results are in the order of the sessions' ends, those of one end in that of the arrival of their first rows.
 
-    State: a block per key group, written when a session of it has changed since the last snapshot.
+    State: a block per key group, written when a session of it has changed since the last snapshot; a value per key
+    once the sessions have exceeded memory.
     """
 
     def __init__(self, context: OperatorContext) -> None:
@@ -47,17 +50,63 @@ class ColumnSessionOperator(ColumnTimeOperator):
         self._gap = int(assigner.gap_ms or 0)
         self._lateness = self._step.lateness_ms
         self._sessions = Sessions(self._layout, self._keys, self._gap, self._lateness)
+        self._cold: ColdSessions | None = None
 
     def open(self) -> None:
-        """Read the open sessions."""
+        """Read the open sessions, as many as there is memory for."""
+        by_key = any(meta.name == SESSIONS for saved in self._saved for meta in saved.tables)
         super().open()
         if set(self._blocks.namespaces()) - {_SESSIONS}:
             raise self._other_windows()
-        with reading(self.step_name, SLICES):
-            self._sessions.restore(list(self._blocks.entries(_SESSIONS).values()))
-        self._sessions.forget(self._over_by_group())  # a shorter lateness than before has no use for some
+        self._cold = self._cold_sessions(by_key)
+        blocks = self._blocks.entries(_SESSIONS)
+        if self._cold is None or not self._open_by_key(self._cold, blocks):
+            with reading(self.step_name, SLICES):
+                self._sessions.restore(list(blocks.values()))
+            self._sessions.forget(self._over_by_group())  # a shorter lateness than before has no use for some
+
+    def _cold_sessions(self, are_there: bool) -> ColdSessions | None:
+        """Return the sessions that may be in the state by themselves; None: they cannot be."""
+        if not are_there and (self._blocks.working_memory is None or not can_be_keyed(self._layout)):
+            return None
+        table, own = self.backend.table(SESSIONS_STATE), self.context.key_groups
+        return ColdSessions(
+            self._layout,
+            self._keys,
+            self._sessions,
+            table,
+            self._group_keys,
+            range(own.start, own.end),
+            self._gap,
+            self._lateness,
+            self._over_by_group,
+        )
+
+    def _open_by_key(self, cold: ColdSessions, blocks: MutableMapping[Any, bytes]) -> bool:
+        """Read the sessions if the state has some by key, or more of them than go into memory."""
+        memory = self._blocks.working_memory
+        if not cold.open() and (memory is None or sum(map(len, blocks.values())) <= memory):
+            return False
+        if memory is None:
+            cold.load_all()
+        for group in sorted(blocks):
+            with reading(self.step_name, SLICES):
+                places = self._sessions.restore([blocks[group]])
+            self._sessions.forget(self._over_by_group(), places)
+            if memory is not None:
+                cold.go_by_key()
+                cold.shrink()
+        if memory is None:
+            self._sessions.all_changed()
+        else:
+            cold.go_by_key()
+            self._blocks.drop(_SESSIONS)
+        return True
 
     def _write_blocks(self) -> None:
+        if self._cold is not None and self._cold.by_key:
+            self._cold.save()
+            return
         entries = self._blocks.entries(_SESSIONS)
         for group, block in self._sessions.blocks().items():
             if block is None:
@@ -65,8 +114,17 @@ class ColumnSessionOperator(ColumnTimeOperator):
             else:
                 entries[self._group_keys[group]] = block
 
+    def _shrink(self) -> None:
+        """Have the sessions take no more memory than there is for them; keys may get other numbers."""
+        if self._cold is not None:
+            had_blocks = not self._cold.by_key
+            if self._cold.shrink() and had_blocks:
+                self._blocks.drop(_SESSIONS)
+
     def _take(self, batch: Batch[Any], ids: Any, columns: dict[str, Values], arrivals: Any) -> None:
         assert batch.timestamps is not None
+        if self._cold is not None:
+            self._cold.touch(ids)
         stamps: Any = as_numpy(batch.timestamps)
         over = min(max(self._over, self.current_watermark + 1), MAX_WATERMARK)
         limits = np.full(len(stamps), over)
@@ -80,6 +138,7 @@ class ColumnSessionOperator(ColumnTimeOperator):
             late = self._sessions.add(ids, stamps, columns, arrivals, until)
         if len(late):
             give_late_rows(self, self._late_tag, batch.columns, as_numpy(batch.timestamps), late)
+        self._shrink()
 
     def _add_back(
         self, ids: Any, stamps: Any, columns: dict[str, Values], arrivals: Any, limits: Any, until: Any, back: Any
@@ -136,13 +195,22 @@ class ColumnSessionOperator(ColumnTimeOperator):
         return over if self._ahead is None else np.maximum(over, self._ahead)
 
     def _is_due(self, until: int) -> bool:
-        return self._sessions.is_due(min(until + 1, MAX_WATERMARK))
+        end = min(until + 1, MAX_WATERMARK)
+        return self._sessions.is_due(end) or (self._cold is not None and self._cold.is_due(end))
 
     def _fire(self, until: int) -> Iterator[None]:
-        results, starts, ends = self._sessions.close(min(until + 1, MAX_WATERMARK), self._over_by_group())
-        yield from self._emit_rows(self._rows_of(results, starts, ends), ends - 1)
-        self._passed(until)
-        self._forget_keys()
+        last = min(until + 1, MAX_WATERMARK)
+        for end in [last] if self._cold is None else self._cold.due(last):
+            results, starts, ends = self._sessions.close(end, self._over_by_group())
+            yield from self._emit_rows(self._rows_of(results, starts, ends), ends - 1)
+            self._passed(until if end == last else end - 1)
+            self._forget_keys()
+            self._shrink()
+
+    def _forget_keys(self) -> None:
+        if self._cold is not None:
+            self._cold.settle()
+        super()._forget_keys()
 
     def _holders(self) -> list[HoldsKeys]:
-        return [self._sessions]
+        return [self._sessions] if self._cold is None else [self._sessions, self._cold]

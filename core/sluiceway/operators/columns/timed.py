@@ -13,7 +13,7 @@ from sluiceway.columns.aggregation.layout import Layout
 from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.keys.idle_keys import HoldsKeys, forget_idle
 from sluiceway.columns.keys.key_ids import KeyIds, keys_of_groups
-from sluiceway.columns.state_names import KEYS, PROGRESS, SLICES
+from sluiceway.columns.state_names import KEYS, PROGRESS, SESSIONS, SLICES
 from sluiceway.columns.times import as_array
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
 from sluiceway.errors import IncompatibleStateError, StateError
@@ -53,7 +53,9 @@ class ColumnTimeOperator(KeyedOperator, TimedOperator):
     has come, also where key groups of subtasks that were not equally far meet.
     """
 
-    own_tables: ClassVar[frozenset[str]] = frozenset({_BLOCKS.name, KEYS, _PROGRESS.name, DEFINITION_STATE.name})
+    own_tables: ClassVar[frozenset[str]] = frozenset(
+        {_BLOCKS.name, KEYS, SESSIONS, _PROGRESS.name, DEFINITION_STATE.name}
+    )
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)

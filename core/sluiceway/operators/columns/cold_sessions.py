@@ -1,0 +1,345 @@
+"""Open sessions that are in the state alone, key by key, because memory is full."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from itertools import islice, pairwise
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from sluiceway.columns.aggregation.keyed import DUE, pack, unpack
+from sluiceway.columns.aggregation.layout import Layout
+from sluiceway.columns.aggregation.sessions import SAVED, Sessions
+from sluiceway.columns.keys.key_ids import KeyIds
+from sluiceway.columns.state_names import SESSIONS
+from sluiceway.elements import MAX_WATERMARK
+from sluiceway.operators.columns.row_forms import RowForms
+from sluiceway.state import VOID_NAMESPACE, StateTable, ValueStateDescriptor
+
+__all__ = ["SESSIONS_STATE", "ColdSessions"]
+
+SESSIONS_STATE: Final = ValueStateDescriptor(SESSIONS, bytes)
+"""By key its sessions; and in namespaces of their own the forms of these, and the keys by when they are due."""
+
+_BUCKETS: Final = 64
+"""Namespaces of what is due within the gap of a session."""
+
+_FINER: Final = 16
+"""Parts of such a namespace that has more sessions than go into memory."""
+
+_PART: Final = 1 << 15
+"""Keys that are read or written at a time."""
+
+_NONE: Final = np.zeros(0, np.int64)
+
+
+class ColdSessions:
+    """Sessions of keys that are in the state by themselves; those in memory may be newer than they are here.
+
+    While they go into memory they are not kept here. From when they do not on, the sessions of a key are the value
+    of that key: those of keys with rows longest ago are written and forgotten, and are read when a row of the key
+    comes, or one of them is due. A key is found by the time at which one of its sessions may be due, or before: it
+    is in a namespace for that time as often as it has been written with another one, until that time has come.
+
+    Each number of a key is that of a key which is in memory, or nowhere, as new ones are looked up here.
+
+    Args:
+        layout: the columns.
+        keys: the keys of the subtask.
+        sessions: those in memory.
+        table: the state.
+        group_keys: the key of each group's forms.
+        own: the key groups of the subtask.
+        gap: time without rows after which a session ends, in ms.
+        lateness: time after its end for which a session takes late rows, in ms.
+        over: returns by key group the time by which sessions have had their results.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        keys: KeyIds,
+        sessions: Sessions,
+        table: StateTable,
+        group_keys: Sequence[int],
+        own: range,
+        gap: int,
+        lateness: int,
+        over: Callable[[], Any],
+    ) -> None:
+        self._layout, self._keys, self._sessions, self._table = layout, keys, sessions, table
+        self._entries = table.entries()
+        self._forms = RowForms(layout, table, SESSIONS, group_keys, own, len(SAVED))
+        self._lateness, self._over = lateness, over
+        self._width = max(gap // _BUCKETS, 1)
+        # Start and width of each namespace with keys by when they are due.
+        self._buckets: set[tuple[int, int]] = set()
+        # True from when memory was full on: the state is that of the keys.
+        self.by_key = False
+        self._known = self._batch = 0
+        # By number of a key: its last batch; if memory has it newer than the state; if the state has it; and the
+        # start of the namespace that it was put into last.
+        self._ages, self._filed = _NONE, _NONE
+        self._changed = self._stored = np.zeros(0, bool)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all sessions and their keys, in bytes."""
+        own = self._ages.nbytes + self._filed.nbytes + self._changed.nbytes + self._stored.nbytes
+        return self._sessions.nbytes + self._keys.nbytes + int(own)
+
+    def _is_full(self) -> bool:
+        memory = self._table.working_memory
+        return memory is not None and self.nbytes > memory
+
+    def _grow(self, count: int | None = None) -> None:
+        count, known = len(self._keys) if count is None else count, len(self._ages)
+        if count > known:
+            added = max(count, known + known // 2) - known
+            self._ages = np.concatenate([self._ages, np.zeros(added, np.int64)])
+            self._filed = np.concatenate([self._filed, np.full(added, MAX_WATERMARK)])
+            self._changed, self._stored = (
+                np.concatenate([each, np.zeros(added, bool)]) for each in (self._changed, self._stored)
+            )
+
+    # ---- start ------------------------------------------------------------------------------------------------
+
+    def open(self) -> bool:
+        """Read what is not by key, and return if there are sessions.
+
+        Raises:
+            IncompatibleStateError: keys or aggregates have changed.
+            StateError: the state is damaged.
+        """
+        forms, spaces = [], list(self._table.namespaces())
+        for name in spaces:
+            match name:
+                case (str(kind), int(start), int(width)) if kind == DUE and width > 0:
+                    self._buckets.add((start, width))
+                case _ if name != VOID_NAMESPACE:
+                    forms.append(name)
+        self._forms.open(forms)
+        return VOID_NAMESPACE in spaces
+
+    def go_by_key(self) -> None:
+        """Have the state be that of the keys: those in memory are not in it yet."""
+        self._grow()
+        new = np.arange(0 if not self.by_key else self._known, len(self._keys))
+        self._changed[new] = True
+        self._known = len(self._keys)
+        if not self.by_key:
+            self.by_key = True
+            self._sessions.note_ends()
+
+    def load_all(self) -> None:
+        """Bring all sessions into memory, and forget them here: the state is not that of the keys any more."""
+        values = iter(self._entries.values())
+        while part := list(islice(values, _PART)):
+            self._load(part)
+        for name in list(self._table.namespaces()):
+            self._table.drop(name)
+        self._entries = self._table.entries()
+        self._forms.forget()
+        self._buckets.clear()
+        self.by_key = False
+
+    # ---- rows -------------------------------------------------------------------------------------------------
+
+    def touch(self, ids: Any) -> None:
+        """Have the sessions of the keys of a batch in memory, as they are going to be changed.
+
+        Raises:
+            StateError: the state is damaged, or a key cannot be written by itself.
+        """
+        self._grow()
+        before, now = self._known, len(self._keys)
+        if self.by_key and before < now:
+            if found := self._table.read(self._forms.objects(self._keys.since(before))):
+                self._load(list(found.values()))
+            self._known = now
+        self._batch += 1
+        self._ages[ids] = self._batch
+        self._changed[ids] = True
+
+    def _load(self, values: Sequence[bytes], *, is_due: bool = False) -> None:
+        """Bring values of keys into memory, but for those of keys that are there.
+
+        Args:
+            values: what the state has.
+            is_due: True if the keys go from the namespace for when they are due, so that they have to be put into
+                another one if memory is to lack them again.
+        """
+        before, parts, every = self._known, [], [_NONE]
+        for rows in self._decode(values):
+            ids = self._keys.find(self._keys_of(rows))
+            every.append(ids)
+            # Before the first number that is new, the key is in memory, as it is now.
+            parts.append(rows if (new := ids >= before).all() else rows.filter(pa.array(new)))
+        places = self._sessions.load(parts)
+        self._known = len(self._keys)
+        self._grow()
+        ids = np.concatenate(every)
+        if is_due:
+            self._changed[ids], self._filed[ids] = True, MAX_WATERMARK
+        ids = ids[ids >= before]
+        self._ages[ids], self._stored[ids] = self._batch, True
+        self._sessions.forget(self._over(), places)  # a shorter lateness than before has no use for some
+
+    def _decode(self, values: Iterable[bytes]) -> Iterator[Any]:
+        try:
+            rows = [row for value in values for row in unpack(value)]
+        except ValueError as error:
+            raise self._forms.damaged(error) from error
+        return self._forms.decode(rows)
+
+    def _keys_of(self, rows: Any) -> list[Any]:
+        found: list[Any] = rows.columns[len(SAVED) : len(SAVED) + len(self._layout.keys)]
+        return found
+
+    # ---- time -------------------------------------------------------------------------------------------------
+
+    def is_due(self, until: int) -> bool:
+        """Return if a session may end by ``until``, or be forgotten."""
+        return any(start <= until for start, _ in self._buckets)
+
+    def due(self, until: int) -> Iterator[int]:
+        """Bring the sessions that end by a time into memory, a part at a time.
+
+        Yields:
+            times, each later than the one before and the last one ``until``: what ends by this is in memory.
+        """
+        while self.is_due(until):
+            first = min(self._buckets)
+            self._read_due(*first)
+            then = min((start for start, _ in self._buckets), default=until + 1)
+            if first[0] < then <= until:
+                yield then - 1
+        yield until
+
+    def _read_due(self, start: int, width: int) -> None:
+        self._buckets.remove((start, width))
+        keys = iter(self._table.entries((DUE, start, width)))
+        while part := list(islice(keys, _PART)):
+            values = list(self._table.read(part).values())
+            if width > 1 and self._is_full():
+                self._file_again(values, max(width // _FINER, 1))
+            else:
+                self._load(values, is_due=True)
+        self._table.drop((DUE, start, width))
+
+    def _file_again(self, values: Sequence[bytes], width: int) -> None:
+        """Put keys into namespaces for shorter times."""
+        keys = KeyIds(self._keys.types, self._keys.max_parallelism)
+        ids, ends = [_NONE], [_NONE]
+        for rows in self._decode(values):
+            ids.append(keys.find(self._keys_of(rows)))
+            ends.append(rows.column(SAVED.index("end")).to_numpy())
+        self._file(np.concatenate(ids), np.concatenate(ends), keys, width)
+
+    def settle(self) -> None:
+        """Remove the keys whose sessions have all ended. Before any of these is forgotten."""
+        if not self.by_key:
+            return
+        ids, is_left = self._sessions.take_ended()
+        self._changed[ids] = is_left
+        gone = ids[~is_left & self._stored[ids]]
+        self._stored[gone] = False
+        for key in self._forms.objects(self._keys.columns(gone)):
+            self._entries.pop(key, None)
+
+    # ---- state ------------------------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Write what has changed since it was written."""
+        self.settle()
+        self._grow()
+        self._write(np.flatnonzero(self._changed))
+
+    def _write(self, ids: Any) -> None:
+        """Write the sessions of keys."""
+        self._changed[ids] = False
+        for begin in range(0, len(ids), _PART):
+            places, owners, ends = self._sessions.of_keys(ids[begin : begin + _PART])
+            if not len(places):  # keys of rows that were late
+                continue
+            rows = self._forms.encode(self._sessions.rows(places))
+            there, bounds = np.unique(owners, return_index=True)
+            limits = [*bounds.tolist(), len(rows)]
+            keys = self._file(owners, ends, self._keys, self._width, self._filed)
+            values = (pack(rows[low:high]) for low, high in pairwise(limits))
+            self._entries.update(zip(keys, values, strict=True))
+            self._stored[there] = True
+
+    def _file(self, owners: Any, ends: Any, keys: KeyIds, width: int, filed: Any = None) -> list[Any]:
+        """Put keys into the namespaces for the times at which one of their sessions is due, and return the keys.
+
+        Args:
+            owners: for each session the number of its key.
+            ends: the end of each.
+            keys: the keys.
+            width: how long such a time is, in ms.
+            filed: by number of a key, the start of the namespace in which it is, which is brought up to date.
+        """
+        over = np.minimum(self._over(), MAX_WATERMARK - 1)[keys.groups()[owners]]
+        # A session that has had its result is due when it takes no more late rows.
+        due = np.where(ends > over, ends, np.minimum(ends, MAX_WATERMARK - self._lateness) + self._lateness)
+        order = np.lexsort((due, owners))
+        there, first = np.unique(owners[order], return_index=True)
+        first = order[first]
+        # Not before what is over: whoever reads what is due gets ahead.
+        starts = np.maximum(due[first] // width * width, over[first] + 1)
+        objects = self._forms.objects(keys.columns(there))
+        new = np.arange(len(there)) if filed is None else np.flatnonzero(filed[there] != starts)
+        new = new[starts[new].argsort(kind="stable")]
+        for some in np.split(new, np.flatnonzero(np.diff(starts[new])) + 1):
+            if len(some):
+                start = int(starts[some[0]])
+                self._bucket(start, width).update(dict.fromkeys([objects[at] for at in some.tolist()], b""))
+        if filed is not None:
+            filed[there] = starts
+        return objects
+
+    def _bucket(self, start: int, width: int) -> MutableMapping[Any, bytes]:
+        self._buckets.add((start, width))
+        return self._table.entries((DUE, start, width))
+
+    # ---- memory -----------------------------------------------------------------------------------------------
+
+    def shrink(self) -> bool:
+        """Write and forget the keys with rows longest ago, an eighth or more, if all take too much memory.
+
+        Returns:
+            true if any was forgotten: those in memory have other numbers then.
+        """
+        if not self._is_full() or not len(self._sessions):
+            return False
+        self.go_by_key()
+        self.settle()
+        ids = np.unique(np.concatenate(list(self._sessions.used_ids())))
+        memory = self._table.working_memory or 0
+        kept = min(len(ids) * 7 // 8, len(ids) * memory * 7 // 8 // self.nbytes)
+        gone = ids[self._ages[ids].argsort(kind="stable")[: len(ids) - kept]]
+        self._write(gone[self._changed[gone]])
+        self._sessions.take_out(gone)
+        live = np.zeros(len(self._keys), bool)
+        live[np.concatenate(list(self._sessions.used_ids()))] = True
+        renumbered = self._keys.retain(live)
+        self._sessions.renumber(renumbered)
+        self.renumber(renumbered)
+        return True
+
+    # ---- numbers of keys --------------------------------------------------------------------------------------
+
+    def used_ids(self) -> Iterable[Any]:
+        """Return no numbers: those of keys that are in memory are held there."""
+        return ()
+
+    def renumber(self, renumbered: Any) -> None:
+        """Take over new numbers of the keys."""
+        self._known = int((renumbered[: self._known] >= 0).sum())
+        self._grow(len(renumbered))
+        kept = np.flatnonzero(renumbered >= 0)
+        self._ages, self._filed = self._ages[kept], self._filed[kept]
+        self._changed, self._stored = self._changed[kept], self._stored[kept]
