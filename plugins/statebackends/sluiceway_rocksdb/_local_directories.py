@@ -9,6 +9,7 @@ import tempfile
 import threading
 import weakref
 from collections import deque
+from contextlib import suppress
 from typing import Final
 
 from sluiceway.errors import StateError
@@ -17,6 +18,8 @@ from sluiceway.util.private_files import make_private_directory
 __all__ = ["Place", "new_place"]
 
 _PREFIX: Final = "sluiceway-rocksdb-"
+_NEW: Final = ".new-"
+_TRIES: Final = 20
 _LOCK: Final = "owner.lock"
 
 _guard = threading.Lock()
@@ -31,16 +34,39 @@ class _Root:
         self.pid = os.getpid()
         self.places = 0
         self.made = 0
-        # It gets its name when the lock is held: else another process might find it unlocked, and remove it.
-        hidden = tempfile.mkdtemp(prefix=f".new-{_PREFIX}", dir=directory)
-        self._lock = os.open(os.path.join(hidden, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self.path = os.path.join(directory, os.path.basename(hidden).removeprefix(".new-"))
-        os.rename(hidden, self.path)
+        for left in reversed(range(_TRIES)):
+            try:
+                self.path, self._lock = _locked(directory)
+                return
+            except (BlockingIOError, FileNotFoundError):
+                # Another process has taken it for that of one that was killed, before it was locked.
+                if not left:
+                    raise
 
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
+
+
+def _locked(directory: str) -> tuple[str, int]:
+    """Make a directory, and return its path and the descriptor of its lock.
+
+    Raises:
+        BlockingIOError: another process is removing it.
+        FileNotFoundError: another process has removed it.
+        OSError: there can be none.
+    """
+    # Its name shows that it has been locked. Without that it may be removed at any time.
+    hidden = tempfile.mkdtemp(prefix=_NEW + _PREFIX, dir=directory)
+    lock = os.open(os.path.join(hidden, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path = os.path.join(directory, os.path.basename(hidden).removeprefix(_NEW))
+        os.rename(hidden, path)
+    except OSError:
+        os.close(lock)
+        raise
+    return path, lock
 
 
 _roots: dict[str, _Root] = {}
@@ -118,13 +144,16 @@ def _leave() -> None:
 def _sweep(directory: str) -> None:
     """Remove the directories of processes that were killed, whose locks are free."""
     for name in os.listdir(directory):
-        if not name.startswith(_PREFIX):
+        if not name.removeprefix(_NEW).startswith(_PREFIX):
             continue
         path = os.path.join(directory, name)
         try:
             lock = os.open(os.path.join(path, _LOCK), os.O_RDWR | os.O_CLOEXEC)
         except OSError:
-            continue  # not ours, or just being made
+            if name.startswith(_NEW):  # its process was killed before it made the lock, or makes another directory
+                with suppress(OSError):
+                    os.rmdir(path)
+            continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(path, ignore_errors=True)

@@ -176,3 +176,18 @@ def test_the_hook_offers_it() -> None:
     [offer] = sluiceway_state_backends()
     assert (offer.name, offer.requires, offer.extra) == ("rocksdb", ("rocksdict",), "rocksdb")
     assert offer.load() is RocksDBStateBackend
+
+
+def test_what_a_process_has_left_that_was_killed_while_it_began_goes(tmp_path: Path) -> None:
+    without_lock, unlocked, locked, other = (
+        tmp_path / name
+        for name in (".new-sluiceway-rocksdb-a", ".new-sluiceway-rocksdb-b", ".new-sluiceway-rocksdb-c", ".new-d")
+    )
+    for place in (without_lock, unlocked, locked, other):
+        place.mkdir()
+    for place in (unlocked, locked):
+        (place / "owner.lock").touch()
+    with (locked / "owner.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _local_directories._sweep(str(tmp_path))
+    assert set(tmp_path.iterdir()) == {locked, other}
