@@ -239,6 +239,17 @@ class StateTable(ABC):
         found = ((key, entries.get(key, entries)) for key in keys)
         return {key: value for key, value in found if value is not entries}
 
+    def remove(self, keys: Iterable[Any], namespace: Hashable = VOID_NAMESPACE) -> None:
+        """Remove keys of a VALUE table, whether there are such or not; a backend need not look for them.
+
+        Args:
+            keys: the keys.
+            namespace: the namespace.
+        """
+        entries = self.entries(namespace)
+        for key in keys:
+            entries.pop(key, None)
+
     def set_aside(self, make: Callable[[], Mapping[Any, Any]]) -> Callable[[], None]:
         """Have the next snapshot hold entries in the void namespace of a VALUE table that is otherwise empty.
 

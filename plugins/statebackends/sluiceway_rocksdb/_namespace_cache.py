@@ -395,6 +395,16 @@ class CachedEntries(MutableMapping[Any, Any]):
             found.update(self.table.load_all(self, lacking))
         return found
 
+    def remove(self, keys: Iterable[Any]) -> None:
+        """Remove keys. What the database has of them is not looked for: a mark for each hides it."""
+        if not self.known:
+            for key in keys:
+                self.pop(key, None)
+            return
+        for key in keys:
+            self[key] = MISSING
+        self.holes = True
+
     @property
     def is_cool(self) -> bool:
         """True if nothing is in memory."""

@@ -89,6 +89,9 @@ class RocksDBTable(StateTable):
     def read(self, keys: Sequence[Any], namespace: Hashable = VOID_NAMESPACE) -> dict[Any, Any]:
         return self._in(namespace, TableKind.VALUE).read(keys)
 
+    def remove(self, keys: Iterable[Any], namespace: Hashable = VOID_NAMESPACE) -> None:
+        self._in(namespace, TableKind.VALUE).remove(keys)
+
     def mapping(self, key: Hashable, namespace: Hashable = VOID_NAMESPACE) -> MutableMapping[Any, Any]:
         return KeyMapping(self._in(namespace, TableKind.MAP), key)
 

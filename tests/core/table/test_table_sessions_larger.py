@@ -8,8 +8,8 @@ from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
-from effort import tries
-from hypothesis import example, given, settings
+from effort import examples, tries
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.core.table.column_harness import ColumnHarness
 
@@ -107,7 +107,7 @@ def results(lateness: int, steps: list[Any], *, whole: bool = True) -> list[Any]
     return found
 
 
-@settings(deadline=None)
+@examples(10, 300)
 @given(st.sampled_from([0, 0, 700, 3000]), STEPS, st.booleans())
 @example(0, [[(row("a"), 5)], 10, [(row("a"), 900), (row("b"), 0)], 1100, [(row("a"), 0)]], True)
 def test_results_are_those_of_state_in_memory(lateness: int, steps: list[Any], whole: bool) -> None:

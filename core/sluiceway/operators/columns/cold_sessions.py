@@ -246,8 +246,8 @@ class ColdSessions:
         self._changed[ids] = is_left
         gone = ids[~is_left & self._stored[ids]]
         self._stored[gone] = False
-        for key in self._forms.objects(self._keys.columns(gone)):
-            self._entries.pop(key, None)
+        if len(gone):
+            self._table.remove(self._forms.objects(self._keys.columns(gone)))
 
     # ---- state ------------------------------------------------------------------------------------------------
 

@@ -77,6 +77,12 @@ def run(suite: StateBackendSuite) -> None:
             removed = self.value_table(key).entries(namespace).pop(key, "none")
             assert removed == self.values.pop((key, namespace), "none")
 
+        @rule(keys=st.lists(_keys, max_size=4), namespace=_namespaces)
+        def remove_several(self, keys: list[Any], namespace: Any) -> None:
+            for key in keys:
+                self.value_table(key).remove([key, key], namespace)
+                self.values.pop((key, namespace), None)
+
         @rule(
             keys=st.lists(_keys, min_size=1, max_size=5),
             namespace=_namespaces,

@@ -42,6 +42,32 @@ class TableTests(StateBackendSuite):
         with pytest.raises(KeyError):
             del entries["missing"]
 
+    def test_keys_are_removed_whether_they_are_there_or_not(self) -> None:
+        backend = self.keyed()
+        table, model = backend.table(VALUE), dict[Any, Any]()
+        table.entries("other").update({"a": 1, "b": 2})
+        for round_ in range(12):
+            batch = KEYS[round_ * 7 :: 3]
+            table.entries().update(dict.fromkeys(batch, round_))
+            model |= dict.fromkeys(batch, round_)
+            if round_ % 3 == 1:
+                taken, frozen = backend.snapshot(), dict(model)
+            gone = [*KEYS[round_ * 5 :: 4], "never there", *KEYS[:2], KEYS[0]]
+            table.remove(gone)
+            model = {key: value for key, value in model.items() if key not in gone}
+            assert dict(table.entries()) == model
+            assert table.read(KEYS) == model
+            assert table.entries().get(KEYS[0]) is None
+            if round_ % 3 == 2:
+                restored = self.keyed(restore=[taken])
+                assert dict(restored.table(VALUE).entries()) == frozen
+                taken.release()
+        table.remove(KEYS)
+        table.remove(["a", "none"], "other")
+        assert dict(table.entries()) == {}
+        assert list(table.namespaces()) == ["other"]
+        assert dict(table.entries("other")) == {"b": 2}
+
     def test_entries_are_live_and_can_be_bound_once(self) -> None:
         table = self.keyed().table(VALUE)
         get, entries = table.entries().get, table.entries()
