@@ -28,7 +28,7 @@ from collections.abc import (
     Sequence,
     ValuesView,
 )
-from itertools import filterfalse, repeat
+from itertools import filterfalse, islice, repeat
 from types import NoneType
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -41,6 +41,8 @@ __all__ = ["MISSING", "CacheControl", "CachedEntries", "Layer", "NamespaceRows"]
 MISSING: Final[Any] = object()
 # For searches in bulk by identity: == between the user's values may give no truth value, as with arrays.
 _MISSING_ID: Final = id(MISSING)
+_PART: Final = 5_000
+"""So many values are assigned at a time where many are."""
 # Types whose objects cannot change: they need no copy where a snapshot still reads them.
 _ATOMS: Final = frozenset({NoneType, bool, int, float, str, bytes})
 
@@ -394,6 +396,19 @@ class CachedEntries(MutableMapping[Any, Any]):
         if lacking and not self.whole:
             found.update(self.table.load_all(self, lacking))
         return found
+
+    def update(self, other: Any = (), /, **named: Any) -> None:
+        items = iter(dict(other, **named).items())
+        while part := dict(islice(items, _PART)):
+            self.young.update(part)
+            for layer in (self.logged, self.clean):
+                if layer:
+                    for key in part:
+                        layer.pop(key, None)
+            self.size = len(self.young)
+            if self.size > self.check:
+                self.table.cache.make_room(self)
+                self.size = len(self.young)
 
     def remove(self, keys: Iterable[Any]) -> None:
         """Remove keys. What the database has of them is not looked for: a mark for each hides it."""

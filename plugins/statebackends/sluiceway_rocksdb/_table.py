@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import compress, islice
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -226,14 +226,16 @@ class RocksDBTable(StateTable):
         self, entries: CachedEntries, layer: dict[Any, Any]
     ) -> Iterable[tuple[bytes, bytes | None]] | None:
         """Return the rows of plain keys of one type; None if the keys are something else."""
-        keys = list(layer)
-        tails = None if self._is_map or _MISSING_ID in map(id, layer.values()) else plain_tails(keys)
+        keys, values = list(layer), list(layer.values())
+        tails = None if self._is_map else plain_tails(keys)
         if tails is None:
             return None
         groups = key_groups(keys, self._most)
         start, end = self.store.key_groups
+        there = [value is not MISSING for value in values] if _MISSING_ID in map(id, values) else None
+        present = values if there is None else list(compress(values, there))
         try:
-            data = self.schema.serializer.dumps_all(list(layer.values()))
+            data = self.schema.serializer.dumps_all(present) if present else []
         except SerializationError:
             return None  # which one it is, is told where they are looked at one by one
         # The slow way finds the key and names it.
@@ -241,10 +243,12 @@ class RocksDBTable(StateTable):
             return None
         if entries.groups is not None:
             entries.groups.update(groups)
-        self.cache.measure(len(data), sum(map(len, tails)) + sum(map(len, data)))
+        kept = tails if there is None else list(compress(tails, there))
+        self.cache.measure(len(data), sum(map(len, kept)) + sum(map(len, data)))
         prefixes = entries.prefixes
         places = [prefixes[group] + tail for group, tail in zip(groups, tails, strict=True)]
-        return zip(places, map(PLAIN.__add__, data), strict=True)
+        rows = map(PLAIN.__add__, data)
+        return zip(places, rows if there is None else [next(rows) if is_ else None for is_ in there], strict=True)
 
     def _rows(
         self,
