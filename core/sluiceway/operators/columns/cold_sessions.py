@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -31,6 +31,9 @@ _FINER: Final = 16
 
 _PART: Final = 1 << 15
 """Keys that are read or written at a time."""
+
+_BYTES: Final = 256
+"""Memory of the sessions of a key, as long as nothing is known about it."""
 
 _NONE: Final = np.zeros(0, np.int64)
 
@@ -82,6 +85,7 @@ class ColdSessions:
         # By number of a key: its last batch; if memory has it newer than the state; if the state has it; and the
         # start of the namespace that it was put into last.
         self._ages, self._filed = _NONE, _NONE
+        self._size_of_one = _BYTES
         self._changed = self._stored = np.zeros(0, bool)
 
     @property
@@ -221,13 +225,21 @@ class ColdSessions:
     def _read_due(self, start: int, width: int) -> None:
         self._buckets.remove((start, width))
         keys = iter(self._table.entries((DUE, start, width)))
-        while part := list(islice(keys, _PART)):
+        first = list(islice(keys, self._room() + 1))
+        is_too_many = width > 1 and len(first) > self._room()
+        every = chain(first, keys)
+        while part := list(islice(every, _PART)):
             values = list(self._table.read(part).values())
-            if width > 1 and self._is_full():
+            if is_too_many:
                 self._file_again(values, max(width // _FINER, 1))
             else:
                 self._load(values, is_due=True)
         self._table.drop((DUE, start, width))
+
+    def _room(self) -> int:
+        """Return the number of keys that may be due at a time: a quarter of what goes into memory."""
+        memory = self._table.working_memory
+        return _PART if memory is None else memory // (4 * self._size_of_one)
 
     def _file_again(self, values: Sequence[bytes], width: int) -> None:
         """Put keys into namespaces for shorter times."""
@@ -318,6 +330,7 @@ class ColdSessions:
         self.go_by_key()
         self.settle()
         ids = np.unique(np.concatenate(list(self._sessions.used_ids())))
+        self._size_of_one = max(self.nbytes // len(ids), 1)
         memory = self._table.working_memory or 0
         kept = min(len(ids) * 7 // 8, len(ids) * memory * 7 // 8 // self.nbytes)
         gone = ids[self._ages[ids].argsort(kind="stable")[: len(ids) - kept]]
