@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.core.table.column_harness import ColumnHarness
 
 from sluiceway import OutputTag
-from sluiceway.elements import MAX_WATERMARK
+from sluiceway.elements import MAX_WATERMARK, Watermark
 from sluiceway.errors import IncompatibleStateError, StateError
 from sluiceway.operators.columns import cold_sessions
 from sluiceway.serializers import decode_rows
@@ -270,3 +270,39 @@ def test_a_shorter_lateness_has_no_use_for_some() -> None:
             one.process_batch(many(0, 3), [1200, 1200, 5000])
             found = one.process_watermark(MAX_WATERMARK)
             assert [(each["user"], each["n"]) for each in found] == [("u0", 1), ("u1", 1), ("u2", 2)]
+
+
+@pytest.mark.parametrize("lateness", [0, 800])
+@pytest.mark.parametrize(("backend", "memory"), [("memory", 1), ("rocksdb", 1), ("rocksdb", 20_000)])
+def test_key_groups_that_are_not_equally_far_meet(backend: str, memory: int, lateness: int) -> None:
+    dice = random.Random(7)
+    first = [(row(f"u{dice.randrange(30)}", n), dice.randrange(4000)) for n in range(120)]
+    later = [(row(f"u{dice.randrange(30)}", n), dice.randrange(1000, 6000)) for n in range(120, 200)]
+
+    def rows(one: ColumnHarness, pairs: list[Any]) -> None:
+        for value, at in pairs:
+            one.process_batch([value], [at])
+
+    def watermarks(one: ColumnHarness, *times: int) -> None:
+        # A subtask that is ahead hears of none that is not later.
+        for at in times:
+            for subtask in one._subtasks if len(one._subtasks) == 1 or at > 3000 else one._subtasks[1:]:
+                subtask.control(Watermark(at))
+
+    found = []
+    for restarts in (False, True):
+        with harness(memory, lateness=lateness, parallelism=2, state_backend=backend) as one:
+            rows(one, first)
+            one._subtasks[0].control(Watermark(3000))
+            if not restarts:
+                rows(one, later)
+                watermarks(one, 1500, 2900, 3500, MAX_WATERMARK)
+                found.append(sorted(map(repr, one.records + one.side_records(LATE))))
+                continue
+            taken, before = one.snapshot(), one.records + one.side_records(LATE)
+        options: Any = {"lateness": lateness, "state_backend": backend, "restored": taken}
+        with harness(memory, parallelism=1, **options) as one:
+            rows(one, later)
+            watermarks(one, 1500, 2900, 3500, MAX_WATERMARK)
+            found.append(sorted(map(repr, before + one.records + one.side_records(LATE))))
+    assert found[0] == found[1]
