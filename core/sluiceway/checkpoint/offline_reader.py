@@ -14,7 +14,7 @@ from sluiceway.checkpoint.metadata import CheckpointMetadata, KeyedEntry, Operat
 from sluiceway.checkpoint.native_files import OpenBackend, with_rows
 from sluiceway.checkpoint.restore import StateReader
 from sluiceway.checkpoint.safe_unpickler import PlainUnpickler, pickled_type
-from sluiceway.columns.state_names import KEYS, SESSIONS, kind_of_state
+from sluiceway.columns.state_names import BY_KEY, kind_of_state
 from sluiceway.errors import CheckpointError, SluicewayError, choose
 from sluiceway.serializers import PickleSerializer, decode_rows, serializer_by_name
 from sluiceway.state import VOID_NAMESPACE, KeyedSnapshot, StateMeta, TableKind
@@ -207,7 +207,7 @@ def blocks_in_columns(
             (decode.key(row.namespace), decode.any(row.value)) for row in rows if isinstance(row.value, bytes)
         ]
         found: dict[Any, Any] = dict(values)
-        if name in (KEYS, SESSIONS):
+        if name in BY_KEY:
             found[VOID_NAMESPACE] = [value for space, value in values if space == VOID_NAMESPACE]
         if values:
             yield group, found

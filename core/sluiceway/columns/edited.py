@@ -15,10 +15,10 @@ from sluiceway.columns.aggregation.slices import CHUNK
 from sluiceway.columns.aggregation.stored import LAYOUT, open_stored
 from sluiceway.columns.ipc import decode
 from sluiceway.columns.joining import as_one
-from sluiceway.columns.kept.blocks import write_blocks
+from sluiceway.columns.kept.blocks import block_of, write_blocks
 from sluiceway.columns.keys.key_ids import KeyIds, key_groups_of_rows, keys_of_groups
 from sluiceway.columns.saved import BOUNDS, common_schema, saved_rows
-from sluiceway.columns.state_names import KEYS, LATEST, LEFT, RIGHT, SESSIONS, SLICES
+from sluiceway.columns.state_names import BY_KEY, KEYS, LATEST, LATEST_KEYS, LEFT, RIGHT, SESSIONS
 from sluiceway.state import VOID_NAMESPACE, StateTable
 
 __all__ = ["EditedRows"]
@@ -70,13 +70,16 @@ class EditedRows:
 
     def _see(self, blocks: Mapping[Any, Any]) -> None:
         for name, block in blocks.items():
-            if self._kind == "rows":
+            if self._kind == "rows" and self._name not in BY_KEY:
                 self._inner = decode(block).schema.names[1:]
                 continue
-            if self._name in (KEYS, SESSIONS):
+            if self._name in BY_KEY:
                 if len(name) != 1:
                     continue
                 schema = open_form(name[0], block)
+                if self._kind == "rows":
+                    self._inner = schema.names[1:]
+                    continue
                 metadata, self._inner = schema.metadata.get(LAYOUT), schema.names
                 if self._name == SESSIONS:
                     self._space, self._inner = (_SESSIONS, 0), schema.names[3:]
@@ -129,8 +132,8 @@ class EditedRows:
             if (where := _null_in(name, rows.column(name))) is not None:
                 raise ValueError(f"{where} is null in some rows, which it cannot be")
 
-    def check_others(self, others: Sequence[Any]) -> None:
-        """Raise ValueError if a key is also among others: key columns as record batches."""
+    def check_others(self, where: str, others: Sequence[Any]) -> None:
+        """Raise ValueError if a key is also among those of another state: key columns as record batches."""
         if not others or not self._parts:
             return
         rows = as_one(pa.Table.from_batches(self._parts, self.schema))
@@ -140,7 +143,6 @@ class EditedRows:
             ids.find([column.cast(kind) for column, kind in zip(other.columns, kinds, strict=True)])
         known = len(ids)
         if len(again := np.flatnonzero(ids.find([rows.column(name) for name in self.keys]) < known)):
-            where = SLICES if self._name != SLICES else SESSIONS if self._bounds else KEYS
             raise ValueError(f"the key {self._shown(rows, int(again[0]))} is in state {where!r} of the step, too")
 
     # ---- state out --------------------------------------------------------------------------------------------
@@ -176,7 +178,11 @@ class EditedRows:
             columns = [pa.array(starts), pa.array(ends), pa.array(np.arange(len(ids))), *inner]
             block = pa.RecordBatch.from_arrays(columns, ["start", "end", "arrival", *self._inner])
             if self._name == SESSIONS:
-                self._write_sessions(table, block, ids, ends, group_keys)
+                order: Any = np.lexsort((ends, ids))
+                ids, ends, block = ids[order], ends[order], block.take(pa.array(order))
+                # The job reads keys when one of their sessions ends, or before.
+                due = ends[np.unique(ids, return_index=True)[1]]
+                self._write_packed(table, block, block.columns[3 : 3 + len(keys)], ids, due, group_keys)
                 return
             self._write_blocks(table, self._space, block, groups, group_keys)
             return
@@ -205,36 +211,50 @@ class EditedRows:
         keys = values[0] if len(values) == 1 else list(zip(*values, strict=True))
         table.entries().update(zip(keys, encode_keyed(tag, rows), strict=True))
 
-    def _write_sessions(
-        self, table: StateTable, rows: Any, ids: Any, ends: Any, group_keys: Sequence[int]
+    def _write_packed(
+        self, table: StateTable, rows: Any, keys: Sequence[Any], ids: Any, times: Any, group_keys: Sequence[int]
     ) -> None:
-        order = np.lexsort((ends, ids))
-        rows, ends = rows.take(pa.array(order)), ends[order]
-        _, firsts = np.unique(ids[order], return_index=True)
+        """Write rows key by key.
+
+        Args:
+            table: the state.
+            rows: the rows, those of a key together.
+            keys: their key columns.
+            ids: the number of each row's key, ascending.
+            times: for each key, the time by which the job finds it.
+            group_keys: the key of each group's form.
+        """
+        _, firsts = np.unique(ids, return_index=True)
         tag, form = form_of(rows, self._metadata or b"{}")
         table.entries((tag,)).update(dict.fromkeys(group_keys, form))
-        columns = [column.take(pa.array(firsts)).to_pylist() for column in rows.columns[3 : 3 + len(self.keys)]]
-        keys = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+        columns = [column.take(pa.array(firsts)).to_pylist() for column in keys]
+        objects = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
         values, limits = encode_keyed(tag, rows), [*firsts.tolist(), len(rows)]
         packed = (pack(values[low:high]) for low, high in pairwise(limits))
-        table.entries().update(zip(keys, packed, strict=True))
-        # The job reads keys when one of their sessions ends, or before.
-        due = ends[firsts]
-        width = max((int(due.max()) - int(due.min())) // 64, 1)
-        for start in np.unique(due // width).tolist():
-            mine = np.flatnonzero(due // width == start).tolist()
-            table.entries((DUE, start * width, width)).update(dict.fromkeys([keys[at] for at in mine], b""))
+        table.entries().update(zip(objects, packed, strict=True))
+        width = max((int(times.max()) - int(times.min())) // 64, 1)
+        for start in np.unique(times // width).tolist():
+            mine = np.flatnonzero(times // width == start).tolist()
+            table.entries((DUE, start * width, width)).update(dict.fromkeys([objects[at] for at in mine], b""))
 
     def _write_rows(self, table: StateTable, rows: Any, groups: Any, group_keys: Sequence[int]) -> None:
         stamps = rows.column(0).cast(pa.int64()).to_numpy()
         order = stamps.argsort(kind="stable")
         rows, stamps, groups = rows.take(pa.array(order)), stamps[order], groups[order]
-        if self._name == LATEST:
-            keys = [rows.column(name) for name in self.keys]
-            self._check_different(KeyIds([column.type for column in keys]).find(keys), rows)
+        keys = [rows.column(name) for name in self.keys]
+        ids = KeyIds([column.type for column in keys]).find(keys)
+        if self._name in (LATEST, LATEST_KEYS):
+            self._check_different(ids, rows)
         # The width of a slice that no join has: the job deals rows to slices of its own when it reads them.
         space = (0, 0, 1) if self._name in (LEFT, RIGHT) else (0, 1)
         data = pa.RecordBatch.from_arrays(rows.columns[1:], schema=_inner_schema(self.schema, self._inner))
+        if self._name in BY_KEY:
+            order = ids.argsort(kind="stable")
+            last = np.append(np.unique(ids[order], return_index=True)[1][1:], len(ids)) - 1
+            taken = block_of(stamps, data).take(pa.array(order))
+            of_keys = [key.take(pa.array(order)) for key in keys]
+            self._write_packed(table, taken, of_keys, ids[order], stamps[order][last], group_keys)
+            return
         write_blocks(table.entries(space), group_keys, groups, stamps, data)
 
     # ---- checks -----------------------------------------------------------------------------------------------

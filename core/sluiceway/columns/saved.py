@@ -55,8 +55,8 @@ def saved_rows(kind: str, blocks: Mapping[Any, Any]) -> Iterator[KeysAndRows]:
     """
     try:
         values = blocks.get(VOID_NAMESPACE)
-        if kind == "aggregates" and isinstance(values, list):
-            yield from _keyed(values, blocks)
+        if isinstance(values, list):
+            yield from _keyed(values, blocks) if kind == "aggregates" else _keyed_rows(values, blocks)
             return
         yield from _aggregates(blocks) if kind == "aggregates" else map(_rows, blocks.values())
     except (pa.ArrowException, OSError, StopIteration) as error:
@@ -64,11 +64,26 @@ def saved_rows(kind: str, blocks: Mapping[Any, Any]) -> Iterator[KeysAndRows]:
 
 
 def _rows(block: bytes) -> KeysAndRows:
-    found = decode(block)
+    return _timed(decode(block))
+
+
+def _timed(found: Any) -> KeysAndRows:
+    """Return rows behind their event time."""
     names = _different(["event_time", *found.schema.names[1:]])
     return KeysAndRows(
         (), ("event_time",), pa.RecordBatch.from_arrays([_times(found.column(0)), *found.columns[1:]], names)
     )
+
+
+def _keyed_rows(values: Sequence[bytes], blocks: Mapping[Any, Any]) -> Iterator[KeysAndRows]:
+    for begin in range(0, len(values), _VALUES):
+        rows = [row for value in values[begin : begin + _VALUES] for row in unpack(value)]
+        yield from map(_timed, keyed_rows(rows, _forms(blocks)))
+
+
+def _forms(blocks: Mapping[Any, Any]) -> dict[int, Any]:
+    # Namespaces with more in their names have keys by when something is due.
+    return {name[0]: open_form(name[0], form) for name, form in blocks.items() if len(name) == 1}
 
 
 def _aggregates(blocks: Mapping[Any, bytes]) -> Iterator[KeysAndRows]:
@@ -93,8 +108,7 @@ def _aggregates(blocks: Mapping[Any, bytes]) -> Iterator[KeysAndRows]:
 
 
 def _keyed(values: Sequence[bytes], blocks: Mapping[Any, Any]) -> Iterator[KeysAndRows]:
-    # Other namespaces with more in their names have the keys of sessions by when these are due.
-    schemas = {name[0]: open_form(name[0], form) for name, form in blocks.items() if len(name) == 1}
+    schemas = _forms(blocks)
     has_sessions = any(schema.names[: len(_SESSION)] == [*_SESSION] for schema in schemas.values())
     for begin in range(0, len(values), _VALUES):
         some = values[begin : begin + _VALUES]

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
+    "BY_KEY",
     "DEFINITION",
     "KEYS",
     "LATEST",
+    "LATEST_KEYS",
     "LEFT",
     "LEFT_WAITING",
+    "OVER_KEYS",
     "OVER_RECENT",
     "OVER_WAITING",
     "PROGRESS",
@@ -34,10 +37,18 @@ RIGHT_WAITING: Final = "as-of join right in columns"
 LATEST: Final = "as-of join latest in columns"
 OVER_WAITING: Final = "over waiting in columns"
 OVER_RECENT: Final = "over recent in columns"
+LATEST_KEYS: Final = "as-of join latest keys in columns"
+OVER_KEYS: Final = "over keys in columns"
+
+BY_KEY: Final = frozenset({KEYS, SESSIONS, LATEST_KEYS, OVER_KEYS})
+"""Of these the value of a key is bytes, in the void namespace; others have a block of rows for each key group."""
 
 _KINDS: Final = {
     **dict.fromkeys((SLICES, KEYS, SESSIONS), "aggregates"),
-    **dict.fromkeys((LEFT, RIGHT, LEFT_WAITING, RIGHT_WAITING, LATEST, OVER_WAITING, OVER_RECENT), "rows"),
+    **dict.fromkeys(
+        (LEFT, RIGHT, LEFT_WAITING, RIGHT_WAITING, LATEST, OVER_WAITING, OVER_RECENT, LATEST_KEYS, OVER_KEYS),
+        "rows",
+    ),
     **dict.fromkeys((PROGRESS, PROGRESS_OF_ROWS), "progress"),
     DEFINITION: "definition",
 }

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sluiceway.checkpoint.offline_reader import Decoder, blocks_in_columns, definitions_in_columns
 from sluiceway.columns.state_names import (
     DEFINITION,
     KEYS,
+    LATEST,
+    LATEST_KEYS,
     LEFT,
     LEFT_WAITING,
+    OVER_KEYS,
     OVER_RECENT,
     OVER_WAITING,
     SESSIONS,
@@ -27,7 +30,17 @@ if TYPE_CHECKING:
 
 __all__ = ["EditedColumns"]
 
-_LEFT_KEY = (LEFT, LEFT_WAITING, OVER_RECENT, OVER_WAITING)
+_LEFT_KEY = (LEFT, LEFT_WAITING, OVER_RECENT, OVER_WAITING, OVER_KEYS)
+_OTHERS: Final = {
+    SLICES: (KEYS, SESSIONS),
+    KEYS: (SLICES,),
+    SESSIONS: (SLICES,),
+    LATEST: (LATEST_KEYS,),
+    LATEST_KEYS: (LATEST,),
+    OVER_RECENT: (OVER_KEYS,),
+    OVER_KEYS: (OVER_RECENT,),
+}
+"""States of the same step that have other keys."""
 
 
 class EditedColumns:
@@ -43,8 +56,8 @@ class EditedColumns:
     def __init__(self, uid: str, state: str, kind: str, max_parallelism: int) -> None:
         self._uid, self._state, self._kind, self._most = uid, state, kind, max_parallelism
         self._rows: EditedRows
-        # Keys of a step without windows, or of sessions, that its other state has.
-        self._others: list[Any] = []
+        # Keys that another state of the step has.
+        self._others: dict[str, list[Any]] = {}
 
     def take_form(self, snapshots: Iterable[KeyedSnapshot]) -> None:
         """Learn the columns from the state that there is. Raises StateError."""
@@ -54,20 +67,22 @@ class EditedColumns:
         decode = Decoder(trusted=False)
         groups: list[Mapping[Any, Any]] = []
         definition: dict[str, Any] = {}
-        others = {SLICES: (KEYS, SESSIONS), KEYS: (SLICES,), SESSIONS: (SLICES,)}.get(self._state, ())
+        others: list[tuple[str, Any]] = []
         with self._refusing():
             for snapshot in snapshots:
                 groups += [blocks for _, blocks in blocks_in_columns(snapshot, self._state, decode)]
-                for other in others:
+                for other in _OTHERS.get(self._state, ()):
                     for _, found in blocks_in_columns(snapshot, other, decode):
-                        for part in saved_rows("aggregates", found):
-                            self._others.append(part.data.select(list(part.keys)))
+                        others += [(other, part) for part in saved_rows(self._kind, found)]
                 for _, text in definitions_in_columns(snapshot, DEFINITION, decode):
                     definition = json.loads(text)
             key = "key" if self._state in _LEFT_KEY else "right key"
             keys = tuple(definition.get(key, ())) if self._kind == "rows" else ()
             if self._kind == "rows" and not keys:
                 raise ValueError("the savepoint does not say which of its columns are the key: it is too old")
+            for other, part in others:
+                names = list(part.keys or keys)
+                self._others.setdefault(other, []).append(part.data.select(names))
             self._rows = EditedRows(self._state, self._kind, groups, self._most, keys)
 
     def add(self, data: Any) -> int:
@@ -109,7 +124,8 @@ class EditedColumns:
         for name in list(table.namespaces()):
             table.drop(name)
         with self._refusing():
-            self._rows.check_others(self._others)
+            for where, others in self._others.items():
+                self._rows.check_others(where, others)
             self._rows.write(table)
 
     @contextmanager

@@ -9,7 +9,7 @@ from typing import Any, Final
 from sluiceway.checkpoint import StateReader, load_metadata, split_location
 from sluiceway.checkpoint.native_files import with_rows
 from sluiceway.checkpoint.offline_reader import Decoder, kind_in_columns
-from sluiceway.columns.state_names import SESSIONS
+from sluiceway.columns.state_names import BY_KEY, KEYS
 from sluiceway.errors import choose
 from sluiceway.plugins import PluginManager, default_manager
 from sluiceway.serializers import KEY_SERIALIZER, decode_rows
@@ -135,7 +135,7 @@ def _groups(
                 # So that an empty state is listed, too.
                 yield step, subtask, meta, {}, kind_in_columns(vertex, step, meta.name)
             kinds = [kind_in_columns(vertex, step, meta.name) for meta in snapshot.tables]
-            packed = {place for place, meta in enumerate(snapshot.tables) if meta.name == SESSIONS}
+            packed = {place for place, meta in enumerate(snapshot.tables) if meta.name in BY_KEY - {KEYS}}
             for group in sorted(snapshot.groups):
                 for table, keys in _by_key(snapshot.groups[group], kinds, packed).items():
                     yield step, subtask, snapshot.tables[table], keys, kinds[table]
@@ -159,8 +159,10 @@ def _by_key(
         size = len(row.namespace) + len(row.key) + sum(map(len, values))
         keys = tables.setdefault(row.table, {})
         entries, before = keys.get(row.key, (0, 0))
-        if in_columns[row.table] == "aggregates" and row.namespace == _BY_ITSELF:
-            count = sum(map(_packed_rows, values)) if row.table in packed else 1
+        if row.table in packed and row.namespace == _BY_ITSELF and in_columns[row.table]:
+            count = sum(map(_packed_rows, values))
+        elif in_columns[row.table] == "aggregates" and row.namespace == _BY_ITSELF:
+            count = 1
         elif in_columns[row.table] in ("aggregates", "rows"):
             count = sum(map(_rows_of, values))
         else:

@@ -17,7 +17,19 @@ from tests.core.table.column_harness import ColumnHarness, TwoColumnHarness
 import sluiceway as sw
 from sluiceway.checkpoint import StateReader, load_metadata, split_location
 from sluiceway.checkpoint.native_files import with_rows
-from sluiceway.columns.state_names import KEYS, LATEST, LEFT, PROGRESS, RIGHT, SESSIONS, SLICES
+from sluiceway.columns.state_names import (
+    KEYS,
+    LATEST,
+    LATEST_KEYS,
+    LEFT,
+    OVER_KEYS,
+    OVER_RECENT,
+    OVER_WAITING,
+    PROGRESS,
+    RIGHT,
+    SESSIONS,
+    SLICES,
+)
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import ConfigurationError, StateError, UnknownNameError
 from sluiceway.operators import OperatorSnapshot
@@ -154,13 +166,50 @@ def test_a_job_goes_on_from_what_was_put(program: str, memory: int, save: Save, 
         assert (KEYS if memory == 1 else SLICES) in filled
 
 
+@pytest.mark.parametrize("memory", [1, 1 << 28])
+def test_over_goes_on_from_the_last_rows_of_keys_that_were_put(
+    memory: int, save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLUICEWAY_ROCKSDB_COLUMNS", str(memory))
+    build: Any = lambda table: table.over(rows=3).aggregate(n=agg.count(), all=agg.collect("price"))  # noqa: E731
+    rows = [
+        row(user, item, price) for price, (user, item) in enumerate([("a", 1), ("b", 2), ("a", 1), (None, 3)] * 2)
+    ]
+    with keyed(build, state_backend="rocksdb", parallelism=2) as one:
+        one.process_batch(rows, list(range(8)))
+        one.process_watermark(8)
+        one.process_batch([row("z"), row("y")], [20, 20])  # memory is looked at before rows come
+        before, taken = len(one.records), one.snapshot()
+        place = saved(taken, save, "columns over")
+        one.process_batch(rows, [30] * 8)
+        one.process_watermark(MAX_WATERMARK)
+        expected = sorted((repr(value), time) for value, time in one.records[before:])
+    filled = {name for name, table in read(place)["it"].states.items() if table.to_arrow().num_rows}
+    assert filled >= {OVER_WAITING, OVER_KEYS if memory == 1 else OVER_RECENT}
+    edited(place, tmp_path / "new")
+    for backend in ("memory", "rocksdb"):
+        state = restored(str(tmp_path / "new"), taken)
+        with keyed(build, state_backend=backend, parallelism=3, restored=state) as one:
+            one.process_batch(rows, [30] * 8)
+            assert emitted(one) == expected
+    if memory == 1:
+        data = read(place)["it"][OVER_KEYS].to_arrow()
+        (size,) = [each for each in state_sizes(place) if each.state == OVER_KEYS]
+        assert size.keys == data.num_rows > 1
+
+
+@pytest.mark.parametrize("memory", [1, 1 << 28])
 @pytest.mark.parametrize("program", JOINED)
-def test_a_join_goes_on_from_rows_that_were_read_and_put(program: str, save: Save, tmp_path: Path) -> None:
+def test_a_join_goes_on_from_rows_that_were_read_and_put(
+    program: str, memory: int, save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLUICEWAY_ROCKSDB_COLUMNS", str(memory))
     build, kind = JOINED[program]
-    with joined(build) as one:
+    with joined(build, state_backend="rocksdb") as one:
         one.process_batch1([row("a"), row("b", 2, None), row("x")], [10, 12, 2])
         one.process_batch2([rate("a", 0.5), rate("b", 1.5), rate("a", 2.5)], [7, 8, 30])
         one.process_watermark(9)
+        one.process_batch1([row("y")], [40])  # memory is looked at before rows come
         before = len(one.records)
         taken = one.snapshot()
         place = saved(taken, save, kind)
@@ -173,6 +222,9 @@ def test_a_join_goes_on_from_rows_that_were_read_and_put(program: str, save: Sav
         one.process_batch2([rate("b", 3.5)], [13])
         one.process_batch1([row("a", 7)], [28])
         assert emitted(one) == expected
+    if program == "asof":
+        filled = {name for name, table in read(place)["it"].states.items() if table.to_arrow().num_rows}
+        assert (LATEST_KEYS if memory == 1 else LATEST) in filled
 
 
 @pytest.fixture

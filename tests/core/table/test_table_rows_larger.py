@@ -6,16 +6,17 @@ from itertools import count
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from effort import first
 from tests.core.table.column_harness import ColumnHarness, TwoColumnHarness, many_steps
 
-from sluiceway.columns.kept import stored_rows, timed_rows
+from sluiceway.columns.kept import keyed_runs, stored_rows, timed_rows
 from sluiceway.columns.keys import idle_keys
 from sluiceway.elements import MAX_WATERMARK
-from sluiceway.errors import StateError
-from sluiceway.operators.columns import asof_join, interval_join, over
+from sluiceway.errors import IncompatibleStateError, StateError
+from sluiceway.operators.columns import asof_join, cold_rows, interval_join, over
 from sluiceway.table import TableStream, agg
 
 LEFT = pa.schema([("user", pa.string()), ("number", pa.int64()), ("note", pa.list_(pa.string()))])
@@ -369,3 +370,121 @@ def test_stored_rows_that_have_had_their_result_do_not_come_again() -> None:
         harness.process2(right(9, 2), 9)
         harness.process_watermark(MAX_WATERMARK)
         assert sorted(row["number"] for row, _ in harness.records) == list(range(7))
+
+
+# ---- rows that are kept of keys ---------------------------------------------------------------------------------
+
+
+def cold(harness: Any) -> Any:
+    return harness._subtasks[0].operators[0]._cold
+
+
+def kept(harness: Any) -> Any:
+    operator = harness._subtasks[0].operators[0]
+    return operator._latest if hasattr(operator, "_latest") else operator._recent
+
+
+def fill(harness: Any, kind: str, begin: int, end: int, step: int = 100) -> None:
+    """Have a row of each of many keys at the time that is its number, and the watermark behind it."""
+    for first_ in range(begin, end, step):
+        numbers = range(first_, first_ + step)
+        feed = harness.process_batch2 if kind.startswith("asof") else harness.process_batch
+        feed([(right if kind.startswith("asof") else left)(n, n) for n in numbers], list(numbers))
+        harness.process_watermark(first_ + step - 1)
+
+
+def ask(harness: Any, kind: str, users: list[int], time: int) -> dict[str, Any]:
+    """Return what a later row of some keys finds: the row before, or the number of rows."""
+    before = len(harness.records)
+    feed = harness.process_batch1 if kind.startswith("asof") else harness.process_batch
+    feed([left(user, -1) for user in users], [time] * len(users))
+    harness.process_watermark(time)
+    found = [row for row, _ in harness.records[before:]]
+    return {row["user"]: row["paid"] if kind.startswith("asof") else row["n"] for row in found}
+
+
+@pytest.mark.parametrize("kind", ["asof", "over rows"])
+def test_rows_of_keys_leave_memory(kind: str) -> None:
+    users = [*range(0, 3000, 7), 5000]
+    known = {f"u{n}": n if kind == "asof" else 2 for n in users[:-1]}
+    expected = known | {"u5000": None if kind == "asof" else 1}
+    with waiting(kind, 60_000, state_backend="rocksdb") as harness:
+        fill(harness, kind, 0, 3000)
+        assert 0 < len(kept(harness)) < 1500
+        assert kept(harness).nbytes < 60_000
+        assert sum(1 for _ in cold(harness)._entries) == 3000 - len(kept(harness))
+        taken = harness.snapshot()
+        assert ask(harness, kind, users, 4000) == expected
+        in_memory = np.unique(np.concatenate(list(kept(harness).used_ids())))
+        # A key has its rows in one place; of a left row none is kept.
+        assert sum(1 for _ in cold(harness)._entries) + len(in_memory) == (3000 if kind == "asof" else 3001)
+    for backend, memory in (("memory", 1), ("rocksdb", 1), ("rocksdb", 60_000), ("rocksdb", 1 << 28)):
+        with waiting(kind, memory, state_backend=backend, restored=taken) as harness:
+            if backend == "memory":
+                assert len(kept(harness)) == 3000
+                assert not list(cold(harness)._table.namespaces())
+            assert ask(harness, kind, users, 4000) == expected
+    with waiting(kind, 1, state_backend="rocksdb", restored=taken, parallelism=3) as harness:
+        assert ask(harness, kind, users, 4000) == expected
+
+
+@pytest.mark.parametrize("kind", ["asof inner", "over range", "over both"])
+def test_rows_of_keys_that_are_too_old_leave_the_state(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cold_rows, "_LEAST_WIDTH", 2)
+    monkeypatch.setattr(keyed_runs, "_PAUSE", 1)
+    with waiting(kind, 1, state_backend="rocksdb") as harness:
+        most = spaces = 0
+        for begin in range(0, 1000, 10):
+            fill(harness, kind, begin, begin + 10, 2)
+            most = max(most, sum(1 for _ in cold(harness)._entries))
+            spaces = max(spaces, len(list(cold(harness)._table.namespaces())))
+        assert 0 < most < 60
+        assert spaces < 20
+        assert ask(harness, kind, [997, 999], 1001) == (
+            {"u997": 997, "u999": 999} if kind == "asof inner" else {"u997": 2, "u999": 2}
+        )
+        harness.process_watermark(MAX_WATERMARK)
+        assert {len(name) for name in cold(harness)._table.namespaces()} <= {1}  # forms of rows
+
+
+@pytest.mark.parametrize("kind", ["asof", "over rows"])
+@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
+def test_damaged_rows_of_keys_are_named(kind: str, backend: str) -> None:
+    with waiting(kind, 1, state_backend="rocksdb") as harness:
+        fill(harness, kind, 0, 20, 2)
+        harness.snapshot()
+        entries = cold(harness)._entries
+        for key in list(entries):
+            entries[key] = entries[key][:-2]
+        taken = harness.snapshot()
+    with pytest.raises(StateError, match=r"state '.* keys in columns' of step .* cannot be read: "):  # noqa: SIM117
+        with waiting(kind, 1, state_backend=backend, restored=taken) as harness:
+            ask(harness, kind, list(range(20)), 100)
+
+
+@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
+def test_columns_of_rows_of_keys_may_change_as_those_of_blocks(backend: str) -> None:
+    def program(schema: pa.Schema) -> Any:
+        def join(left: Any, right: Any) -> Any:
+            one = TableStream(left._pipeline, left._inputs, LEFT, "left").key_by("user")
+            other = TableStream(right._pipeline, right._inputs, schema, "right").key_by("who")
+            return one.asof_join(other).uid("it").to_records()
+
+        return join
+
+    narrow = pa.schema([("who", pa.string()), ("paid", pa.int32())])
+    wider = pa.schema([("who", pa.string()), ("paid", pa.int64()), ("more", pa.int8())])
+    other = pa.schema([("who", pa.string()), ("paid", pa.string())])
+    with patch.dict("os.environ", SLUICEWAY_ROCKSDB_COLUMNS="1"):
+        with TwoColumnHarness(program(narrow), LEFT, narrow, state_backend="rocksdb") as harness:
+            fill(harness, "asof", 0, 20, 2)
+            taken = harness.snapshot()
+        with TwoColumnHarness(
+            program(wider), LEFT, wider, state_backend=backend, restored=taken, parallelism=2
+        ) as harness:
+            harness.process_batch1([left(3, -1)], [100])
+            harness.process_watermark(100)
+            ((found, _),) = harness.records
+            assert (found["paid"], found["more"]) == (3, None)
+        with pytest.raises(IncompatibleStateError, match="column 'paid' was int32, and is string now"):
+            TwoColumnHarness(program(other), LEFT, other, state_backend=backend, restored=taken)

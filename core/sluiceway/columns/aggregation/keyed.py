@@ -19,7 +19,17 @@ from sluiceway.columns.aggregation.layout import Layout
 from sluiceway.columns.aggregation.stored import LAYOUT
 from sluiceway.columns.row_bytes import can_be_rows, decode_rows, encode_rows
 
-__all__ = ["DUE", "can_be_keyed", "encode_keyed", "form_of", "keyed_rows", "open_form", "pack", "unpack"]
+__all__ = [
+    "DUE",
+    "can_be_keyed",
+    "encode_keyed",
+    "form_of",
+    "is_plain_key",
+    "keyed_rows",
+    "open_form",
+    "pack",
+    "unpack",
+]
 
 DUE: Final = "due"
 """First of the namespaces of keys with a session that is due from a time on, within so many ms.
@@ -34,15 +44,19 @@ _LENGTH: Final = 4
 def can_be_keyed(layout: Layout) -> bool:
     """Return if keys can be in the state by themselves.
 
-    The key of a row is the one of the same row as a record, so keys have to be of a type of which equal values are
-    equal in Python, too, and show alike: not floats, of which 0.0 and -0.0 are equal, nor times with a zone, which
-    are equal in the hour before and after clocks are set back, nor nanoseconds.
+    Keys have to be of types of :func:`is_plain_key`.
     """
     kinds = (*layout.keys.values(), *(bound.create().state(0).type for bound in layout.aggregates.values()))
-    return all(map(_is_plain, layout.keys.values())) and all(map(can_be_rows, kinds))
+    return all(map(is_plain_key, layout.keys.values())) and all(map(can_be_rows, kinds))
 
 
-def _is_plain(kind: Any) -> bool:
+def is_plain_key(kind: Any) -> bool:
+    """Return if the key of a row can be that of the same row as a record, without a look at its value.
+
+    That is where equal values are equal in Python, too, and show alike: not floats, of which 0.0 and -0.0 are
+    equal, nor times with a zone, which are equal in the hour before and after clocks are set back, nor
+    nanoseconds.
+    """
     if pa.types.is_timestamp(kind):
         return kind.unit != "ns" and kind.tz in (None, "UTC")
     texts = pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary

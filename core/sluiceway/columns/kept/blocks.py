@@ -22,6 +22,7 @@ __all__ = [
     "plain_rows",
     "plain_schema",
     "problem_of_rows",
+    "rows_as",
     "rows_of_block",
     "write_blocks",
 ]
@@ -111,7 +112,11 @@ def rows_of_block(
         IncompatibleStateError: the columns have changed in another way; names them with their types.
     """
     found: Any = decode(block)
-    rows = found.remove_column(0)
+    return found.column(0).to_numpy(), rows_as(found.remove_column(0), schema, step, keys, added=added)
+
+
+def rows_as(rows: Any, schema: Any, step: str, keys: Collection[str] = (), *, added: bool = True) -> Any:
+    """Return saved rows in the columns that they have now, as :func:`rows_of_block` says."""
     if rows.schema.names != schema.names or rows.schema.types != schema.types:
         if problem := _problem_of_change(rows.schema, schema, keys, added=added):
             raise IncompatibleStateError(
@@ -126,8 +131,8 @@ def rows_of_block(
             else pa.nulls(rows.num_rows, field.type)
             for field in schema
         ]
-        return found.column(0).to_numpy(), pa.RecordBatch.from_arrays(columns, schema=schema)
-    return found.column(0).to_numpy(), pa.RecordBatch.from_arrays(rows.columns, schema=schema)
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+    return pa.RecordBatch.from_arrays(rows.columns, schema=schema)
 
 
 def _problem_of_change(old: Any, new: Any, keys: Collection[str], *, added: bool) -> str:

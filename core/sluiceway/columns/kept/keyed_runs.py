@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -9,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from sluiceway.columns.kept.blocks import plain_schema, write_blocks
+from sluiceway.columns.kept.due_rows import Due
 from sluiceway.columns.keys.key_ids import KeyIds
 
 __all__ = ["KeyedRuns", "Run"]
@@ -27,7 +29,7 @@ class Run(NamedTuple):
     saved: bool
 
 
-class KeyedRuns:
+class KeyedRuns(ABC):
     """Rows by key, for ever or until they are too old.
 
     Args:
@@ -57,6 +59,17 @@ class KeyedRuns:
         """Add the rows of a run that the state has."""
         order = ids.argsort(kind="stable")
         self._runs.append(Run(number, ids[order], stamps[order], data.take(pa.array(order)), saved=True))
+
+    @abstractmethod
+    def put(self, ids: Any, stamps: Any, data: Any, number: int) -> None:
+        """Add rows.
+
+        Args:
+            ids: the number of each row's key.
+            stamps: their event times, in ms.
+            data: the rows.
+            number: number of the run, above all that there are.
+        """
 
     def _drop(self, run: Run) -> None:
         if run.saved:
@@ -88,6 +101,28 @@ class KeyedRuns:
                 entries = self._table.entries((0, run.number))
                 write_blocks(entries, group_keys, groups[run.ids], run.stamps, run.data)
                 self._runs[at] = run._replace(saved=True)
+
+    # ---- rows that leave --------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def rows_of(self, ids: Any) -> list[Due]:
+        """Return the rows that count of keys: parts, the older first. Numbers come once and ascending."""
+
+    def take_out(self, ids: Any) -> list[Due]:
+        """Remove the rows of keys, by their numbers, each once and ascending, and return those that count."""
+        found = self.rows_of(ids)
+        left = []
+        for run in self._runs:
+            kept = np.flatnonzero(~np.isin(run.ids, ids))
+            if len(kept) < len(run.ids):
+                self._drop(run)
+                if not len(kept):
+                    continue
+                rows = run.data.take(pa.array(kept))
+                run = Run(run.number, run.ids[kept], run.stamps[kept], rows, saved=False)
+            left.append(run)
+        self._runs = left
+        return found
 
     def used_ids(self) -> Iterable[Any]:
         """Return the numbers of the keys of the rows, run by run."""

@@ -8,7 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from sluiceway.columns.kept.blocks import LARGEST, concatenated
+from sluiceway.columns.kept.due_rows import Due
 from sluiceway.columns.kept.keyed_runs import KeyedRuns, Run
+from sluiceway.util.overriding import override
 
 __all__ = ["Found", "LatestRows"]
 
@@ -60,6 +62,17 @@ class LatestRows(KeyedRuns):
             left = left[~has]
         return Found(source, place, stamps)
 
+    @override
+    def rows_of(self, ids: Any) -> list[Due]:
+        found, parts = self.find(ids), []
+        for number, run in enumerate(self._runs):
+            mine = np.flatnonzero(found.source == number)
+            if len(mine):
+                data = run.data.take(pa.array(found.place[mine]))
+                parts.append(Due(ids[mine], found.stamps[mine], data))
+        return parts
+
+    @override
     def put(self, ids: Any, stamps: Any, data: Any, number: int) -> None:
         """Put rows in the place of earlier ones of their keys; a row that is older than the latest is dropped.
 

@@ -11,6 +11,7 @@ from sluiceway.columns.kept.blocks import LARGEST, concatenated
 from sluiceway.columns.kept.due_rows import Due
 from sluiceway.columns.kept.keyed_runs import KeyedRuns, Run
 from sluiceway.columns.keys.key_ids import KeyIds
+from sluiceway.util.overriding import override
 
 __all__ = ["RecentRows"]
 
@@ -32,6 +33,10 @@ class RecentRows(KeyedRuns):
         super().__init__(keys, schema, age, table)
         self._most = most
 
+    @override
+    def rows_of(self, ids: Any) -> list[Due]:
+        return self.find(ids)
+
     def find(self, ids: Any) -> list[Due]:
         """Return the rows of keys, by their numbers, each once and ascending: parts, the older first."""
         found = []
@@ -46,6 +51,7 @@ class RecentRows(KeyedRuns):
                 found.append(Due(run.ids[at], run.stamps[at], run.data.take(pa.array(at))))
         return found
 
+    @override
     def put(self, ids: Any, stamps: Any, data: Any, number: int) -> None:
         """Add rows that are later than those that are there.
 

@@ -12,10 +12,12 @@ from sluiceway.columns.kept.blocks import concatenated, plain_schema
 from sluiceway.columns.kept.due_rows import Due, DueRows
 from sluiceway.columns.kept.latest_rows import LatestRows
 from sluiceway.columns.kept.timed_rows import shifted
+from sluiceway.columns.keys.idle_keys import HoldsKeys
 from sluiceway.columns.keys.key_ids import KeyIds
-from sluiceway.columns.state_names import LATEST, LEFT_WAITING, RIGHT_WAITING
+from sluiceway.columns.state_names import LATEST, LATEST_KEYS, LEFT_WAITING, RIGHT_WAITING
 from sluiceway.columns.times import as_array
 from sluiceway.elements import MIN_WATERMARK, Batch
+from sluiceway.operators.columns.cold_rows import ColdRows, KeptColumns
 from sluiceway.operators.columns.definition import changed_key
 from sluiceway.operators.columns.kept_rows import KeptRowsOperator
 from sluiceway.operators.context import OperatorContext
@@ -41,7 +43,7 @@ class ColumnAsOfJoinOperator(KeptRowsOperator):
     last right row before a left one is its partner. Of the right rows that are over, the latest of a key is kept.
     """
 
-    own_tables: ClassVar[frozenset[str]] = frozenset({_WAITING.name, _COMING.name, _LATEST.name})
+    own_tables: ClassVar[frozenset[str]] = frozenset({_WAITING.name, _COMING.name, _LATEST.name, LATEST_KEYS})
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)
@@ -51,6 +53,7 @@ class ColumnAsOfJoinOperator(KeptRowsOperator):
         self._left, self._right = plain_schema(step.left), plain_schema(step.right)
         kinds = [self._left.field(name).type for name in step.key.names]
         self._keys = KeyIds(kinds, context.node.max_parallelism)
+        self._cold: ColdRows | None = None
         self._emitted = [name for name in self._right.names if name not in step.right_key.names]
 
     # ---- state ------------------------------------------------------------------------------------------------
@@ -74,8 +77,12 @@ class ColumnAsOfJoinOperator(KeptRowsOperator):
         self._coming = DueRows(keys, self._right, theirs, self._blocks(coming, self._right, theirs, self._right))
         self._latest = LatestRows(keys, self._right, step.tolerance, latest)
         blocks = self._blocks(latest, self._right, theirs, self._right)
+        self._know_numbers(waiting, coming, latest)
+        columns = KeptColumns(self._right, theirs, self.step_name)
+        self._cold = self._cold_rows(self._latest, columns, LATEST_KEYS, step.tolerance)
         for namespace, ids, stamps, data, _ in self._saved_runs(blocks, theirs, None):
             self._latest.add_saved(ids, stamps, data, namespace[-1])
+        self._shrink()
         for rows, columns in ((self._waiting, names), (self._coming, theirs)):
             for namespace, ids, stamps, data, stored in self._saved_runs(rows.blocks, columns, 0):
                 rows.add_saved(namespace, ids, stamps, data, stored)
@@ -87,8 +94,19 @@ class ColumnAsOfJoinOperator(KeptRowsOperator):
         self._latest.save(self._group_keys)
 
     def _shrink(self) -> None:
+        if self._cold is not None:
+            self._cold.shrink(self._waiting, self._coming)
         if self._shrink_due(self._waiting, self._coming, others=self._latest.nbytes):
-            self._forget_keys(self._waiting, self._coming, self._latest)
+            self._forget_keys(*self._holders())
+
+    def _holders(self) -> list[HoldsKeys]:
+        held: list[HoldsKeys] = [self._waiting, self._coming, self._latest]
+        return held if self._cold is None else [*held, self._cold]
+
+    def _fetch(self) -> None:
+        """Have the latest rows of all keys with numbers in memory."""
+        if self._cold is not None:
+            self._cold.fetch()
 
     # ---- rows -------------------------------------------------------------------------------------------------
 
@@ -119,6 +137,7 @@ class ColumnAsOfJoinOperator(KeptRowsOperator):
         if coming.all():
             self._coming.add(ids, stamps, data, self._next_number())
             return
+        self._fetch()
         # A right row that the watermark has passed is no partner of earlier left rows, but may be of later ones.
         for put, at in ((self._coming.add, np.flatnonzero(coming)), (self._latest.put, np.flatnonzero(~coming))):
             if len(at):
@@ -132,13 +151,16 @@ class ColumnAsOfJoinOperator(KeptRowsOperator):
             # As if the watermark came in steps, where rows that are due are many and in the state.
             until = min(self._waiting.due_until(watermark), self._coming.due_until(watermark))
             lefts, rights = self._waiting.take(until), self._coming.take(until)
+            self._fetch()
             if lefts is not None:
                 yield from self._joined(lefts, rights)
             if rights is not None:
                 self._latest.put(*rights, self._next_number())
             if lefts is not None or rights is not None:
-                self._forget_keys(self._waiting, self._coming, self._latest)
+                self._forget_keys(*self._holders())
         self._latest.expire(watermark)
+        if self._cold is not None:
+            self._cold.expire(watermark)
 
     def _joined(self, lefts: Due, rights: Due | None) -> Iterator[None]:
         found = self._latest.find(lefts.ids)

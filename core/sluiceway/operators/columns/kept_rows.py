@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from sluiceway.columns.kept.blocks import concatenated, plain_rows, rows_of_block
 from sluiceway.columns.kept.due_rows import DueRows
+from sluiceway.columns.kept.keyed_runs import KeyedRuns
 from sluiceway.columns.kept.stored_rows import RowBlocks, StoredRows
 from sluiceway.columns.keys.idle_keys import HoldsKeys, forget_idle
 from sluiceway.columns.keys.key_ids import KeyIds, key_groups_in, keys_of_groups
@@ -20,6 +21,7 @@ from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
 from sluiceway.errors import StateError
 from sluiceway.functions import OutputTag
 from sluiceway.operators.base import TimedOperator
+from sluiceway.operators.columns.cold_rows import ColdRows, KeptColumns
 from sluiceway.operators.columns.definition import SavedDefinition, cannot_restore, reading
 from sluiceway.operators.columns.late_rows import give_late_rows
 from sluiceway.operators.context import OperatorContext
@@ -90,6 +92,7 @@ class KeptRowsOperator(KeyedOperator, TimedOperator):
 
     def open(self) -> None:
         """Read the progress of the key groups, then the rows."""
+        self._saved_tables = {meta.name for saved in self._saved for meta in saved.tables}
         super().open()
         self._progress = self.backend.table(_PROGRESS).entries()
         self._group_keys = keys_of_groups(self.context.node.max_parallelism)
@@ -147,6 +150,25 @@ class KeptRowsOperator(KeyedOperator, TimedOperator):
                 return rows_of_block(block, schema, self.step_name, names, added=added)
 
         return RowBlocks(table, self._group_keys, read, emitted)
+
+    def _cold_rows(self, runs: KeyedRuns, columns: KeptColumns, name: str, age: int | None) -> ColdRows | None:
+        """Return the rows of keys that may be in the state by themselves; None: they cannot be.
+
+        Args:
+            runs: the rows in memory, without those.
+            columns: the rows.
+            name: name of the state.
+            age: age in ms up to which a row is kept; None: any.
+        """
+        memory = self.backend.table(_PROGRESS).working_memory
+        if name not in self._saved_tables and (memory is None or not columns.can_be_alone()):
+            return None
+        table = self.backend.table(ValueStateDescriptor(name, bytes))
+        cold = ColdRows(
+            columns, runs, self._keys, table, name, self._group_keys, self._own_groups(), age, self._next_number
+        )
+        cold.open()
+        return cold
 
     def _know_numbers(self, *tables: StateTable) -> None:
         """Have the numbers of new runs be above those of the runs in some tables."""

@@ -15,10 +15,12 @@ from sluiceway.columns.kept.blocks import concatenated, plain_schema
 from sluiceway.columns.kept.due_rows import Due, DueRows
 from sluiceway.columns.kept.recent_rows import RecentRows
 from sluiceway.columns.kept.timed_rows import shifted
+from sluiceway.columns.keys.idle_keys import HoldsKeys
 from sluiceway.columns.keys.key_ids import KeyIds
-from sluiceway.columns.state_names import OVER_RECENT, OVER_WAITING
+from sluiceway.columns.state_names import OVER_KEYS, OVER_RECENT, OVER_WAITING
 from sluiceway.columns.times import as_array
 from sluiceway.elements import MIN_WATERMARK, Batch
+from sluiceway.operators.columns.cold_rows import ColdRows, KeptColumns
 from sluiceway.operators.columns.definition import changed_key
 from sluiceway.operators.columns.kept_rows import KeptRowsOperator
 from sluiceway.operators.context import OperatorContext
@@ -45,7 +47,7 @@ class ColumnOverOperator(KeptRowsOperator):
     reads its window anew.
     """
 
-    own_tables: ClassVar[frozenset[str]] = frozenset({_WAITING.name, _RECENT.name})
+    own_tables: ClassVar[frozenset[str]] = frozenset({_WAITING.name, _RECENT.name, OVER_KEYS})
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)
@@ -60,6 +62,7 @@ class ColumnOverOperator(KeptRowsOperator):
         self._bound = [aggregate.bind(schema, where) for _, aggregate in step.aggregates]
         read = {name for bound in self._bound for name in bound.columns}
         # What later windows read of a row.
+        self._cold: ColdRows | None = None
         self._recent_schema = pa.schema([f for f in schema if f.name in read or f.name in self._names])
 
     # ---- state ------------------------------------------------------------------------------------------------
@@ -83,8 +86,12 @@ class ColumnOverOperator(KeptRowsOperator):
         most = None if step.rows is None else step.rows - 1
         self._recent = RecentRows(self._keys, self._recent_schema, most, step.age, recent)
         blocks = self._blocks(recent, self._recent_schema, names, self._recent_schema, added=False)
+        self._know_numbers(waiting, recent)
+        columns = KeptColumns(self._recent_schema, names, self.step_name, added=False)
+        self._cold = self._cold_rows(self._recent, columns, OVER_KEYS, step.age)
         for namespace, ids, stamps, data, _ in self._saved_runs(blocks, names, None):
             self._recent.add_saved(ids, stamps, data, namespace[-1])
+        self._shrink()  # not before: a key may have rows in several runs
         for namespace, ids, stamps, data, stored in self._saved_runs(self._waiting.blocks, names, 0):
             self._waiting.add_saved(namespace, ids, stamps, data, stored)
             self._shrink()
@@ -94,8 +101,14 @@ class ColumnOverOperator(KeptRowsOperator):
         self._recent.save(self._group_keys)
 
     def _shrink(self) -> None:
+        if self._cold is not None:
+            self._cold.shrink(self._waiting)
         if self._shrink_due(self._waiting, others=self._recent.nbytes):
-            self._forget_keys(self._waiting, self._recent)
+            self._forget_keys(*self._holders())
+
+    def _holders(self) -> list[HoldsKeys]:
+        held: list[HoldsKeys] = [self._waiting, self._recent]
+        return held if self._cold is None else [*held, self._cold]
 
     # ---- rows -------------------------------------------------------------------------------------------------
 
@@ -113,12 +126,16 @@ class ColumnOverOperator(KeptRowsOperator):
             # As if the watermark came in steps, where rows that are due are many and in the state.
             until = self._waiting.due_until(watermark)
             due = self._waiting.take(until)
+            if self._cold is not None:
+                self._cold.fetch()
             if due is not None:
                 data = due.data.select(self._recent_schema.names)
                 yield from self._evaluated(due, [*self._recent.find(np.unique(due.ids)), due._replace(data=data)])
                 self._recent.put(due.ids, due.stamps, data, self._next_number())
-                self._forget_keys(self._waiting, self._recent)
+                self._forget_keys(*self._holders())
         self._recent.expire(watermark)
+        if self._cold is not None:
+            self._cold.expire(watermark)
 
     def _evaluated(self, due: Due, parts: list[Due]) -> Iterator[None]:
         ids, stamps = (np.concatenate([part[place] for part in parts]) for place in (0, 1))

@@ -1,19 +1,33 @@
-"""Rows of aggregates in a table of the state, each in the form that it was written in."""
+"""Rows of keys in a table of the state, each in the form that it was written in."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from sluiceway.columns.aggregation.keyed import encode_keyed, form_of, keyed_rows, open_form
-from sluiceway.columns.aggregation.layout import Layout
 from sluiceway.columns.aggregation.stored import LAYOUT
 from sluiceway.errors import StateError
 from sluiceway.state import StateTable
 
-__all__ = ["RowForms"]
+__all__ = ["Columns", "RowForms"]
+
+
+class Columns(Protocol):
+    """Columns of rows, as :class:`~sluiceway.columns.aggregation.layout.Layout` describes them.
+
+    Attributes:
+        step: name of the step, for messages.
+        metadata: description of the columns.
+    """
+
+    step: str
+    metadata: bytes
+
+    def read(self, metadata: bytes | None, rows: Any, count: int) -> Any:
+        """Return saved rows in the columns of now. Raises IncompatibleStateError."""
 
 
 class RowForms:
@@ -30,7 +44,7 @@ class RowForms:
 
     def __init__(
         self,
-        layout: Layout,
+        layout: Columns,
         table: StateTable,
         name: str,
         group_keys: Sequence[int],
