@@ -56,7 +56,7 @@ def _locked(directory: str) -> tuple[str, int]:
         FileNotFoundError: another process has removed it.
         OSError: there can be none.
     """
-    # Its name shows that it has been locked. Without that it may be removed at any time.
+    # The final name shows that it is locked. Before that it may be removed at any time.
     hidden = tempfile.mkdtemp(prefix=_NEW + _PREFIX, dir=directory)
     lock = os.open(os.path.join(hidden, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -150,7 +150,8 @@ def _sweep(directory: str) -> None:
         try:
             lock = os.open(os.path.join(path, _LOCK), os.O_RDWR | os.O_CLOEXEC)
         except OSError:
-            if name.startswith(_NEW):  # its process was killed before it made the lock, or makes another directory
+            if name.startswith(_NEW):
+                # Its process was killed before it made the lock; if it lives, it makes another directory.
                 with suppress(OSError):
                     os.rmdir(path)
             continue

@@ -32,9 +32,9 @@ __all__ = [
 ]
 
 DUE: Final = "due"
-"""First of the namespaces of keys with a session that is due from a time on, within so many ms.
+"""First part of the names of namespaces with keys by a time, such as that of the end of a session.
 
-The state of sessions has these beside the keys with their values; here they have none.
+The other parts are the time and how many ms it lasts. Keys have no values there, but in the void namespace.
 """
 
 _TAG: Final = 4
