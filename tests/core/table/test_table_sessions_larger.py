@@ -306,3 +306,17 @@ def test_key_groups_that_are_not_equally_far_meet(backend: str, memory: int, lat
             watermarks(one, 1500, 2900, 3500, MAX_WATERMARK)
             found.append(sorted(map(repr, before + one.records + one.side_records(LATE))))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(("backend", "memory"), [("memory", 1), ("rocksdb", 1), ("rocksdb", 1 << 20)])
+def test_a_first_watermark_after_a_restart_may_be_an_earlier_one(backend: str, memory: int) -> None:
+    with harness(memory, named=PLAIN, state_backend="rocksdb", lateness=5000) as one:
+        one.process_batch(many(0, 3), [0, 500, 8000])
+        assert len(one.process_watermark(2000)) == 2
+        one.process_batch([row("x")], [9000])
+        taken = one.snapshot()
+    with harness(memory, named=PLAIN, state_backend=backend, lateness=5000, restored=taken) as one:
+        for watermark in (1200, 1600, 2100):
+            assert one.process_watermark(watermark) == []
+        assert {each["user"]: each["n"] for each in one.process_batch(many(1, 2), [600])} == {"u1": 2}
+        assert {each["user"] for each in one.process_watermark(MAX_WATERMARK)} == {"u2", "x"}

@@ -213,8 +213,8 @@ class ColumnTimeOperator(KeyedOperator, TimedOperator):
         """Return all that hold numbers of keys."""
 
     def _passed(self, until: int) -> None:
-        """Note that event time has reached ``until``."""
-        self._over = until + 1
+        """Note that event time has reached ``until``; after a restart it may have been further before."""
+        self._over = max(self._over, until + 1)
         if self._ahead is not None and self._ahead.max() <= self._over:
             self._ahead = None
 
