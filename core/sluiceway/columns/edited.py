@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from sluiceway.columns.aggregation.keyed import DUE, encode_keyed, form_of, open_form, pack
+from sluiceway.columns.aggregation.keyed import DUE, encode_keyed, form_of, open_form, pack, tag_of, unpack
 from sluiceway.columns.aggregation.layout import in_blocks
 from sluiceway.columns.aggregation.slices import CHUNK
 from sluiceway.columns.aggregation.stored import LAYOUT, open_stored
@@ -69,12 +69,14 @@ class EditedRows:
         self._parts: list[Any] = []
 
     def _see(self, blocks: Mapping[Any, Any]) -> None:
+        used = self._used_forms(blocks.get(VOID_NAMESPACE, ())) if self._name in BY_KEY else frozenset()
         for name, block in blocks.items():
             if self._kind == "rows" and self._name not in BY_KEY:
                 self._inner = decode(block).schema.names[1:]
                 continue
             if self._name in BY_KEY:
-                if len(name) != 1:
+                # Forms stay when no row has them any more.
+                if len(name) != 1 or name[0] not in used:
                     continue
                 schema = open_form(name[0], block)
                 if self._kind == "rows":
@@ -93,6 +95,10 @@ class EditedRows:
                     "job when all of it has been written anew"
                 )
             self._metadata = metadata
+
+    def _used_forms(self, values: Sequence[bytes]) -> frozenset[int]:
+        rows = values if self._name == KEYS else [row for value in values for row in unpack(value)]
+        return frozenset(map(tag_of, rows))
 
     # ---- rows in ----------------------------------------------------------------------------------------------
 

@@ -367,6 +367,29 @@ def test_sessions_beyond_memory_are_the_same_table(keys: tuple[str, ...], save: 
         savepoint.put("it", SESSIONS, pa.concat_tables([data, data]))
 
 
+def test_forms_that_no_row_has_any_more_are_no_obstacle(save: Save, tmp_path: Path) -> None:
+    def totals(named: Any, **options: Any) -> ColumnHarness:
+        def program(stream: Any) -> Any:
+            return _table(stream).key_by("user").running(**named).uid("it").to_records()
+
+        with patch.dict("os.environ", SLUICEWAY_ROCKSDB_COLUMNS="1"):
+            return ColumnHarness(program, SCHEMA, state_backend="rocksdb", **options)
+
+    two = {"n": agg.count(), "total": agg.sum("price")}
+    with totals(two) as one:
+        one.process_batch([row("a"), row("b")])
+        one.process_batch([row("c")])
+        taken = one.snapshot()
+    with totals({"n": agg.count()}, restored=taken) as one:
+        one.process_batch([row("a"), row("b")])
+        one.process_batch([row("c")])
+        place = saved(one.snapshot(), save, "columns window")
+    data = read(place)["it"][KEYS].to_arrow()
+    assert data.column_names == ["user", "n"]
+    with edit(place, str(tmp_path / "new")) as savepoint:
+        assert savepoint.put("it", KEYS, data) == 3
+
+
 def test_a_latest_row_is_one_of_its_key(save: Save, tmp_path: Path) -> None:
     with joined(JOINED["asof"][0]) as one:
         one.process_batch2([rate("a", 0.5), rate("b", 1.5)], [7, 8])

@@ -28,6 +28,7 @@ __all__ = [
     "keyed_rows",
     "open_form",
     "pack",
+    "tag_of",
     "unpack",
 ]
 
@@ -86,6 +87,11 @@ def encode_keyed(tag: int, rows: Any) -> list[bytes]:
     """Return the value of each row of a record batch of keys and accumulators."""
     mark = tag.to_bytes(_TAG)
     return list(map(mark.__add__, encode_rows(rows.columns)))
+
+
+def tag_of(value: bytes) -> int:
+    """Return the tag of the form of a value of :func:`encode_keyed`."""
+    return int.from_bytes(value[:_TAG])
 
 
 def keyed_rows(values: Sequence[bytes], schemas: Mapping[int, Any]) -> Iterator[Any]:
