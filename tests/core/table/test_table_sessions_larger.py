@@ -39,13 +39,16 @@ GAP = 1000
 LARGE = 2**62
 
 
-def harness(memory: int, *, gap: int = GAP, lateness: int = 0, named: Any = None, **options: Any) -> ColumnHarness:
+def harness(
+    memory: int, *, gap: int = GAP, lateness: int = 0, named: Any = None, bounds: bool = True, **options: Any
+) -> ColumnHarness:
     def program(stream: Any) -> Any:
         table = TableStream(stream._pipeline, stream._inputs, SCHEMA, "test").key_by("user", "item")
         windows = table.window(EventTimeSessionWindows(gap)).side_output_late_data(LATE)
         if lateness:
             windows = windows.allowed_lateness(lateness)
-        return windows.aggregate(**(named or NAMED)).uid("it").to_records()
+        found = windows.aggregate(**(named or NAMED)).uid("it")
+        return (found if bounds else found.drop("window_start", "window_end")).to_records()
 
     with patch.dict("os.environ", SLUICEWAY_ROCKSDB_COLUMNS=str(memory)):
         return ColumnHarness(program, SCHEMA, **options)
@@ -320,3 +323,75 @@ def test_a_first_watermark_after_a_restart_may_be_an_earlier_one(backend: str, m
             assert one.process_watermark(watermark) == []
         assert {each["user"]: each["n"] for each in one.process_batch(many(1, 2), [600])} == {"u1": 2}
         assert {each["user"] for each in one.process_watermark(MAX_WATERMARK)} == {"u2", "x"}
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("gap", [2, 7, 64, 100, 500, 2**40, 2**62])
+def test_sessions_at_the_ends_of_what_there_is(gap: int, backwards: bool) -> None:
+    first, last = -(2**63), MAX_WATERMARK
+    times = [
+        first,
+        first + 3 * (gap // 4),
+        0,
+        5 * gap if gap < 2**40 else gap,
+        last - gap - 1,
+        last - gap,
+        last - 1,
+        last,
+    ]
+    if backwards:
+        times.reverse()
+    found = []
+    for memory in (1 << 28, 1):
+        with harness(memory, gap=gap, named=PLAIN, bounds=False, state_backend="rocksdb") as one:
+            for number, time in enumerate(times):
+                one.process_batch([row(f"u{number}")], [time])
+            if memory == 1:
+                assert not len(operator_of(one)._sessions)
+            one.process_watermark(0)
+            one.process_watermark(MAX_WATERMARK)
+            found.append(one.values)
+            assert not list(operator_of(one)._cold._entries)
+    assert [each["user"] for each in found[0]] == [each["user"] for each in found[1]]
+    assert len(found[0]) == len(times)
+
+
+def test_sessions_far_apart_are_in_few_namespaces() -> None:
+    for gap, lateness, span in ((1000, 0, 10**12), (1000, 10**9, 10**6)):
+        with harness(1, gap=gap, lateness=lateness, named=PLAIN, state_backend="rocksdb") as one:
+            dice = random.Random(1)
+            stamps = [dice.randrange(span) for _ in range(1000)]
+            for begin in range(0, 1000, 50):
+                one.process_batch(many(begin, begin + 50), stamps[begin : begin + 50])
+            one.process_watermark(span // 2)
+            one.process_batch([row("last")], [span])
+            cold = operator_of(one)._cold
+            assert len(cold._buckets) < 900
+            assert len(cold._ahead) == len(cold._buckets)
+            one.process_watermark(MAX_WATERMARK)
+            assert len(one.values) == 1001
+            assert not cold._buckets
+            assert not cold._ahead
+
+
+def test_large_values_are_read_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    options: Any = {"gap": 20_000, "named": {"all": agg.collect("price")}, "state_backend": "rocksdb"}
+    with harness(100_000, **options) as one:
+        for begin in range(0, 400, 20):
+            users = [each for each in many(begin, begin + 20) for _ in range(100)]
+            one.process_batch(users, [dice % 3000 for dice in range(begin, begin + 2000)])
+        taken = one.snapshot()
+    with harness(
+        100_000, gap=20_000, named={"all": agg.collect("price")}, restored=taken, state_backend="rocksdb"
+    ) as one:
+        operator, most = operator_of(one), [0]
+        read = operator._cold._table.read
+
+        def measured(keys: Any, *rest: Any) -> Any:
+            found = read(keys, *rest)
+            most[0] = max(most[0], sum(map(len, found.values())))
+            return found
+
+        monkeypatch.setattr(operator._cold._table, "read", measured)
+        assert len(one.process_watermark(MAX_WATERMARK)) == 400
+        assert 0 < most[0] < 300_000  # of 400 KB

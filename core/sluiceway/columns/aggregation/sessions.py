@@ -379,6 +379,11 @@ class Sessions:
         places = places[self._all["key"][places].argsort(kind="stable")]
         return places, self._all["key"][places], self._all["end"][places]
 
+    def compact(self) -> None:
+        """Free the places of sessions that have ended."""
+        if self._size > self._open:
+            self._move_together()
+
     def take_out(self, ids: Any) -> None:
         """Forget the sessions of some keys, which are kept elsewhere."""
         places = self._of_keys(ids)

@@ -21,7 +21,7 @@ from sluiceway.state import VOID_NAMESPACE, StateTable
 
 __all__ = ["ColdRows", "KeptColumns"]
 
-_PART: Final = 1 << 15
+_PART: Final = 1 << 12
 """Keys that are read or written at a time."""
 
 _LEAST_WIDTH: Final = 1000

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice, pairwise
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from sluiceway.columns.aggregation.layout import Layout
 from sluiceway.columns.aggregation.sessions import SAVED, Sessions
 from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.columns.state_names import SESSIONS
-from sluiceway.elements import MAX_WATERMARK
+from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK
 from sluiceway.operators.columns.row_forms import RowForms
 from sluiceway.state import VOID_NAMESPACE, StateTable, ValueStateDescriptor
 
@@ -24,13 +25,16 @@ SESSIONS_STATE: Final = ValueStateDescriptor(SESSIONS, bytes)
 """By key its sessions; and in namespaces of their own the forms of these, and the keys by when they are due."""
 
 _BUCKETS: Final = 64
-"""Namespaces of what is due within the gap of a session."""
+"""Namespaces of what is due within the gap of a session from now on; half as many for what is twice as far."""
 
 _FINER: Final = 16
-"""Parts of such a namespace that has more sessions than go into memory."""
+"""Parts of such a namespace within the gap that has more sessions than go into memory."""
+
+_FIRST: Final = 1 << 8
+"""Keys that are read to learn how large their values are."""
 
 _PART: Final = 1 << 15
-"""Keys that are read or written at a time."""
+"""Keys that are read or written at a time, at most."""
 
 _BYTES: Final = 256
 """Memory of the sessions of a key, as long as nothing is known about it."""
@@ -43,10 +47,10 @@ class ColdSessions:
 
     While they go into memory they are not kept here. From when they do not on, the sessions of a key are the value
     of that key: those of keys with rows longest ago are written and forgotten, and are read when a row of the key
-    comes, or one of them is due. A key is found by the time at which one of its sessions may be due, or before: it
-    is in a namespace for that time as often as it has been written with another one, until that time has come.
+    comes, or one of them is due. For that a key is in a namespace for the time at which the first of its sessions
+    is due. It may be in others, too, as it was written when that was another time: then it is read too early.
 
-    Each number of a key is that of a key which is in memory, or nowhere, as new ones are looked up here.
+    From then on each number of a key is that of a key which is in memory, or nowhere, as new ones are looked up.
 
     Args:
         layout: the columns.
@@ -77,13 +81,16 @@ class ColdSessions:
         self._forms = RowForms(layout, table, SESSIONS, group_keys, own, len(SAVED))
         self._lateness, self._over = lateness, over
         self._width = max(gap // _BUCKETS, 1)
-        # Start and width of each namespace with keys by when they are due.
+        # Start and width of each namespace with keys by when they are due, and the same as a heap.
         self._buckets: set[tuple[int, int]] = set()
+        self._ahead: list[tuple[int, int]] = []
+        # The time that counts as now for the first watermark is not there yet.
+        self._begin: int | None = None
         # True from when memory was full on: the state is that of the keys.
         self.by_key = False
         self._known = self._batch = 0
         # By number of a key: its last batch; if memory has it newer than the state; if the state has it; and the
-        # start of the namespace that it was put into last.
+        # start of the namespace that it was put into last, MIN_WATERMARK for none.
         self._ages, self._filed = _NONE, _NONE
         self._size_of_one = _BYTES
         self._changed = self._stored = np.zeros(0, bool)
@@ -103,7 +110,7 @@ class ColdSessions:
         if count > known:
             added = max(count, known + known // 2) - known
             self._ages = np.concatenate([self._ages, np.zeros(added, np.int64)])
-            self._filed = np.concatenate([self._filed, np.full(added, MAX_WATERMARK)])
+            self._filed = np.concatenate([self._filed, np.full(added, MIN_WATERMARK)])
             self._changed, self._stored = (
                 np.concatenate([each, np.zeros(added, bool)]) for each in (self._changed, self._stored)
             )
@@ -121,14 +128,14 @@ class ColdSessions:
         for name in spaces:
             match name:
                 case (str(kind), int(start), int(width)) if kind == DUE and width > 0:
-                    self._buckets.add((start, width))
+                    self._add_bucket(start, width)
                 case _ if name != VOID_NAMESPACE:
                     forms.append(name)
         self._forms.open(forms)
         return VOID_NAMESPACE in spaces
 
     def go_by_key(self) -> None:
-        """Have the state be that of the keys: those in memory are not in it yet."""
+        """Write key by key from now on; all keys in memory that are not known yet count as changed."""
         self._grow()
         new = np.arange(0 if not self.by_key else self._known, len(self._keys))
         self._changed[new] = True
@@ -147,6 +154,7 @@ class ColdSessions:
         self._entries = self._table.entries()
         self._forms.forget()
         self._buckets.clear()
+        self._ahead.clear()
         self.by_key = False
 
     # ---- rows -------------------------------------------------------------------------------------------------
@@ -186,7 +194,7 @@ class ColdSessions:
         self._grow()
         ids = np.concatenate(every)
         if is_due:
-            self._changed[ids], self._filed[ids] = True, MAX_WATERMARK
+            self._changed[ids], self._filed[ids] = True, MIN_WATERMARK
         ids = ids[ids >= before]
         self._ages[ids], self._stored[ids] = self._batch, True
         self._sessions.forget(self._over(), places)  # a shorter lateness than before has no use for some
@@ -204,9 +212,14 @@ class ColdSessions:
 
     # ---- time -------------------------------------------------------------------------------------------------
 
+    def _add_bucket(self, start: int, width: int) -> None:
+        if (start, width) not in self._buckets:
+            self._buckets.add((start, width))
+            heapq.heappush(self._ahead, (start, width))
+
     def is_due(self, until: int) -> bool:
         """Return if a session may end by ``until``, or be forgotten."""
-        return any(start <= until for start, _ in self._buckets)
+        return bool(self._ahead) and self._ahead[0][0] <= until
 
     def due(self, until: int) -> Iterator[int]:
         """Bring the sessions that end by a time into memory, a part at a time.
@@ -215,34 +228,41 @@ class ColdSessions:
             times, each later than the one before and the last one ``until``: what ends by this is in memory.
         """
         while self.is_due(until):
-            first = min(self._buckets)
-            self._read_due(*first)
-            then = min((start for start, _ in self._buckets), default=until + 1)
-            if first[0] < then <= until:
-                yield then - 1
+            start, width = heapq.heappop(self._ahead)
+            self._buckets.remove((start, width))
+            self._read_due(start, width)
+            if self._ahead and start < self._ahead[0][0] <= until:
+                yield self._ahead[0][0] - 1
         yield until
 
     def _read_due(self, start: int, width: int) -> None:
-        self._buckets.remove((start, width))
         keys = iter(self._table.entries((DUE, start, width)))
-        first = list(islice(keys, self._room() + 1))
-        is_too_many = width > 1 and len(first) > self._room()
-        every = chain(first, keys)
-        while part := list(islice(every, _PART)):
-            values = list(self._table.read(part).values())
+        some = list(islice(keys, _FIRST))
+        values = list(self._table.read(some).values())
+        if values:
+            self._size_of_one = max(self._size_of_one, sum(map(len, values)) // len(values))
+        room = self._room()
+        more = list(islice(keys, max(room + 1 - len(some), 0)))
+        is_too_many = width > 1 and len(some) + len(more) > room
+        keys = chain(more, keys)
+        while True:
             if is_too_many:
-                self._file_again(values, max(width // _FINER, 1))
+                self._file_again(values, width)
             else:
                 self._load(values, is_due=True)
+            some = list(islice(keys, room))
+            if not some:
+                break
+            values = list(self._table.read(some).values())
         self._table.drop((DUE, start, width))
 
     def _room(self) -> int:
         """Return the number of keys that may be due at a time: a quarter of what goes into memory."""
         memory = self._table.working_memory
-        return _PART if memory is None else memory // (4 * self._size_of_one)
+        return _PART if memory is None else min(max(memory // (4 * self._size_of_one), 1), _PART)
 
     def _file_again(self, values: Sequence[bytes], width: int) -> None:
-        """Put keys into namespaces for shorter times."""
+        """Put keys into namespaces for shorter times than ``width``."""
         keys = KeyIds(self._keys.types, self._keys.max_parallelism)
         ids, ends = [_NONE], [_NONE]
         for rows in self._decode(values):
@@ -279,43 +299,68 @@ class ColdSessions:
             rows = self._forms.encode(self._sessions.rows(places))
             there, bounds = np.unique(owners, return_index=True)
             limits = [*bounds.tolist(), len(rows)]
-            keys = self._file(owners, ends, self._keys, self._width, self._filed)
+            keys = self._file(owners, ends, self._keys, None, self._filed)
             values = (pack(rows[low:high]) for low, high in pairwise(limits))
             self._entries.update(zip(keys, values, strict=True))
             self._stored[there] = True
 
-    def _file(self, owners: Any, ends: Any, keys: KeyIds, width: int, filed: Any = None) -> list[Any]:
+    def _file(self, owners: Any, ends: Any, keys: KeyIds, below: int | None, filed: Any = None) -> list[Any]:
         """Put keys into the namespaces for the times at which one of their sessions is due, and return the keys.
 
         Args:
             owners: for each session the number of its key.
             ends: the end of each.
             keys: the keys.
-            width: how long such a time is, in ms.
+            below: the namespaces are for shorter times than so many ms; None: any.
             filed: by number of a key, the start of the namespace in which it is, which is brought up to date.
         """
+        if not len(owners):
+            return []
         over = np.minimum(self._over(), MAX_WATERMARK - 1)[keys.groups()[owners]]
         # A session that has had its result is due when it takes no more late rows.
         due = np.where(ends > over, ends, np.minimum(ends, MAX_WATERMARK - self._lateness) + self._lateness)
         order = np.lexsort((due, owners))
         there, first = np.unique(owners[order], return_index=True)
         first = order[first]
+        due, over = due[first], over[first]
+        widths = self._widths(due, int(over.min()), below)
         # Not before what is over: whoever reads what is due gets ahead.
-        starts = np.maximum(due[first] // width * width, over[first] + 1)
+        apart = due % widths
+        starts = np.where(due < MIN_WATERMARK + apart, MIN_WATERMARK, due - apart)
+        starts = np.maximum(starts, over + 1)
         objects = self._forms.objects(keys.columns(there))
         new = np.arange(len(there)) if filed is None else np.flatnonzero(filed[there] != starts)
-        new = new[starts[new].argsort(kind="stable")]
-        for some in np.split(new, np.flatnonzero(np.diff(starts[new])) + 1):
+        new = new[np.lexsort((widths[new], starts[new]))]
+        other = np.diff(starts[new]).astype(bool) | np.diff(widths[new]).astype(bool)
+        for some in np.split(new, np.flatnonzero(other) + 1):
             if len(some):
-                start = int(starts[some[0]])
-                self._bucket(start, width).update(dict.fromkeys([objects[at] for at in some.tolist()], b""))
+                start, width = int(starts[some[0]]), int(widths[some[0]])
+                self._add_bucket(start, width)
+                entries = self._table.entries((DUE, start, width))
+                entries.update(dict.fromkeys([objects[at] for at in some.tolist()], b""))
         if filed is not None:
             filed[there] = starts
         return objects
 
-    def _bucket(self, start: int, width: int) -> MutableMapping[Any, bytes]:
-        self._buckets.add((start, width))
-        return self._table.entries((DUE, start, width))
+    def _widths(self, due: Any, over: int, below: int | None) -> Any:
+        """Return how long the times of the namespaces for some times are, in ms: the longer the farther these are.
+
+        So there are few namespaces, however far sessions reach; what is read too early is filed anew.
+        """
+        finest = self._width
+        if below is not None:
+            now = int(due.min())
+            if below <= finest:
+                finest = max(below // _FINER, 1)
+        elif over > MIN_WATERMARK:
+            now = over
+        else:
+            now = self._begin = int(due.min()) if self._begin is None else self._begin
+        # As floats: only a power of two is made of them, and times are far apart in 64 bits.
+        apart = np.abs(due.astype(np.float64) - float(now)) / (_BUCKETS * finest)
+        powers = np.ceil(np.log2(np.maximum(apart, 1))).astype(np.int64)
+        widths = finest << np.minimum(powers, 61 - finest.bit_length())
+        return widths if below is None else np.minimum(widths, max(below // 2, 1))
 
     # ---- memory -----------------------------------------------------------------------------------------------
 
@@ -326,6 +371,9 @@ class ColdSessions:
             true if any was forgotten: those in memory have other numbers then.
         """
         if not self._is_full() or not len(self._sessions):
+            return False
+        self._sessions.compact()
+        if not self._is_full():
             return False
         self.go_by_key()
         self.settle()
