@@ -278,6 +278,10 @@ def test_nothing_is_collected_beside_damaged_metadata(storage: LocalStorage) -> 
 # -- a job that goes on, against a model ------------------------------------------------------------------------
 
 
+RUN = "job-1-8430"
+"""A directory that is known as that of a run when it has shared files alone."""
+
+
 class Lives(RuleBasedStateMachine):
     """Checkpoints are begun, completed, given up and dropped; a complete one always has all of its files."""
 
@@ -285,7 +289,7 @@ class Lives(RuleBasedStateMachine):
         super().__init__()
         self.storage = RemoteStorage("memory://lives")
         self.storage.delete([file.name for file in self.storage.files()])
-        self.run_ = CheckpointDirectory(self.storage, "run")
+        self.run_ = CheckpointDirectory(self.storage, RUN)
         self.next = 1
         self.live: list[int] = []  # files of the database, oldest first
         self.files = 0
@@ -302,11 +306,11 @@ class Lives(RuleBasedStateMachine):
     def begin(self) -> None:
         id_, self.next = self.next, self.next + 1
         own = f"{id_}.state"
-        self.storage.write(f"run/chk-{id_}/{own}", (b"x",))
+        self.storage.write(f"{RUN}/chk-{id_}/{own}", (b"x",))
         shared = [f"../shared/{i}" for i in self.live]
         for name in shared:
             if name not in self.known:
-                self.storage.write("run" + name[2:], (b"x",))
+                self.storage.write(RUN + name[2:], (b"x",))
         self.begun[id_] = [own, *shared]
 
     @precondition(lambda self: self.begun)
@@ -338,15 +342,15 @@ class Lives(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        self.run_ = CheckpointDirectory(self.storage, "run")
+        self.run_ = CheckpointDirectory(self.storage, RUN)
 
     @precondition(lambda self: not self.begun)
     @rule()
     def collect(self) -> None:
         self.run_.collect(1 << 50, 0)
-        wanted = {f"run/chk-{id_}/metadata.json" for id_ in self.complete}
+        wanted = {f"{RUN}/chk-{id_}/metadata.json" for id_ in self.complete}
         for id_, files in self.complete.items():
-            wanted |= {f"run/chk-{id_}/{f}" if not f.startswith("..") else "run" + f[2:] for f in files}
+            wanted |= {f"{RUN}/chk-{id_}/{f}" if not f.startswith("..") else RUN + f[2:] for f in files}
         assert {file.name for file in self.storage.files()} == wanted
 
     @invariant()
@@ -356,7 +360,7 @@ class Lives(RuleBasedStateMachine):
         everything = {**self.complete, **{id_: set(files) for id_, files in self.begun.items()}}
         for id_, files in everything.items():
             for name in files:
-                assert (f"run/chk-{id_}/{name}" if not name.startswith("..") else "run" + name[2:]) in there
+                assert (f"{RUN}/chk-{id_}/{name}" if not name.startswith("..") else RUN + name[2:]) in there
 
 
 TestLives = Lives.TestCase
