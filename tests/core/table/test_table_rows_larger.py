@@ -238,6 +238,8 @@ def parts(harness: Any) -> int:
 def test_results_are_those_of_rows_in_memory(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(idle_keys, "_IDLE", 2)
     monkeypatch.setattr(stored_rows, "_LEAST", [1, 100, 1 << 20][seed % 3])
+    monkeypatch.setattr(cold_rows, "_PART", [1, 2, 4096][seed % 3])
+    monkeypatch.setattr(cold_rows, "_BYTES", [1 << 24, 100, 1][seed % 3])
     kind, one_by_one = WAITING[seed % len(WAITING)], seed // len(WAITING) % 2 == 1
     number = count()
 
@@ -415,7 +417,7 @@ def test_rows_of_keys_leave_memory(kind: str) -> None:
         assert sum(1 for _ in cold(harness)._entries) == 3000 - len(kept(harness))
         taken = harness.snapshot()
         assert ask(harness, kind, users, 4000) == expected
-        in_memory = np.unique(np.concatenate(list(kept(harness).used_ids())))
+        in_memory = np.unique(np.concatenate([np.zeros(0, np.int64), *kept(harness).used_ids()]))
         # A key has its rows in one place; of a left row none is kept.
         assert sum(1 for _ in cold(harness)._entries) + len(in_memory) == (3000 if kind == "asof" else 3001)
     for backend, memory in (("memory", 1), ("rocksdb", 1), ("rocksdb", 60_000), ("rocksdb", 1 << 28)):
@@ -488,3 +490,68 @@ def test_columns_of_rows_of_keys_may_change_as_those_of_blocks(backend: str) -> 
             assert (found["paid"], found["more"]) == (3, None)
         with pytest.raises(IncompatibleStateError, match="column 'paid' was int32, and is string now"):
             TwoColumnHarness(program(other), LEFT, other, state_backend=backend, restored=taken)
+
+
+@pytest.mark.parametrize("kind", ["asof", "over rows"])
+def test_rows_of_keys_leave_memory_while_a_watermark_is_processed(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_rows, "_LEAST", 1 << 12)
+    with waiting(kind, 60_000, state_backend="rocksdb") as harness:
+        feed = harness.process_batch2 if kind == "asof" else harness.process_batch
+        for begin in range(0, 5000, 50):
+            rows = [(right if kind == "asof" else left)(n, n) for n in range(begin, begin + 50)]
+            feed(rows, list(range(begin, begin + 50)))
+        most, runs = [0], kept(harness)
+        put = runs.put
+
+        def measured(*rows: Any) -> None:
+            put(*rows)
+            most[0] = max(most[0], len(runs))
+
+        monkeypatch.setattr(runs, "put", measured)
+        harness.process_watermark(6000)
+        assert 0 < most[0] < 2500
+        assert sum(1 for _ in cold(harness)._entries) > 4000
+        expected = {"u7": 7 if kind == "asof" else 2}
+        assert ask(harness, kind, [7], 7000) == expected
+
+
+def test_rows_that_were_kept_for_ever_become_too_old_after_a_restart() -> None:
+    def join(tolerance: Any, **options: Any) -> TwoColumnHarness:
+        def as_of(left: Any, right: Any) -> Any:
+            one = TableStream(left._pipeline, left._inputs, LEFT, "left").key_by("user")
+            other = TableStream(right._pipeline, right._inputs, RIGHT, "right").key_by("who")
+            return one.asof_join(other, tolerance=tolerance).uid("it").to_records()
+
+        with patch.dict("os.environ", SLUICEWAY_ROCKSDB_COLUMNS="1"):
+            return TwoColumnHarness(as_of, LEFT, RIGHT, state_backend="rocksdb", **options)
+
+    with join(None) as harness:
+        fill(harness, "asof", 0, 20, 2)
+        taken = harness.snapshot()
+    with join("10s", restored=taken) as harness:
+        assert sum(1 for _ in cold(harness)._entries) >= 18
+        assert ask(harness, "asof", [3], 5000) == {"u3": 3}
+        harness.process_watermark(40_000)
+        assert not list(cold(harness)._entries)
+        assert not cold(harness)._buckets
+
+
+@pytest.mark.parametrize("kind", ["asof inner", "over range"])
+def test_the_first_times_that_there_are_become_too_old(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyed_runs, "_PAUSE", 1)
+    with waiting(kind, 1, state_backend="rocksdb") as harness:
+        first_ = -(2**63)
+        feed = harness.process_batch2 if kind == "asof inner" else harness.process_batch
+        feed(
+            [(right if kind == "asof inner" else left)(n, n) for n in range(5)], [first_ + n for n in range(1, 6)]
+        )
+        harness.process_watermark(first_ + 10)
+        feed([(right if kind == "asof inner" else left)(9, 9)], [first_ + 12])
+        assert sum(1 for _ in cold(harness)._entries) == 5
+        harness.process_watermark(first_ + 5000)
+        assert sum(1 for _ in cold(harness)._entries) <= 1
+        harness.process_watermark(-1000)
+        assert not list(cold(harness)._entries)
+        assert len(kept(harness)) == 0

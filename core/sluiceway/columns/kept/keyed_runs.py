@@ -12,6 +12,7 @@ import pyarrow as pa
 from sluiceway.columns.kept.blocks import plain_schema, write_blocks
 from sluiceway.columns.kept.due_rows import Due
 from sluiceway.columns.keys.key_ids import KeyIds
+from sluiceway.elements import MIN_WATERMARK
 
 __all__ = ["KeyedRuns", "Run"]
 
@@ -45,7 +46,7 @@ class KeyedRuns(ABC):
         self._age = age
         self._table = table
         self._runs: list[Run] = []
-        self._look_at = 0
+        self._look_at = MIN_WATERMARK
 
     def __len__(self) -> int:
         return sum(len(run.ids) for run in self._runs)

@@ -82,6 +82,8 @@ class ColumnAsOfJoinOperator(KeptRowsOperator):
         self._cold = self._cold_rows(self._latest, columns, LATEST_KEYS, step.tolerance)
         for namespace, ids, stamps, data, _ in self._saved_runs(blocks, theirs, None):
             self._latest.add_saved(ids, stamps, data, namespace[-1])
+        if self._cold is not None:
+            self._cold.all_known()
         self._shrink()
         for rows, columns in ((self._waiting, names), (self._coming, theirs)):
             for namespace, ids, stamps, data, stored in self._saved_runs(rows.blocks, columns, 0):
@@ -94,14 +96,18 @@ class ColumnAsOfJoinOperator(KeptRowsOperator):
         self._latest.save(self._group_keys)
 
     def _shrink(self) -> None:
-        if self._cold is not None:
-            self._cold.shrink(self._waiting, self._coming)
+        self._shrink_latest()
         if self._shrink_due(self._waiting, self._coming, others=self._latest.nbytes):
             self._forget_keys(*self._holders())
 
     def _holders(self) -> list[HoldsKeys]:
         held: list[HoldsKeys] = [self._waiting, self._coming, self._latest]
         return held if self._cold is None else [*held, self._cold]
+
+    def _shrink_latest(self) -> None:
+        """Have the latest rows take no more memory than there is for them; keys may get other numbers."""
+        if self._cold is not None:
+            self._cold.shrink(self._waiting, self._coming)
 
     def _fetch(self) -> None:
         """Have the latest rows of all keys with numbers in memory."""
@@ -158,6 +164,7 @@ class ColumnAsOfJoinOperator(KeptRowsOperator):
                 self._latest.put(*rights, self._next_number())
             if lefts is not None or rights is not None:
                 self._forget_keys(*self._holders())
+                self._shrink_latest()
         self._latest.expire(watermark)
         if self._cold is not None:
             self._cold.expire(watermark)

@@ -52,8 +52,12 @@ class ColdKeys:
             StateError: a form is damaged.
         """
         spaces: list[Any] = list(self._table.namespaces())
+        if VOID_NAMESPACE not in spaces:  # forms of rows that are gone need not be in the columns of now
+            for name in spaces:
+                self._table.drop(name)
+            return False
         self._forms.open(name for name in spaces if name != VOID_NAMESPACE)
-        return VOID_NAMESPACE in spaces
+        return True
 
     # ---- keys of a batch --------------------------------------------------------------------------------------
 

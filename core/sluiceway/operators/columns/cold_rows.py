@@ -16,13 +16,17 @@ from sluiceway.columns.kept.keyed_runs import KeyedRuns
 from sluiceway.columns.keys.idle_keys import HoldsKeys
 from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.columns.row_bytes import can_be_rows
+from sluiceway.elements import MIN_WATERMARK
 from sluiceway.operators.columns.row_forms import RowForms
 from sluiceway.state import VOID_NAMESPACE, StateTable
 
 __all__ = ["ColdRows", "KeptColumns"]
 
 _PART: Final = 1 << 12
-"""Keys that are read or written at a time."""
+"""Keys that are read or written at a time, at most."""
+
+_BYTES: Final = 1 << 24
+"""Bytes of rows that are encoded or decoded at a time; more only of one key."""
 
 _LEAST_WIDTH: Final = 1000
 """Event time in ms of a namespace of keys by the time of their last row, at least."""
@@ -98,6 +102,8 @@ class ColdRows:
         self._buckets: set[tuple[int, int]] = set()
         self._known = 0
         self._has_rows = False
+        # The rows in memory of which none could leave.
+        self._in_vain = 0
 
     def open(self) -> None:
         """Read what is not by key; all rows, if they go into memory in any case.
@@ -106,7 +112,7 @@ class ColdRows:
             IncompatibleStateError: the columns have changed.
             StateError: the state is damaged.
         """
-        forms = []
+        forms: list[Any] = []
         for name in list(self._table.namespaces()):
             match name:
                 case (str(kind), int(start), int(width)) if kind == DUE and width > 0:
@@ -115,13 +121,22 @@ class ColdRows:
                     forms.append(name)
                 case _:
                     self._has_rows = True
-        self._forms.open(forms)
-        if self._age is None:
+        if self._age is None or not self._has_rows:
             for bucket in self._buckets:
                 self._table.drop((DUE, *bucket))
             self._buckets.clear()
-        if self._has_rows and not self._can_shrink():
+        if not self._has_rows:
+            for name in forms:  # of rows that are gone, which need not be in the columns of now
+                self._table.drop(name)
+            return
+        self._forms.open(forms)
+        if not self._can_shrink():
             self._load_all()
+        elif self._age is not None and not self._buckets:  # rows were kept for ever before
+            values = iter(self._entries.values())
+            while part := list(islice(values, _PART)):
+                keys, stamps = self._last_times(part)
+                self._file(self._forms.objects(keys.columns()), stamps)
 
     def _can_shrink(self) -> bool:
         return self._table.working_memory is not None and self._columns.can_be_alone()
@@ -148,16 +163,23 @@ class ColdRows:
         before, self._known = self._known, len(self._keys)
         if before == self._known or not self._has_rows:
             return
-        found = self._table.read(self._forms.objects(self._keys.since(before)))
-        if found:
-            self._put(list(found.values()))
-            self._table.remove(list(found))
+        keys = self._forms.objects(self._keys.since(before))
+        for begin in range(0, len(keys), _PART):
+            found = self._table.read(keys[begin : begin + _PART])
+            if found:
+                self._put(list(found.values()))
+                self._table.remove(list(found))
+
+    def all_known(self) -> None:
+        """Note that the rows of all keys with numbers are in memory."""
+        self._known = len(self._keys)
 
     def _put(self, values: Sequence[bytes]) -> None:
-        for rows in self._decode(values):
-            stamps, data = self._split(rows)
-            ids = self._keys.find([data.column(name) for name in self._columns.keys])
-            self._runs.put(ids, stamps, data, self._next_number())
+        for some in _by_size(values):
+            for rows in self._decode(some):
+                stamps, data = self._split(rows)
+                ids = self._keys.find([data.column(name) for name in self._columns.keys])
+                self._runs.put(ids, stamps, data, self._next_number())
 
     def _split(self, rows: Any) -> tuple[Any, Any]:
         """Return event times and rows without them: a column may have the name of the event time."""
@@ -174,7 +196,7 @@ class ColdRows:
     # ---- rows that leave --------------------------------------------------------------------------------------
 
     def shrink(self, *waiting: HoldsKeys) -> bool:
-        """Write and forget the rows of keys that have had none for longest, if all take half of the memory.
+        """Write and forget the rows of keys that have had none for long, if all take half of the memory.
 
         Args:
             waiting: holders of numbers of keys that are going to be looked up.
@@ -182,8 +204,11 @@ class ColdRows:
         Returns:
             true if any has gone: keys have other numbers then.
         """
-        memory = self._table.working_memory
-        if memory is None or not len(self._runs) or self._nbytes() <= memory // 2 or not self._can_shrink():
+        memory, count = self._table.working_memory, len(self._runs)
+        if memory is None or self._nbytes() <= memory // 2 or not self._can_shrink():
+            return False
+        # Keys alone may take more than half: no rows leave for them. Nor does a look at all rows pay each time.
+        if self._runs.nbytes <= memory // 4 or self._in_vain <= count < self._in_vain * 9 // 8:
             return False
         idle = np.ones(len(self._keys), bool)
         for each in waiting:
@@ -203,6 +228,7 @@ class ColdRows:
                 break
         if shrunk:
             self._forget_keys(waiting)
+        self._in_vain = 0 if shrunk else count
         return shrunk
 
     def _nbytes(self) -> int:
@@ -225,18 +251,24 @@ class ColdRows:
         ids, stamps = (np.concatenate([part[place] for part in parts]) for place in (0, 1))
         data = concatenated([part.data for part in parts])
         order = ids.argsort(kind="stable")  # older parts come first
-        ids, stamps = ids[order], stamps[order]
-        values = self._forms.encode(block_of(stamps, data.take(pa.array(order))))
+        ids, stamps, data = ids[order], stamps[order], data.take(pa.array(order))
         there, bounds = np.unique(ids, return_index=True)
-        limits = [*bounds.tolist(), len(ids)]
-        keys = self._forms.objects(self._keys.columns(there))
-        self._entries.update(zip(keys, (pack(values[low:high]) for low, high in pairwise(limits)), strict=True))
-        if self._age is not None:
-            self._file(keys, stamps[np.array(limits[1:]) - 1])
+        limits = np.append(bounds, len(ids))
+        step = min(_PART, max(len(there) * _BYTES // max(data.nbytes, 1), 1))
+        for begin in range(0, len(there), step):
+            cuts = limits[begin : begin + step + 1]
+            low, high = int(cuts[0]), int(cuts[-1])
+            rows = self._forms.encode(block_of(stamps[low:high], data.slice(low, high - low)))
+            keys = self._forms.objects(self._keys.columns(there[begin : begin + step]))
+            packed = (pack(rows[first:end]) for first, end in pairwise((cuts - low).tolist()))
+            self._entries.update(zip(keys, packed, strict=True))
+            if self._age is not None:
+                self._file(keys, stamps[cuts[1:] - 1])
 
     def _file(self, keys: Sequence[Any], stamps: Any) -> None:
         """Put keys into the namespaces for the times of their last rows."""
-        starts = stamps // self._width * self._width
+        apart = stamps % self._width
+        starts = np.where(stamps < MIN_WATERMARK + apart, MIN_WATERMARK, stamps - apart)
         for start in np.unique(starts).tolist():
             self._buckets.add((start, self._width))
             mine = [keys[at] for at in np.flatnonzero(starts == start).tolist()]
@@ -255,17 +287,22 @@ class ColdRows:
             self._buckets.remove((start, width))
 
     def _remove_old(self, values: Sequence[bytes], over: int) -> None:
-        keys = KeyIds(self._keys.types, self._keys.max_parallelism)
-        ids, stamps = [_NONE], [_NONE]
-        for rows in self._decode(values):
-            times, data = self._split(rows)
-            ids.append(keys.find([data.column(name) for name in self._columns.keys]))
-            stamps.append(times)
-        kept = np.zeros(len(keys), bool)
-        kept[np.concatenate(ids)[np.concatenate(stamps) >= over]] = True
-        gone = np.flatnonzero(~kept)
+        keys, stamps = self._last_times(values)
+        gone = np.flatnonzero(stamps < over)
         if len(gone):
             self._table.remove(self._forms.objects(keys.columns(gone)))
+
+    def _last_times(self, values: Sequence[bytes]) -> tuple[KeyIds, Any]:
+        """Return the keys of values, and by their numbers the times of their last rows."""
+        keys = KeyIds(self._keys.types, self._keys.max_parallelism)
+        last = _NONE
+        for some in _by_size(values):
+            for rows in self._decode(some):
+                times, data = self._split(rows)
+                ids = keys.find([data.column(name) for name in self._columns.keys])
+                last = np.append(last, np.full(len(keys) - len(last), MIN_WATERMARK))
+                np.maximum.at(last, ids, times)
+        return keys, last
 
     # ---- numbers of keys --------------------------------------------------------------------------------------
 
@@ -276,3 +313,15 @@ class ColdRows:
     def renumber(self, renumbered: Any) -> None:
         """Take over new numbers of the keys."""
         self._known = int((renumbered[: self._known] >= 0).sum())
+
+
+def _by_size(values: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """Return values in parts of a bounded number of bytes."""
+    begin = size = 0
+    for at, value in enumerate(values):
+        if size and size + len(value) > _BYTES:
+            yield values[begin:at]
+            begin, size = at, 0
+        size += len(value)
+    if begin < len(values):
+        yield values[begin:]

@@ -131,8 +131,14 @@ class ColdSessions:
                     self._add_bucket(start, width)
                 case _ if name != VOID_NAMESPACE:
                     forms.append(name)
+        if VOID_NAMESPACE not in spaces:  # forms of rows that are gone need not be in the columns of now
+            for name in spaces:
+                self._table.drop(name)
+            self._buckets.clear()
+            self._ahead.clear()
+            return False
         self._forms.open(forms)
-        return VOID_NAMESPACE in spaces
+        return True
 
     def go_by_key(self) -> None:
         """Write key by key from now on; all keys in memory that are not known yet count as changed."""

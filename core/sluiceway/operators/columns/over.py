@@ -91,6 +91,8 @@ class ColumnOverOperator(KeptRowsOperator):
         self._cold = self._cold_rows(self._recent, columns, OVER_KEYS, step.age)
         for namespace, ids, stamps, data, _ in self._saved_runs(blocks, names, None):
             self._recent.add_saved(ids, stamps, data, namespace[-1])
+        if self._cold is not None:
+            self._cold.all_known()
         self._shrink()  # not before: a key may have rows in several runs
         for namespace, ids, stamps, data, stored in self._saved_runs(self._waiting.blocks, names, 0):
             self._waiting.add_saved(namespace, ids, stamps, data, stored)
@@ -101,10 +103,14 @@ class ColumnOverOperator(KeptRowsOperator):
         self._recent.save(self._group_keys)
 
     def _shrink(self) -> None:
-        if self._cold is not None:
-            self._cold.shrink(self._waiting)
+        self._shrink_recent()
         if self._shrink_due(self._waiting, others=self._recent.nbytes):
             self._forget_keys(*self._holders())
+
+    def _shrink_recent(self) -> None:
+        """Have the last rows take no more memory than there is for them; keys may get other numbers."""
+        if self._cold is not None:
+            self._cold.shrink(self._waiting)
 
     def _holders(self) -> list[HoldsKeys]:
         held: list[HoldsKeys] = [self._waiting, self._recent]
@@ -133,6 +139,7 @@ class ColumnOverOperator(KeptRowsOperator):
                 yield from self._evaluated(due, [*self._recent.find(np.unique(due.ids)), due._replace(data=data)])
                 self._recent.put(due.ids, due.stamps, data, self._next_number())
                 self._forget_keys(*self._holders())
+                self._shrink_recent()
         self._recent.expire(watermark)
         if self._cold is not None:
             self._cold.expire(watermark)
