@@ -65,6 +65,8 @@ class EditedRows:
         if not schemas:
             raise ValueError("it is empty, so that the types of its columns are not known")
         self.schema: Any = common_schema(schemas)
+        if kind == "rows":  # a column named like the event time is shown under another name
+            self.keys = tuple(self.schema.names[1 + self._inner.index(name)] for name in keys)
         self._bounds = kind == "aggregates" and self.schema.names[len(self.keys) : len(self.keys) + 2] == [*BOUNDS]
         self._parts: list[Any] = []
 
@@ -137,6 +139,10 @@ class EditedRows:
         for name in names:
             if (where := _null_in(name, rows.column(name))) is not None:
                 raise ValueError(f"{where} is null in some rows, which it cannot be")
+
+    def key_rows(self) -> list[Any]:
+        """Return the key columns of the rows that have been added, as record batches."""
+        return [rows.select(list(self.keys)) for rows in self._parts]
 
     def check_others(self, where: str, others: Sequence[Any]) -> None:
         """Raise ValueError if a key is also among those of another state: key columns as record batches."""

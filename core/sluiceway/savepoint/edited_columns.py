@@ -80,10 +80,9 @@ class EditedColumns:
             keys = tuple(definition.get(key, ())) if self._kind == "rows" else ()
             if self._kind == "rows" and not keys:
                 raise ValueError("the savepoint does not say which of its columns are the key: it is too old")
-            for other, part in others:
-                names = list(part.keys or keys)
-                self._others.setdefault(other, []).append(part.data.select(names))
             self._rows = EditedRows(self._state, self._kind, groups, self._most, keys)
+            for other, part in others:
+                self._others.setdefault(other, []).append(part.data.select(list(part.keys or self._rows.keys)))
 
     def add(self, data: Any) -> int:
         """Add rows, and return their number. Raises StateError."""
@@ -118,13 +117,23 @@ class EditedColumns:
             except (pa.ArrowException, TypeError, OverflowError) as error:
                 raise ValueError(f"a value is not of the type of its column: {error}") from error
 
-    def write(self, backend: KeyedStateBackend) -> None:
-        """Write all rows that have been added, in the place of those that have been written. Raises StateError."""
+    def write(self, backend: KeyedStateBackend, edited: Mapping[str, EditedColumns]) -> None:
+        """Write all rows that have been added, in the place of those that have been written.
+
+        Args:
+            backend: the state of the step.
+            edited: the states of the step that are put so, by name.
+
+        Raises:
+            StateError: the rows do not fit, or a key is in another of the states, too.
+        """
         table = backend.table(ValueStateDescriptor(self._state, bytes))
         for name in list(table.namespaces()):
             table.drop(name)
         with self._refusing():
-            for where, others in self._others.items():
+            for where in _OTHERS.get(self._state, ()):
+                other = edited.get(where)
+                others = self._others.get(where, []) if other is None else other._rows.key_rows()
                 self._rows.check_others(where, others)
             self._rows.write(table)
 

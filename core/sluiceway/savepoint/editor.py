@@ -182,7 +182,7 @@ class SavepointEditor(SavepointWriter):
             self._replaced.add((uid, state))
             self._drop(uid, state)
         count = edited.add(data)
-        edited.write(self._backend(uid))
+        edited.write(self._backend(uid), {name: each for (of, name), each in self._edited.items() if of == uid})
         return count
 
     @contextmanager

@@ -367,6 +367,52 @@ def test_sessions_beyond_memory_are_the_same_table(keys: tuple[str, ...], save: 
         savepoint.put("it", SESSIONS, pa.concat_tables([data, data]))
 
 
+def test_a_key_is_in_one_of_the_states_that_are_put(
+    save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLUICEWAY_ROCKSDB_COLUMNS", "1")
+    with joined(JOINED["asof"][0], state_backend="rocksdb") as one:
+        one.process_batch2([rate("a", 0.5), rate("b", 1.5)], [7, 8])
+        one.process_watermark(9)
+        one.process_batch1([row("b"), row("z")], [40, 40])
+        one.process_watermark(39)
+        cold: Any = one._subtasks[0].operators[0]  # type: ignore[attr-defined]
+        cold._cold.fetch()  # the row of b is needed soon
+        place = saved(one.snapshot(), save, "columns asof_join")
+    hot, alone = (read(place)["it"][name].to_arrow() for name in (LATEST, LATEST_KEYS))
+    assert (hot["who"].to_pylist(), alone["who"].to_pylist()) == (["b"], ["a"])
+    both = pa.concat_tables([hot, alone])
+    with edit(place, str(tmp_path / "moved")) as savepoint:
+        assert savepoint.put("it", LATEST_KEYS, alone.slice(1)) == 0
+        assert savepoint.put("it", LATEST, both) == 2
+    with edit(place, str(tmp_path / "new")) as savepoint:
+        savepoint.put("it", LATEST_KEYS, alone)
+        with pytest.raises(StateError, match=f"the key who='a' is in state '{LATEST_KEYS}' of the step, too"):
+            savepoint.put("it", LATEST, both)
+
+
+def test_a_key_may_have_the_name_of_the_event_time(save: Save, tmp_path: Path) -> None:
+    schema = pa.schema([("event_time", pa.string()), ("price", pa.int64())])
+
+    def over(**options: Any) -> ColumnHarness:
+        def program(stream: Any) -> Any:
+            table = TableStream(stream._pipeline, stream._inputs, schema, "test").key_by("event_time")
+            return table.over(rows=3).aggregate(n=agg.count()).uid("it").to_records()
+
+        return ColumnHarness(program, schema, **options)
+
+    with over() as one:
+        one.process_batch([{"event_time": user, "price": 1} for user in ("a", "b", "a")], [1, 2, 3])
+        one.process_watermark(5)
+        taken = one.snapshot()
+        place = saved(taken, save, "columns over")
+    edited(place, tmp_path / "new")
+    with over(restored=restored(str(tmp_path / "new"), taken), parallelism=2) as one:
+        one.process_batch([{"event_time": user, "price": 1} for user in ("a", "b")], [7, 7])
+        one.process_watermark(MAX_WATERMARK)
+        assert {value["event_time"]: value["n"] for value, _ in one.records} == {"a": 3, "b": 2}
+
+
 def test_forms_that_no_row_has_any_more_are_no_obstacle(save: Save, tmp_path: Path) -> None:
     def totals(named: Any, **options: Any) -> ColumnHarness:
         def program(stream: Any) -> Any:
