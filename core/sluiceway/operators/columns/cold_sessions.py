@@ -27,7 +27,7 @@ SESSIONS_STATE: Final = ValueStateDescriptor(SESSIONS, bytes)
 _BUCKETS: Final = 64
 """Namespaces of what is due within the gap of a session from now on; half as many for what is twice as far."""
 
-_FINER: Final = 16
+_FINER: Final = 64
 """Parts of such a namespace within the gap that has more sessions than go into memory."""
 
 _FIRST: Final = 1 << 8
@@ -36,8 +36,8 @@ _FIRST: Final = 1 << 8
 _PART: Final = 1 << 15
 """Keys that are read or written at a time, at most."""
 
-_BYTES: Final = 256
-"""Memory of the sessions of a key, as long as nothing is known about it."""
+_BYTES: Final = 128
+"""Memory of the sessions of a key besides their bytes, about."""
 
 _NONE: Final = np.zeros(0, np.int64)
 
@@ -92,7 +92,7 @@ class ColdSessions:
         # By number of a key: its last batch; if memory has it newer than the state; if the state has it; and the
         # start of the namespace that it was put into last, MIN_WATERMARK for none.
         self._ages, self._filed = _NONE, _NONE
-        self._size_of_one = _BYTES
+        self._size_of_one = 2 * _BYTES
         self._changed = self._stored = np.zeros(0, bool)
 
     @property
@@ -233,20 +233,23 @@ class ColdSessions:
         Yields:
             times, each later than the one before and the last one ``until``: what ends by this is in memory.
         """
+        count = 0
         while self.is_due(until):
             start, width = heapq.heappop(self._ahead)
             self._buckets.remove((start, width))
-            self._read_due(start, width)
-            if self._ahead and start < self._ahead[0][0] <= until:
+            count += self._read_due(start, width)
+            # Some namespaces have few keys: each step costs as much as some hundreds of them.
+            if count > self._room() // 2 and self._ahead and start < self._ahead[0][0] <= until:
                 yield self._ahead[0][0] - 1
+                count = 0
         yield until
 
-    def _read_due(self, start: int, width: int) -> None:
-        keys = iter(self._table.entries((DUE, start, width)))
+    def _read_due(self, start: int, width: int) -> int:
+        """Bring the sessions of a namespace into memory, or file them anew; return how many keys came."""
+        keys, count = iter(self._table.entries((DUE, start, width))), 0
         some = list(islice(keys, _FIRST))
         values = list(self._table.read(some).values())
-        if values:
-            self._size_of_one = max(self._size_of_one, sum(map(len, values)) // len(values))
+        self._measure(values)
         room = self._room()
         more = list(islice(keys, max(room + 1 - len(some), 0)))
         is_too_many = width > 1 and len(some) + len(more) > room
@@ -256,11 +259,17 @@ class ColdSessions:
                 self._file_again(values, width)
             else:
                 self._load(values, is_due=True)
+                count += len(values)
             some = list(islice(keys, room))
             if not some:
                 break
             values = list(self._table.read(some).values())
         self._table.drop((DUE, start, width))
+        return count
+
+    def _measure(self, values: Sequence[bytes]) -> None:
+        if values:
+            self._size_of_one = _BYTES + sum(map(len, values)) // len(values)
 
     def _room(self) -> int:
         """Return the number of keys that may be due at a time: a quarter of what goes into memory."""
@@ -306,7 +315,8 @@ class ColdSessions:
             there, bounds = np.unique(owners, return_index=True)
             limits = [*bounds.tolist(), len(rows)]
             keys = self._file(owners, ends, self._keys, None, self._filed)
-            values = (pack(rows[low:high]) for low, high in pairwise(limits))
+            values = [pack(rows[low:high]) for low, high in pairwise(limits)]
+            self._measure(values)
             self._entries.update(zip(keys, values, strict=True))
             self._stored[there] = True
 
@@ -384,7 +394,6 @@ class ColdSessions:
         self.go_by_key()
         self.settle()
         ids = np.unique(np.concatenate(list(self._sessions.used_ids())))
-        self._size_of_one = max(self.nbytes // len(ids), 1)
         memory = self._table.working_memory or 0
         kept = min(len(ids) * 7 // 8, len(ids) * memory * 7 // 8 // self.nbytes)
         gone = ids[self._ages[ids].argsort(kind="stable")[: len(ids) - kept]]
