@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -82,9 +82,14 @@ class KeyedRuns(ABC):
             return
         # Looking reads all rows, so it is done a few times in the age that they have.
         self._look_at = watermark + max(_PAUSE, self._age // 4)
+        over = watermark - self._age
+        self._keep(lambda run: run.stamps >= over)
+
+    def _keep(self, chosen: Callable[[Run], Any]) -> None:
+        """Keep the rows of each run for which a function returns true."""
         left = []
         for run in self._runs:
-            kept = np.flatnonzero(run.stamps >= watermark - self._age)
+            kept = np.flatnonzero(chosen(run))
             if len(kept) < len(run.ids):
                 self._drop(run)
                 if not len(kept):
@@ -112,17 +117,7 @@ class KeyedRuns(ABC):
     def take_out(self, ids: Any) -> list[Due]:
         """Remove the rows of keys, by their numbers, each once and ascending, and return those that count."""
         found = self.rows_of(ids)
-        left = []
-        for run in self._runs:
-            kept = np.flatnonzero(~np.isin(run.ids, ids))
-            if len(kept) < len(run.ids):
-                self._drop(run)
-                if not len(kept):
-                    continue
-                rows = run.data.take(pa.array(kept))
-                run = Run(run.number, run.ids[kept], run.stamps[kept], rows, saved=False)
-            left.append(run)
-        self._runs = left
+        self._keep(lambda run: ~np.isin(run.ids, ids))
         return found
 
     def used_ids(self) -> Iterable[Any]:

@@ -11,7 +11,7 @@ from sluiceway.columns.aggregation.slices import AggregateSlice
 from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.columns.state_names import KEYS
 from sluiceway.operators.columns.row_forms import RowForms
-from sluiceway.state import VOID_NAMESPACE, StateTable, ValueStateDescriptor
+from sluiceway.state import StateTable, ValueStateDescriptor
 
 __all__ = ["KEYS_STATE", "ColdKeys"]
 
@@ -51,13 +51,7 @@ class ColdKeys:
             IncompatibleStateError: keys or aggregates have changed.
             StateError: a form is damaged.
         """
-        spaces: list[Any] = list(self._table.namespaces())
-        if VOID_NAMESPACE not in spaces:  # forms of rows that are gone need not be in the columns of now
-            for name in spaces:
-                self._table.drop(name)
-            return False
-        self._forms.open(name for name in spaces if name != VOID_NAMESPACE)
-        return True
+        return self._forms.open() is not None
 
     # ---- keys of a batch --------------------------------------------------------------------------------------
 
@@ -105,10 +99,8 @@ class ColdKeys:
 
     def clear(self) -> None:
         """Forget all keys."""
-        for name in list(self._table.namespaces()):
-            self._table.drop(name)
+        self._forms.clear()
         self._entries = self._table.entries()
-        self._forms.forget()
 
     # ---- numbers of keys --------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.columns.row_bytes import can_be_rows
 from sluiceway.elements import MIN_WATERMARK
 from sluiceway.operators.columns.row_forms import RowForms
-from sluiceway.state import VOID_NAMESPACE, StateTable
+from sluiceway.state import StateTable
 
 __all__ = ["ColdRows", "KeptColumns"]
 
@@ -112,24 +112,15 @@ class ColdRows:
             IncompatibleStateError: the columns have changed.
             StateError: the state is damaged.
         """
-        forms: list[Any] = []
-        for name in list(self._table.namespaces()):
-            match name:
-                case (str(kind), int(start), int(width)) if kind == DUE and width > 0:
-                    self._buckets.add((start, width))
-                case _ if name != VOID_NAMESPACE:
-                    forms.append(name)
-                case _:
-                    self._has_rows = True
-        if self._age is None or not self._has_rows:
-            for bucket in self._buckets:
-                self._table.drop((DUE, *bucket))
-            self._buckets.clear()
-        if not self._has_rows:
-            for name in forms:  # of rows that are gone, which need not be in the columns of now
-                self._table.drop(name)
+        times = self._forms.open()
+        if times is None:
             return
-        self._forms.open(forms)
+        self._has_rows = True
+        if self._age is None:
+            for bucket in times:
+                self._table.drop((DUE, *bucket))
+        else:
+            self._buckets.update(times)
         if not self._can_shrink():
             self._load_all()
         elif self._age is not None and not self._buckets:  # rows were kept for ever before
@@ -145,10 +136,8 @@ class ColdRows:
         values = iter(self._entries.values())
         while part := list(islice(values, _PART)):
             self._put(part)
-        for name in list(self._table.namespaces()):
-            self._table.drop(name)
+        self._forms.clear()
         self._entries = self._table.entries()
-        self._forms.forget()
         self._buckets.clear()
         self._has_rows = False
 

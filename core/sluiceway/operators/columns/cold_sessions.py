@@ -17,7 +17,7 @@ from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.columns.state_names import SESSIONS
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK
 from sluiceway.operators.columns.row_forms import RowForms
-from sluiceway.state import VOID_NAMESPACE, StateTable, ValueStateDescriptor
+from sluiceway.state import StateTable, ValueStateDescriptor
 
 __all__ = ["SESSIONS_STATE", "ColdSessions"]
 
@@ -124,21 +124,10 @@ class ColdSessions:
             IncompatibleStateError: keys or aggregates have changed.
             StateError: the state is damaged.
         """
-        forms, spaces = [], list(self._table.namespaces())
-        for name in spaces:
-            match name:
-                case (str(kind), int(start), int(width)) if kind == DUE and width > 0:
-                    self._add_bucket(start, width)
-                case _ if name != VOID_NAMESPACE:
-                    forms.append(name)
-        if VOID_NAMESPACE not in spaces:  # forms of rows that are gone need not be in the columns of now
-            for name in spaces:
-                self._table.drop(name)
-            self._buckets.clear()
-            self._ahead.clear()
-            return False
-        self._forms.open(forms)
-        return True
+        times = self._forms.open()
+        for start, width in times or ():
+            self._add_bucket(start, width)
+        return times is not None
 
     def go_by_key(self) -> None:
         """Write key by key from now on; all keys in memory that are not known yet count as changed."""
@@ -155,10 +144,8 @@ class ColdSessions:
         values = iter(self._entries.values())
         while part := list(islice(values, _PART)):
             self._load(part)
-        for name in list(self._table.namespaces()):
-            self._table.drop(name)
+        self._forms.clear()
         self._entries = self._table.entries()
-        self._forms.forget()
         self._buckets.clear()
         self._ahead.clear()
         self.by_key = False

@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from sluiceway.columns.aggregation.keyed import encode_keyed, form_of, keyed_rows, open_form
+from sluiceway.columns.aggregation.keyed import DUE, encode_keyed, form_of, keyed_rows, open_form
 from sluiceway.columns.aggregation.stored import LAYOUT
 from sluiceway.errors import StateError
-from sluiceway.state import StateTable
+from sluiceway.state import VOID_NAMESPACE, StateTable
 
 __all__ = ["Columns", "RowForms"]
 
@@ -56,22 +56,39 @@ class RowForms:
         self._schemas: dict[int, Any] = {}
         self._written: set[int] = set()
 
-    def open(self, namespaces: Iterable[Any]) -> None:
+    def open(self) -> list[tuple[int, int]] | None:
         """Read the forms that are in the state.
 
+        Returns:
+            start and width, in ms, of each namespace with keys by a time; None if there are no rows: then all else
+            has been removed, as forms of rows that are gone need not be in the columns of now.
+
         Raises:
-            IncompatibleStateError: keys or aggregates have changed.
+            IncompatibleStateError: keys or other columns have changed.
             StateError: a form is damaged.
         """
-        for name in namespaces:
-            try:
-                (tag,) = name
-                for form in self._table.entries(name).values():
-                    self._schemas[tag] = open_form(tag, form)
-            except (ValueError, TypeError, OSError) as error:  # pa.ArrowInvalid is a ValueError
-                raise self.damaged(error) from error
-            schema = self._schemas[tag]
-            self._read(schema, [_empty(schema)])
+        spaces: list[Any] = list(self._table.namespaces())
+        if VOID_NAMESPACE not in spaces:
+            self.clear()
+            return None
+        times = []
+        for name in spaces:
+            match name:
+                case (str(kind), int(start), int(width)) if kind == DUE and width > 0:
+                    times.append((start, width))
+                case _ if name != VOID_NAMESPACE:
+                    self._open(name)
+        return times
+
+    def _open(self, name: Any) -> None:
+        try:
+            (tag,) = name
+            for form in self._table.entries(name).values():
+                self._schemas[tag] = open_form(tag, form)
+        except (ValueError, TypeError, OSError) as error:  # pa.ArrowInvalid is a ValueError
+            raise self.damaged(error) from error
+        schema = self._schemas[tag]
+        self._read(schema, [_empty(schema)])
 
     def damaged(self, error: Exception) -> StateError:
         """Return the error of a state that cannot be read."""
@@ -121,8 +138,10 @@ class RowForms:
             ) from error
         return values[0] if len(values) == 1 else list(zip(*values, strict=True))
 
-    def forget(self) -> None:
-        """Forget all forms; they have been removed from the state."""
+    def clear(self) -> None:
+        """Remove all that is in the state: rows, forms, and keys by a time."""
+        for name in list(self._table.namespaces()):
+            self._table.drop(name)
         self._schemas, self._written = {}, set()
 
 
