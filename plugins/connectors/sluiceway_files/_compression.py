@@ -9,6 +9,7 @@ import io
 import lzma
 import sys
 import zlib
+from collections.abc import Callable
 from typing import Any, Final, Literal, TypeAlias
 
 from sluiceway.errors import ConfigurationError, MissingExtraError
@@ -29,8 +30,11 @@ _BY_SUFFIX: Final[dict[str, Compression]] = {
     ".zstd": "zstd",
 }
 
-_ZSTD_READ: Final = 1 << 14
-"""Compressed bytes at a time: a block of 128 KiB may be written in four."""
+_READ: Final = 1 << 14
+"""Bytes that are read at a time."""
+
+_ZSTD_READ: Final = 1 << 10
+"""Compressed bytes of Zstandard at a time, whose library has no limit for the others: four may be 128 KiB."""
 
 
 def damaged_errors() -> tuple[type[Exception], ...]:
@@ -62,10 +66,12 @@ def decompressing(raw: Any, compression: Compression | None) -> Any:
     if compression == "gzip":
         return gzip.GzipFile(fileobj=raw, mode="rb")
     if compression == "bz2":
-        return bz2.BZ2File(raw, "rb")
-    if compression == "xz":
-        return lzma.LZMAFile(raw, "rb")
-    return io.BufferedReader(_ZstdFrames(raw), _ZSTD_READ)
+        streams = _Streams(raw, bz2.BZ2Decompressor)
+    elif compression == "xz":
+        streams = _Streams(raw, lzma.LZMADecompressor, is_padded=True)
+    else:
+        streams = _Streams(raw, _ZstdFrame)
+    return io.BufferedReader(streams, _READ)
 
 
 def compressing(raw: Any, compression: Compression | None) -> Any:
@@ -81,19 +87,23 @@ def compressing(raw: Any, compression: Compression | None) -> Any:
     return _zstandard().ZstdCompressor().stream_writer(raw, closefd=False)
 
 
-class _ZstdFrames(io.RawIOBase):
-    """Decompressed bytes of all frames of a file, the last of which has to be whole.
+class _Streams(io.RawIOBase):
+    """Decompressed bytes of all streams of a file, the last of which has to be whole.
 
-    The library's own ``stream_reader`` takes the end of the file for the end of a frame, and returns what it has
-    decompressed so far: nothing, or less than was written.
+    The files of :mod:`bz2` and :mod:`lzma` take damage at the beginning of a further stream for the end of the
+    data, and the ``stream_reader`` of ``zstandard`` the end of the file for the end of a frame: what they return
+    then is less than was written, without an error.
+
+    Args:
+        raw: the compressed file.
+        create: returns the decompressor of a stream, an object as :class:`bz2.BZ2Decompressor`.
+        is_padded: True if zeros may stand behind a stream.
     """
 
-    def __init__(self, raw: Any) -> None:
-        self._raw = raw
-        self._decompressor = _zstandard().ZstdDecompressor()
-        self._frame: Any = None
+    def __init__(self, raw: Any, create: Callable[[], Any], *, is_padded: bool = False) -> None:
+        self._raw, self._create, self._is_padded = raw, create, is_padded
+        self._stream: Any = create()  # None between two
         self._compressed = b""
-        self._ready = memoryview(b"")
 
     @override
     def readable(self) -> bool:
@@ -101,23 +111,61 @@ class _ZstdFrames(io.RawIOBase):
 
     @override
     def readinto(self, buffer: Any, /) -> int:
-        while not self._ready:
-            if not self._compressed:
-                self._compressed = self._raw.read(_ZSTD_READ)
-            if not self._compressed:
-                if self._frame is not None:
-                    raise EOFError("Compressed file ended before the end of a frame")
-                return 0
-            if self._frame is None:
-                self._frame = self._decompressor.decompressobj()
-            self._ready = memoryview(self._frame.decompress(self._compressed))
+        while self._stream is not None or self._begin():
+            if self._stream.needs_input and not self._compressed:
+                self._compressed = self._raw.read(_READ)
+                if not self._compressed:
+                    raise EOFError("Compressed file ended before the end of a stream")
+            data = self._stream.decompress(self._compressed, len(buffer))
             self._compressed = b""
-            if self._frame.eof:
-                self._compressed, self._frame = self._frame.unused_data, None
-        size = min(len(buffer), len(self._ready))
-        buffer[:size] = self._ready[:size]
-        self._ready = self._ready[size:]
-        return size
+            if self._stream.eof:
+                self._compressed, self._stream = self._stream.unused_data, None
+            if data:
+                buffer[: len(data)] = data
+                return len(data)
+        return 0
+
+    def _begin(self) -> bool:
+        """Begin the next stream, if there is one."""
+        while True:
+            self._compressed = self._compressed or self._raw.read(_READ)
+            if not self._compressed:
+                return False
+            if self._is_padded:
+                self._compressed = self._compressed.lstrip(b"\0")
+            if self._compressed:
+                self._stream = self._create()
+                return True
+
+
+class _ZstdFrame:
+    """A frame of Zstandard, with the methods of :class:`bz2.BZ2Decompressor`."""
+
+    def __init__(self) -> None:
+        self._frame = _zstandard().ZstdDecompressor().decompressobj()
+        self._compressed = memoryview(b"")
+        self._ready = memoryview(b"")
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._ready and not self._compressed
+
+    @property
+    def eof(self) -> bool:
+        return bool(self._frame.eof) and not self._ready
+
+    @property
+    def unused_data(self) -> bytes:
+        return bytes(self._frame.unused_data) + bytes(self._compressed)
+
+    def decompress(self, data: bytes, max_length: int) -> memoryview:
+        if data:
+            self._compressed = memoryview(data)
+        if not self._ready:
+            self._ready = memoryview(self._frame.decompress(self._compressed[:_ZSTD_READ]))
+            self._compressed = self._compressed[_ZSTD_READ:]
+        part, self._ready = self._ready[:max_length], self._ready[max_length:]
+        return part
 
 
 def _zstandard() -> Any:

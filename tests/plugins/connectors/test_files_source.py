@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
@@ -33,7 +35,7 @@ from sluiceway.errors import (
 from sluiceway.testing.drivers import SourceDriver, drive_source
 from sluiceway_files import FilesSource
 from sluiceway_files._blocks import FileShortenedError
-from sluiceway_files._compression import compressing, of_name
+from sluiceway_files._compression import compressing, decompressing, of_name
 
 
 @dataclass
@@ -273,6 +275,53 @@ def test_all_frames_of_a_file_are_read(tmp_path: Path) -> None:
     frames = [zstandard.ZstdCompressor().compress(part) for part in (b"one\nt", b"", b"wo\n")]
     (tmp_path / "a.zst").write_bytes(skipped.join(frames) + skipped)
     assert drive_source(FilesSource.text(tmp_path)) == ["one", "two"]
+
+
+@pytest.mark.parametrize("name", ["a.gz", "a.bz2", "a.xz", "a.zst"])
+@pytest.mark.parametrize("lines", [10, 100_000])
+def test_all_streams_of_a_file_are_read(tmp_path: Path, name: str, lines: int) -> None:
+    parts = ["".join(f"{number}\n" for number in range(begin, begin + lines)) for begin in (0, lines)]
+    (tmp_path / name).write_bytes(b"".join(packed(name, part.encode()) for part in parts))
+    assert drive_source(FilesSource.text(tmp_path)) == "".join(parts).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [(f"a.{kind}", place) for kind in ("gz", "bz2", "xz") for place in (0.0, 0.5)] + [("a.zst", 0.0)],
+)
+@pytest.mark.parametrize("lines", [10, 100_000])
+def test_damage_of_a_further_stream_is_an_error(tmp_path: Path, name: str, place: float, lines: int) -> None:
+    stream = packed(name, "".join(f"{number}\n" for number in range(lines)).encode())
+    damaged = bytearray(stream)
+    damaged[int(len(stream) * place)] ^= 0xFF
+    path = tmp_path / name
+    path.write_bytes(stream + damaged)
+    with pytest.raises(ConnectorError, match=rf"^cannot read {path}: "):
+        drive_source(FilesSource.text(path))
+
+
+def packed(name: str, data: bytes) -> bytes:
+    raw = io.BytesIO()
+    with compressing(raw, of_name(name)) as file:
+        file.write(data)
+    return raw.getvalue()
+
+
+def test_xz_has_zeros_between_streams(tmp_path: Path) -> None:
+    (tmp_path / "a.xz").write_bytes(bytes(4).join([packed("a.xz", b"one\n"), packed("a.xz", b"two\n"), b""]))
+    assert drive_source(FilesSource.text(tmp_path)) == ["one", "two"]
+
+
+@pytest.mark.parametrize("name", ["a.gz", "a.bz2", "a.xz", "a.zst"])
+def test_a_file_that_is_mostly_air_takes_little_memory(name: str) -> None:
+    data = io.BytesIO(packed(name, bytes(1 << 26)))
+    tracemalloc.start()
+    try:
+        file = decompressing(data, of_name(name))
+        assert file.read(1000) == bytes(1000)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 25
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_suffix_can_be_overruled(tmp_path: Path) -> None:
