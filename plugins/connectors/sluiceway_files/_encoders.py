@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import io
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -201,6 +200,17 @@ class CsvFormat(SinkFormat):
         return _CsvEncoder(self, where)
 
 
+class _Rows:
+    """Text of rows that a ``csv.writer`` ends with CR LF, with LF at the end of each."""
+
+    def __init__(self) -> None:
+        self._rows: list[str] = []
+        self.write = self._rows.append
+
+    def text(self) -> str:
+        return "".join([row[:-2] + "\n" for row in self._rows])
+
+
 class _CsvEncoder(FileEncoder):
     def __init__(self, form: CsvFormat, where: str) -> None:
         self._form = form
@@ -210,9 +220,10 @@ class _CsvEncoder(FileEncoder):
         self._begun = False
 
     def encode(self, values: Sequence[Any]) -> bytes:
-        text = io.StringIO()
+        rows = _Rows()
+        # Python 3.11 quotes what has a character of the end of a line, and a reader takes both for one.
         writer = csv.writer(
-            text, delimiter=self._form.delimiter, quotechar=self._form.quotechar, lineterminator="\n"
+            rows, delimiter=self._form.delimiter, quotechar=self._form.quotechar, lineterminator="\r\n"
         )
         if not self._begun:
             self._begun = True
@@ -226,7 +237,7 @@ class _CsvEncoder(FileEncoder):
             except csv.Error as error:
                 raise RejectedRecordError(f"{self._where}: {value!r:.{_SHOWN}}: {error}") from error
         try:
-            return text.getvalue().encode(self._form.encoding)
+            return rows.text().encode(self._form.encoding)
         except UnicodeEncodeError as error:
             sign = error.object[error.start : error.end]
             raise RejectedRecordError(

@@ -212,6 +212,13 @@ def test_csv_rows(tmp_path: Path, records: list[Any], options: dict[str, Any], t
     assert (tmp_path / "part-0-0.csv").read_text() == text
 
 
+def test_csv_has_what_a_reader_takes_for_the_end_of_a_line_in_quotes(tmp_path: Path) -> None:
+    rows = [{"t": text, "n": str(n)} for n, text in enumerate(["a\rb", "\r", "a\r\n", "\n", '"\r"', "a\\", "ü"])]
+    drive_sink(FilesSink.csv(tmp_path), rows)
+    assert (tmp_path / "part-0-0.csv").read_bytes().startswith(b't,n\n"a\rb",0\n"\r",1\n"a\r\n",2\n"\n",3\n')
+    assert drive_source(FilesSource.csv(tmp_path)) == rows
+
+
 def test_every_csv_file_has_the_header(tmp_path: Path) -> None:
     drive_sink(FilesSink.csv(tmp_path, roll_size=5), [{"a": 1}, {"a": 2}, {"a": 333}], batch_size=1)
     assert [(tmp_path / name).read_text() for name in names(tmp_path)] == ["a\n1\n2\n", "a\n333\n"]
