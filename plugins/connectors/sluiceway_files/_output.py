@@ -22,6 +22,9 @@ from sluiceway_files._places import absolute, failing_with, open_filesystem, sho
 __all__ = ["Output", "OutputWriter", "TakenError"]
 
 
+_NAME = re.compile(r"part-(\d+)-")
+
+
 class TakenError(ConnectorError, SuppressRestartsError):
     """The directory has output of another run, which no restart removes."""
 
@@ -138,7 +141,7 @@ class OutputWriter(SinkWriter[Any]):
             self.filesystem.makedirs(self.directory, exist_ok=True)
             names = self.names()
         plain = [name.rpartition("/")[2] for name in names]
-        earlier = [name for name, own in zip(names, plain, strict=True) if own.startswith(self.prefix)]
+        earlier = [name for name, own in zip(names, plain, strict=True) if self._looks_after(own)]
         if earlier and not self.may_have_earlier:
             resume = ""
             if self.context.has_checkpoints:
@@ -150,6 +153,15 @@ class OutputWriter(SinkWriter[Any]):
         counted = re.compile(rf"{'[.]?' if self.counts_hidden else ''}{self.prefix}(\d+)")
         numbers = [int(match[1]) for name in plain if (match := counted.match(name))]
         self.number = max(numbers, default=-1) + 1
+
+    def _looks_after(self, name: str) -> bool:
+        """Return whether a file is one that this subtask has to refuse, if it may not have earlier ones.
+
+        Those of subtasks that this run has are theirs, as they may have begun already; of an earlier run with more
+        of them each has one here.
+        """
+        match = _NAME.match(name)
+        return match is not None and int(match[1]) % self.context.parallelism == self.context.subtask
 
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
         if not values:

@@ -94,12 +94,21 @@ def test_files_of_an_earlier_run_are_not_touched(tmp_path: Path) -> None:
     assert len(names(tmp_path)) == 11
     assert "part-0-10.txt" in names(tmp_path)
     assert (tmp_path / "part-0-0.txt").read_text() == "first\n"
-    # Of another subtask, and what is only similar, is none of its business.
+    # What is only similar is none of its business.
     (tmp_path / "x").mkdir()
-    (tmp_path / "x" / "part-10-0.txt").touch()
+    (tmp_path / "x" / "apart-0-0.txt").touch()
+    (tmp_path / "x" / "part-0.txt").touch()
     (tmp_path / "x" / ".part-0-0.txt.in-progress").write_text("left by a crash, longer than what comes now")
     drive_sink(FilesSink.text(tmp_path / "x"), ["new"])
     assert (tmp_path / "x" / "part-0-0.txt").read_text() == "new\n"
+
+
+@pytest.mark.parametrize("suffix", ["", "-of-an-attempt"])
+def test_files_of_more_subtasks_than_now_are_refused(tmp_path: Path, suffix: str) -> None:
+    (tmp_path / f"part-3-0{suffix}.txt").touch()
+    with pytest.raises(ConnectorError, match=rf"already holds part-3-0{suffix}\.txt from an earlier run"):
+        drive_sink(FilesSink.text(tmp_path), ["second"], parallelism=2)
+    drive_sink(FilesSink.text(tmp_path, append=True), ["second"], parallelism=2)
 
 
 def test_other_filesystems() -> None:
