@@ -134,32 +134,31 @@ class _TextDecoder:
 
 class _JsonDecoder:
     def __init__(self, of_type: Any, on_error: OnError, name: str) -> None:
-        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Any if of_type is None else of_type)
+        self._decode = msgspec.json.Decoder(Any if of_type is None else of_type).decode
         self._skips = on_error == "skip"
         self._name = name
         self.lines = 0
         self.skipped = 0
 
     def decode(self, block: bytes) -> list[Any]:
-        lines = block.count(LF) + (not block.endswith(LF))
+        # Not decode_lines(): it takes values that share a line, or lie across lines, as long as all of them are
+        # right, so what becomes of a line would depend on the others of its block.
+        lines = block.removesuffix(LF).split(LF)
         try:
-            records = self._decoder.decode_lines(block)
-        except UNDECODABLE:
-            return self._one_by_one(block)
-        if len(records) != lines:  # blank lines; or JSON values that span lines
-            return self._one_by_one(block)
-        self.lines += lines
+            records = list(map(self._decode, lines))
+        except UNDECODABLE:  # of blank lines, too
+            return self._one_by_one(lines)
+        self.lines += len(lines)
         return records
 
-    def _one_by_one(self, block: bytes) -> list[Any]:
-        decode = self._decoder.decode
+    def _one_by_one(self, lines: Sequence[bytes]) -> list[Any]:
         records = []
-        for line in block.removesuffix(LF).split(LF):
+        for line in lines:
             self.lines += 1
             if not line.strip():
                 continue
             try:
-                records.append(decode(line))
+                records.append(self._decode(line))
             except UNDECODABLE as error:
                 if not self._skips:
                     raise RejectedRecordError(

@@ -87,6 +87,9 @@ class _ColumnsDecoder:
 
         if self._shape is None:
             return None
+        # A line with two objects beside one without would make up the number.
+        if block.count(b"}\r\n{" if block.endswith(b"\r\n") else b"}\n{") != lines - 1:
+            return None
         str(block, "utf-8")  # neither of the two checks this everywhere
         # Arrow takes NaN, and a null among objects ends the process (pyarrow 26).
         if len(self._objects(block)) != lines:

@@ -406,6 +406,20 @@ def test_or_it_is_left_out_and_counted(tmp_path: Path) -> None:
         assert driver.metrics[0].counter("records_skipped").value == 3
 
 
+@pytest.mark.parametrize("chunk", [8, 16, 24, 1000])
+@pytest.mark.parametrize(
+    "text", ['{"a":1}{"a":2}\n\n{"a":3}\n', '{"a":3}\n{"a":\n2}\n{"a":1} {"a":2}\n', '\n1 2\n{"a":3}\n']
+)
+def test_each_line_is_judged_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, chunk: int
+) -> None:
+    """Two values in a line make up for a blank one in the number of values, and for a value over two lines."""
+    monkeypatch.setattr("sluiceway_files._blocks._CHUNK", chunk)
+    path = tmp_path / "a.jsonl"
+    path.write_text(text)
+    assert drive_source(FilesSource.json_lines(path, on_error="skip")) == [{"a": 3}]
+
+
 @pytest.mark.parametrize("split_size", range(1, 60))
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
 def test_a_line_in_a_later_part_is_counted_from_the_start_of_the_file(

@@ -101,6 +101,7 @@ ODD_LINES = [
 BAD_LINES = [
     "null",
     '{"n":1} null {"n":2}',
+    LINES[0] + LINES[1],
     '{"n":4,"user":"u","price":NaN,"paid":true,"at":"2024-01-01T00:00:00Z"}',
     '{"n":4,"user":"u","paid":true,"at":"2024-01-01T00:00:00Z"}',
     '{"n":4,"user":null,"price":2,"paid":true,"at":"2024-01-01T00:00:00Z"}',
@@ -221,6 +222,13 @@ SCHEMA = pa.schema(
 def test_json_lines_are_the_rows_of_the_record_form(lines: list[str], limit: int, end: str) -> None:
     data = end.join(lines).encode("utf-8", "surrogateescape")
     _same(FilesSource.json_lines, Order, data, lambda: limit)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_line_with_two_objects_does_not_make_up_for_one_without(end: str) -> None:
+    first, second, third = LINES
+    assert _same(FilesSource.json_lines, Order, end.join([first + second, "", third, ""]).encode()) == 1
+    assert _same(FilesSource.json_lines, Order, end.join([first, *second.split(",", 1), third * 2]).encode()) == 1
 
 
 def test_types_that_arrow_reads_and_types_that_it_does_not() -> None:
