@@ -9,7 +9,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from sluiceway.errors import ConfigurationError, ConnectorError
+from sluiceway.errors import ConfigurationError, RejectedRecordError
 
 __all__ = ["Alternatives", "Condition", "Filters", "RowFilter", "certain_conditions", "conditions_of"]
 
@@ -101,7 +101,7 @@ class RowFilter:
         name: name of the file in messages.
 
     Raises:
-        ConnectorError: the file lacks a column, or a value does not fit its column's type.
+        RejectedRecordError: the file lacks a column, or a value does not fit its column's type.
     """
 
     def __init__(self, alternatives: Alternatives, schema: Any, name: str) -> None:
@@ -237,7 +237,7 @@ def _bind(condition: Condition, schema: Any, name: str) -> _Test:
     count = schema.names.count(column)
     if count != 1:
         has = "no" if count == 0 else "several"
-        raise ConnectorError(
+        raise RejectedRecordError(
             f"{name} has {has} column {column!r} for filters=; it has {', '.join(map(repr, schema.names))}"
         )
     of = schema.field(column).type
@@ -251,14 +251,16 @@ def _bind(condition: Condition, schema: Any, name: str) -> _Test:
         try:
             scalars.append(_scalar(value, of))
         except _MISFIT as error:
-            raise ConnectorError(
+            raise RejectedRecordError(
                 f"{name}: filters= has {value!r} for column {column!r}, which is no value of its type {of}"
             ) from error
     try:
         test = _Test(column, operator, of, scalars, pyarrow.array([s.as_py() for s in scalars], of))
         test.mask(pyarrow.RecordBatch.from_arrays([pyarrow.array([], of)], [column]))
     except _MISFIT as error:
-        raise ConnectorError(f"{name}: filters= cannot compare column {column!r} of type {of}: {error}") from error
+        raise RejectedRecordError(
+            f"{name}: filters= cannot compare column {column!r} of type {of}: {error}"
+        ) from error
     return test
 
 
@@ -277,7 +279,7 @@ def _is_certain(condition: Condition, schema: Any, of: Any) -> bool:
         return False
     try:
         test = _bind(condition, schema, "")
-    except ConnectorError:
+    except RejectedRecordError:
         return False
     return all(scalar.as_py() == value for scalar, value in zip(test.values, values, strict=False))
 

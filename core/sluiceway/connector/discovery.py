@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from sluiceway.config.options import duration_ms
 from sluiceway.connector.sources import Enumerator, EnumeratorContext
-from sluiceway.errors import ConfigurationError, ConnectorError
+from sluiceway.errors import ConfigurationError, ConnectorError, RejectedRecordError
 
 __all__ = ["DiscoveringEnumerator", "watch_interval_ms"]
 
@@ -40,7 +40,7 @@ class DiscoveringEnumerator(Enumerator, Generic[T]):
     """Enumerator that searches when it starts, and then at an interval in another thread.
 
     An error of the first search fails the job. A transient error of a later one is logged once, and the next
-    search tries again; other errors, and all errors of :meth:`_take`, fail the job.
+    search tries again; other errors, among them RejectedRecordError, and all errors of :meth:`_take` fail the job.
 
     Args:
         context: given by the runtime.
@@ -104,6 +104,8 @@ class DiscoveringEnumerator(Enumerator, Generic[T]):
             done, self._under_way = self._under_way, None
             try:
                 found = done.result()
+            except RejectedRecordError:
+                raise  # what was found will not be read the next time either
             except self._transient as error:
                 if str(error) != self._logged:
                     self._logged = str(error)

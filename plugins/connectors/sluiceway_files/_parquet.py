@@ -13,7 +13,7 @@ import msgspec
 from sluiceway.columns.filters import Alternatives, RowFilter
 from sluiceway.connector import END_OF_INPUT, EndOfInput, Wait
 from sluiceway.elements import ROWS_PER_RECORD, Batch, Columns
-from sluiceway.errors import ConnectorError, MissingExtraError, RejectedRecordError
+from sluiceway.errors import MissingExtraError, RejectedRecordError
 from sluiceway.util.install_hints import install_command
 from sluiceway.util.overriding import override
 from sluiceway_files._compression import Compression
@@ -72,12 +72,12 @@ class Parquet(Format):
         return [FileSplit(file.root, file.path, group, group + 1) for group in sorted(groups)]
 
     def filters_by(self, directories: Any, name: str) -> list[RowFilter]:
-        """Return filters that exclude files by the columns of their directories. Raises ConnectorError."""
+        """Return filters that exclude files by the columns of their directories. Raises RejectedRecordError."""
         known = None if self.filters is None else _said_of(self.filters, directories.names)
         return [] if known is None else [RowFilter(known, directories, name)]
 
     def filters_of(self, schema: Any, name: str) -> list[RowFilter]:
-        """Return filters that exclude row groups of a file with this schema. Raises ConnectorError."""
+        """Return filters that exclude row groups of a file with this schema. Raises RejectedRecordError."""
         rows = self.filter_of(schema, name)
         return [] if rows is None else [rows]
 
@@ -85,7 +85,7 @@ class Parquet(Format):
         return _ParquetReader(self, file, split)
 
     def schema_in(self, raw: Any, name: str) -> Any:
-        """Return the ``pyarrow.Schema`` of the columns to read. Raises ConnectorError."""
+        """Return the ``pyarrow.Schema`` of the columns to read. Raises RejectedRecordError."""
         schema = _open(raw, name).schema_arrow
         self.filter_of(schema, name)
         import pyarrow
@@ -108,13 +108,13 @@ class Parquet(Format):
         return pyarrow.schema([*(f for f in schema if f.name not in self.partitions.names), *self.partitions])
 
     def values_of(self, path: str, name: str) -> Any:
-        """Return the values of a file's directories, as one row. Raises ConnectorError."""
+        """Return the values of a file's directories, as one row. Raises RejectedRecordError."""
         import pyarrow
 
         return values_of(path, pyarrow.schema([]) if self.partitions is None else self.partitions, name)
 
     def filter_of(self, schema: Any, name: str) -> RowFilter | None:
-        """Return the filter of a file with this schema; None without ``filters``. Raises ConnectorError."""
+        """Return the filter of a file with this schema; None without ``filters``. Raises RejectedRecordError."""
         return None if self.filters is None else RowFilter(self.filters, self.whole(schema), name)
 
 
@@ -167,13 +167,13 @@ def _open(raw: Any, name: str) -> Any:
     try:
         return pq.ParquetFile(raw)
     except pyarrow.ArrowException as error:
-        raise ConnectorError(f"cannot read {name}: {error}") from error
+        raise RejectedRecordError(f"cannot read {name}: {error}") from error
 
 
 def _check_columns(columns: tuple[str, ...], schema: Any, name: str) -> None:
     missing = [c for c in columns if c not in schema.names]
     if missing:
-        raise ConnectorError(
+        raise RejectedRecordError(
             f"{name} has no column {', '.join(map(repr, missing))}; it has {', '.join(map(repr, schema.names))}"
         )
 

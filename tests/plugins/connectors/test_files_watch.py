@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from patience import PATIENT_S
 
@@ -20,7 +22,7 @@ import sluiceway as sw
 from sluiceway.clock import VirtualClock
 from sluiceway.connector import Boundedness, EnumeratorContext
 from sluiceway.engine import JobStatus
-from sluiceway.errors import ConfigurationError, ConnectorError
+from sluiceway.errors import ConfigurationError, ConnectorError, RejectedRecordError
 from sluiceway.runtime.microbatch.driven_enumerator import DrivenEnumerator
 from sluiceway_files import FilesSink, FilesSource
 from sluiceway_files._watching import Discovered, WatchingEnumerator
@@ -203,6 +205,27 @@ def test_a_look_that_fails_is_told_and_tried_again(
         assert look(watching, context) == []
     assert caplog.messages == ["cannot look for files: stale handle; looking for files again every 1000 ms"]
     assert look(watching, context) == [(0, "a.txt")]
+
+
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_a_file_that_cannot_be_read_fails_the_job_whenever_it_comes(tmp_path: Path, is_empty: bool) -> None:
+    """It would hold back all files that come after it, without an end."""
+    context = Context()
+    source = FilesSource.parquet(tmp_path, watch="1s", filters=[("n", ">", 1)])
+    watching: Any = source.create_enumerator(context, None)
+    watching.start()
+    try:
+        if is_empty:
+            (tmp_path / "a.parquet").touch()
+            message = "cannot read .*a.parquet: Parquet file size is 0 bytes"
+        else:
+            pq.write_table(pa.table({"m": [1]}), tmp_path / "a.parquet")
+            message = "a.parquet has no column 'n'"
+        age(tmp_path / "a.parquet", context, 5000)
+        with pytest.raises(RejectedRecordError, match=message):
+            look(watching, context)
+    finally:
+        watching.close()
 
 
 def test_what_cannot_be_watched_is_refused(tmp_path: Path) -> None:
