@@ -66,8 +66,10 @@ class Parquet(Format):
             return []
         with opener() as raw:
             opened = _open(raw, name)
+            schema = opened.schema_arrow
+            _check_different(schema.names if self.columns is None else self.columns, schema, name)
             groups = set(range(opened.num_row_groups))
-            for rows in self.filters_of(opened.schema_arrow, name):
+            for rows in self.filters_of(schema, name):
                 groups &= set(rows.groups(opened.metadata, values))
         return [FileSplit(file.root, file.path, group, group + 1) for group in sorted(groups)]
 
@@ -175,6 +177,14 @@ def _check_columns(columns: tuple[str, ...], schema: Any, name: str) -> None:
     if missing:
         raise RejectedRecordError(
             f"{name} has no column {', '.join(map(repr, missing))}; it has {', '.join(map(repr, schema.names))}"
+        )
+
+
+def _check_different(columns: Sequence[str], schema: Any, name: str) -> None:
+    several = sorted({column for column in columns if schema.names.count(column) > 1})
+    if several:
+        raise RejectedRecordError(
+            f"{name} has several columns {', '.join(map(repr, several))}: say with columns= which others to read"
         )
 
 

@@ -339,6 +339,8 @@ class FilesSource(Source[T]):
         if errors not in ("strict", "replace", "ignore"):
             raise ConfigurationError(f"errors={errors!r} must be 'strict', 'replace' or 'ignore'")
         names = header if isinstance(header, bool) else tuple(header)
+        if not isinstance(names, bool) and len(set(names)) < len(names):
+            raise ConfigurationError(f"header={header!r} has two columns of the same name")
         record_type, schema = record_type_of(type)
         if schema is not None and names is False:
             names = tuple(schema.names)

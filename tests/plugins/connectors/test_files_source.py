@@ -29,6 +29,7 @@ from sluiceway.errors import (
     ConfigurationError,
     ConnectorError,
     FunctionContractError,
+    GraphError,
     MissingExtraError,
     UnknownNameError,
 )
@@ -608,6 +609,19 @@ def test_csv_positions_hold_whatever_the_chunks(tmp_path: Path, monkeypatch: pyt
 
 
 # ---- Parquet ---------------------------------------------------------------------------------------------------
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    table = pa.table([pa.array([1]), pa.array([2]), pa.array([3])], names=["a", "a", "b"])
+    pq.write_table(table, tmp_path / "a.parquet")
+    for columns in (None, ["b", "a"]):
+        with pytest.raises(ConnectorError, match=r"a\.parquet has several columns 'a'"):
+            drive_source(FilesSource.parquet(tmp_path, columns=columns))
+    assert drive_source(FilesSource.parquet(tmp_path, columns=["b"])) == [{"b": 3}]
+    with pytest.raises(GraphError, match=r"columns must have different names; twice: 'a'"):
+        Pipeline("two").table(FilesSource.parquet(tmp_path))
+    with pytest.raises(ConfigurationError, match=r"header=\['a', 'b', 'a'\] has two columns of the same name"):
+        FilesSource.csv(tmp_path, header=["a", "b", "a"])
 
 
 def test_parquet_columns_and_types(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import narwhals as nw
@@ -39,13 +40,17 @@ def source_of(given: Any) -> tuple[Source[Any], pa.Schema]:
                 f"table() at {caller_location()}: {type(given).__name__} reads records, not columns: use "
                 "source(...).to_columns(type)"
             )
+        _check_different(found[1].names)
         return found[0], without_views(found[1])
     rows = _rows(given)
-    names = rows.schema.names
+    _check_different(rows.schema.names)
+    return CollectionSource(Columns(rows)), rows.schema
+
+
+def _check_different(names: Sequence[str]) -> None:
     if len(set(names)) < len(names):
         double = ", ".join(sorted({repr(name) for name in names if names.count(name) > 1}))
         raise GraphError(f"table() at {caller_location()}: columns must have different names; twice: {double}")
-    return CollectionSource(Columns(rows)), rows.schema
 
 
 def lookup_of(given: Any, on: str, schema: pa.Schema, *, outer: bool) -> Lookup:
