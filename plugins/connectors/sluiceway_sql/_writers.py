@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 from sluiceway.connector import CommittingSinkWriter, SinkWriter, WriterContext
 from sluiceway.elements import Columns
+from sluiceway.errors import RejectedRecordError
 from sluiceway_sql import _copying
 from sluiceway_sql._rows import Row, Rows
 from sluiceway_sql._table import Part, Table, Target
@@ -43,6 +44,7 @@ class _Writer(SinkWriter[Any]):
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
         if type(values) is Columns:
             data = _copying.selected(values.data, self._target.columns, str(self._target))
+            self._check_keys(name for name in self._target.key if data.column(name).null_count)
             copied = _copying.copyable(data, str(self._target)) if self.table.copies else None
             if copied is not None:
                 # Parts keep the order in which rows came, which counts where several have the same key.
@@ -61,7 +63,18 @@ class _Writer(SinkWriter[Any]):
         if self._key is None:
             self._added += rows
         else:
-            self._by_key.update(zip(map(self._key, rows), rows, strict=True))
+            keys = list(map(self._key, rows))
+            if (None in keys) if len(self._target.key) == 1 else any(None in key for key in keys):
+                at = [self._target.columns.index(name) for name in self._target.key]
+                self._check_keys(self._target.columns[i] for row in rows for i in at if row[i] is None)
+            self._by_key.update(zip(keys, rows, strict=True))
+
+    def _check_keys(self, nulls: Iterable[str]) -> None:
+        if (name := next(iter(nulls), None)) is not None:
+            raise RejectedRecordError(
+                f"{self._target}: column {name!r} is null in a record, and of the key: databases take no null for "
+                "equal to another one, so it would be written again with each restart. Filter such records out"
+            )
 
     @property
     def held(self) -> int:

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
+import pyarrow as pa
 import pytest
 
 import sluiceway as sw
 from sluiceway.connector import DeliveryGuarantee, Sink
-from sluiceway.errors import ConfigurationError, ConnectorError, MissingExtraError
+from sluiceway.elements import Columns
+from sluiceway.errors import ConfigurationError, ConnectorError, MissingExtraError, RejectedRecordError
 from sluiceway.testing.conformance.committing import CommittingSinkConformance
 from sluiceway.testing.conformance.sink import SinkConformance
 from sluiceway.testing.drivers import SinkDriver, drive_sink
@@ -199,6 +201,21 @@ def test_of_rows_with_one_key_the_last_is_left(tmp_path: Path) -> None:
         drive_sink(sink, [("to", 1), ("be", 1), ("to", 2)])
         drive_sink(sink, [("to", 3)])
     assert rows(tmp_path / "a.db") == [("to", 3), ("be", 1)]
+
+
+@pytest.mark.parametrize("guarantee", ["idempotent", "exactly-once"])
+@pytest.mark.parametrize("key", [["word"], ["n", "word"]])
+@pytest.mark.parametrize("in_columns", [False, True])
+def test_a_null_in_a_key_is_refused(tmp_path: Path, guarantee: Any, key: list[str], in_columns: bool) -> None:
+    """SQLite takes any number of them: how many rows there were depended on what was written together."""
+    sink = SqlSink(tmp_path / "a.db", "words", COLUMNS, key=key, guarantee=guarantee)
+    values = [("to", 1), (None, 2)]
+    records: Any = Columns(
+        pa.RecordBatch.from_pylist([dict(zip(COLUMNS, value, strict=True)) for value in values])
+    )
+    refused = pytest.raises(RejectedRecordError, match=r"column 'word' is null in a record, and of the key")
+    with SinkDriver(sink, checkpoints=True) as driver, refused:
+        driver.write(records if in_columns else values)
 
 
 def test_columns_that_are_not_written_are_left_alone(tmp_path: Path) -> None:
