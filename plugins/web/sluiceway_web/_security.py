@@ -24,7 +24,7 @@ LONGEST_BODY: Final = 64 * 1024
 LONGEST_UPLOAD: Final = 32 * 1024 * 1024
 """Bytes of the body of an upload, where uploads are allowed."""
 _MOST_PER_S: Final = 200.0
-"""Requests per second that are answered, for all clients together."""
+"""Requests per second that are answered: for all clients with the token together, and for all without it."""
 _BURST: Final = 400.0
 _READS: Final = ("GET", "HEAD")
 
@@ -65,6 +65,24 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+class _Allowance:
+    """Number of requests that may be answered now."""
+
+    def __init__(self) -> None:
+        self._left = _BURST
+        self._refilled = time.monotonic()
+
+    def take(self) -> bool:
+        """Take one. Returns False if there is none left."""
+        now = time.monotonic()
+        self._left = min(_BURST, self._left + (now - self._refilled) * _MOST_PER_S)
+        self._refilled = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
 class Guard:
     """Middleware that lets only authorized requests pass.
 
@@ -83,8 +101,7 @@ class Guard:
         self._options = options
         self._token = options.token.encode()
         self.cookie = f"sluiceway-{port}"
-        self._allowance = _BURST
-        self._refilled = time.monotonic()
+        self._allowances = {True: _Allowance(), False: _Allowance()}
         self._open = 0
         self._last_end = time.monotonic()
 
@@ -115,8 +132,12 @@ class Guard:
             self._last_end = time.monotonic()
 
     def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
-        # Cheapest first; nothing about tokens is told before the host is known to be right.
-        if not self._within_rate():
+        bearer_sent, cookie_sent = _bearer(headers), self._of_cookie(headers)
+        bearer = self._is_token(bearer_sent)
+        has_token = bearer or self._is_token(cookie_sent)
+        # Cheapest first; nothing about tokens is told before the host is known to be right. Whoever has no token
+        # takes nothing away from those who have it.
+        if not self._allowances[has_token].take():
             return error_response(429, f"More than {_MOST_PER_S:.0f} requests per second: try again later.")
         if not self._right_host(headers):
             return error_response(
@@ -125,9 +146,7 @@ class Guard:
         method, path = scope["method"], scope["path"].removeprefix(scope.get("root_path", ""))
         if method in _READS and path in ("", "/") and (given := _token_of_query(scope)):
             return self._log_in(given, headers)
-        bearer_sent, cookie_sent = _bearer(headers), self._of_cookie(headers)
-        bearer = self._is_token(bearer_sent)
-        if not bearer and not self._is_token(cookie_sent):
+        if not has_token:
             if method in _READS and (path in ("", "/") or "text/html" in headers.get("accept", "")):
                 sent = bearer_sent or cookie_sent
                 reason = (
@@ -149,15 +168,6 @@ class Guard:
         if not length.isascii() or not length.isdigit() or int(length[:20]) > longest:
             return error_response(413, f"The body of a request has at most {longest} bytes.")
         return None
-
-    def _within_rate(self) -> bool:
-        now = time.monotonic()
-        self._allowance = min(_BURST, self._allowance + (now - self._refilled) * _MOST_PER_S)
-        self._refilled = now
-        if self._allowance < 1:
-            return False
-        self._allowance -= 1
-        return True
 
     def _right_host(self, headers: Headers) -> bool:
         if self._options.behind_proxy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import threading
@@ -10,6 +11,7 @@ from importlib.util import find_spec
 from typing import Final
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from sluiceway.errors import ConfigurationError
 from sluiceway.monitoring.monitor import Monitor
@@ -25,6 +27,35 @@ _BACKLOG: Final = 128
 _MOST_CONNECTIONS: Final = 256
 _LONGEST_HEADER: Final = 16 * 1024
 _CLOSE_S: Final = 2
+_SILENT_S: Final = 10.0
+"""Seconds in which a connection has to send a request."""
+
+
+class _Protocol(H11Protocol):
+    """Connection that is closed when no whole request comes: others may have no place."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    @override
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_request()
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        super().connection_lost(exc)
+
+    def _await_request(self) -> None:
+        self._deadline = self.loop.call_later(_SILENT_S, self._end_if_silent, self.cycle)
+
+    def _end_if_silent(self, last: RequestResponseCycle | None) -> None:
+        is_idle = self.cycle is None or self.cycle.response_complete
+        if is_idle and self.cycle is last:
+            self.transport.close()
+        else:
+            self._await_request()
 
 
 class UvicornServer(WebServer):
@@ -46,7 +77,7 @@ class UvicornServer(WebServer):
         self._idle_s = options.idle_s
         config = uvicorn.Config(
             app,
-            http="h11",
+            http=_Protocol,
             ws="none",
             lifespan="on",
             log_level="warning",

@@ -235,6 +235,45 @@ def test_too_many_requests_are_refused_for_a_while(served: Served, monkeypatch: 
     assert served.trusted("/config") == 200
 
 
+def test_whoever_has_no_token_takes_nothing_from_those_who_have(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sluiceway_web._security as security
+
+    monkeypatch.setattr(security, "_MOST_PER_S", 0.0)
+    monkeypatch.setattr(security, "_BURST", 3.0)
+    assert [served.ask("/config")[0] for _ in range(5)] == [401, 401, 401, 429, 429]
+    assert [served.trusted("/config") for _ in range(4)] == [200, 200, 200, 429]
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET /config HTTP/1.1\r\nHost: localhost\r\n\r\nGET /con"])
+def test_connections_without_a_request_end(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sluiceway_web._server as server
+
+    monkeypatch.setattr(server, "_SILENT_S", 0.1)
+    with serving(OPTIONS) as served:
+        connections = [
+            socket.create_connection(("127.0.0.1", served.port), timeout=PATIENT_S)
+            for _ in range(server._MOST_CONNECTIONS)
+        ]
+        stream = http.client.HTTPConnection("127.0.0.1", served.port, timeout=PATIENT_S)
+        try:
+            for sock in connections:
+                sock.sendall(sent)
+            for sock in connections:
+                while sock.recv(4096):
+                    pass
+            assert served.trusted("/config") == 200
+            stream.request("GET", "/live/jobs", headers={"Authorization": f"Bearer {TOKEN}"})
+            answer = stream.getresponse()
+            for _ in range(4):  # what is sent without an end goes on
+                assert answer.fp.readline()
+        finally:
+            stream.close()
+            for sock in connections:
+                sock.close()
+
+
 def test_nothing_from_outside_ends_it(served: Served) -> None:
     dice = random.Random(7)
     words = [
