@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from threading import Thread
-from typing import Final
+from typing import Any, Final
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
@@ -20,6 +21,8 @@ PORT_VARIABLE: Final = "SLUICEWAY_PROMETHEUS_PORT"
 DEFAULT_PORT: Final = 9249
 _ADDRESS: Final = "127.0.0.1"
 _MOST: Final = 65_535
+_SILENT_S: Final = 10.0
+"""Seconds for which a client may send nothing."""
 
 
 class PrometheusReporter(MetricsReporter):
@@ -52,7 +55,9 @@ class PrometheusReporter(MetricsReporter):
                 f"metrics reporter 'prometheus' cannot listen on {_ADDRESS}:{self.port}: {error.strerror or error}"
                 f"; set {PORT_VARIABLE} to a port that is free"
             ) from error
-        self.port = self._served[0].server_port
+        server = self._served[0]
+        server.RequestHandlerClass = _hurried(server.RequestHandlerClass)
+        self.port = server.server_port
 
     def report(self, metrics: JobMetrics) -> None:
         """Have these figures told from now on."""
@@ -66,6 +71,19 @@ class PrometheusReporter(MetricsReporter):
             server.shutdown()
             server.server_close()
             thread.join()
+
+
+def _hurried(handler: Any) -> Any:
+    """Return a handler that gives up a request that does not come: each has a thread of the job's process."""
+
+    class Hurried(handler):  # type: ignore[misc]
+        timeout = _SILENT_S
+
+        def handle(self) -> None:
+            with suppress(TimeoutError):
+                super().handle()
+
+    return Hurried
 
 
 def _port_of_environment() -> int:

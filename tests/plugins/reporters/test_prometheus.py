@@ -91,6 +91,23 @@ def reporter() -> Iterator[PrometheusReporter]:
     reporter.close()
 
 
+def test_a_client_that_sends_no_request_keeps_no_thread(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sluiceway_prometheus._reporter._SILENT_S", 0.1)
+    reporter = PrometheusReporter(0)
+    reporter.open("wc")
+    try:
+        for sent in (b"", b"GET /met"):
+            with socket.create_connection(("127.0.0.1", reporter.port), timeout=PATIENT_S) as sock:
+                sock.sendall(sent)
+                assert sock.recv(1) == b""
+        assert read(reporter.port) == {}
+    finally:
+        reporter.close()
+    assert capfd.readouterr().err == ""
+
+
 def test_a_job_of_a_cluster_has_its_id(reporter: PrometheusReporter) -> None:
     reporter.report(replace(METRICS, job="wc-2"))
     found = [dict(where) for _, where in read(reporter.port)]
