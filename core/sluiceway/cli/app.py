@@ -13,7 +13,7 @@ import click
 from sluiceway import exit_codes
 from sluiceway.cli import errors, habits, output
 from sluiceway.cli.groups import Group
-from sluiceway.errors import ConfigurationError, PluginError
+from sluiceway.errors import ConfigurationError, ConnectorError, PluginError
 
 __all__ = ["App", "app"]
 
@@ -121,6 +121,8 @@ class App(Group):
                 ctx.exit(exit_codes.BROKEN_PIPE)
             if output.directory_is_gone(error):
                 error = ConfigurationError("the working directory was removed: change to another one")
+            if output.is_unwritable(error):
+                error = ConnectorError(f"cannot print: {error}")
             errors.show(error, engine_frames=errors.wants_engine_frames(ctx))
             ctx.exit(exit_codes.of(error))
 
@@ -152,6 +154,12 @@ class App(Group):
             code = exit_codes.CANCELLED
         except BrokenPipeError:
             code = exit_codes.BROKEN_PIPE
+        except OSError as error:
+            if not output.is_unwritable(error):
+                raise
+            click.echo(f"error: cannot print: {error}", err=True)
+            output.forget_stdout()
+            code = exit_codes.OUTSIDE
         if code == exit_codes.BROKEN_PIPE:
             output.forget_stdout()
         sys.exit(code or exit_codes.OK)

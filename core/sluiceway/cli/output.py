@@ -5,8 +5,20 @@ from __future__ import annotations
 import os
 import select
 import sys
+from typing import Final
 
-__all__ = ["directory_is_gone", "flush", "forget_stdout", "is_broken_pipe", "open_closed_streams"]
+import click
+
+__all__ = [
+    "directory_is_gone",
+    "flush",
+    "forget_stdout",
+    "is_broken_pipe",
+    "is_unwritable",
+    "open_closed_streams",
+]
+
+_ECHO: Final = click.echo.__code__
 
 
 def open_closed_streams() -> None:
@@ -47,6 +59,14 @@ def _stdout_is_gone() -> bool:
         return any(event & (select.POLLERR | select.POLLHUP | select.POLLNVAL) for _, event in poll.poll(0))
     except (AttributeError, OSError, ValueError):
         return False
+
+
+def is_unwritable(error: BaseException) -> bool:
+    """Return whether an error is that of printing a command's output, as on a full disk."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    return isinstance(error, OSError) and last is not None and last.tb_frame.f_code in (_ECHO, flush.__code__)
 
 
 def flush() -> None:

@@ -19,9 +19,13 @@ class UnfitError(Exception):
     """A value that an option cannot take."""
 
 
+# More digits than any number here has, and fewer than int() refuses.
+_WHOLE: Final = re.compile(r"[+-]?\d{1,1000}")
+
+
 def _whole(least: int, most: int | None = None) -> Callable[[object], int]:
     def parse(value: object) -> int:
-        if isinstance(value, str) and value.strip().lstrip("+-").isdecimal():
+        if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise UnfitError
@@ -147,7 +151,7 @@ def _duration(least: int) -> Callable[[object], int]:
 
 
 _UNITS_BYTES: Final = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
-_SIZE: Final = re.compile(r"(\d+)\s*([a-z]*)")
+_SIZE: Final = re.compile(r"(\d{1,1000})\s*([a-z]*)")
 
 
 def _size(value: object) -> int:

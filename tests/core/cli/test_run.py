@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -268,6 +269,23 @@ def test_standard_streams_may_be_closed(write: Any, closed: str, out: str) -> No
     command = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "sluiceway", "run", "job.py"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, out), done.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+@pytest.mark.parametrize("words", [["explain", "job.py"], ["--help"], ["run", "job.py"], ["check", "job.py"]])
+def test_output_that_cannot_be_written_is_one_sentence(write: Any, words: list[str]) -> None:
+    write("job.py", 'flow = sw.Pipeline("job")\nflow.from_collection([1]).print()')
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "sluiceway", *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 3
+    assert "cannot print: " in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 # -- whose option is whose ----------------------------------------------------------------------------------

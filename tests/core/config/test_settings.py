@@ -133,6 +133,8 @@ def test_other_files_that_cannot_be_used(tmp_path: Path) -> None:
         ("PARALLELISM", "0", "a whole number >= 1"),
         ("PARALLELISM", "1.5", "a whole number >= 1"),
         ("PARALLELISM", "²", "a whole number >= 1"),
+        ("PARALLELISM", "+-5", "a whole number >= 1"),
+        ("PARALLELISM", "9" * 5000, "a whole number >= 1"),
         ("MAX_PARALLELISM", "32769", "a whole number from 1 to 32768"),
         ("WORKERS", "-1", "a whole number >= 0"),
         ("ENGINE", " ", "the name of an engine"),
@@ -143,6 +145,7 @@ def test_other_files_that_cannot_be_used(tmp_path: Path) -> None:
         ("LATENCY_INTERVAL", "-1", "a duration such as 100ms, 5s or a whole number of ms"),
         ("METRICS", "log,,jsonl", "a list of names of metrics reporters"),
         ("METRICS_INTERVAL", "0", "a duration such as 100ms, 5s or a whole number of ms, at least 1ms"),
+        ("LOCAL_RECOVERY", "9" * 5000, "a size such as 512mb, 2gb or a number of bytes"),
         ("SEED", "lucky", "a whole number"),
     ],
 )
