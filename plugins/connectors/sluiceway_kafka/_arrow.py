@@ -12,6 +12,7 @@ from confluent_kafka import Message
 
 from sluiceway.errors import ConfigurationError, MissingExtraError, SerializationError, choose
 from sluiceway.util.install_hints import install_command
+from sluiceway_kafka._records import headers_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -171,7 +172,7 @@ class ArrowReader:
 
     def _headers(self, messages: Sequence[Message]) -> Any:
         pa = self._pa
-        return pa.array([message.headers() or [] for message in messages], pa.map_(pa.string(), pa.binary()))
+        return pa.array([headers_of(message) for message in messages], pa.map_(pa.string(), pa.binary()))
 
     def _topic(self, messages: Sequence[Message]) -> Any:
         return self._pa.repeat(messages[0].topic(), len(messages))

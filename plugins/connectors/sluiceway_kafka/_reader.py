@@ -30,7 +30,7 @@ from sluiceway_kafka._enumerator import CONFIRM_S
 from sluiceway_kafka._offset_bounds import EARLIEST, Partition
 from sluiceway_kafka._offset_commits import OffsetCommits
 from sluiceway_kafka._poll_thread import PollThread
-from sluiceway_kafka._records import record_of
+from sluiceway_kafka._records import rejected_record_of
 from sluiceway_kafka._registry import RegistryError, SchemaPendingError
 from sluiceway_kafka._splits import KafkaSplit
 from sluiceway_kafka._statistics import PartitionFigures, Statistics
@@ -654,7 +654,7 @@ def _answer_bytes(properties: Mapping[str, Any]) -> int:
 
 def _rejected(message: Message, error: Exception) -> tuple[Any, Exception, int | None]:
     """Return what :meth:`KafkaReader.rejected` says of a message that cannot be decoded."""
-    record = record_of(message)
+    record = rejected_record_of(message)
     error.add_note(
         f"topic {record.topic!r}, partition {record.partition}, offset {record.offset}: on_error('skip') on the "
         "source's step leaves such records out"

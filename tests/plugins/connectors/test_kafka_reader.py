@@ -1,0 +1,87 @@
+"""Reader of the Kafka source against the broker inside the client: what it makes of unusual records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from patience import PATIENT_S
+
+from sluiceway.connector import EnumeratorContext
+from sluiceway.testing.drivers import SourceDriver
+
+pytest.importorskip("confluent_kafka", reason='not installed: pip install "sluiceway[kafka]"')
+
+from tests.plugins.connectors.kafkamock import MockBroker
+
+from sluiceway_kafka import ArrowColumns, KafkaSource
+from sluiceway_kafka._enumerator import Found, KafkaEnumerator
+from sluiceway_kafka._offset_bounds import Partition
+from sluiceway_kafka._splits import KafkaSplit
+
+pytestmark = [pytest.mark.timeout(PATIENT_S)]
+
+
+class Source(KafkaSource):
+    """Source of given splits: the mock broker does not answer an admin client."""
+
+    def __init__(self, broker: MockBroker, *splits: KafkaSplit, **options: Any) -> None:
+        super().__init__(broker.servers, [split.topic for split in splits], stop="latest", **options)
+        self._splits = splits
+
+    def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> KafkaEnumerator:
+        def look(known: frozenset[Partition], is_first: bool) -> Found:
+            new = [split for split in self._splits if (split.topic, split.partition) not in known]
+            return Found(frozenset((split.topic, split.partition) for split in self._splits), new, {})
+
+        return KafkaEnumerator(context, look, lambda: None, None, restored)
+
+
+@pytest.fixture(scope="module")
+def broker() -> MockBroker:
+    return MockBroker()
+
+
+# ---- headers ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def headed(broker: MockBroker) -> KafkaSplit:
+    """A topic with a record whose header has a name that is not UTF-8 between two others."""
+    for value, name in ((b"1", b"good"), (b"2", b"\xff\xfe"), (b"3", b"good")):
+        broker.write_with_header("headed", value, name)
+    return KafkaSplit("headed", 0, 0, 3)
+
+
+@pytest.mark.parametrize("limit", [1, 100])
+@pytest.mark.parametrize(
+    "options",
+    [{"deserializer": "record"}, {"deserializer": lambda record: record}, {"key_deserializer": "text"}],
+    ids=["record", "function", "keys"],
+)
+def test_a_record_with_a_header_that_cannot_be_read_is_rejected(
+    broker: MockBroker, headed: KafkaSplit, options: dict[str, Any], limit: int
+) -> None:
+    with SourceDriver(Source(broker, headed, **options), limit=limit) as driver:
+        assert [record.headers for record in driver.run()] == [(("good", b"of a header"),)] * 2
+        ((record, error, _),) = driver.rejected
+    assert (record.offset, record.value, record.headers) == (1, b"2", ())
+    assert str(error) == "the name of one of its headers is not UTF-8"
+    assert "topic 'headed', partition 0, offset 1" in error.__notes__[0]
+
+
+def test_so_it_is_in_columns(broker: MockBroker, headed: KafkaSplit) -> None:
+    pytest.importorskip("pyarrow", reason='not installed: pip install "sluiceway[arrow]"')
+    columns = ArrowColumns(columns=["offset", "headers"])
+    with SourceDriver(Source(broker, headed, deserializer=columns)) as driver:
+        rows = [row for batch in driver.run() for row in batch.to_pylist()]
+        assert [record.offset for record, _, _ in driver.rejected] == [1]
+    assert rows == [{"offset": offset, "headers": [("good", b"of a header")]} for offset in (0, 2)]
+
+
+def test_values_do_not_need_headers(broker: MockBroker, headed: KafkaSplit) -> None:
+    with SourceDriver(Source(broker, headed)) as driver:
+        assert driver.run() == ["1", "2", "3"]
+    with SourceDriver(Source(broker, headed, deserializer="json", type=str)) as driver:
+        assert driver.run() == []
+        assert [record.offset for record, _, _ in driver.rejected] == [0, 1, 2]
