@@ -151,9 +151,45 @@ def _avro_name(parsed: Any) -> str | None:
     return name if isinstance(name, str) else None
 
 
+def _reader_of(schema: Any, named: Mapping[str, Any]) -> Callable[..., Any]:
+    """Return what reads values of a schema, and raises RecursionError for one that nests too deeply.
+
+    Args:
+        schema: as fastavro has parsed it.
+        named: schemas by their full names.
+    """
+    # fastavro's extension descends into each level of a value without a limit: 5000 bytes can overflow the stack.
+    if _is_recursive(schema, named):
+        from fastavro._read_py import schemaless_reader
+    else:
+        from fastavro import schemaless_reader
+    read: Callable[..., Any] = schemaless_reader
+    return read
+
+
+def _is_recursive(schema: Any, named: Mapping[str, Any]) -> bool:
+    """Return True if a value may hold values of its own type, or a part of it may."""
+    entered: set[str] = set()
+    left: set[str] = set()
+
+    def visit(node: Any) -> bool:
+        if isinstance(node, str):
+            return node in named and node not in left and (node in entered or visit(named[node]))
+        if isinstance(node, list):
+            return any(map(visit, node))
+        if "fields" not in node:
+            return any(visit(node[part]) for part in ("type", "items", "values") if part in node)
+        entered.add(node["name"])
+        found = any(visit(each["type"]) for each in node["fields"])
+        left.add(node["name"])
+        return found
+
+    return visit(schema)
+
+
 class _AvroReader(FormatReader):
     def __init__(self, format_: AvroFormat, wake: Callable[[], None] | None) -> None:
-        from fastavro import parse_schema, schemaless_reader
+        from fastavro import parse_schema
 
         wanted = None if format_.schema is None else parse_schema(json.loads(format_.schema))
         convert = converter(format_.type)
@@ -165,7 +201,8 @@ class _AvroReader(FormatReader):
             try:
                 for text in texts:
                     parse_schema(json.loads(text), named)
-                return parse_schema(json.loads(schema.schema_str or ""), named)
+                parsed = parse_schema(json.loads(schema.schema_str or ""), named)
+                return _reader_of(parsed, named), parsed
             except Exception as error:
                 raise SerializationError(
                     f"the Avro schema with id {schema_id} cannot be used: {error!r}"
@@ -176,13 +213,11 @@ class _AvroReader(FormatReader):
 
         def decode(data: bytes) -> Any:
             prefix = data[:PREFIX_LENGTH]
-            written = known.get(prefix)
-            if written is None:
-                written = get(prefix)
+            read, written = known.get(prefix) or get(prefix)
             stream = BytesIO(data)
             stream.seek(PREFIX_LENGTH)
             try:
-                value = schemaless_reader(stream, written, wanted)
+                value = read(stream, written, wanted)
             except Exception as error:
                 raise SerializationError(
                     f"it does not fit its Avro schema, id {int.from_bytes(prefix[1:], 'big')}: {error!r}"

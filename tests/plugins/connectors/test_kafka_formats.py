@@ -297,6 +297,57 @@ def test_schemas_refer_to_others(memory: str) -> None:
         written(newest, {"item": {"name": 1}}, "json")
 
 
+NODE = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
+TREE = {
+    "type": "record",
+    "name": "Tree",
+    "namespace": "trees",
+    "fields": [{"name": "more", "type": {"type": "array", "items": {"type": "map", "values": "Tree"}}}],
+}
+LIST = {"type": "record", "name": "List", "fields": [{"name": "first", "type": "Node"}]}
+
+
+LOOP = {"type": "record", "name": "Loop", "fields": [{"name": "next", "type": "Loop"}]}
+
+
+def avro_reader(memory: str, schema: Any) -> tuple[Any, bytes]:
+    """Return a reader of Avro, and the prefix of records with a schema that may refer to ``NODE``."""
+    from confluent_kafka.schema_registry import Schema, SchemaReference
+
+    from sluiceway_kafka._registry import request
+
+    def register(client: Any) -> int:
+        client.register_schema("node", Schema(json.dumps(NODE), "AVRO"))
+        refers = [SchemaReference("Node", "node", 1)] if schema is LIST else []
+        number: int = client.register_schema("deep", Schema(json.dumps(schema), "AVRO", refers))
+        return number
+
+    number = request(SchemaRegistry(memory), "register", register)
+    return AvroFormat(memory).reader(None), b"\0" + number.to_bytes(4, "big")
+
+
+@pytest.mark.parametrize(
+    ("schema", "level"),
+    [(NODE, b"\x02"), (TREE, b"\x02\x02\0"), (LIST, b"\x02"), (LOOP, b"")],
+    ids=["union", "array of maps", "of another subject", "always"],
+)
+def test_avro_that_nests_without_end_is_a_bad_record(memory: str, schema: Any, level: bytes) -> None:
+    """The stack of a process has room for some 4000 levels."""
+    reader, prefix = avro_reader(memory, schema)
+    with pytest.raises(SerializationError, match="maximum recursion depth exceeded"):
+        reader.decode(prefix + level * 100_000 + b"\0")
+
+
+def test_avro_that_nests_a_little_is_read(memory: str) -> None:
+    value = None
+    for _ in range(100):
+        value = {"next": value}
+    reader, prefix = avro_reader(memory, NODE)
+    assert reader.decode(prefix + b"\x02" * 99 + b"\0") == value
+    reader, prefix = avro_reader(memory, LIST)
+    assert reader.decode(prefix + b"\x02" * 99 + b"\0") == {"first": value}
+
+
 # ---- schemas --------------------------------------------------------------------------------------
 
 
