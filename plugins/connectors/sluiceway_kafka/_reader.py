@@ -171,6 +171,10 @@ class KafkaReader(Reader[Any]):
         self._ready: deque[tuple[_Partition, list[Message]]] = deque()
         self._paused: frozenset[str] = frozenset()
         self._finished: list[str] = []
+        # Ends of partitions that were read to them, until they are committed: those from before the last snapshot,
+        # and those from after it.
+        self._ends: dict[Partition, int] = {}
+        self._new_ends: dict[Partition, int] = {}
         self._rejected: list[tuple[Any, Exception, int | None]] = []
         self._no_more = False
         self._schema_pending = False
@@ -286,15 +290,17 @@ class KafkaReader(Reader[Any]):
 
     def snapshot(self) -> list[KafkaSplit]:
         """The partitions, each with the offset after the last record that was returned."""
+        self._ends.update(self._new_ends)
+        self._new_ends.clear()
         return [replace(p.split, position=p.position) for p in self._partitions.values()]
 
     def checkpoint_completed(self, splits: Sequence[KafkaSplit]) -> None:
-        """Commit the positions to the group, for tools that show them."""
+        """Commit the positions to the group, and the ends of partitions that were read to them before."""
         if not self._commits or self._consumer is None:
             return
-        offsets = [
-            TopicPartition(split.topic, split.partition, split.position) for split in splits if split.position >= 0
-        ]
+        # A partition that ended after this checkpoint was taken has a position in it.
+        positions = dict(self._ends) | {(split.topic, split.partition): split.position for split in splits}
+        offsets = [TopicPartition(*key, position) for key, position in positions.items() if position >= 0]
         if not offsets:
             return
         # The client commits with the interpreter's lock held: with a thread inside it, that is a deadlock. So the
@@ -413,10 +419,21 @@ class KafkaReader(Reader[Any]):
         partition.queued += 1
         self._ready.append((partition, messages))
 
+    def _finish(self, partition: _Partition) -> None:
+        del self._partitions[partition.key]
+        self._unwatch(partition)
+        self._finished.append(partition.name)
+        self._note_topics()
+        if self._commits and partition.split.stop is not None:
+            # Behind the last record may be markers and aborted ones.
+            self._new_ends[partition.key] = max(partition.position, partition.split.stop)
+
     def _note_committed(self, key: Partition, offset: int) -> None:
         partition = self._partitions.get(key)
         if partition is not None:
             partition.committed = offset
+        elif self._ends.get(key) == offset:
+            del self._ends[key]
 
     # ---- giving records ---------------------------------------------------------------------------------------
 
@@ -443,10 +460,7 @@ class KafkaReader(Reader[Any]):
             else:
                 partition.queued -= 1
             if partition.ended and not partition.queued:
-                del self._partitions[partition.key]
-                self._unwatch(partition)
-                self._finished.append(partition.name)
-                self._note_topics()
+                self._finish(partition)
             if batch is not None:
                 self.current_split_id = partition.name
                 return batch

@@ -28,6 +28,10 @@ class MockBroker:
         (broker,) = self._owner.list_topics(timeout=PATIENT_S).brokers.values()
         self.servers = f"{broker.host}:{broker.port}"
 
+    def close(self) -> None:
+        """End the broker."""
+        self._owner.close()
+
     def write(
         self, topic: str, values: Iterable[Any], *, partition: int = 0, timestamps: Iterable[int] | None = None
     ) -> None:
@@ -37,6 +41,7 @@ class MockBroker:
         for value in values:
             producer.produce(topic, value, None, partition, timestamp=next(stamps) if stamps else 0)
         assert producer.flush(PATIENT_S) == 0
+        producer.close()
 
     def write_with_header(self, topic: str, value: bytes, name: bytes) -> None:
         """Write a value to partition 0 with a header whose name is any bytes, which the Python client refuses."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from patience import PATIENT_S
 
+import sluiceway as sw
 from sluiceway.connector import EnumeratorContext
 from sluiceway.testing.drivers import SourceDriver
 
 pytest.importorskip("confluent_kafka", reason='not installed: pip install "sluiceway[kafka]"')
 
+from confluent_kafka import OFFSET_INVALID, Consumer, TopicPartition
 from tests.plugins.connectors.kafkamock import MockBroker
 
 from sluiceway_kafka import ArrowColumns, KafkaSource
@@ -37,15 +42,69 @@ class Source(KafkaSource):
         return KafkaEnumerator(context, look, lambda: None, None, restored)
 
 
-@pytest.fixture(scope="module")
-def broker() -> MockBroker:
-    return MockBroker()
+@pytest.fixture
+def broker() -> Iterator[MockBroker]:
+    broker = MockBroker()
+    try:
+        yield broker
+    finally:
+        broker.close()
+
+
+# ---- offsets of the group ---------------------------------------------------------------------------------------
+
+
+_groups = itertools.count()
+
+
+@pytest.mark.parametrize(
+    ("completed", "expected"),
+    [(["middle"], 1), (["end"], 3), (["middle", "end"], 3), (["before"], OFFSET_INVALID)],
+    ids=["before the end", "behind the end", "both", "before the partition"],
+)
+def test_the_end_of_a_partition_is_committed_with_a_later_checkpoint(
+    broker: MockBroker, completed: list[str], expected: int
+) -> None:
+    group = f"group{next(_groups)}"
+    topic = f"ended-{group}"
+    broker.write(topic, "abcd")
+    with SourceDriver(Source(broker, KafkaSplit(topic, 0, 0, 3), group_id=group), limit=1) as driver:
+        reader = driver._reader(0)
+        snapshots: dict[str, list[KafkaSplit]] = {"before": []}
+        driver.run(1)
+        snapshots["middle"] = reader.snapshot()
+        assert driver.run() == ["a", "b", "c"]
+        if "end" in completed:
+            snapshots["end"] = reader.snapshot()
+        for name in completed:
+            reader.checkpoint_completed(snapshots[name])
+    assert committed(broker, group, topic) == expected
+
+
+def test_a_job_that_stops_commits_where_it_did(broker: MockBroker, tmp_path: Path) -> None:
+    broker.write("stops", "abc")
+    flow = sw.Pipeline("stops")
+    records = flow.source(Source(broker, KafkaSplit("stops", 0, 0, 3), group_id="stops")).collect()
+    flow.run(checkpoint_interval="1h", checkpoints=tmp_path)
+    assert records == ["a", "b", "c"]
+    assert committed(broker, "stops", "stops") == 3
+
+
+def committed(broker: MockBroker, group: str, topic: str) -> int:
+    """Return the offset that a group has in partition 0."""
+    consumer = Consumer({"bootstrap.servers": broker.servers, "group.id": group})
+    try:
+        (found,) = consumer.committed([TopicPartition(topic, 0)], PATIENT_S)
+        offset: int = found.offset
+        return offset
+    finally:
+        consumer.close()
 
 
 # ---- headers ----------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def headed(broker: MockBroker) -> KafkaSplit:
     """A topic with a record whose header has a name that is not UTF-8 between two others."""
     for value, name in ((b"1", b"good"), (b"2", b"\xff\xfe"), (b"3", b"good")):
