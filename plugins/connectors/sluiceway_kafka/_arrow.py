@@ -186,7 +186,7 @@ class ArrowReader:
 
     def _timestamp(self, messages: Sequence[Message]) -> Any:
         pa = self._pa
-        stamps = [ms if ms >= 0 else None for _, ms in (message.timestamp() for message in messages)]
+        stamps = [ms if kind and ms >= 0 else None for kind, ms in (message.timestamp() for message in messages)]
         return pa.array(stamps, pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
 
 

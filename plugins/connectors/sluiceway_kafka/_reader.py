@@ -448,15 +448,15 @@ class KafkaReader(Reader[Any]):
                 index += 1
                 continue
             try:
-                batch = self._decode(partition, messages[:limit]) if messages else None
+                batch, taken = self._decode(partition, messages[:limit]) if messages else (None, 0)
             except SchemaPendingError:  # they stay; other partitions go on
                 self._schema_pending = True
                 index += 1
                 continue
             del ready[index]
             # The rest keeps its place, so that records of a partition stay in order.
-            if len(messages) > limit:
-                ready.insert(index, (partition, messages[limit:]))
+            if len(messages) > taken:
+                ready.insert(index, (partition, messages[taken:]))
             else:
                 partition.queued -= 1
             if partition.ended and not partition.queued:
@@ -466,7 +466,12 @@ class KafkaReader(Reader[Any]):
                 return batch
         return None
 
-    def _decode(self, partition: _Partition, messages: list[Message]) -> Batch[Any] | None:
+    def _decode(self, partition: _Partition, messages: list[Message]) -> tuple[Batch[Any] | None, int]:
+        """Decode the first messages; return their batch, if any is left of it, and how many they are."""
+        stamps = _stamps(messages) if self._timestamps else None
+        if stamps is not None and min(stamps) < 0:
+            # Timestamps of a batch are those of all its records. Others must not lose theirs for one without it.
+            messages = messages[: _count_alike(stamps)]
         try:
             values = self._decoder.decode(messages)
         except (SchemaPendingError, RegistryError):
@@ -474,28 +479,30 @@ class KafkaReader(Reader[Any]):
         except Exception as error:
             # Something in the batch is wrong. Only now each record is looked at by itself.
             if self._decoder.joins:
-                values, messages_left = self._decode_parts(messages, error)
+                values, left = self._decode_parts(messages, error)
             else:
-                values, messages_left = self._decode_each(messages)
+                values, left = self._decode_each(messages)
         else:
-            messages_left = messages
+            left = messages
         # Behind rejected records, too: they were read.
         partition.position = messages[-1].offset() + 1
         self._records.inc(len(messages))
         self._bytes.inc(sum(map(len, messages)))
         if not values:
-            return None
+            return None, len(messages)
+        if stamps is not None and len(left) < len(stamps):
+            stamps = _stamps(left)
+        return self._batch(values, stamps), len(messages)
+
+    def _batch(self, values: list[Any], stamps: list[int] | None) -> Batch[Any]:
+        """Return the batch of decoded values, whose timestamps all are there or all are missing."""
         columns = self._decoder.columns
-        if not self._timestamps:
+        if stamps is None or stamps[0] < 0:
             return Batch.of_columns(values[0]) if columns else Batch(values)
-        stamps = [stamp[1] for stamp in map(_timestamp, messages_left)]
         self._newest_ms = stamps[-1]
         if columns:
-            return Batch.of_columns(values[0], array("q", stamps) if min(stamps) >= 0 else None)
-        if self._decoder.joins:
-            newest_ms = max(stamps)
-            return Batch(values, [newest_ms] if newest_ms >= 0 else None)
-        return Batch(values, stamps if min(stamps) >= 0 else None)
+            return Batch.of_columns(values[0], array("q", stamps))
+        return Batch(values, [max(stamps)] if self._decoder.joins else stamps)
 
     def _decode_each(self, messages: list[Message]) -> tuple[list[Any], list[Message]]:
         values, left = [], []
@@ -664,6 +671,17 @@ def _answer_bytes(properties: Mapping[str, Any]) -> int:
 
     queued = number("queued.max.messages.kbytes", 65_536) * 1024
     return max(min(_FETCHED_BYTES, queued), number("message.max.bytes", 1_000_000))
+
+
+def _stamps(messages: Sequence[Message]) -> list[int]:
+    """Return the timestamps of messages in ms; -1 for one that has none."""
+    return [ms if kind else -1 for kind, ms in map(_timestamp, messages)]
+
+
+def _count_alike(stamps: Sequence[int]) -> int:
+    """Return how many of the first timestamps are there, if the first one is, or are missing."""
+    missing = stamps[0] < 0
+    return next((index for index, stamp in enumerate(stamps) if (stamp < 0) != missing), len(stamps))
 
 
 def _rejected(message: Message, error: Exception) -> tuple[Any, Exception, int | None]:

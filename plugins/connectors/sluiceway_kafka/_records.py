@@ -63,7 +63,7 @@ def record_of(message: Any, key: Any = ..., value: Any = ..., headers: Any = ...
         message.topic(),
         message.partition(),
         message.offset(),
-        ms if kind else None,
+        ms if kind and ms >= 0 else None,
         message.key() if key is ... else key,
         message.value() if value is ... else value,
         headers_of(message) if headers is ... else headers,

@@ -12,6 +12,7 @@ from patience import PATIENT_S
 
 import sluiceway as sw
 from sluiceway.connector import EnumeratorContext
+from sluiceway.elements import Batch
 from sluiceway.testing.drivers import SourceDriver
 
 pytest.importorskip("confluent_kafka", reason='not installed: pip install "sluiceway[kafka]"')
@@ -99,6 +100,59 @@ def committed(broker: MockBroker, group: str, topic: str) -> int:
         return offset
     finally:
         consumer.close()
+
+
+# ---- timestamps -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def timed(broker: MockBroker) -> KafkaSplit:
+    """A topic with records of which some have no timestamp, and some are no JSON."""
+    values = ["0", "1", "rubbish", "3", "rubbish", "5", "6"]
+    broker.write("timed", values, timestamps=[10, -1, -1, -1, 50, 60, 70])
+    return KafkaSplit("timed", 0, 0, len(values))
+
+
+class Batches(SourceDriver):
+    """Driver that keeps batches as they are."""
+
+    def __init__(self, source: KafkaSource, limit: int) -> None:
+        self.batches: list[Batch[Any]] = []
+        super().__init__(source, limit=limit)
+
+    def _take(self, index: int, result: Any) -> None:
+        self.batches.append(result)
+
+    def records_with_times(self) -> list[tuple[Any, int | None]]:
+        with self:
+            self.run()
+            return [
+                pair
+                for batch in self.batches
+                for pair in zip(batch.values, batch.timestamps or [None] * len(batch), strict=True)
+            ]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 100])
+def test_a_record_without_a_timestamp_does_not_take_those_of_others(
+    broker: MockBroker, timed: KafkaSplit, limit: int
+) -> None:
+    driver = Batches(Source(broker, timed, deserializer="json", type=int), limit)
+    assert driver.records_with_times() == [(0, 10), (1, None), (3, None), (5, 60), (6, 70)]
+    assert [(record.timestamp, time) for record, _, time in driver.rejected] == [(None, None), (50, 50)]
+    driver = Batches(Source(broker, timed, deserializer="record"), limit)
+    assert [record.timestamp for record, _ in driver.records_with_times()] == [10, None, None, None, 50, 60, 70]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 100])
+def test_so_it_is_in_rows(broker: MockBroker, timed: KafkaSplit, limit: int) -> None:
+    pytest.importorskip("pyarrow", reason='not installed: pip install "sluiceway[arrow]"')
+    source = Source(broker, timed, deserializer=ArrowColumns(columns=["offset"]))
+    rows = [(row["offset"], time) for row, time in Batches(source.in_columns()[0], limit).records_with_times()]
+    assert rows == [(0, 10), (1, None), (2, None), (3, None), (4, 50), (5, 60), (6, 70)]
+    times = dict(rows)
+    for batch, time in Batches(source, limit).records_with_times():
+        assert time == times[batch["offset"].to_pylist()[-1]]
 
 
 # ---- headers ----------------------------------------------------------------------------------------------------
