@@ -467,32 +467,35 @@ class KafkaReader(Reader[Any]):
         return None
 
     def _decode(self, partition: _Partition, messages: list[Message]) -> tuple[Batch[Any] | None, int]:
-        """Decode the first messages; return their batch, if any is left of it, and how many they are."""
+        """Decode the first messages; return their batch, if any is left of it, and how many they are.
+
+        Raises:
+            SchemaPendingError: the first message has to wait for a schema.
+        """
         stamps = _stamps(messages) if self._timestamps else None
         if stamps is not None and min(stamps) < 0:
             # Timestamps of a batch are those of all its records. Others must not lose theirs for one without it.
             messages = messages[: _count_alike(stamps)]
+        taken = len(messages)
         try:
-            values = self._decoder.decode(messages)
-        except (SchemaPendingError, RegistryError):
+            values, left = self._decoder.decode(messages), messages
+        except RegistryError:
             raise
         except Exception as error:
-            # Something in the batch is wrong. Only now each record is looked at by itself.
+            # Something in the batch is wrong, or has to wait. Only now each record is looked at by itself.
             if self._decoder.joins:
-                values, left = self._decode_parts(messages, error)
+                values, left, taken = self._decode_parts(messages, error)
             else:
-                values, left = self._decode_each(messages)
-        else:
-            left = messages
+                values, left, taken = self._decode_each(messages)
         # Behind rejected records, too: they were read.
-        partition.position = messages[-1].offset() + 1
-        self._records.inc(len(messages))
-        self._bytes.inc(sum(map(len, messages)))
+        partition.position = messages[taken - 1].offset() + 1
+        self._records.inc(taken)
+        self._bytes.inc(sum(map(len, messages[:taken])))
         if not values:
-            return None, len(messages)
+            return None, taken
         if stamps is not None and len(left) < len(stamps):
             stamps = _stamps(left)
-        return self._batch(values, stamps), len(messages)
+        return self._batch(values, stamps), taken
 
     def _batch(self, values: list[Any], stamps: list[int] | None) -> Batch[Any]:
         """Return the batch of decoded values, whose timestamps all are there or all are missing."""
@@ -504,23 +507,38 @@ class KafkaReader(Reader[Any]):
             return Batch.of_columns(values[0], array("q", stamps))
         return Batch(values, [max(stamps)] if self._decoder.joins else stamps)
 
-    def _decode_each(self, messages: list[Message]) -> tuple[list[Any], list[Message]]:
-        values, left = [], []
+    def _decode_each(self, messages: list[Message]) -> tuple[list[Any], list[Message], int]:
+        """Decode messages up to one that has to wait for a schema.
+
+        Returns:
+            values, the messages of which they were made, and how many messages were decoded or rejected.
+
+        Raises:
+            SchemaPendingError: it is the first one.
+        """
+        values: list[Any] = []
+        left: list[Message] = []
         rejected: list[tuple[Any, Exception, int | None]] = []
         for message in messages:
             try:
                 values.append(self._decoder.decode_one(message))
-            except (SchemaPendingError, RegistryError):
+            except RegistryError:
                 raise
+            except SchemaPendingError:
+                # What is in front of it is returned. With all of it to be decoded again, a batch with more schemas
+                # than the cache has room for would never be.
+                if not left and not rejected:
+                    raise
+                break
             except Exception as error:
                 rejected.append(_rejected(message, error))
             else:
                 left.append(message)
         self._rejected += rejected
-        return values, left
+        return values, left, len(left) + len(rejected)
 
-    def _decode_parts(self, messages: list[Message], error: Exception) -> tuple[list[Any], list[Message]]:
-        """Decode those of the messages that can be decoded."""
+    def _decode_parts(self, messages: list[Message], error: Exception) -> tuple[list[Any], list[Message], int]:
+        """Decode messages as :meth:`_decode_each` does, after all of them together have failed."""
         # By halves: a call for one message costs as much as one for a hundred.
         decoder = self._decoder
         assert isinstance(decoder, JoiningDecoder)
@@ -533,7 +551,7 @@ class KafkaReader(Reader[Any]):
             if failure is None:
                 try:
                     values += decoder.decode(part)
-                except (SchemaPendingError, RegistryError):
+                except RegistryError:
                     raise
                 except Exception as raised:
                     failure = raised
@@ -541,13 +559,17 @@ class KafkaReader(Reader[Any]):
                     left += part
             if failure is None:
                 continue
-            if len(part) == 1:
+            if len(part) > 1:
+                half = len(part) // 2
+                parts += [(part[half:], None), (part[:half], None)]
+            elif not isinstance(failure, SchemaPendingError):
                 rejected.append(_rejected(part[0], failure))
-                continue
-            half = len(part) // 2
-            parts += [(part[half:], None), (part[:half], None)]
+            elif left or rejected:
+                break
+            else:
+                raise failure
         self._rejected += rejected
-        return decoder.join(values), left
+        return decoder.join(values), left, len(left) + len(rejected)
 
     def _note_topics(self) -> None:
         topics = {topic for topic, _ in self._partitions}

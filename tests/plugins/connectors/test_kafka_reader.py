@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ pytest.importorskip("confluent_kafka", reason='not installed: pip install "sluic
 from confluent_kafka import OFFSET_INVALID, Consumer, TopicPartition
 from tests.plugins.connectors.kafkamock import MockBroker
 
-from sluiceway_kafka import ArrowColumns, KafkaSource
+from sluiceway_kafka import ArrowColumns, AvroFormat, KafkaSource
 from sluiceway_kafka._enumerator import Found, KafkaEnumerator
+from sluiceway_kafka._formats import FormatWriter
 from sluiceway_kafka._offset_bounds import Partition
 from sluiceway_kafka._splits import KafkaSplit
 
@@ -153,6 +155,39 @@ def test_so_it_is_in_rows(broker: MockBroker, timed: KafkaSplit, limit: int) -> 
     times = dict(rows)
     for batch, time in Batches(source, limit).records_with_times():
         assert time == times[batch["offset"].to_pylist()[-1]]
+
+
+# ---- schemas --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Item:
+    name: str
+
+
+@pytest.mark.parametrize("columns", [False, True], ids=["records", "rows"])
+@pytest.mark.parametrize("limit", [3, 100])
+def test_a_batch_may_have_more_schemas_than_the_cache(
+    broker: MockBroker, registry: Any, monkeypatch: pytest.MonkeyPatch, limit: int, columns: bool
+) -> None:
+    """Of the two records of each id, the second comes when the cache has forgotten the first."""
+    pytest.importorskip("authlib", reason='not installed: pip install "sluiceway[kafka-registry]"')
+    pytest.importorskip("fastavro", reason='not installed: pip install "sluiceway[kafka-registry]"')
+    pytest.importorskip("narwhals", reason='not installed: pip install "sluiceway[columns]"')
+    monkeypatch.setattr("sluiceway_kafka._registry._MOST_SCHEMAS", 3)
+    format_ = AvroFormat(registry.url, type=Item)
+    encode = FormatWriter(format_, "value").of("items")
+    values = []
+    for number in range(10):
+        values += [encode(Item(str(number))), b"\0" + (1000 + number % 5).to_bytes(4, "big") + b"abc"]
+    broker.write("items", values)
+    source = Source(broker, KafkaSplit("items", 0, 0, len(values)), deserializer=format_)
+    driver = Batches(source.in_columns()[0] if columns else source, limit)
+    records = [record for record, _ in driver.records_with_times()]
+    assert records == [{"name": str(number)} if columns else Item(str(number)) for number in range(10)]
+    assert [record.offset for record, _, _ in driver.rejected] == list(range(1, 20, 2))
+    fetched = [each for each in registry.requests if each.startswith("GET /schemas")]
+    assert len(fetched) == 11
 
 
 # ---- headers ----------------------------------------------------------------------------------------------------
