@@ -17,6 +17,9 @@ from sluiceway_kafka._writers import KafkaWriter
 
 __all__ = ["KafkaSink"]
 
+_SILENCE_MS: Final = 60_000
+"""Time after which a broker that does not answer counts as gone: the client's, where there are no transactions."""
+
 _GUARANTEES: Final = {
     "none": DeliveryGuarantee.NONE,
     "at-least-once": DeliveryGuarantee.AT_LEAST_ONCE,
@@ -151,6 +154,9 @@ class KafkaSink(Sink[Any]):
             waits = self._guarantee is DeliveryGuarantee.AT_LEAST_ONCE
             return KafkaWriter(context, self._connection, self._encoder, settings, waits=waits)
         assert self._prefix is not None
+        if "socket.timeout.ms" not in self._connection.properties:
+            # The client would wait for a silent broker until a transaction is about to time out.
+            settings["socket.timeout.ms"] = min(_SILENCE_MS, self._timeout_ms - 100)
         return TransactionalWriter(
             context,
             self._connection,

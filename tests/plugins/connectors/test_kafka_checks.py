@@ -14,16 +14,20 @@ from patience import PATIENT_S
 import sluiceway as sw
 from sluiceway.cli.app import app
 from sluiceway.clock import VirtualClock
-from sluiceway.connector import EnumeratorContext
-from sluiceway.errors import GraphError
+from sluiceway.connector import EnumeratorContext, WriterContext
+from sluiceway.errors import ConfigurationError, GraphError
+from sluiceway.metrics import MetricGroup
 
 pytest.importorskip("confluent_kafka", reason='not installed: pip install "sluiceway[kafka]"')
+
+from confluent_kafka import Producer
 
 from sluiceway_kafka import KafkaSink
 from sluiceway_kafka._connection import PositionLostError
 from sluiceway_kafka._enumerator import CONFIRM_S, Discovered, Found, KafkaEnumerator
 from sluiceway_kafka._offset_bounds import EARLIEST, Partition
 from sluiceway_kafka._splits import KafkaSplit
+from sluiceway_kafka._transactions import TransactionalWriter
 
 BOTH = frozenset({("orders", 0), ("orders", 1)})
 ONE = frozenset({("orders", 0)})
@@ -147,3 +151,33 @@ def test_a_timeout_shorter_than_the_checkpoint_interval_is_refused_before_anythi
     result = CliRunner().invoke(app, ["check", "--checkpoint-interval", "1min", str(tmp_path / "totals.py")])
     assert result.exit_code == 2
     assert message in result.output
+
+
+@pytest.mark.parametrize(
+    ("transaction_timeout", "properties", "expected"),
+    [("15min", {}, 60_000), ("1min", {}, 59_900), ("1s", {}, 900), ("15min", {"socket.timeout.ms": 5000}, 5000)],
+)
+def test_a_silent_broker_is_noticed_before_its_transactions_time_out(
+    monkeypatch: pytest.MonkeyPatch, transaction_timeout: str, properties: dict[str, Any], expected: int
+) -> None:
+    given: list[dict[str, Any]] = []
+
+    def refuse(configuration: dict[str, Any]) -> None:
+        given.append(configuration)
+        Producer(configuration).close()  # it takes the value
+        raise ValueError("enough")
+
+    monkeypatch.setattr("sluiceway_kafka._connection.Producer", refuse)
+    sink = KafkaSink(
+        "127.0.0.1:1",
+        "t",
+        guarantee="exactly-once",
+        transactional_id_prefix="p",
+        transaction_timeout=transaction_timeout,
+        properties=properties,
+    )
+    writer = sink.create_writer(WriterContext(0, 1, VirtualClock(), lambda: None, MetricGroup()))
+    assert isinstance(writer, TransactionalWriter)
+    with pytest.raises(ConfigurationError, match="enough"):
+        writer._make(0)
+    assert [each["socket.timeout.ms"] for each in given] == [expected]
