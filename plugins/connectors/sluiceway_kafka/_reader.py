@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from array import array
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -141,6 +141,7 @@ class KafkaReader(Reader[Any]):
         connection: how to reach the cluster.
         decoder: makes the records.
         settings: properties of the consumer that the source sets.
+        reads: returns True for a partition that the source reads. A restored one may be another.
         bounded: whether partitions are read to an end.
         timestamps: whether records come with their timestamps.
         commits: whether offsets are committed to the group.
@@ -153,6 +154,7 @@ class KafkaReader(Reader[Any]):
         decoder: Decoder,
         settings: dict[str, Any],
         *,
+        reads: Callable[[Partition], bool],
         bounded: bool,
         timestamps: bool,
         commits: bool,
@@ -161,6 +163,7 @@ class KafkaReader(Reader[Any]):
         self._connection = connection
         self._decoder = decoder
         self._settings = settings
+        self._reads = reads
         self._bounded = bounded
         self._timestamps = timestamps
         self._commits = commits
@@ -221,6 +224,9 @@ class KafkaReader(Reader[Any]):
         assigned = []
         for split in splits:
             partition = _Partition(split)
+            if not self._reads(partition.key):
+                self._finished.append(partition.name)
+                continue
             self._partitions[partition.key] = partition
             partition.moved = self._context.clock.monotonic()
             self._watch(partition)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from copy import copy
@@ -23,6 +24,8 @@ from sluiceway_kafka._reader import KafkaReader
 from sluiceway_kafka._splits import KafkaSplit
 
 __all__ = ["KafkaSource"]
+
+_log: Final = logging.getLogger("sluiceway_kafka")
 
 _WATCH_MS: Final = 30_000
 """Time between looks for partitions that are gone, of a source without an end that does not look for new ones."""
@@ -175,6 +178,8 @@ class KafkaSource(Source[Any]):
     def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
         """Make the enumerator, which asks the cluster when it is started."""
         assert restored is None or isinstance(restored, Discovered)
+        if restored is not None:
+            restored = self._without_others(restored)
         look = _Look(self)
         interval_ms = self._interval_ms
         if interval_ms is None and self._stop is None:
@@ -191,9 +196,36 @@ class KafkaSource(Source[Any]):
             self._connection,
             self._decoder.for_subtask(),
             settings,
+            reads=self._reads,
             bounded=self._stop is not None,
             timestamps=self._timestamps,
             commits=self._group_id is not None,
+        )
+
+    def _reads(self, partition: Partition) -> bool:
+        """Return True for a partition that the arguments name."""
+        topic, number = partition
+        if self._pattern is not None:
+            return _is_matched(self._pattern, topic)
+        return topic in self._topics or number in self._partitions.get(topic, ())
+
+    def _without_others(self, restored: Discovered) -> Discovered:
+        """Return the state of an enumerator without partitions that the source does not read any more."""
+        known = frozenset(filter(self._reads, restored.known))
+        if known == restored.known:
+            return restored
+        _log.warning(
+            "%r does not name these partitions of the restored state any more: %s. They are not read, and their "
+            "positions are dropped: a source that names them again reads them from their first record",
+            self,
+            ", ".join(f"{topic}-{number}" for topic, number in sorted(restored.known - known)),
+        )
+        names = {topic for topic, _ in known}
+        topics = getattr(restored, "topics", {})  # a checkpoint of an earlier version has none
+        return Discovered(
+            [split for split in restored.pending if self._reads((split.topic, split.partition))],
+            known,
+            {topic: identity for topic, identity in topics.items() if topic in names},
         )
 
 
@@ -245,8 +277,7 @@ class _Look:
         if source._pattern is not None:
             with failing_with("list topics", self._connection):
                 listed = admin.list_topics(timeout=timeout_s).topics
-            matches = source._pattern.fullmatch
-            names = [name for name in sorted(listed) if not name.startswith("__") and matches(name)]
+            names = [name for name in sorted(listed) if _is_matched(source._pattern, name)]
             if not names:
                 return frozenset(), {}
         with failing_with("ask for topics", self._connection):
@@ -302,6 +333,10 @@ def _pattern(pattern: str | None) -> re.Pattern[str] | None:
         return re.compile(pattern)
     except (re.error, TypeError) as error:
         raise ConfigurationError(f"pattern={pattern!r} is no regular expression: {error}") from error
+
+
+def _is_matched(pattern: re.Pattern[str], topic: str) -> bool:
+    return not topic.startswith("__") and pattern.fullmatch(topic) is not None
 
 
 def _numbers(partitions: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int, ...]]:

@@ -22,7 +22,7 @@ pytest.importorskip("confluent_kafka", reason='not installed: pip install "sluic
 
 from confluent_kafka import Producer
 
-from sluiceway_kafka import KafkaSink
+from sluiceway_kafka import KafkaSink, KafkaSource, _source
 from sluiceway_kafka._connection import PositionLostError
 from sluiceway_kafka._enumerator import CONFIRM_S, Discovered, Found, KafkaEnumerator
 from sluiceway_kafka._offset_bounds import EARLIEST, Partition
@@ -112,6 +112,36 @@ def test_a_topic_that_was_made_anew_is_another_one(looks: Looks) -> None:
     earlier = Discovered([], BOTH)
     object.__delattr__(earlier, "topics")  # as restored from a checkpoint of before there were ids
     KafkaEnumerator(Context(), looks._look, lambda: None, 60_000, earlier).start()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"topics": "orders"}, {"pattern": "o.*"}, {"partitions": {"orders": [0, 1]}}],
+    ids=["topics", "pattern", "partitions"],
+)
+@pytest.mark.parametrize("stop", [None, "latest"])
+def test_partitions_that_are_named_no_more_are_not_looked_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, options: dict[str, Any], stop: Any
+) -> None:
+    others = frozenset({("orders", 2), ("bills", 0)}) if "partitions" in options else frozenset({("bills", 0)})
+    restored = Discovered(
+        [KafkaSplit(*each, EARLIEST) for each in sorted(BOTH | others)],
+        BOTH | others,
+        {"orders": "a", "bills": "b"},
+    )
+    context = Context()
+    monkeypatch.setattr(_source._Look, "__call__", lambda *_: Found(BOTH, [], {"orders": "a"}))
+    enumerator = KafkaSource("127.0.0.1:1", **options, stop=stop).create_enumerator(context, restored)
+    try:
+        with caplog.at_level("WARNING"):
+            enumerator.start()
+        assert enumerator.snapshot() == Discovered(
+            [KafkaSplit(*each, EARLIEST) for each in sorted(BOTH)], BOTH, {"orders": "a"}
+        )
+    finally:
+        enumerator.close()
+    (warning,) = caplog.messages
+    assert ("bills-0, orders-2." if "partitions" in options else "bills-0.") in warning
 
 
 PIPELINE = """

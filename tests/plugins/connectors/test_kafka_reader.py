@@ -12,7 +12,6 @@ import pytest
 from patience import PATIENT_S
 
 import sluiceway as sw
-from sluiceway.connector import EnumeratorContext
 from sluiceway.elements import Batch
 from sluiceway.testing.drivers import SourceDriver
 
@@ -22,7 +21,7 @@ from confluent_kafka import OFFSET_INVALID, Consumer, TopicPartition
 from tests.plugins.connectors.kafkamock import MockBroker
 
 from sluiceway_kafka import ArrowColumns, AvroFormat, KafkaSource
-from sluiceway_kafka._enumerator import Found, KafkaEnumerator
+from sluiceway_kafka._enumerator import Found
 from sluiceway_kafka._formats import FormatWriter
 from sluiceway_kafka._offset_bounds import Partition
 from sluiceway_kafka._splits import KafkaSplit
@@ -31,18 +30,27 @@ pytestmark = [pytest.mark.timeout(PATIENT_S)]
 
 
 class Source(KafkaSource):
-    """Source of given splits: the mock broker does not answer an admin client."""
+    """Source of given splits, which nothing is asked for: the mock broker does not answer an admin client."""
 
     def __init__(self, broker: MockBroker, *splits: KafkaSplit, **options: Any) -> None:
         super().__init__(broker.servers, [split.topic for split in splits], stop="latest", **options)
-        self._splits = splits
+        self.splits = splits
 
-    def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> KafkaEnumerator:
-        def look(known: frozenset[Partition], is_first: bool) -> Found:
-            new = [split for split in self._splits if (split.topic, split.partition) not in known]
-            return Found(frozenset((split.topic, split.partition) for split in self._splits), new, {})
 
-        return KafkaEnumerator(context, look, lambda: None, None, restored)
+class Look:
+    def __init__(self, source: Source) -> None:
+        self._splits = {(split.topic, split.partition): split for split in source.splits}
+
+    def __call__(self, known: frozenset[Partition], is_first: bool) -> Found:
+        new = [split for key, split in self._splits.items() if key not in known]
+        return Found(frozenset(self._splits), new, {})
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture(autouse=True)
+def _no_admin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sluiceway_kafka._source._Look", Look)
 
 
 @pytest.fixture
@@ -52,6 +60,22 @@ def broker() -> Iterator[MockBroker]:
         yield broker
     finally:
         broker.close()
+
+
+# ---- splits -----------------------------------------------------------------------------------------------------
+
+
+def test_a_topic_that_is_named_no_more_is_not_read(broker: MockBroker) -> None:
+    """Its split is finished: it would hold the watermark back."""
+    splits = [KafkaSplit(topic, 0, 0, 3) for topic in ("kept", "left")]
+    for split in splits:
+        broker.write(split.topic, [f"{split.topic} {number}" for number in range(3)])
+    with SourceDriver(Source(broker, *splits)) as driver:
+        snapshot = driver.snapshot()
+    with SourceDriver(Source(broker, splits[0]), restored=snapshot) as driver:
+        assert driver.run() == ["kept 0", "kept 1", "kept 2"]
+        assert driver.finished == {"kept-0", "left-0"}
+        assert [split for splits in driver.snapshot().splits() for split in splits] == []
 
 
 # ---- offsets of the group ---------------------------------------------------------------------------------------
@@ -104,7 +128,7 @@ def committed(broker: MockBroker, group: str, topic: str) -> int:
         consumer.close()
 
 
-# ---- timestamps -----------------------------------------------------------------------------------------------
+# ---- timestamps -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -157,7 +181,7 @@ def test_so_it_is_in_rows(broker: MockBroker, timed: KafkaSplit, limit: int) -> 
         assert time == times[batch["offset"].to_pylist()[-1]]
 
 
-# ---- schemas --------------------------------------------------------------------------------------------------
+# ---- schemas ----------------------------------------------------------------------------------------------------
 
 
 @dataclass
