@@ -352,7 +352,8 @@ class KafkaReader(Reader[Any]):
         with failing_with("read", self._connection):
             messages = thread.take()
             messages += consumer.consume(limit - len(messages), 0)
-        if not messages and self._partitions:
+        # Without partitions, too: only a poll empties the client's queue of statistics and log lines.
+        if not messages and (self._partitions or not self._no_more):
             thread.begin()
         return messages
 

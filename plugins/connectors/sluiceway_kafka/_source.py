@@ -238,19 +238,27 @@ class _Look:
         self._admin: AdminClient | None = None
 
     def __call__(self, known: frozenset[Partition], is_first: bool) -> Found:
-        source = self._source
         if self._admin is None:
             self._admin = self._connection.admin()
-        there, topics = self._there(self._admin, is_first)
+        self._admin.poll(0)  # only that empties its queue of events and log lines
+        try:
+            return self._find(self._admin, known, is_first)
+        finally:
+            if self._source._stop is not None:  # no look follows
+                self.close()
+
+    def _find(self, admin: AdminClient, known: frozenset[Partition], is_first: bool) -> Found:
+        source = self._source
+        there, topics = self._there(admin, is_first)
         new = sorted(there - known)
         if not is_first:
             # What was written before this look has found the partition is read, too.
             return Found(there, [KafkaSplit(*partition, EARLIEST) for partition in new], topics)
         # Starts before stops: a stop that was looked up first could lie before the start "latest".
-        starts = self._resolve(source._start, new, self._admin)
+        starts = self._resolve(source._start, new, admin)
         if source._stop is None:
             return Found(there, [KafkaSplit(*partition, starts[partition]) for partition in new], topics)
-        stops = self._resolve(source._stop, new, self._admin)
+        stops = self._resolve(source._stop, new, admin)
         splits = [
             KafkaSplit(*partition, starts[partition], stops[partition])
             for partition in new

@@ -18,7 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from sluiceway.connector import CommittingSinkWriter, Wait, WriterContext
 from sluiceway.errors import ConfigurationError, ConnectorError
@@ -130,7 +130,7 @@ class TransactionalWriter(CommittingSinkWriter[Any]):
         self._group = marker_group(prefix, context.subtask)
         self._flusher = Flusher(context.wake, context.clock)
         self._coordinator: Coordinator | None = None
-        self._groups: Consumer | None = None
+        self._group_metadata: Any = None
         self._version = 0
         self._attempt = secrets.token_hex(6)
         self._ancestors: Ancestors = ()
@@ -150,7 +150,11 @@ class TransactionalWriter(CommittingSinkWriter[Any]):
         self._version = self._coordinator.transaction_version()
         self._thread = ThreadPoolExecutor(1, "sluiceway-kafka-transactions")
         # Its group is never joined: it stands for the group where offsets become part of a transaction.
-        self._groups = self._connection.consumer(_ignore, **{"group.id": self._group})
+        consumer = self._connection.consumer(_ignore, **{"group.id": self._group})
+        try:
+            self._group_metadata = consumer.consumer_group_metadata()
+        finally:
+            consumer.close()
 
     def recover(self, committables: Sequence[Committable]) -> None:
         """Abort what no checkpoint knows of, then commit what the restored one names."""
@@ -209,6 +213,12 @@ class TransactionalWriter(CommittingSinkWriter[Any]):
         assert self._current is not None
         if self._current.topic:
             self._flusher.begin(self._current.outbox)
+        else:
+            self._current.outbox.serve()
+        # While brokers are away, log lines fill the queue of each client. Only a poll empties it.
+        ready = self._ready()
+        if ready is not None:
+            ready.outbox.serve()
 
     def prepare_commit(self, checkpoint_id: int) -> list[Committable]:
         """Make the marker part of the transaction, and go on with the next producer."""
@@ -220,11 +230,10 @@ class TransactionalWriter(CommittingSinkWriter[Any]):
         current.outbox.check()
         self._number += 1
         marker = TopicPartition(current.topic, 0, self._number, _written(self._attempt, self._ancestors))
-        assert self._groups is not None
         try:
             # After the flush: only this call tells that a record of the transaction was refused meanwhile.
             current.outbox.producer.send_offsets_to_transaction(
-                [marker], self._groups.consumer_group_metadata(), self._connection.timeout_s
+                [marker], self._group_metadata, self._connection.timeout_s
             )
         except (KafkaException, SystemError) as error:
             current.outbox.fail(error)
@@ -258,18 +267,13 @@ class TransactionalWriter(CommittingSinkWriter[Any]):
         if thread is not None:
             thread.shutdown(cancel_futures=True)
         current, self._current = self._current, None
-        ready, self._next = self._next, None
-        producers = [] if current is None else [current]
-        if ready is not None and ready.done() and not ready.cancelled() and ready.exception() is None:
-            producers.append(ready.result())
+        ready, self._next = self._ready(), None
         if current is not None and current.topic and self._coordinator is not None:
             self._abort(current)
-        for each in (*producers, *self._prepared.values()):
-            each.outbox.close()
+        for each in (current, ready, *self._prepared.values()):
+            if each is not None:
+                each.outbox.close()
         self._prepared.clear()
-        groups, self._groups = self._groups, None
-        if groups is not None:
-            groups.close()
         coordinator, self._coordinator = self._coordinator, None
         if coordinator is not None:
             coordinator.close()
@@ -345,6 +349,13 @@ class TransactionalWriter(CommittingSinkWriter[Any]):
         except BaseException:
             outbox.close()
             raise
+
+    def _ready(self) -> _Transaction | None:
+        """Return the producer that was made ahead of time; None: it is not ready."""
+        made = self._next
+        if made is None or not made.done() or made.cancelled() or made.exception() is not None:
+            return None
+        return made.result()
 
     def _advance(self) -> None:
         """Go on with the producer that is ready, and have another one made."""

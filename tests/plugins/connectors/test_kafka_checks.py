@@ -144,6 +144,30 @@ def test_partitions_that_are_named_no_more_are_not_looked_for(
     assert ("bills-0, orders-2." if "partitions" in options else "bills-0.") in warning
 
 
+class Admin:
+    """Client that finds nothing and counts how often its queue was emptied."""
+
+    def __init__(self) -> None:
+        self.polled = 0
+
+    def poll(self, timeout_s: float) -> int:
+        self.polled += 1
+        return 0
+
+
+@pytest.mark.parametrize("stop", [None, "latest"])
+def test_a_look_leaves_no_client_that_is_not_polled(monkeypatch: pytest.MonkeyPatch, stop: Any) -> None:
+    """Its queue of log lines would grow while brokers are away."""
+    admin = Admin()
+    monkeypatch.setattr("sluiceway_kafka._connection.Connection.admin", lambda _: admin)
+    monkeypatch.setattr(_source._Look, "_there", lambda *_: (frozenset(), {}))
+    look = _source._Look(KafkaSource("127.0.0.1:1", "orders", stop=stop))
+    for count in (1, 2):
+        look(frozenset(), False)
+        assert admin.polled == count
+        assert (look._admin is None) == (stop is not None)
+
+
 PIPELINE = """
 import sluiceway as sw
 

@@ -17,10 +17,12 @@ pytest.importorskip("confluent_kafka", reason='not installed: pip install "sluic
 from tests.plugins.connectors.kafkamodel import (
     Broker,
     Connection,
+    Consumer,
     Coordinator,
     DeadError,
     InlineExecutor,
     Process,
+    Producer,
 )
 
 from sluiceway_kafka import KafkaSink, _transactions
@@ -118,3 +120,19 @@ def test_another_prefix_and_more_subtasks_than_its_checkpoint_has() -> None:
         job.attempt("p", 2, 0, 0, False)
         assert {name for name, each in job.broker.ids.items() if each.state == "Ongoing"} == {"p-0-0"}
     assert dies_at > 10
+
+
+def test_each_checkpoint_polls_the_clients_of_an_idle_sink(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else empties their queues of log lines, which they fill while brokers are away."""
+    polled: list[str] = []
+    monkeypatch.setattr(Producer, "poll", lambda producer, timeout: polled.append(producer._name))
+    consumers: list[str] = []
+    monkeypatch.setattr(Consumer, "consumer_group_metadata", lambda consumer: consumers.append(consumer._group))
+    monkeypatch.setattr(Consumer, "close", lambda consumer: consumers.remove(consumer._group))
+    with SinkDriver(sink(Process(Broker(2)), "p"), checkpoints=True) as driver:
+        assert not consumers
+        for _ in range(2):
+            polled.clear()
+            driver.checkpoint()
+            assert {"p-0-0", "p-0-1"} <= set(polled)
+            driver.complete()

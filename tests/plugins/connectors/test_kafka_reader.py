@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,10 @@ import pytest
 from patience import PATIENT_S
 
 import sluiceway as sw
+from sluiceway.clock import SystemClock
+from sluiceway.connector import ReaderContext, Wait
 from sluiceway.elements import Batch
+from sluiceway.metrics import MetricGroup
 from sluiceway.testing.drivers import SourceDriver
 
 pytest.importorskip("confluent_kafka", reason='not installed: pip install "sluiceway[kafka]"')
@@ -76,6 +80,22 @@ def test_a_topic_that_is_named_no_more_is_not_read(broker: MockBroker) -> None:
         assert driver.run() == ["kept 0", "kept 1", "kept 2"]
         assert driver.finished == {"kept-0", "left-0"}
         assert [split for splits in driver.snapshot().splits() for split in splits] == []
+
+
+def test_a_reader_without_partitions_polls_its_client(broker: MockBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Statistics and log lines would fill the client's queue for as long as the job runs."""
+    monkeypatch.setattr("sluiceway_kafka._reader._STATISTICS_MS", 20)
+    metrics, woken = MetricGroup(), threading.Event()
+    context = ReaderContext(0, 1, SystemClock(), woken.set, lambda: None, metrics)
+    reader = Source(broker, KafkaSplit("none", 0, 0)).create_reader(context)
+    reader.start()
+    try:
+        while not metrics.read()["connectedBrokers"]:
+            woken.clear()
+            assert reader.poll(1) == Wait()
+            assert woken.wait(PATIENT_S)
+    finally:
+        reader.close()
 
 
 # ---- offsets of the group ---------------------------------------------------------------------------------------
