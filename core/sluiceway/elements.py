@@ -263,10 +263,11 @@ class Rejected(msgspec.Struct, frozen=True):
     """Records that a source skips because its timestamp assigner raised. It never leaves the source's task.
 
     Attributes:
-        records: each with the exception and the event time (ms) that it had before, or None.
+        records: each with the exception, the event time (ms) that it had before, or None, and its text for people;
+            None: its representation.
     """
 
-    records: list[tuple[Any, Exception, int | None]]
+    records: list[tuple[Any, Exception, int | None, str | None]]
 
 
 Element: TypeAlias = (

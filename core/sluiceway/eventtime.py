@@ -163,6 +163,12 @@ class ColumnTimestamps(TimestampAssigner[Any]):
 
         return event_times(data.column(self.name), self.name, step)
 
+    def missing_in(self, data: Any) -> Any:
+        """Return for each row of a ``pyarrow.RecordBatch`` whether it has no event time, as a numpy array."""
+        from sluiceway.columns.times import without_time  # where pyarrow is installed
+
+        return without_time(data.column(self.name))
+
     def __repr__(self) -> str:
         return f"column {self.name!r}"
 

@@ -12,9 +12,10 @@ from sluiceway.api.pipeline import Pipeline
 from sluiceway.config.settings import Settings
 from sluiceway.connector.lib import CollectionSource
 from sluiceway.errors import GraphError
+from sluiceway.eventtime import ColumnTimestamps
 from sluiceway.functions import DeadLetter
 from sluiceway.graph import InputRef, Transformation
-from sluiceway.steps import ColumnTransformStep, MapStep, SourceStep, TimestampsStep, ToColumnsStep
+from sluiceway.steps import ColumnTransformStep, MapStep, SourceStep, Step, TimestampsStep, ToColumnsStep
 
 __all__ = ["replaying"]
 
@@ -110,7 +111,7 @@ def _feed(replica: Pipeline, t: Transformation, letters: Sequence[DeadLetter], p
         MapStep(itemgetter(0)), [InputRef(read)], name="record", parallelism=1, skips_errors=False
     )
     replica._transformations += [read, taken]
-    if isinstance(t.step, ColumnTransformStep):
+    if records and _is_row(records[0][0], t.step):
         # Rows of columns were kept as record batches of one row.
         of = ToColumnsStep(records[0][0].schema, batches=True)
         taken = Transformation(of, [InputRef(taken)], name="row", parallelism=1, skips_errors=False)
@@ -118,3 +119,11 @@ def _feed(replica: Pipeline, t: Transformation, letters: Sequence[DeadLetter], p
     spec = next((ref.partitioner for ref in t.inputs if ref.port == port), None)
     kept = spec if spec is not None and spec.name in _KEPT_PARTITIONERS else None
     return InputRef(taken, partitioner=kept, port=port)
+
+
+def _is_row(record: Any, step: Step) -> bool:
+    """Return whether the record of a step's letter is a row of columns."""
+    if isinstance(step, SourceStep | TimestampsStep):
+        of_column = step.strategy is not None and isinstance(step.strategy.assigner, ColumnTimestamps)
+        return of_column and hasattr(record, "schema")  # a record of a dict has its time in a column, too
+    return isinstance(step, ColumnTransformStep)

@@ -12,7 +12,15 @@ import pyarrow.compute as pc
 
 from sluiceway.errors import FunctionContractError
 
-__all__ = ["as_array", "as_column", "as_numpy", "event_times", "from_column", "problem_of_time_column"]
+__all__ = [
+    "as_array",
+    "as_column",
+    "as_numpy",
+    "event_times",
+    "from_column",
+    "problem_of_time_column",
+    "without_time",
+]
 
 _UNITS: Final = {"s": 1000, "ms": 1, "us": -1000, "ns": -1_000_000}
 """Milliseconds in a unit; a negative number: units in a millisecond."""
@@ -84,6 +92,15 @@ def event_times(column: pa.Array[Any], name: str, step: str) -> array[int]:
             )
         return as_array(stamps)
     return as_array(as_numbers(column))
+
+
+def without_time(column: pa.Array[Any]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return for each row whether :func:`event_times` fails on it."""
+    missing: np.ndarray[Any, np.dtype[np.bool_]] = column.is_null().to_numpy(zero_copy_only=False)
+    if pa.types.is_timestamp(column.type) and (factor := _UNITS[column.type.unit]) > 1:
+        numbers = as_numbers(column.fill_null(0))
+        missing = missing | (numbers * factor // factor != numbers)
+    return missing
 
 
 def as_numbers(column: pa.Array[Any]) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -46,7 +46,9 @@ class Skipping(Protocol):
 
     skipping: bool
 
-    def take(self, error: Exception, value: Any, timestamp: int | None, key: Any = MISSING) -> bool:
+    def take(
+        self, error: Exception, value: Any, timestamp: int | None, key: Any = MISSING, text: str | None = None
+    ) -> bool:
         """Keep a record; return False if the step fails and must raise the error."""
 
 
@@ -85,7 +87,7 @@ class Stamper:
         if self._assign is None and self._extract is None:
             return batch
         if self._column is not None and batch.columns is not None:
-            batch = Batch.of_columns(batch.columns, self._column.of_columns(batch.columns, self.step_name))
+            batch = self._of_columns(self._column, batch)
             if not self._looked and len(batch):
                 self._looked = True
                 if look_like_seconds(batch.timestamps[0]):  # type: ignore[index]
@@ -110,6 +112,37 @@ class Stamper:
             if look_like_seconds(batch.timestamps[0]):
                 warn_of_seconds(f"the timestamp assigner of step {self.step_name!r} returns")
         return batch
+
+    def _of_columns(self, column: ColumnTimestamps, batch: Batch[Any]) -> Batch[Any]:
+        data = batch.columns
+        assert data is not None
+        try:
+            return Batch.of_columns(data, column.of_columns(data, self.step_name))
+        except FunctionContractError:
+            if self._dead is None:
+                raise
+        return self._without_missing(column, data, batch.timestamps, self._dead)
+
+    def _without_missing(
+        self, column: ColumnTimestamps, data: Any, before: Sequence[int] | None, dead: Skipping
+    ) -> Batch[Any]:
+        """Assign event times, without the rows that have none."""
+        import pyarrow as pa  # optional
+
+        from sluiceway.columns.schemas import from_outside
+        from sluiceway.util.arrow_values import row_as_text
+
+        data = from_outside(data)  # of a source: Arrow takes no rows of views
+        missing = column.missing_in(data)
+        for at in missing.nonzero()[0].tolist():
+            row = data.take(pa.array([at]))  # a slice would be pickled with all of its batch
+            try:
+                column.of_columns(row, self.step_name)
+            except FunctionContractError as error:
+                if not dead.take(error, row, None if before is None else before[at], text=row_as_text(row)):
+                    raise
+        left = data.filter(pa.array(~missing))
+        return Batch.of_columns(left, column.of_columns(left, self.step_name))
 
     @record_loop
     def _assigned(self, assign: Callable[[Any], Any], values: list[Any]) -> list[Any]:

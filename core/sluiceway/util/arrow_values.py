@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from sluiceway.util.arrow_types import with_leaves
 
-__all__ = ["NoPythonValueError", "as_dicts", "rows_as_dicts", "values_of"]
+__all__ = ["NoPythonValueError", "as_dicts", "row_as_text", "rows_as_dicts", "values_of"]
 
 
 class NoPythonValueError(ValueError):
@@ -29,6 +29,15 @@ def rows_as_dicts(data: Any) -> list[dict[str, Any]]:
     names = data.schema.names
     columns = [values_of(column, name) for name, column in zip(names, data.columns, strict=True)]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def row_as_text(row: Any) -> str:
+    """Return a record batch of one row for people: its dict, or as Arrow shows it if Python has no such value."""
+    try:
+        return repr(rows_as_dicts(row)[0])
+    except NoPythonValueError:
+        shown = (column.to_string(skip_new_lines=True) for column in row.columns)
+        return ", ".join(f"{name}: {text}" for name, text in zip(row.schema.names, shown, strict=True))
 
 
 def values_of(column: Any, name: str) -> list[Any]:

@@ -8,10 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sluiceway import Pipeline
+from sluiceway import Pipeline, WatermarkStrategy
+from sluiceway.elements import Batch
 from sluiceway.errors import FunctionContractError, GraphError
 from sluiceway.functions import DeadLetter
+from sluiceway.operators.watermarking import Stamper
 from sluiceway.table import agg, col
+from sluiceway.windows import TumblingEventTimeWindows
 
 TEXTS = ["1", "x", "3", "4", None, "y", "7", "8", "z"]
 TABLE = pa.table({"text": TEXTS, "n": range(len(TEXTS))})
@@ -50,6 +53,74 @@ def test_the_rest_of_a_batch_goes_on(options: dict[str, Any], by: str) -> None:
     assert isinstance(letter, DeadLetter)
     assert letter.record == "{'text': 'y', 'n': 5}"
     assert "'y'" in letter.error
+
+
+LATEST = 10**16  # seconds, which milliseconds of 64 bits cannot hold
+TIMES: dict[str, Any] = {
+    "ms": pa.array([1, None, 5, 6, None], pa.timestamp("ms")),
+    "s": pa.array([1, None, 5, 6, LATEST], pa.timestamp("s")),
+    "int64": pa.array([1, None, 5, 6, None]),
+}
+AT = WatermarkStrategy.for_bounded_out_of_orderness("5s").with_timestamp_column("at")
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("place", ["source", "step"])
+@pytest.mark.parametrize("unit", TIMES)
+def test_rows_without_an_event_time_are_skipped(options: dict[str, Any], place: str, unit: str) -> None:
+    table = pa.table({"at": TIMES[unit], "n": range(5)})
+    flow = Pipeline()
+    rows = flow.table(table, watermark_strategy=AT) if place == "source" else flow.table(table)
+    step = (rows if place == "source" else rows.assign_timestamps_and_watermarks(AT)).on_error("skip")
+    found, letters = step.to_records().collect(), step.dead_letters().collect()
+    run(flow, **options)
+    assert sorted(row["n"] for row in found) == [0, 2, 3]
+    assert numbers(letters) == [1, 4]
+    (letter,) = [each for each in letters if each.value()["n"][0].as_py() == 1]
+    assert letter.record == "{'at': None, 'n': 1}"
+    assert "column 'at' gives the event time and is null" in letter.error
+    with pytest.raises(FunctionContractError, match="column 'at' gives the event time"):
+        Pipeline().table(table, watermark_strategy=AT).to_arrow(**options)
+
+
+def test_a_row_without_an_event_time_leaves_the_windows_of_others_alone() -> None:
+    table = pa.table({"at": pa.array([1, None, 5000], pa.timestamp("ms")), "text": ["a", "b", "c"]})
+    rows = Pipeline().table(table, watermark_strategy=AT).on_error("skip")
+    windows = rows.key_by("text").window(TumblingEventTimeWindows("1s")).aggregate(n=agg.count())
+    assert sorted(row["text"] for row in windows.to_arrow().to_pylist()) == ["a", "c"]
+
+
+def test_rows_of_a_source_with_views_are_skipped() -> None:
+    class Kept:
+        skipping = True
+
+        def take(self, *args: Any, **named: Any) -> bool:
+            return True
+
+    views = pa.array(["a", "b", "c"], pa.string_view())
+    runs: Any = pa.RunEndEncodedArray.from_arrays(pa.array([3], pa.int32()), pa.array([7]))
+    data = pa.record_batch({"at": pa.array([1, None, 5]), "text": views, "run": runs})
+    stamped = Stamper(AT, "step", Kept()).stamp(Batch.of_columns(data))
+    assert list(stamped.timestamps or ()) == [1, 5]
+    assert list(stamped.values) == [{"at": 1, "text": "a", "run": 7}, {"at": 5, "text": "c", "run": 7}]
+
+
+def test_a_most_of_rows_without_an_event_time() -> None:
+    table = pa.table({"at": TIMES["ms"], "n": range(5)})
+    assert Pipeline().table(table, watermark_strategy=AT).on_error("skip", max=2).to_arrow().num_rows == 3
+    with pytest.raises(FunctionContractError) as raised:
+        Pipeline().table(table, watermark_strategy=AT).on_error("skip", max=1).to_arrow()
+    assert "skips at most 1 records" in "".join(raised.value.__notes__)
+
+
+def test_a_row_that_python_has_no_values_for_is_skipped() -> None:
+    table = pa.table({"text": ["x", "2"], "at": pa.array([LATEST, 1], pa.timestamp("s"))})
+    flow = Pipeline()
+    step = flow.table(table).with_columns(n=col("text").cast(_int64())).on_error("skip")
+    found, letters = step.select("n").to_records().collect(), step.dead_letters().collect()
+    run(flow)
+    assert list(found) == [{"n": 2}]
+    assert [letter.record for letter in letters] == ['text: ["x"], at: [<value out of range: 10000000000000000>]']
 
 
 def test_order_and_a_most() -> None:
@@ -105,6 +176,29 @@ def test_rows_are_replayed(tmp_path: Path) -> None:
     found = step.to_records().collect()
     replaying(flow, list(letters), Settings()).run()
     assert sorted((row["n"], row["value"]) for row in found) == [(1, -1), (5, -1), (8, -1)]
+
+
+def test_rows_without_an_event_time_are_replayed() -> None:
+    from sluiceway.api.replay import replaying
+    from sluiceway.config.settings import Settings
+
+    table = pa.table({"at": TIMES["ms"], "other": pa.array(range(5), pa.timestamp("ms")), "n": range(5)})
+    for at_source in (True, False):
+
+        def flow_of(name: str, at_source: bool = at_source) -> tuple[Pipeline, Any]:
+            flow, strategy = Pipeline("replayed"), AT.with_timestamp_column(name)
+            if at_source:
+                return flow, flow.table(table, watermark_strategy=strategy).uid("times").on_error("skip")
+            rows = flow.table(table).assign_timestamps_and_watermarks(strategy)
+            return flow, rows.uid("times").on_error("skip")
+
+        flow, step = flow_of("at")
+        letters = step.dead_letters().collect()
+        flow.run()
+        flow, step = flow_of("other")
+        found = step.to_records().collect()
+        replaying(flow, list(letters), Settings()).run()
+        assert sorted(row["n"] for row in found) == [1, 4]
 
 
 def _int64() -> Any:

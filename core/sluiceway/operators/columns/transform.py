@@ -16,6 +16,7 @@ from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.skipped_records import DeadLetters
 from sluiceway.record_errors import record_loop
 from sluiceway.steps.columns import ColumnTransformStep
+from sluiceway.util.arrow_values import row_as_text
 
 __all__ = ["ColumnTransformOperator"]
 
@@ -58,7 +59,7 @@ class ColumnTransformOperator(Operator):
                 stamp = None if batch.timestamps is None else batch.timestamps[0]
                 assert batch.columns is not None
                 row = batch.columns.take(pa.array([0]))  # a slice would be pickled with all of its batch
-                if not self._dead.take(error, row, stamp, text=repr(row.to_pylist()[0])):
+                if not self._dead.take(error, row, stamp, text=row_as_text(row)):
                     raise
                 return
         else:

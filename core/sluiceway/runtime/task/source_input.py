@@ -256,7 +256,7 @@ class SourceInput(TaskInput):
         polled = self._reader.poll(self.limit)
         # Also with a wait: a reader may have found nothing but unreadable records.
         if rejected := self._reader.rejected():
-            self._out.append(Rejected(list(rejected)))
+            self._out.append(Rejected([(*each, None) for each in rejected]))
         if type(polled) is list:
             if polled:
                 return self._take(Batch(polled))

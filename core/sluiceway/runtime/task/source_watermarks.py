@@ -42,10 +42,12 @@ class _Rejects:
     skipping = True
 
     def __init__(self) -> None:
-        self.records: list[tuple[Any, Exception, int | None]] = []
+        self.records: list[tuple[Any, Exception, int | None, str | None]] = []
 
-    def take(self, error: Exception, value: Any, timestamp: int | None, key: Any = None) -> bool:
-        self.records.append((value, error, timestamp))
+    def take(
+        self, error: Exception, value: Any, timestamp: int | None, key: Any = None, text: str | None = None
+    ) -> bool:
+        self.records.append((value, error, timestamp, text))
         return True
 
 
