@@ -416,6 +416,24 @@ def test_metadata_of_tables_from_outside_is_not_taken_for_the_engines_own() -> N
             ]
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_a_union_is_nullable_where_one_stream_is(first: bool) -> None:
+    nullable = pa.schema([("a", pa.int64()), ("b", pa.int32())])
+    never = pa.schema([pa.field("a", pa.int64(), nullable=False), *list(nullable)[1:]])
+    flow = Pipeline()
+    some = flow.table(pa.table({"a": [1, None], "b": [2, 3]}, schema=nullable))
+    all_ = flow.table(pa.table({"a": [4], "b": [5]}, schema=never))
+    one, other = (some, all_) if first else (all_, some)
+    both = one.union(other)
+    assert both.schema == nullable
+    rows = both.to_arrow()
+    assert rows.schema == nullable
+    assert sorted(rows["b"].to_pylist()) == [2, 3, 5]
+    assert all_.union(all_).schema == never
+    queried = flow.sql("SELECT * FROM one UNION ALL SELECT * FROM other", one=one, other=other)
+    assert queried.schema == nullable
+
+
 def test_union_takes_streams_of_the_same_columns_alone() -> None:
     flow = Pipeline()
     one, other = flow.table(_table()).select("user"), flow.table(_table()).select("user")

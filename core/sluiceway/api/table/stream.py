@@ -266,25 +266,32 @@ class TableStream(StepSettings):
     def union(self, *tables: TableStream) -> TableStream:
         """Merge with other streams of the same columns; the order of rows of different streams is undefined.
 
+        Where one stream has nulls in a column and another has none, the columns of the result are nullable.
+
         Raises:
             GraphError: other columns or types, or a stream of another pipeline.
             TypeError: something is no TableStream.
         """
-        inputs, time_column = self._inputs, self._time_column
+        nullable = _nullable(self._schema)
         for other in tables:
             if not isinstance(other, TableStream):
                 raise TypeError(f"union() at {caller_location()} takes a TableStream, not {describe(other)}")
             if other._pipeline is not self._pipeline:
                 raise GraphError(f"union() at {caller_location()}: the streams belong to different pipelines")
-            if not other._schema.equals(self._schema):
+            if not _nullable(other._schema).equals(nullable):
                 raise GraphError(
                     f"union() at {caller_location()}: one stream has {shown(self._schema)}, the other "
                     f"{shown(other._schema)}; select() and rename() make them equal"
                 )
-            inputs += other._inputs
-            if other._time_column != time_column:
-                time_column = None
-        return TableStream(self._pipeline, inputs, self._schema, "union()", time_column=time_column)
+        streams = [self, *tables]
+        if not all(each._schema.equals(self._schema) for each in tables):
+            # Computed columns are nullable.
+            streams = [t if t._schema.equals(nullable) else t.select(*nullable.names) for t in streams]
+        inputs = tuple(ref for each in streams for ref in each._inputs)
+        time_column = self._time_column
+        if any(each._time_column != time_column for each in streams):
+            time_column = None
+        return TableStream(self._pipeline, inputs, streams[0]._schema, "union()", time_column=time_column)
 
     # ---- event time ---------------------------------------------------------------------------------------
 
@@ -468,6 +475,10 @@ class TableStream(StepSettings):
                     f"TableStream has no {name}(): key_by() first, as in key_by('user').{name}(...)"
                 )
             answer(self, name)
+
+
+def _nullable(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field.with_nullable(True) for field in schema])
 
 
 def time_column_of(strategy: WatermarkStrategy[Any] | None) -> str | None:

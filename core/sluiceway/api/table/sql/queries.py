@@ -268,7 +268,7 @@ def _union(node: exp.Union, tables: Tables) -> TableStream:
             f"{shown(sides[1].schema)}",
             "UNION",
         )
-    if not sides[0].schema.equals(sides[1].schema):
+    if names != sides[1].schema.names or sides[0].schema.types != sides[1].schema.types:
         sides = _alike(node, sides, names)
     made = step(node, lambda: sides[0].union(sides[1]))
     return _distinct(node, made) if node.args.get("distinct") else made
