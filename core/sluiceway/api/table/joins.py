@@ -93,16 +93,26 @@ def asof_joined(
         tolerance=None if tolerance is None else milliseconds(where, tolerance),
         how=how,
     )
-    return _then(left, other, step, method, {} if tag is None else {tag.name: left._schema})
+    sides = {} if tag is None else {tag.name: left._schema}
+    return _then(left, other, step, method, sides, time_column=left._time_column)
 
 
-def _then(left: KeyedTable, right: KeyedTable, step: ColumnJoinStep, name: str, sides: Any) -> TableStream:
+def _then(
+    left: KeyedTable,
+    right: KeyedTable,
+    step: ColumnJoinStep,
+    name: str,
+    sides: Any,
+    *,
+    time_column: str | None = None,
+) -> TableStream:
     from sluiceway.api.table.stream import TableStream
 
     # Port 0 is the left input, and port 1 the right one, as the operators have them.
     inputs = (*left._inputs, *(replace(ref, port=1) for ref in right._inputs))
     t = left._pipeline._add(step, inputs, name)
-    return TableStream(left._pipeline, (InputRef(t),), step.schema, f"{name.partition('(')[0]}()", sides)
+    made_by = f"{name.partition('(')[0]}()"
+    return TableStream(left._pipeline, (InputRef(t),), step.schema, made_by, sides, time_column)
 
 
 def _checked_right(method: str, left: KeyedTable, right: object) -> KeyedTable:

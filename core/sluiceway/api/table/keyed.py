@@ -46,12 +46,19 @@ class KeyedTable:
     """
 
     def __init__(
-        self, pipeline: Program, inputs: tuple[InputRef, ...], schema: pa.Schema, names: tuple[str, ...]
+        self,
+        pipeline: Program,
+        inputs: tuple[InputRef, ...],
+        schema: pa.Schema,
+        names: tuple[str, ...],
+        time_column: str | None,
     ) -> None:
         self._pipeline = pipeline
         self._inputs = inputs
         self._schema = schema
         self._names = names
+        # For steps that emit rows with their event times and their columns unchanged.
+        self._time_column = time_column
 
     def window(self, assigner: WindowAssigner) -> WindowedTable:
         """Cut the stream into windows of event time: ``window(TumblingEventTimeWindows("10s"))``.
@@ -182,7 +189,8 @@ class KeyedTable:
         schema = pa.schema(fields)
         step = ColumnRunningStep(schema, ColumnKey(self._names), self._schema, tuple(aggregates.items()))
         t = self._pipeline._add(step, self._inputs, f"running({', '.join(aggregates)})")
-        return TableStream(self._pipeline, (InputRef(t),), schema, "running()")
+        inputs = (InputRef(t),)
+        return TableStream(self._pipeline, inputs, schema, "running()", time_column=self._time_column)
 
     def asof_join(
         self,
@@ -339,7 +347,8 @@ def _distinct(
     shown = f"distinct({', '.join(keyed._names)})"
     t = keyed._pipeline._add(step, keyed._inputs, shown if assigner is None else f"{assigner!r}.{shown}")
     sides = {} if late_tag is None else {late_tag.name: schema}
-    return TableStream(keyed._pipeline, (InputRef(t),), schema, "distinct()", sides)
+    inputs = (InputRef(t),)
+    return TableStream(keyed._pipeline, inputs, schema, "distinct()", sides, keyed._time_column)
 
 
 def fields_of(

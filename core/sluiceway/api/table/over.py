@@ -71,7 +71,8 @@ class OverTable(HasLateRows):
         )
         t = keyed._pipeline._add(step, keyed._inputs, f"{self._shown()}.aggregate({', '.join(aggregates)})")
         sides = {} if self._late_tag is None else {self._late_tag.name: entering}
-        return TableStream(keyed._pipeline, (InputRef(t),), schema, "aggregate()", sides)
+        inputs = (InputRef(t),)
+        return TableStream(keyed._pipeline, inputs, schema, "aggregate()", sides, keyed._time_column)
 
     def _shown(self) -> str:
         given = [] if self._rows is None else [f"rows={self._rows}"]

@@ -322,7 +322,7 @@ class TableStream(StepSettings):
         spec = PartitionerSpec("hash", key=ColumnKey(checked))
         # The key is on the edges to the next step: a stream of several inputs, as of union(), has it on each.
         inputs = tuple(replace(ref, partitioner=spec) for ref in self._inputs)
-        return KeyedTable(self._pipeline, inputs, self._schema, checked)
+        return KeyedTable(self._pipeline, inputs, self._schema, checked, self._time_column)
 
     def get_side_output(self, tag: OutputTag[Any]) -> TableStream:
         """Return the rows that the step emits with ``tag``: late ones.

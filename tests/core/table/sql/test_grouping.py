@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+from collections.abc import Callable
 from typing import Any
 
 import duckdb
@@ -12,7 +13,8 @@ import pytest
 
 from sluiceway import Pipeline, WatermarkStrategy
 from sluiceway.errors import GraphError
-from sluiceway.table import TableStream, col, lit
+from sluiceway.table import TableStream, agg, col, lit
+from sluiceway.windows import TumblingEventTimeWindows
 
 _START = dt.datetime(2025, 3, 1, tzinfo=dt.UTC)
 
@@ -110,6 +112,24 @@ def _comparable(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         ("SELECT item FROM rows GROUP BY item", None),
         ("SELECT 1 AS one, max(item) + min(item) AS both FROM rows r GROUP BY r.user HAVING TRUE", None),
         (
+            "SELECT user, count(*) AS n FROM (SELECT DISTINCT user, item, time FROM rows) "
+            f"GROUP BY user, {_TUMBLE}",
+            f"SELECT user, count(*) FROM (SELECT DISTINCT user, item, time, s FROM {_CUT.format(10)}) "
+            "GROUP BY user, s",
+        ),
+        (
+            "SELECT v, count(*) AS n FROM (SELECT item AS v, time FROM rows UNION ALL "
+            f"SELECT price, time FROM rows) GROUP BY v, {_TUMBLE}",
+            f"SELECT v, count(*) FROM (SELECT item AS v, s FROM {_CUT.format(10)} UNION ALL "
+            f"SELECT price, s FROM {_CUT.format(10)}) GROUP BY v, s",
+        ),
+        (
+            "SELECT v, count(*) AS n FROM (SELECT item AS v, time FROM rows UNION SELECT price, time FROM rows) "
+            f"GROUP BY v, {_TUMBLE}",
+            "SELECT v, count(*) FROM (SELECT item AS v, time FROM rows UNION SELECT price, time FROM rows) "
+            "GROUP BY v, time_bucket(INTERVAL '10' SECOND, time)",
+        ),
+        (
             "WITH late AS (SELECT USER AS u, time AS t FROM rows WHERE item > 0) SELECT u, count(*) AS n FROM "
             "(SELECT * FROM late UNION ALL SELECT u, t FROM late) GROUP BY TUMBLE(t, INTERVAL 1 MINUTE), u",
             "SELECT user, 2 * count(*) FROM rows WHERE item > 0 "
@@ -185,6 +205,24 @@ def test_a_refusal_has_the_position(query: str, column: int, says: str) -> None:
     assert f"line 1, column {column}: " in str(told.value)
 
 
+@pytest.mark.parametrize("made", ["distinct", "running", "over", "asof"])
+@pytest.mark.parametrize("options", [{}, {"batch_size": 7, "parallelism": 2}])
+def test_rows_of_steps_with_a_key_keep_the_event_time_of_their_column(made: str, options: dict[str, Any]) -> None:
+    flow = Pipeline()
+    rows = flow.table(_TABLE, watermark_strategy=_TIMES)
+    by_user = rows.key_by("user")
+    steps: dict[str, Callable[[], TableStream]] = {
+        "distinct": rows.key_by("user", "item", "time").distinct,
+        "running": lambda: by_user.running(n=agg.count()),
+        "over": lambda: by_user.over(rows=2).aggregate(n=agg.count()),
+        "asof": lambda: by_user.asof_join(rows.select("user", late="time").key_by("user")),
+    }
+    stamped = steps[made]().to_records().process(lambda row, ctx: [(row["time"], ctx.timestamp())]).collect()
+    flow.run(**options)
+    assert len(list(stamped)) > 100
+    assert all(round(time.timestamp() * 1000) == stamp for time, stamp in stamped)
+
+
 def test_the_column_of_the_event_time_is_followed() -> None:
     flow = Pipeline()
     rows = flow.table(_TABLE, watermark_strategy=_TIMES)
@@ -210,6 +248,16 @@ def test_the_column_of_the_event_time_is_followed() -> None:
     assert known(rows.with_columns(moved=col("time"), time=col("time") + day), "moved")
     assert not known(rows.select((col("time") + day).alias("time")))
     assert not known(rows.map_batches(lambda batch: batch))
+    by_user = rows.key_by("user")
+    assert known(by_user.distinct())
+    assert known(by_user.window(TumblingEventTimeWindows("1s")).distinct())
+    assert known(by_user.running(n=agg.count()))
+    assert known(by_user.over(rows=2).aggregate(n=agg.count()))
+    assert known(by_user.asof_join(rows.key_by("user"), suffix="_right"))
+    assert not known(by_user.asof_join(rows.key_by("user"), suffix="_right"), "time_right")
+    assert not known(by_user.interval_join(rows.key_by("user"), 0, 5, suffix="_right"))
+    assert not known(by_user.window(TumblingEventTimeWindows("1s")).aggregate(time=agg.max("time")))
+    assert not known(rows.drop("time").key_by("user").running(time=agg.count()))
     assert known(rows.union(rows))
     assert not known(rows.union(flow.table(_TABLE)))
     assert not known(flow.table(_TABLE))

@@ -282,10 +282,11 @@ def _alike(node: exp.Union, sides: list[TableStream], names: list[str]) -> list[
             for side in sides
         ]
         try:
-            made = unified(pair, f"column {name!r} of UNION ALL")
+            made = pair if pair[0].type == pair[1].type else unified(pair, f"column {name!r} of UNION ALL")
         except RefusedError as refused:
             raise RefusedError(node.expression, refused.why, "UNION") from None
-        for side, one in zip(columns, made, strict=True):
-            dtype = dtype_of(one.type)
+        for side, before, one in zip(columns, pair, made, strict=True):
+            # A column that is cast would not be known as that of the event time any more.
+            dtype = None if one.type == before.type else dtype_of(one.type)
             side.append((one.expr if dtype is None else one.expr.cast(dtype)).alias(name))
     return [side.select(*given) for side, given in zip(sides, columns, strict=True)]
