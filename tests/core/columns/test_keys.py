@@ -76,6 +76,19 @@ def test_numbers_and_groups_are_those_of_records(batches, max_parallelism, data)
             assert list(model.values()) == list(range(len(ids)))
 
 
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()])
+@pytest.mark.parametrize("others", [[], [pa.array(["a" * 80] * 4)]])
+def test_both_zeros_are_one_key_that_is_shown_without_a_sign(kind, others):
+    for zeros in ([-0.0, 0.0, 7.0, 1.5], [0.0, -0.0, 7.0, 1.5]):
+        numbers = np.array(zeros, kind.to_pandas_dtype())
+        column = pa.array(numbers, kind, mask=numbers == 7.0)
+        ids = KeyIds([kind, *(each.type for each in others)])
+        assert ids.find([column, *others]).tolist() == [0, 0, 1, 2]
+        shown = ids.columns()[0]
+        assert repr(shown.cast(pa.float64()).to_pylist()) == "[0.0, None, 1.5]"
+        assert shown.type == kind
+
+
 @st.composite
 def integers_in_batches(draw):
     """Integers close together, above and below those before, far away, at the ends of 64 bits, and null."""

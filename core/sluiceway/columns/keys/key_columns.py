@@ -29,6 +29,7 @@ __all__ = [
     "plain",
     "refuse_fractions",
     "valid_of",
+    "without_negative_zeros",
     "words_of",
 ]
 
@@ -78,6 +79,15 @@ def numbers_of(column: Any) -> Any:
     if column.null_count:
         column = column.fill_null(0)
     return column.to_numpy(zero_copy_only=False)
+
+
+def without_negative_zeros(column: Any) -> Any:
+    """Return a column with 0.0 in place of -0.0: they are one key, shown alike whichever came first."""
+    if not pa.types.is_floating(column.type):
+        return column
+    valid = valid_of(column)
+    numbers = numbers_of(column) + 0.0  # by numpy, as Arrow does not add half floats
+    return pa.array(numbers, column.type, mask=None if valid is None else ~valid)
 
 
 def counts_of(column: Any) -> Any:

@@ -9,7 +9,14 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from sluiceway.columns.keys.key_columns import counts_of, key_hashes, plain, refuse_fractions, words_of
+from sluiceway.columns.keys.key_columns import (
+    counts_of,
+    key_hashes,
+    plain,
+    refuse_fractions,
+    without_negative_zeros,
+    words_of,
+)
 from sluiceway.columns.keys.word_table import WordTable
 from sluiceway.errors import UnstableKeyError
 from sluiceway.keygroups import stable_hash
@@ -221,7 +228,7 @@ class KeyIds:
 
     def _append(self, columns: Sequence[Any]) -> None:
         for chunks, column, kind in zip(self._chunks, columns, self.types, strict=True):
-            chunks.append(column if column.type == kind else column.cast(kind))
+            chunks.append(without_negative_zeros(column if column.type == kind else column.cast(kind)))
             # Put together in powers, so that each key is copied a few times only.
             while len(chunks) > 1 and len(chunks[-1]) * 2 > len(chunks[-2]):
                 later = chunks.pop()
