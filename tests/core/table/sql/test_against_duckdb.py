@@ -174,6 +174,44 @@ def test_integers_that_a_double_rounds(expression: str) -> None:
         assert found == [row[0] for row in connection.sql(query).fetchall()]
 
 
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "NULLIF(n, 0.5e0)",
+        "NULLIF(n, x)",
+        "NULLIF(i, 2)",
+        "NULLIF(i, n)",
+        "NULLIF(f, 0.5e0)",
+        "NULLIF(s, 'a')",
+        "NULLIF(c, 'a')",
+        "NULLIF(d, '1970-01-02')",
+        "NULLIF('1970-01-02', d)",
+        "NULLIF(t, '1970-01-01 00:00:00.001')",
+    ],
+)
+def test_nullif_has_the_type_of_its_first_value(expression: str) -> None:
+    table = pa.table(
+        {
+            "n": [2**53 + 1, 5, None],
+            "i": pa.array([1, 2, None], pa.int32()),
+            "f": pa.array([0.5, 2.0, None], pa.float32()),
+            "x": [5.0, 5.0, None],
+            "s": ["a", "b", None],
+            "c": pa.array(["a", "b", None]).dictionary_encode(),
+            "d": pa.array([1, 2, None], pa.date32()),
+            "t": pa.array([1, 2, None], pa.timestamp("ms")),
+        }
+    )
+    query = f"SELECT {expression} AS r FROM rows"
+    flow = Pipeline()
+    found = flow.sql(query, rows=flow.table(table)).to_arrow()
+    with duckdb.connect() as connection:
+        connection.register("rows", table)
+        expected = connection.sql(query).to_arrow_table()
+    assert found["r"].to_pylist() == expected["r"].to_pylist()
+    assert found.schema.types == expected.schema.types
+
+
 _ENDS = [-(2**63), -(2**63) + 1, 2**63 - 1, -7, -1, 0, 1, 2, 7, None]
 
 

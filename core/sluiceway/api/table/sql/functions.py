@@ -249,9 +249,12 @@ def shifted(node: exp.Expr, given: Typed, interval: exp.Interval, *, back: bool)
 
 def _nullif(node: exp.Expr, args: list[Typed]) -> Typed:
     one, other = unified(args, "NULLIF")
+    # Whole numbers beside others are compared as DOUBLE, which may round them. The result is the value itself.
+    given = one if args[0].kind == "null" else args[0]
+    given = widened(given) if given.kind == "text" else given
     # NULLIF returns the first value also where the comparison is unknown.
     equal = (one.expr == other.expr).fill_null(False)
-    return _made(node, nw.when(~equal).then(one.expr), one.type, *args)
+    return _made(node, nw.when(~equal).then(given.expr), given.type, *args)
 
 
 def _coalesce(node: exp.Expr, args: list[Typed]) -> Typed:
