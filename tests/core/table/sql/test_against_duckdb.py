@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluiceway import Pipeline
+from sluiceway import Pipeline, WatermarkStrategy
 from sluiceway.errors import FunctionContractError
 
 _MIDNIGHT = dt.datetime(2025, 3, 1)
@@ -172,6 +172,61 @@ def test_integers_that_a_double_rounds(expression: str) -> None:
     with duckdb.connect() as connection:
         connection.register("rows", table)
         assert found == [row[0] for row in connection.sql(query).fetchall()]
+
+
+_AT = "1970-01-01 00:00:00"
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "CAST(s AS TIMESTAMP)",
+        "CAST(ms AS TIMESTAMP)",
+        "CASE WHEN ms > '1970-01-01' THEN ms::TIMESTAMP END",
+        "CAST(zms AS TIMESTAMPTZ)",
+        "CAST(berlin AS TIMESTAMPTZ)",
+        f"ns = '{_AT}.000002'",
+        f"ns > '{_AT}.000002'",
+        f"ns <= TIMESTAMP '{_AT}.000001'",
+        "ns BETWEEN '1970-01-01' AND '1970-01-02 00:00'",
+        f"ns IN ('1970-01-01', '{_AT}.0000010')",
+        f"ns IS DISTINCT FROM '{_AT}.000001'",
+        f"COALESCE(ns, '{_AT}.000001')",
+        f"zns = '{_AT}.000001+00:00'",
+        f"zns > TIMESTAMPTZ '{_AT}.000002+00:00'",
+        "DATE_TRUNC('second', ns) = '1970-01-01'",
+    ],
+)
+@pytest.mark.parametrize("clause", ["SELECT {} AS r FROM rows", "SELECT s AS r FROM rows WHERE ({}) IS NOT NULL"])
+def test_times_of_all_units(expression: str, clause: str) -> None:
+    table = pa.table(
+        {
+            "s": pa.array([1, 2, None], pa.timestamp("s")),
+            "ms": pa.array([1, 2, None], pa.timestamp("ms")),
+            "ns": pa.array([1_000, 2_001, None], pa.timestamp("ns")),
+            "zms": pa.array([1, 2, None], pa.timestamp("ms", "UTC")),
+            "zns": pa.array([1_000, 2_001, None], pa.timestamp("ns", "UTC")),
+            "berlin": pa.array([1, 2, None], pa.timestamp("us", "Europe/Berlin")),
+        }
+    )
+    query = clause.format(expression)
+    flow = Pipeline()
+    found = flow.sql(query, rows=flow.table(table)).to_arrow()["r"]
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.register("rows", table)
+        expected = connection.sql(query).to_arrow_table()["r"]
+    counts = [each.cast(pa.int64()).to_pylist() for each in (found, expected.cast(found.type))]
+    assert counts[0] == counts[1]
+
+
+def test_the_bounds_of_a_window_are_cast() -> None:
+    flow = Pipeline()
+    times: Any = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("at")
+    rows = flow.table(pa.table({"at": pa.array([12_000], pa.timestamp("ms"))}), watermark_strategy=times)
+    query = "SELECT CAST(window_start AS TIMESTAMPTZ) AS s FROM rows GROUP BY TUMBLE(at, INTERVAL '10' SECOND)"
+    found = flow.sql(query, rows=rows).to_arrow()
+    assert found["s"].to_pylist() == [dt.datetime(1970, 1, 1, 0, 0, 10, tzinfo=dt.UTC)]
 
 
 @pytest.mark.parametrize(

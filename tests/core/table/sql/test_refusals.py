@@ -20,6 +20,7 @@ _TABLE = pa.table(
         "at": [dt.datetime(2025, 3, 1, tzinfo=dt.UTC)],
         "place": [{"x": 1}],
         "cost": pa.array([1], pa.decimal128(9, 2)),
+        "fine": pa.array([1], pa.timestamp("ns")),
     }
 )
 
@@ -45,6 +46,9 @@ _TABLE = pa.table(
         ("SELECT cost * 2 FROM orders", 1, 8, "arithmetic takes numbers, not cost"),
         ("SELECT user FROM orders WHERE at > '2025-03-01'", 1, 36, "must have an offset"),
         ("SELECT user FROM orders WHERE at > 'soon'", 1, 36, "'soon' is no timestamp"),
+        ("SELECT user FROM orders WHERE fine > '9999-01-01'", 1, 38, "has the years from 1678 to 2261"),
+        ("SELECT user FROM orders WHERE fine < '2025-03-01 12:00:00.0000007'", 1, 38, "write six digits"),
+        ("SELECT CAST(fine AS TIMESTAMP) AS at FROM orders", 1, 13, "engines differ"),
         ("SELECT floo(price) FROM orders", 1, 8, "FLOO has no translation; did you mean FLOOR"),
         ("SELECT round(price, 2) FROM orders", 1, 21, "DECIMALS has no translation"),
         ("SELECT row_number() OVER () FROM orders", 1, 8, "looks at other rows"),

@@ -70,7 +70,7 @@ def cast(node: exp.Cast, given: Typed) -> Typed:
     wide = _from_wide_number(given.type, target.kind)
     if (pair in _MAY_FAIL and not _widens(given.type, kind)) or (wide and target.kind == "integer"):
         _check_place(node, given)
-    elif pair not in _ALWAYS and pair not in _MAY_FAIL and not wide:
+    elif pair not in _ALWAYS and pair not in _MAY_FAIL and not wide and not _is_coarser(given, target):
         raise RefusedError(node, f"CAST does not convert {given} to {to.sql('duckdb')}: engines differ on it")
     if pa.types.is_integer(given.type) and target.kind == "double":
         given = as_double(given)
@@ -85,6 +85,11 @@ def cast(node: exp.Cast, given: Typed) -> Typed:
 
 def _widens(given: Any, kind: Any) -> bool:
     return bool(pa.types.is_signed_integer(given) and given.bit_width <= kind.bit_width)
+
+
+def _is_coarser(given: Typed, target: Typed) -> bool:
+    """Return whether both are times, and those of the first have no digits behind microseconds."""
+    return given.kind == target.kind and given.kind in ("timestamp", "instant") and given.type.unit != "ns"
 
 
 def _from_wide_number(given: Any, target: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -35,6 +36,10 @@ DATE: Final = pa.date32()
 
 _EXACT_WIDTH: Final = 32
 """Bits of an integer that each fit into a DOUBLE."""
+
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MOST_MICROSECONDS: Final = ((1 << 63) - 1) // 1000
+_NANOSECONDS: Final = re.compile(r"[.,]\d{6}0*[1-9]")
 
 _PLAIN: Final[tuple[tuple[Any, Any], ...]] = (
     (INTEGER, nw.Int64),
@@ -156,19 +161,36 @@ def unified(given: Sequence[Typed], what: str) -> list[Typed]:
     for other in known:
         if other.type != first.type:
             if other.kind == first.kind in ("timestamp", "instant"):
-                return _in_microseconds(given, known)
+                return _in_one_unit(given, known)
             raise RefusedError(
                 other.node, f"{what} takes values of one type, not {first} and {other}: CAST(... AS type) converts"
             )
     return _with_nulls(given, known, first.type)
 
 
-def _in_microseconds(given: Sequence[Typed], known: list[Typed]) -> list[Typed]:
+def _in_one_unit(given: Sequence[Typed], known: list[Typed]) -> list[Typed]:
+    """Return times in microseconds, or in nanoseconds where one has these and the others are written here."""
     zones = {one.type.tz for one in known}
-    if len(zones) > 1 or any(one.type.unit == "ns" for one in known):
+    others = [one for one in known if one.type.unit != "ns"]
+    fine = len(others) < len(known)
+    # Columns are not converted to nanoseconds: these end in the year 2262.
+    if len(zones) > 1 or (fine and any(one.value is None for one in others)):
         raise RefusedError(known[1].node, f"{known[0]} and {known[1]} have different units or zones")
-    kind = pa.timestamp("us", zones.pop())
+    kind = pa.timestamp("ns" if fine else "us", zones.pop())
+    if fine:
+        for one in others:
+            _check_nanoseconds(one, kind)
     return _with_nulls(given, [replace(one, expr=one.expr.cast(dtype_of(kind)), type=kind) for one in known], kind)
+
+
+def _check_nanoseconds(given: Typed, kind: Any) -> None:
+    """Check that a time that is written in the query is one of a type with nanoseconds."""
+    moment: dt.datetime = given.value
+    since = moment.replace(tzinfo=dt.UTC) - _EPOCH
+    if not -_MOST_MICROSECONDS <= since // dt.timedelta(microseconds=1) <= _MOST_MICROSECONDS:
+        raise RefusedError(given.node, f"{given} is beyond {kind}, which has the years from 1678 to 2261")
+    if isinstance(given.node, exp.Literal) and _NANOSECONDS.search(given.node.name):
+        raise RefusedError(given.node, f"{given} beside {kind} is read to the microsecond: write six digits")
 
 
 def _with_nulls(given: Sequence[Typed], known: list[Typed], kind: Any) -> list[Typed]:
