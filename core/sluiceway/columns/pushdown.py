@@ -15,7 +15,7 @@ import narwhals as nw
 
 from sluiceway.connector import Alternatives, Comparison
 
-__all__ = ["both", "cannot_fail", "implied", "kept_names", "named_by", "read_by", "renamed", "without"]
+__all__ = ["both", "implied", "kept_names", "named_by", "read_by", "renamed", "without"]
 
 _KINDS: Final = ("COL", "LITERAL", "ELEMENTWISE")
 _OPERATORS: Final = {"__eq__": "=", "__ne__": "!=", "__lt__": "<", "__le__": "<=", "__gt__": ">", "__ge__": ">="}
@@ -23,15 +23,6 @@ _MIRRORED: Final = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": 
 _CLOSED: Final = {"both": (">=", "<="), "left": (">=", "<"), "right": (">", "<="), "none": (">", "<")}
 _VALUES: Final = (bool, int, float, str, bytes, dt.date, dt.datetime, Decimal)
 _MOST_ALTERNATIVES: Final = 16
-_SAFE: Final = frozenset(
-    {
-        *_OPERATORS,
-        *("col", "lit", "alias", "__and__", "__or__", "__invert__", "all_horizontal", "any_horizontal"),
-        *("__add__", "__sub__", "__mul__", "is_in", "is_between", "is_null", "is_nan", "is_finite", "fill_null"),
-        *("str.contains", "str.starts_with", "str.ends_with", "str.len_chars", "when_then", "coalesce"),
-        *("str.to_lowercase", "str.to_uppercase"),
-    }
-)
 
 
 def read_by(expressions: Iterable[nw.Expr]) -> frozenset[str] | None:
@@ -53,19 +44,6 @@ def read_by(expressions: Iterable[nw.Expr]) -> frozenset[str] | None:
     except (AttributeError, KeyError, TypeError):
         return None
     return frozenset(found)
-
-
-def cannot_fail(expressions: Iterable[nw.Expr]) -> bool:
-    """Return whether expressions fail on no row, so that rows may be left out before."""
-    try:
-        for expression in expressions:
-            for node in expression._nodes:
-                inner = [one for one in node.exprs or () if isinstance(one, nw.Expr)]
-                if node.name not in _SAFE or not cannot_fail(inner):
-                    return False
-    except AttributeError:
-        return False
-    return True
 
 
 def kept_names(expressions: Iterable[nw.Expr]) -> dict[str, str] | None:

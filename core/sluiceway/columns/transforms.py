@@ -221,9 +221,15 @@ class Select(Transform):
 
 @dataclass(frozen=True)
 class WithColumns(Transform):
-    """Columns computed by expressions, beside the others or in place of those of their names."""
+    """Columns computed by expressions, beside the others or in place of those of their names.
+
+    Attributes:
+        expressions: the expressions.
+        safe: whether they fail on no row.
+    """
 
     expressions: tuple[nw.Expr, ...]
+    safe: bool = False
     word: ClassVar[str] = "with_columns"
 
     def apply(self, data: pa.RecordBatch, stamps: Stamps) -> tuple[pa.RecordBatch, Stamps]:
@@ -257,14 +263,20 @@ class WithColumns(Transform):
     def before(self, held: Alternatives | None) -> Alternatives | None:
         """Return what holds before it."""
         named = pushdown.named_by(self.expressions)
-        return pushdown.without(held, named) if named and pushdown.cannot_fail(self.expressions) else None
+        return pushdown.without(held, named) if named and self.safe else None
 
 
 @dataclass(frozen=True)
 class Filter(Transform):
-    """Rows for which all predicates are true; one that is null drops the row."""
+    """Rows for which all predicates are true; one that is null drops the row.
+
+    Attributes:
+        predicates: the predicates.
+        safe: whether they fail on no row.
+    """
 
     predicates: tuple[nw.Expr, ...]
+    safe: bool = False
     word: ClassVar[str] = "filter"
 
     def apply(self, data: pa.RecordBatch, stamps: Stamps) -> tuple[pa.RecordBatch, Stamps]:
@@ -295,8 +307,7 @@ class Filter(Transform):
 
     def before(self, held: Alternatives | None) -> Alternatives | None:
         """Return what holds before it."""
-        safe = pushdown.cannot_fail(self.predicates)
-        return pushdown.both(pushdown.implied(self.predicates), held) if safe else None
+        return pushdown.both(pushdown.implied(self.predicates), held) if self.safe else None
 
 
 def _filtered(data: pa.RecordBatch, stamps: Stamps, chosen: Any) -> tuple[pa.RecordBatch, Stamps]:

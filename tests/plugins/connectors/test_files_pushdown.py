@@ -17,7 +17,7 @@ from sluiceway import Pipeline, WatermarkStrategy
 from sluiceway.api.table.stream import TableStream
 from sluiceway.columns.pushdown import implied, kept_names, read_by
 from sluiceway.config.settings import Settings
-from sluiceway.errors import ConfigurationError, ConnectorError, GraphError
+from sluiceway.errors import ConfigurationError, ConnectorError, FunctionContractError, GraphError
 from sluiceway.steps import SourceStep
 from sluiceway.table import agg, col, lit, when
 from sluiceway.windows import TumblingEventTimeWindows
@@ -85,6 +85,17 @@ def test_rows_are_those_of_a_source_that_reads_all(files: Path, options: dict[st
     rows = Pipeline().table(FilesSource.parquet(str(files))).filter((col("n") >= 350) & (col("x") == 3))
     found = rows.with_columns(y=col("x") + 1).rename({"n": "m"}).select("m", "y").to_arrow(**options)
     assert sorted(found.to_pylist(), key=lambda row: row["m"]) == [{"m": row["n"], "y": 4} for row in kept]
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_whether_a_row_fails_the_job_does_not_depend_on_row_groups(tmp_path: Path, size: int) -> None:
+    table = pa.table({"id": [1, 2, 3, 4], "n": [1, 2, 2**60 + 1, 4]})
+    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=size)
+    rows = Pipeline().table(FilesSource.parquet(str(tmp_path)))
+    with pytest.raises(FunctionContractError, match="Integer value 1152921504606846977 not in range"):
+        rows.with_columns(r=col("n") + 0.5).filter(col("id") <= 2).to_arrow()
+    with pytest.raises(FunctionContractError, match="Integer value 1152921504606846977 not in range"):
+        rows.filter(col("n") > 0.5).filter(col("id") <= 2).to_arrow()
 
 
 _COMPARED = st.sampled_from(["n", "user", "price", "x"])

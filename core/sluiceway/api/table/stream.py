@@ -21,6 +21,7 @@ from sluiceway.api.table.keyed import KeyedTable, key_columns
 from sluiceway.api.table.sources import lookup_of
 from sluiceway.api.timestamps import check_strategy
 from sluiceway.api.unknown_names import KEYED_ONLY, answer
+from sluiceway.columns.infallible import cannot_fail
 from sluiceway.columns.record_conversion import decoder
 from sluiceway.columns.routing import ColumnKey
 from sluiceway.columns.schemas import is_record_type, is_without_type, schema_of, shown
@@ -124,11 +125,13 @@ class TableStream(StepSettings):
 
     def with_columns(self, *expressions: Expression, **named: Any) -> TableStream:
         """Compute columns beside those that come in, or in place of those of the same name. As :meth:`select`."""
-        return self._transformed(WithColumns(check_expressions("with_columns", expressions, named, self._schema)))
+        checked = check_expressions("with_columns", expressions, named, self._schema)
+        return self._transformed(WithColumns(checked, cannot_fail(checked, self._schema)))
 
     def filter(self, *predicates: Expression) -> TableStream:
         """Keep the rows for which all predicates are true, neither false nor null. Errors as :meth:`select`."""
-        transform = Filter(check_expressions("filter", predicates, {}, self._schema))
+        checked = check_expressions("filter", predicates, {}, self._schema)
+        transform = Filter(checked, cannot_fail(checked, self._schema))
         result_schema("filter", transform, self._schema)
         return self._transformed(transform)
 
