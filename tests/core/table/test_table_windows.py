@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -573,6 +574,34 @@ def test_a_key_may_not_have_the_name_of_a_column_of_windows() -> None:
     table = Pipeline().table(pa.table({"window_start": [1], "at": [1]}), watermark_strategy=strategy)
     with pytest.raises(GraphError, match="'window_start' of its own"):
         table.key_by("window_start").window(TumblingEventTimeWindows("1s")).aggregate(n=agg.count())
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 1}])
+def test_values_of_extension_types_come_out_as_they_went_in(options: dict[str, Any]) -> None:
+    ids = [uuid.UUID(int=n) for n in (5, 2, 9, 4)]
+    stored: list[Any] = [
+        (pa.bool8(), pa.array([1, 0, None, 1], pa.int8())),
+        (pa.uuid(), pa.array([one.bytes for one in ids], pa.binary(16))),
+        (pa.json_(), pa.array(["1", "3", "2", None])),
+    ]
+    for kind, storage in stored:
+        values: Any = pa.ExtensionArray.from_storage(kind, storage)
+        rows = Pipeline().table(pa.table({"k": [1] * 4, "v": values})).key_by("k")
+        named = {name: getattr(agg, name)("v") for name in ("first", "last", "min", "max", "count_distinct")}
+        found = rows.aggregate(**named).to_arrow(**options)
+        known = [value for value in values.to_pylist() if value is not None]
+        (row,) = found.to_pylist()
+        assert row == {
+            "k": 1,
+            "first": known[0],
+            "last": known[-1],
+            "min": min(known),
+            "max": max(known),
+            "count_distinct": len(set(known)),
+        }
+        assert found.schema.field("min").type == kind
+        running = rows.running(so_far=agg.last("v")).to_arrow(**options)
+        assert running["so_far"].to_pylist()[-1] == known[-1]
 
 
 @pytest.mark.parametrize("assigner", [TumblingEventTimeWindows(10), EventTimeSessionWindows(4)])

@@ -91,15 +91,16 @@ def without_negative_zeros(column: Any) -> Any:
 
 
 def counts_of(column: Any) -> Any:
-    """Return a column with times as counts of their units since the epoch, also inside of other types."""
+    """Return a column in the types of :func:`counts_type`, without a copy."""
     kind = counts_type(column.type)
     return column if kind.equals(column.type) else column.view(kind)
 
 
 def counts_type(kind: Any) -> Any:
-    """Return a type with integers in place of times, also inside of structs, lists and maps.
+    """Return a type with integers in place of times, also inside of structs, lists and maps; extensions as stored.
 
-    Python's times have no nanoseconds, and end with the year 9999.
+    Python's times have no nanoseconds, and end with the year 9999. Of an extension's values in Python, Arrow need
+    not make its columns again.
     """
     return with_leaves(kind, _count_type)
 
@@ -107,7 +108,7 @@ def counts_type(kind: Any) -> Any:
 def _count_type(kind: Any) -> Any:
     if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
         return pa.int32() if kind.bit_width == 32 else pa.int64()
-    return kind
+    return counts_type(kind.storage_type) if isinstance(kind, pa.BaseExtensionType) else kind
 
 
 def words_of(column: Any, *, takes_nan: bool = False) -> Iterator[Word] | None:
