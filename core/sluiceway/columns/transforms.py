@@ -117,7 +117,7 @@ def failing(transform: Transform, data: pa.RecordBatch) -> str | None:
         try:
             _frame(data).select(one)
         except pa.ArrowException:
-            return _frame(data.slice(0, 0)).select(one).columns[0]
+            return Select((one,)).of_nothing(data.schema).schema.names[0]
     return None
 
 
@@ -154,12 +154,18 @@ class Transform(ABC):
     def columns_of(self, schema: pa.Schema) -> pa.Schema | None:
         """Return the columns that come out if ``schema`` comes in; None: it does not work on these."""
         # A run without rows shows the columns, as where the pipeline is built.
-        nothing = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
         try:
-            made, _ = self.apply(nothing, None)
+            return self.of_nothing(schema).schema
         except Exception:  # Narwhals has errors of many kinds for what it does not find
             return None
-        return made.schema
+
+    def of_nothing(self, schema: pa.Schema) -> pa.RecordBatch:
+        """Return what is made of no rows; expressions of constants alone make one row.
+
+        Raises:
+            Exception: of any kind, if it does not work on columns of ``schema``.
+        """
+        return self.apply(_nulls(schema, 0), None)[0]
 
     def needs(self, wanted: frozenset[str] | None) -> frozenset[str] | None:
         """Return names among which are the columns that the ``wanted`` ones are made of; None: all columns."""
@@ -173,6 +179,26 @@ class Transform(ABC):
         return None
 
 
+class _OfExpressions(Transform):
+    """Base of transforms of expressions, some of which Arrow computes of rows alone, as ``struct()``."""
+
+    def of_nothing(self, schema: pa.Schema) -> pa.RecordBatch:
+        """Return what is made of no rows, or the columns that are made of rows of nulls."""
+        try:
+            return super().of_nothing(schema)
+        except Exception as error:
+            try:
+                # Of two, as constants alone make one.
+                made, _ = self.apply(_nulls(schema, 2), None)
+            except Exception:
+                raise error from None
+            return made if made.num_rows == 1 else made.slice(0, 0)
+
+
+def _nulls(schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.nulls(rows, field.type) for field in schema], schema=schema)
+
+
 def _frame(data: pa.RecordBatch) -> nw.DataFrame[pa.Table]:
     return nw.from_native(pa.Table.from_batches([data]), eager_only=True)
 
@@ -182,7 +208,7 @@ def _batch(frame: nw.DataFrame[pa.Table]) -> pa.RecordBatch:
 
 
 @dataclass(frozen=True)
-class Select(Transform):
+class Select(_OfExpressions):
     """Columns computed by expressions, in place of all others."""
 
     expressions: tuple[nw.Expr, ...]
@@ -220,7 +246,7 @@ class Select(Transform):
 
 
 @dataclass(frozen=True)
-class WithColumns(Transform):
+class WithColumns(_OfExpressions):
     """Columns computed by expressions, beside the others or in place of those of their names.
 
     Attributes:
@@ -252,8 +278,8 @@ class WithColumns(Transform):
 
     def name_after(self, name: str, schema: pa.Schema) -> str | None:
         """Return the name that the column has beside the computed ones, or as one of them."""
-        computed = nw.from_native(schema.empty_table(), eager_only=True).select(*self.expressions).columns
-        return Select(self.expressions).name_after(name, schema) if name in computed else name
+        select = Select(self.expressions)
+        return select.name_after(name, schema) if name in select.of_nothing(schema).schema.names else name
 
     def needs(self, wanted: frozenset[str] | None) -> frozenset[str] | None:
         """Return the columns that it reads, and those that pass."""
@@ -267,7 +293,7 @@ class WithColumns(Transform):
 
 
 @dataclass(frozen=True)
-class Filter(Transform):
+class Filter(_OfExpressions):
     """Rows for which all predicates are true; one that is null drops the row.
 
     Attributes:
@@ -281,8 +307,10 @@ class Filter(Transform):
 
     def apply(self, data: pa.RecordBatch, stamps: Stamps) -> tuple[pa.RecordBatch, Stamps]:
         """Return the rows for which the predicates are true."""
-        chosen = _batch(_frame(data).select(nw.all_horizontal(*self.predicates, ignore_nulls=False)))
-        return _filtered(data, stamps, chosen.column(0))
+        chosen = _batch(_frame(data).select(nw.all_horizontal(*self.predicates, ignore_nulls=False))).column(0)
+        if len(chosen) != data.num_rows:  # constants alone make one row
+            chosen = pa.repeat(chosen[0], data.num_rows)
+        return _filtered(data, stamps, chosen)
 
     def compiled(self, schema: pa.Schema) -> Apply:
         """Return a function that calls Arrow's kernels where all predicates are simple ones."""

@@ -523,6 +523,27 @@ def test_an_expression_that_fails_is_named_by_its_column(failing: Any, step: str
         failing(Pipeline().table(_table())).to_arrow()
 
 
+@pytest.mark.parametrize("options", [{}, {"batch_size": 1}])
+def test_expressions_that_arrow_computes_of_rows_alone_are_taken(options: dict[str, Any]) -> None:
+    table = pa.table({"a": [1, 2], "b": ["x", "y"], "at": [5, 6]})
+
+    def rows() -> TableStream:
+        return Pipeline().table(table, watermark_strategy=_BOUNDED.with_timestamp_column("at"))
+
+    together = rows().select(r=nw.struct("a", "b"))
+    assert together.schema.field("r").type == pa.struct([("a", pa.int64()), ("b", pa.string())])
+    assert together.to_arrow(**options)["r"].to_pylist() == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
+    assert rows().with_columns(r=nw.struct("a")).to_arrow(**options)["r"].to_pylist() == [{"a": 1}, {"a": 2}]
+    assert rows().select("b", r=lit([1, 2])).to_arrow(**options)["r"].to_pylist() == [[1, 2]] * 2
+    chosen = rows().select(r=when(col("a") > 1).then(lit([1])))
+    assert chosen.to_arrow(**options)["r"].to_pylist() == [None, [1]]
+    assert rows().filter(lit(True)).to_arrow(**options) == table
+    assert rows().filter(lit(False)).to_arrow(**options).num_rows == 0
+    assert rows().filter(lit(True), col("a") > 1).to_arrow(**options)["a"].to_pylist() == [2]
+    with pytest.raises(GraphError, match="only constants are selected"):
+        rows().select(r=lit([1, 2]))
+
+
 def test_a_row_without_an_event_time_is_an_error() -> None:
     table = pa.table({"at": [1, None]})
     flow = Pipeline()

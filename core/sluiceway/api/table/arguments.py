@@ -98,9 +98,8 @@ def result_schema(method: str, transform: Transform, schema: pa.Schema) -> pa.Sc
             f"{method}() at {caller_location()}: column {unions[0].name!r} is {unions[0].type}; Arrow computes "
             "nothing with such rows; drop() it before, or make another column of it in map()"
         )
-    nothing = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
     try:
-        made, _ = transform.apply(nothing, None)
+        made = transform.of_nothing(schema)
     except SluicewayError:
         raise
     except Exception as error:
