@@ -149,6 +149,16 @@ def test_queries(query: str, options: dict[str, Any]) -> None:
     assert sorted(_ours(query, **options), key=order) == sorted(_duckdb(query), key=order)
 
 
+@pytest.mark.parametrize("query", ["SELECT X.A FROM x", "SELECT A FROM x", 'SELECT y."a", Y.A + 1 FROM x AS Y'])
+def test_columns_have_the_names_of_the_table(query: str) -> None:
+    table = pa.table({"a": [1]})
+    flow = Pipeline()
+    with duckdb.connect() as connection:
+        connection.register("x", table)
+        names = connection.sql(query).columns
+    assert flow.sql(query, x=flow.table(table)).schema.names[0] == names[0] == "a"
+
+
 @pytest.mark.parametrize(
     "expression",
     [

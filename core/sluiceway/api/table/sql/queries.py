@@ -228,8 +228,9 @@ def _outputs(node: exp.Expr, scope: Scope) -> list[tuple[str, Typed]]:
         check_parts(node, frozenset({"this", "alias"}))
         name, node = node.alias, node.this
     elif isinstance(node, exp.Column):
-        found = named_like(node.name, scope.schema.names) if node.args.get("table") is None else None
-        name = found or node.name
+        of = node.args.get("table")
+        is_field = of is not None and (scope.name is None or named_like(of.name, [scope.name]) is None)
+        name = (None if is_field else named_like(node.name, scope.schema.names)) or node.name
     else:
         name = node.sql("duckdb", normalize_functions="lower")
     made = translate(node, scope)
