@@ -267,7 +267,8 @@ def _in(node: exp.Expr, scope: Scope) -> Typed:
     given = translate(node.this, scope)
     members = [translate(one, scope) for one in node.expressions]
     if not members:
-        raise RefusedError(node, "IN takes the values themselves, and no query: that would be a join")
+        query = node.args.get("query") or node
+        raise RefusedError(query, "IN takes the values themselves, and no query: that would be a join")
     conditions = [_compared(node, lambda a, b: a == b, given, one) for one in members]
     constants = [one for one in members if one.value is not None]
     if given.kind in ("integer", "text") and len(constants) == len(members) and not given.constant:
@@ -411,7 +412,7 @@ _HANDLERS: Final[dict[type[exp.Expr], tuple[frozenset[str], _Handler]]] = {
     exp.Is: (_PAIR, _is),
     exp.NullSafeEQ: (_PAIR, _distinct),
     exp.NullSafeNEQ: (_PAIR, _distinct),
-    exp.In: (frozenset({"this", "expressions"}), _in),
+    exp.In: (frozenset({"this", "expressions", "query"}), _in),
     exp.Between: (frozenset({"this", "low", "high"}), _between),
     exp.Like: (_PAIR | {"negate"}, _like),
     exp.ILike: (_PAIR | {"negate"}, _like),
