@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -67,6 +68,7 @@ def grouped(node: exp.Select, table: TableStream, scope: Scope) -> tuple[exp.Sel
     Raises:
         RefusedError: a part has no translation, or a column is neither in GROUP BY nor in an aggregate.
     """
+    node, table, scope = _with_aliases(node, table, scope)
     grouping = _grouping(node, table, scope)
     query = node.copy()
     having = query.args.get("having")
@@ -233,6 +235,26 @@ def _without_aliases(condition: exp.Expr, node: exp.Select, grouping: _Grouping)
         return exp.Paren(this=aliases[part.name.casefold()].copy())
 
     return condition.transform(replaced)
+
+
+def _with_aliases(node: exp.Select, table: TableStream, scope: Scope) -> tuple[exp.Select, TableStream, Scope]:
+    """Return a query whose GROUP BY has columns alone, computed before where it has names of SELECT."""
+    query = node.copy()
+    for one in query.args["group"].expressions:
+        names = scope.schema.names
+        # A column of the table goes before a name of SELECT.
+        if not isinstance(one, exp.Column) or one.args.get("table") is not None or named_like(one.name, names):
+            continue
+        aliases = {each.alias: each for each in query.expressions if isinstance(each, exp.Alias)}
+        name = named_like(one.name, list(aliases), quoted=bool(one.this.args.get("quoted")))
+        if name is None or aliases[name].find(exp.AggFunc) or named_like(name, names):
+            continue
+        made = translate(aliases[name].this, scope)
+        expr = for_each_row(made, scope.schema).alias(name)
+        table = step(one, functools.partial(table.with_columns, expr))
+        scope = Scope(scope.name, table.schema)
+        aliases[name].set("this", _column(name, aliases[name].this))
+    return query, table, scope
 
 
 # ---- GROUP BY ---------------------------------------------------------------------------------------------
