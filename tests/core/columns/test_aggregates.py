@@ -302,14 +302,14 @@ def test_a_decimal_sum_that_does_not_fit_fails():
         (
             agg.sum("user"),
             "step 'w': sum('user') is not there for column 'user' of type string: it takes integers, floats and "
-            "decimals, bools and durations. Cast the column before it, or use another aggregate",
+            "decimals of 128 bits, bools and durations. Cast the column before it, or use another aggregate",
         ),
         (
             agg.top_k("tags", 3),
             "step 'w': top_k('tags', k=3) is not there for column 'tags' of type list<item: string>: it takes "
             "integers, floats, dates and times",
         ),
-        (agg.quantile("user", 0.5), "it takes integers, floats and decimals"),
+        (agg.quantile("user", 0.5), "it takes integers, floats and decimals of 128 bits"),
         (agg.last("any"), "of type dense_union<a: int8=0>: it takes all but unions"),
         (agg.collect("any"), "of type dense_union<a: int8=0>: it takes all but unions"),
         (agg.collect("several"), "it takes all but unions"),

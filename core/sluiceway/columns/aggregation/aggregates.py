@@ -398,7 +398,7 @@ _BINDERS: Final[Mapping[str, Callable[..., _Bound]]] = {
     "custom": _bind_custom,
 }
 
-_NUMBERS: Final = "integers, floats and decimals"
+_NUMBERS: Final = "integers, floats and decimals of 128 bits"
 
 _TAKES: Final[Mapping[str, str]] = {
     "sum": f"{_NUMBERS}, bools and durations",
