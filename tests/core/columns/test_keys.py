@@ -12,10 +12,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sluiceway.columns.keys import word_table
+from sluiceway import Pipeline
+from sluiceway.columns.keys import key_ids, word_table
 from sluiceway.columns.keys.key_ids import KeyIds, check_key_type, key_groups_of_rows
-from sluiceway.errors import UnstableKeyError
+from sluiceway.errors import StateError, UnstableKeyError
 from sluiceway.keygroups import key_group
+from sluiceway.table import agg
 
 TEXTS = st.one_of(st.text(max_size=3), st.text("ab\0", max_size=20), st.text(min_size=60, max_size=80))
 COLUMNS = {
@@ -87,6 +89,29 @@ def test_both_zeros_are_one_key_that_is_shown_without_a_sign(kind, others):
         shown = ids.columns()[0]
         assert repr(shown.cast(pa.float64()).to_pylist()) == "[0.0, None, 1.5]"
         assert shown.type == kind
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary()])
+def test_more_text_than_an_array_can_have_is_refused_with_advice(kind, monkeypatch):
+    monkeypatch.setattr(key_ids, "_MOST_BYTES", 1_000)
+    ids, wide = KeyIds([kind]), KeyIds([pa.large_string()])
+    texts = [f"{number:0100}" for number in range(11)]
+    for text in texts[:10]:
+        ids.find([pa.array(["short", text]).cast(kind).slice(1)])
+    assert len(ids.columns()[0]) == 10
+    ids.find([pa.array(texts[10:]).cast(kind)])
+    with pytest.raises(StateError, match=rf"1,000 bytes in a column of type {kind}.*Raise the parallelism"):
+        ids.columns()
+    wide.find([pa.array(texts, pa.large_string())])
+    assert len(wide.columns()[0]) == 11
+
+
+def test_the_step_with_too_much_text_is_named(monkeypatch):
+    monkeypatch.setattr(key_ids, "_MOST_BYTES", 1_000)
+    rows = Pipeline().table(pa.table({"k": [f"{number:0100}" for number in range(30)]}))
+    with pytest.raises(StateError, match="Raise the parallelism") as raised:
+        rows.key_by("k").aggregate(n=agg.count()).to_arrow(parallelism=1)
+    assert "in step 'aggregate(n)'" in "".join(raised.value.__notes__)
 
 
 @st.composite

@@ -18,7 +18,7 @@ from sluiceway.columns.keys.key_columns import (
     words_of,
 )
 from sluiceway.columns.keys.word_table import WordTable
-from sluiceway.errors import UnstableKeyError
+from sluiceway.errors import StateError, UnstableKeyError
 from sluiceway.keygroups import stable_hash
 
 __all__ = ["KeyIds", "check_key_type", "key_groups_in", "key_groups_of_rows", "keys_of_groups"]
@@ -28,6 +28,10 @@ _OBJECT: Final = 150
 
 _CHUNKS: Final = 64
 """Pieces of the keys' columns that are put together when there are more."""
+
+
+_MOST_BYTES: Final = (1 << 31) - 1
+"""Bytes of the texts of an array whose offsets have 32 bits."""
 
 
 def check_key_type(name: str, kind: Any) -> None:
@@ -96,6 +100,25 @@ def keys_of_groups(max_parallelism: int) -> list[int]:
         start += step
     keys: list[int] = found.tolist()
     return keys
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    """Return arrays of keys as one. Raises StateError: their texts are larger than an array."""
+    if sum(map(_text_bytes, parts)) > _MOST_BYTES:
+        raise StateError(
+            f"the keys of one subtask have more than {_MOST_BYTES:,} bytes in a column of type {parts[0].type}, "
+            "which is all that an Arrow array can have. Raise the parallelism, so that a subtask has fewer keys, "
+            "use the state backend rocksdb, which keeps some of the keys in memory, or key by a shorter value"
+        )
+    return pa.concat_arrays(parts)
+
+
+def _text_bytes(column: Any) -> int:
+    """Return the bytes of the texts of a column whose offsets have 32 bits; 0 for other types."""
+    if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)) or not len(column):
+        return 0
+    offsets = np.frombuffer(column.buffers()[1], np.int32)
+    return int(offsets[column.offset + len(column)]) - int(offsets[column.offset])
 
 
 class KeyIds:
@@ -180,7 +203,7 @@ class KeyIds:
         """Return the key columns, of all keys by number, or of an array of numbers."""
         for index, chunks in enumerate(self._chunks):
             if len(chunks) > 1:
-                self._chunks[index] = [pa.concat_arrays(chunks)]
+                self._chunks[index] = [_joined(chunks)]
         columns = [
             chunks[0] if chunks else pa.array([], t) for chunks, t in zip(self._chunks, self.types, strict=True)
         ]
@@ -199,7 +222,7 @@ class KeyIds:
                     break
                 parts.append(chunk.slice(max(0, len(chunk) - left)))
                 left -= len(chunk)
-            found.append(pa.concat_arrays(parts[::-1]) if parts else pa.array([], kind))
+            found.append(_joined(parts[::-1]) if parts else pa.array([], kind))
         return found
 
     def retain(self, live: Any) -> Any:
@@ -232,7 +255,7 @@ class KeyIds:
             # Put together in powers, so that each key is copied a few times only.
             while len(chunks) > 1 and len(chunks[-1]) * 2 > len(chunks[-2]):
                 later = chunks.pop()
-                chunks[-1] = pa.concat_arrays([chunks[-1], later])
+                chunks[-1] = _joined([chunks[-1], later])
         self._size += len(columns[0])
 
     def _find_words(self, columns: Sequence[Any]) -> tuple[Any, Any] | None:
