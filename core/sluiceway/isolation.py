@@ -347,8 +347,7 @@ def look_unchangeable(values: Sequence[Any]) -> bool:
 def separated(values: list[Any]) -> list[Any]:
     """Return the results of functions that keep nothing, with copies for those that share anything with another.
 
-    Looks at the type of each, and into tuples by their hash, which nothing has that can be changed and is compared
-    by value. Of objects that are compared by identity it sees those in the first tuple and the last.
+    Looks at the type of each, and into tuples at all that they hold.
 
     Raises:
         FunctionContractError: a record has to be copied and cannot be.
@@ -356,13 +355,8 @@ def separated(values: list[Any]) -> list[Any]:
     others = set(map(type, values)).difference(ATOMS)
     if not others:
         return values
-    if all(_is_plain_tuple(cls) for cls in others) and look_unchangeable(values):
-        try:
-            hash(tuple(values))
-        except TypeError:
-            pass
-        else:
-            return values
+    if all(_is_plain_tuple(cls) for cls in others) and (_hold_leaves(values) or all_unchangeable(values)):
+        return values
     out: list[Any] = []
     extend_isolated(out, values)
     return out
@@ -370,6 +364,22 @@ def separated(values: list[Any]) -> list[Any]:
 
 def _is_plain_tuple(cls: type) -> bool:
     return cls is tuple or (issubclass(cls, tuple) and _kind(cls) == _FROZEN and cls.__hash__ == tuple.__hash__)
+
+
+def _hold_leaves(values: list[Any]) -> bool:
+    """Return whether tuples, and atoms between them, hold nothing but what has a hash and refers to nothing.
+
+    Costs half as much as a look at the type of each part. What can be changed and is compared by value has no
+    hash; what has attributes refers to them, or to its class. An object of an extension module may be compared
+    by identity and name nothing that it holds: it is found by its type in the first tuple and the last alone.
+    """
+    if not look_unchangeable(values):
+        return False
+    try:
+        hash(tuple(values))
+    except TypeError:
+        return False
+    return not get_referents(*get_referents(*values))
 
 
 def extend_isolated(out: list[Any], returned: Iterable[Any]) -> None:

@@ -227,6 +227,25 @@ def test_one_object_twice_becomes_two() -> None:
     assert pairs[0][0] is not pairs[1][0]
 
 
+@pytest.mark.parametrize("shared", [Plain(1), (1, Plain(1)), Frozen(Plain(1)), iter([1])], ids=type)
+def test_a_shared_object_in_the_middle_of_a_batch_is_copied(shared: Any) -> None:
+    values = [("a", 1), ("b", shared), ("b", shared), ("c", 2)]
+    out = separated(values)
+    assert [first for first, _ in out] == ["a", "b", "b", "c"]
+    assert out[1][1] is not shared
+    assert out[2][1] is not shared
+    assert out[1][1] is not out[2][1]
+
+
+def test_tuples_that_hold_nothing_changeable_are_not_looked_at_one_by_one() -> None:
+    for values in (
+        [("a", 1), ("b", None)],
+        [("a", (1, Colour.RED)), 3, ("b", Frozen(1))],
+        [Old("a", UUID(int=1)), ("b", datetime(2026, 1, 1, tzinfo=UTC))],
+    ):
+        assert separated(values) is values
+
+
 def test_what_cannot_be_copied_is_said() -> None:
     lock = [threading.Lock()]
     same = isolated(lock)

@@ -196,6 +196,28 @@ PROGRAMS: dict[str, Program] = {
 }
 
 
+class Basket:
+    def __init__(self) -> None:
+        self.n = 0
+
+
+def fill(pair: tuple[str, Basket | None]) -> tuple[str, int]:
+    key, basket = pair
+    if basket is None:
+        return key, 0
+    basket.n += 1
+    return key, basket.n
+
+
+def test_an_object_that_reduce_passes_on_is_its_receivers_own() -> None:
+    flow = sw.Pipeline("baskets")
+    pairs = flow.from_collection([("a", None), ("b", Basket()), ("b", None), ("c", None)])
+    latest = pairs.key_by(lambda pair: pair[0]).reduce(lambda x, y: (x[0], x[1] or y[1]))
+    filled = latest.map(fill).collect()
+    flow.run()
+    assert sorted(filled) == [("a", 0), ("b", 1), ("b", 1), ("c", 0)]
+
+
 def _change_all(key: int, window: Any, elements: list[Any]) -> Iterator[Any]:
     for element in elements:
         element["n"] += 1000
