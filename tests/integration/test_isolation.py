@@ -196,6 +196,37 @@ PROGRAMS: dict[str, Program] = {
 }
 
 
+class ReusesItsRow(sw.AggregateFunction[int, int, Any]):
+    def __init__(self) -> None:
+        self.row: dict[str, int] = {}
+
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add(self, value: int, accumulator: int) -> int:
+        return accumulator + value
+
+    def get_result(self, accumulator: int) -> Any:
+        self.row["total"] = accumulator
+        return self.row
+
+    def merge(self, accumulator1: int, accumulator2: int) -> int:
+        return accumulator1 + accumulator2
+
+
+@pytest.mark.parametrize(
+    "assigner",
+    [TumblingEventTimeWindows(10), SlidingEventTimeWindows(10, 5), EventTimeSessionWindows.with_gap(10)],
+    ids=repr,
+)
+def test_a_window_result_is_what_it_was_when_it_was_made(assigner: Any) -> None:
+    flow = sw.Pipeline("windows")
+    numbers = flow.from_collection([1, 2, 3, 4], timestamp=lambda n: n).key_by(lambda n: n % 2)
+    totals = numbers.window(assigner).aggregate(ReusesItsRow()).map(lambda row: row["total"]).collect()
+    flow.run()
+    assert set(totals) == {4, 6}
+
+
 class Basket:
     def __init__(self) -> None:
         self.n = 0

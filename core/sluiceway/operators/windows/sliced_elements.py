@@ -114,6 +114,7 @@ class SlidingElements:
         wanted: Callable[[Any], bool] | None = None,
         *,
         with_key: bool = True,
+        isolate: object = None,
     ) -> Iterator[list[Item]]:
         """Return pairs of a key and its records, at most ``size`` at a time.
 
@@ -122,6 +123,7 @@ class SlidingElements:
             size: largest number of pairs in a list.
             wanted: returns false for keys to leave out.
             with_key: True.
+            isolate: is not used: these are no results yet, but what a window function is called with.
         """
         assert result is None
         assert with_key

@@ -143,7 +143,9 @@ class SlidingOperator(SlicedWindowOperator):
         """Yield the results of a window, in parts."""
         wanted = self._wanted(end)
         if end not in self._inherited:
-            yield from self._window.results(self._result, BURST, wanted, with_key=self._with_key)
+            yield from self._window.results(
+                self._result, BURST, wanted, with_key=self._with_key, isolate=self.isolate
+            )
             return
         # Keys with records in slices, then those that have only what was inherited.
         before = self._inherited[end]

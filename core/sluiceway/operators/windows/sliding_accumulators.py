@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any, Final
 
 from sluiceway.elements import MIN_WATERMARK
+from sluiceway.isolation import ATOMS
 from sluiceway.operators.windows.slice_types import Item
 from sluiceway.record_errors import MISSING, record_loop
 
@@ -101,6 +102,7 @@ class SlidingAccumulators:
         wanted: Callable[[Any], bool] | None = None,
         *,
         with_key: bool = False,
+        isolate: Callable[..., Any] | None = None,
     ) -> Iterator[list[Any]]:
         """Yield the results of the window, at most ``size`` at a time.
 
@@ -109,12 +111,14 @@ class SlidingAccumulators:
             size: the number of results at a time.
             wanted: returns false for keys to leave out.
             with_key: True for pairs of key and result.
+            isolate: makes a record of a result: see :func:`sluiceway.isolation.isolated`; None: results are passed
+                on as they are.
         """
         back = self._back
         alone = ((key, back[key]) for key in self._alone)
         for items, newer in ((self._front.items(), back), (alone, {})):
             rest = iter(items) if wanted is None else (item for item in items if wanted(item[0]))
-            while part := self._results(islice(rest, size), newer, result, with_key):
+            while part := self._results(islice(rest, size), newer, result, with_key, isolate):
                 yield part
 
     # ---- inside -------------------------------------------------------------------------------------------
@@ -169,8 +173,11 @@ class SlidingAccumulators:
         back: Mapping[Any, Any],
         result: Callable[[Any], Any] | None,
         with_key: bool,
+        isolate: Callable[..., Any] | None,
     ) -> list[Any]:
-        merge, own, missing, get = self.merge, self.own, MISSING, back.get
+        merge, own, missing, get, atoms = self.merge, self.own, MISSING, back.get, ATOMS
+        if result is None and own is None:
+            isolate = None  # the accumulators themselves are the results, and cannot be changed
         out: list[Any] = []
         for key, accumulator in items:
             newer = get(key, missing)
@@ -180,6 +187,8 @@ class SlidingAccumulators:
             elif own is not None:
                 accumulator = own(accumulator)
             made = accumulator if result is None else result(accumulator)
+            if isolate is not None and type(made) not in atoms:
+                made = isolate(made, 1 if made is accumulator else 0)
             out.append((key, made) if with_key else made)
         return out
 
