@@ -34,8 +34,10 @@ __all__ = [
     "all_unchangeable",
     "copied",
     "extend_isolated",
+    "holders_in",
     "isolated",
     "isolated_all",
+    "isolated_list",
     "look_unchangeable",
     "separated",
     "unchangeable",
@@ -357,9 +359,7 @@ def separated(values: list[Any]) -> list[Any]:
         return values
     if all(_is_plain_tuple(cls) for cls in others) and (_hold_leaves(values) or all_unchangeable(values)):
         return values
-    out: list[Any] = []
-    extend_isolated(out, values)
-    return out
+    return isolated_list(values)
 
 
 def _is_plain_tuple(cls: type) -> bool:
@@ -408,6 +408,18 @@ def extend_isolated(out: list[Any], returned: Iterable[Any]) -> None:
         append(made)
 
 
+def isolated_list(returned: Iterable[Any]) -> list[Any]:
+    """Return a list of what a user's function has returned, each record as it is when its turn comes."""
+    out: list[Any] = []
+    extend_isolated(out, returned)
+    return out
+
+
 def _holders(returned: Iterable[Any]) -> int:
     """Return in how many places an iterable holds each of its records; a list counts if it is nobody else's."""
     return 1 if type(returned) is list and _references(returned) <= _ALONE_WHILE_READ + 1 else 0
+
+
+def holders_in(returned: Iterable[Any]) -> int:
+    """Return the same as an argument for :func:`isolated`, before a loop over ``returned``, a local variable."""
+    return 1 if type(returned) is list and sys.getrefcount(returned) <= _ALONE else 0

@@ -249,6 +249,42 @@ def test_an_object_that_reduce_passes_on_is_its_receivers_own() -> None:
     assert sorted(filled) == [("a", 0), ("b", 1), ("b", 1), ("c", 0)]
 
 
+class YieldsItsRow(sw.FlatMapFunction[int, Any]):
+    def __init__(self) -> None:
+        self.row = {"n": 0}
+
+    def flat_map(self, value: int) -> Iterator[Any]:
+        for _ in range(value):
+            self.row["n"] += 1
+            yield self.row
+
+
+class ReturnsItsRows(sw.FlatMapFunction[int, Any]):
+    def __init__(self) -> None:
+        self.rows = [{"n": 0}]
+
+    def flat_map(self, value: int) -> list[Any]:
+        self.rows[0]["n"] += value
+        return self.rows
+
+
+@pytest.mark.parametrize("on_error", ["fail", "skip"])
+@pytest.mark.parametrize("key", [None, same])
+@pytest.mark.parametrize(
+    "behind",
+    [lambda s: s, lambda s: s.filter(bool), lambda s: s.flat_map(lambda row: [row]).flat_map(lambda row: [row])],
+    ids=["nothing", "a filter", "flat_maps"],
+)
+def test_a_flat_map_may_reuse_its_row(on_error: str, key: Any, behind: Program) -> None:
+    for function, expected in ((YieldsItsRow(), [1, 2, 3, 4, 5, 6]), (ReturnsItsRows(), [1, 3, 6])):
+        flow = sw.Pipeline("rows")
+        numbers = flow.from_collection([1, 2, 3])
+        stream = numbers if key is None else numbers.key_by(key)
+        rows = behind(stream.flat_map(function).on_error(on_error)).collect()
+        flow.run()
+        assert [row["n"] for row in rows] == expected
+
+
 def _change_all(key: int, window: Any, elements: list[Any]) -> Iterator[Any]:
     for element in elements:
         element["n"] += 1000

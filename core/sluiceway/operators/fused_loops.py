@@ -14,7 +14,7 @@ from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any, Final, TypeAlias
 
 from sluiceway.functions import Function
-from sluiceway.isolation import ATOMS, extend_isolated, isolated
+from sluiceway.isolation import ATOMS, extend_isolated, holders_in, isolated, isolated_list
 from sluiceway.record_errors import MISSING, Fault, register_loop, stored_by
 from sluiceway.steps import FilterStep, FlatMapStep, MapStep, Step
 
@@ -110,12 +110,15 @@ class _Loop:
                     self._call(depth, skips, (i, value), called, extended, undo="del out[before:]")
                     stamp = "stamps.extend([timestamp] * (len(out) - len(stamps)))"
                     break
-                whole = [f"if type(r{i}) is not list: r{i} = list(r{i})"] if skips else []
+                listed = "isolated_list" if guarded[i] else "list"
+                whole = [f"if type(r{i}) is not list: r{i} = {listed}(r{i})"] if skips else []
                 self._call(depth, skips, (i, value), called, *whole)
+                if guarded[i]:
+                    self._add(depth, f"h{i} = holders_in(r{i})")
                 self._add(depth, f"for {made} in r{i}:", (i, value))
                 depth += 1
                 if guarded[i]:
-                    self._isolate(depth, (i, value), made, f"int(type(r{i}) is list)")
+                    self._isolate(depth, (i, value), made, f"h{i}")
                 held = 0
             value = made
         else:
@@ -223,7 +226,13 @@ def generate(
     # linecache.checkcache() from dropping an entry without a file.
     linecache.cache[filename] = (len(source.text), None, source.text.splitlines(keepends=True), filename)
     module = compile(source.text, filename, "exec")
-    scope: dict[str, Any] = {"atoms": ATOMS, "extend": extend_isolated, "isolate": isolated}
+    scope: dict[str, Any] = {
+        "atoms": ATOMS,
+        "extend": extend_isolated,
+        "holders_in": holders_in,
+        "isolate": isolated,
+        "isolated_list": isolated_list,
+    }
     exec(module, scope)
     loop: Callable[..., None] = scope["loop"]
 

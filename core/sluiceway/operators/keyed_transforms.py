@@ -67,23 +67,22 @@ class KeyedRecordOperator(KeyedOperator):
     def _flat_map(self, batch: Batch[Any], values: list[Any], made: list[int]) -> None:
         call, store, key_of, keys, stamps = self._call, self.store, self._key, batch.keys, batch.timestamps
         extend = self.extend
-        whole = self._dead.skipping  # a skipped record emits nothing
         for index, value in enumerate(batch.values):
-            timestamp = None if stamps is None else stamps[index]
+            before, timestamp = len(values), None if stamps is None else stamps[index]
             try:
                 key = key_of(value) if keys is None else keys[index]
                 store.current_key = key
                 returned = call(value)
-                if whole and type(returned) is not list:
-                    returned = list(returned)
                 # The generator runs here, while the current key is still the record's.
                 extend(values, returned)
             except Exception as error:
+                # What a generator has yielded before it raised is taken back.
+                del values[before:]
                 if not self._skips(error, batch, index):
                     raise
                 continue
             if timestamp is not None:
-                made.extend([timestamp] * (len(values) - len(made)))
+                made.extend([timestamp] * (len(values) - before))
 
     @record_loop
     def _filter(self, batch: Batch[Any], values: list[Any], made: list[int]) -> None:
