@@ -23,6 +23,7 @@ from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from gc import get_referents
+from itertools import chain
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -72,6 +73,7 @@ ATOMS: Final = frozenset(
 """Types whose objects cannot be changed, whatever they hold."""
 
 _PAIR: Final = 2
+_LEAVES_AND_TUPLES: Final = frozenset({tuple, type(None), bool, int, float, str, bytes})
 _FLAT: Final[dict[type, Callable[[Any], Any]]] = {list: list.copy, dict: dict.copy, set: set.copy}
 
 # What is found out about a type, once.
@@ -354,24 +356,40 @@ def separated(values: list[Any]) -> list[Any]:
     Raises:
         FunctionContractError: a record has to be copied and cannot be.
     """
-    others = set(map(type, values)).difference(ATOMS)
+    # A look at the type of each record is saved where tuples hold leaves: anything else holds its class, at least.
+    if values and type(values[0]) is tuple and _are_leaves(values, get_referents(*values)):
+        return values
+    kinds = set(map(type, values))
+    others = kinds.difference(ATOMS)
     if not others:
         return values
-    if all(_is_plain_tuple(cls) for cls in others) and (_hold_leaves(values) or all_unchangeable(values)):
-        return values
+    if all(map(_is_plain_tuple, others)):
+        # Named tuples hold their class, too, which iterating over them leaves out.
+        named = tuple not in kinds and others == kinds
+        if (named and _are_leaves(values, list(chain.from_iterable(values)))) or all_unchangeable(values):
+            return values
     return isolated_list(values)
 
 
 def _is_plain_tuple(cls: type) -> bool:
-    return cls is tuple or (issubclass(cls, tuple) and _kind(cls) == _FROZEN and cls.__hash__ == tuple.__hash__)
+    return cls is tuple or (
+        issubclass(cls, tuple)
+        and _kind(cls) == _FROZEN
+        and cls.__hash__ == tuple.__hash__
+        and cls.__iter__ is tuple.__iter__
+    )
 
 
-def _hold_leaves(values: list[Any]) -> bool:
-    """Return whether tuples, and atoms between them, hold nothing but what has a hash and refers to nothing.
+def _are_leaves(values: list[Any], parts: list[Any]) -> bool:
+    """Return whether tuples and atoms have nothing in them but what has a hash and refers to nothing.
 
     Costs half as much as a look at the type of each part. What can be changed and is compared by value has no
     hash; what has attributes refers to them, or to its class. An object of an extension module may be compared
-    by identity and name nothing that it holds: it is found by its type in the first tuple and the last alone.
+    by identity and name nothing that it holds: it is found by its type in the first record and the last alone.
+
+    Args:
+        values: the records.
+        parts: what they hold.
     """
     if not look_unchangeable(values):
         return False
@@ -379,7 +397,11 @@ def _hold_leaves(values: list[Any]) -> bool:
         hash(tuple(values))
     except TypeError:
         return False
-    return not get_referents(*get_referents(*values))
+    while held := get_referents(*parts):
+        if not _LEAVES_AND_TUPLES.issuperset(map(type, parts)):
+            return False
+        parts = held
+    return True
 
 
 def extend_isolated(out: list[Any], returned: Iterable[Any]) -> None:
