@@ -29,7 +29,7 @@ from sluiceway.isolation import (
     unchangeable,
     unchangeable_type,
 )
-from sluiceway.operators.escape_analysis import changes_nothing, keeps_nothing
+from sluiceway.operators.escape_analysis import changes_nothing, keeps_nothing, yields_unchanged
 
 
 class Colour(Enum):
@@ -56,6 +56,10 @@ class Slotted:
         return isinstance(other, Slotted) and other.content == self.content
 
     __hash__ = None  # type: ignore[assignment]
+
+
+class Slots:
+    __slots__ = ("content",)
 
 
 @dataclass
@@ -246,6 +250,13 @@ def test_tuples_that_hold_nothing_changeable_are_not_looked_at_one_by_one() -> N
         assert separated(values) is values
 
 
+@pytest.mark.parametrize("shared", [Plain(1), Slotted(1), Slots(), [1], Frozen(Plain(1))], ids=type)
+def test_a_shared_record_between_tuples_is_copied(shared: Any) -> None:
+    out = separated([("a", 1), shared, shared, ("c", 2)])
+    assert out[1] is not shared
+    assert out[1] is not out[2]
+
+
 def test_what_cannot_be_copied_is_said() -> None:
     lock = [threading.Lock()]
     same = isolated(lock)
@@ -410,6 +421,7 @@ def put_into(cls: type[Registry], value: Any) -> None:
         *(Reading, Total, Mean, lambda v: Reading(v, [v]), lambda v: Total(v[0], v), lambda v: Mean(v).mean),
         lambda v: isinstance(v, Registry),
         lambda v: isinstance(v[0], (Registry, Total)) and not isinstance(len(v), Mean),
+        lambda v: [word.lower() for word in v.get("line").split()],
     ],
 )
 def test_functions_that_keep_nothing(function: Any) -> None:
@@ -431,10 +443,51 @@ def test_functions_that_keep_nothing(function: Any) -> None:
         lambda v: (lambda cls: cls.seen.append(v))(Registry),
         lambda v: isinstance(put_into(Registry, v), Registry),
         lambda v: isinstance(v, Asked),
+        lambda v: v.to_row(),
+        lambda v: [part.to_row() for part in v],
     ],
 )
 def test_functions_that_may_keep_something(function: Any) -> None:
     assert not keeps_nothing(function)
+
+
+def pairs(line: str) -> Iterator[Any]:
+    for word in line.split():
+        yield word, closed(len(word))
+
+
+def reuses_a_row(line: str) -> Iterator[Any]:
+    row: dict[str, str] = {}
+    for word in line.split():
+        row["word"] = word
+        yield row
+
+
+def put(row: Any, word: str) -> Any:
+    row.update(word=word)
+    return row
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(pairs, lambda line: pairs(line), lambda line: ((word, 1) for word in line.split())),
+        *(lambda line: (row["word"] for row in line), lambda line: (each for each in pairs(line))),
+    ],
+)
+def test_generators_that_change_nothing_between_two_results(function: Any) -> None:
+    assert yields_unchanged(function)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(reuses_a_row, lambda line: reuses_a_row(line), lambda line: (put({}, word) for word in line)),
+        *(lambda lines: (line.append(1) or line for line in lines), lambda made: made, len, KEPT.append),
+    ],
+)
+def test_generators_that_may_change_something_between_two_results(function: Any) -> None:
+    assert not yields_unchanged(function)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -283,6 +283,62 @@ def test_a_flat_map_may_reuse_its_row(on_error: str, key: Any, behind: Program) 
         rows = behind(stream.flat_map(function).on_error(on_error)).collect()
         flow.run()
         assert [row["n"] for row in rows] == expected
+
+
+def _words_in_one_row(line: str) -> Iterator[Any]:
+    row = {"line": line}
+    for word in line.split():
+        row["word"] = word
+        yield row
+
+
+def _put(row: Any, word: str) -> Any:
+    row["word"] = word
+    return row
+
+
+def _words_through_another(line: str) -> Any:
+    row: dict[str, str] = {}
+    return (_put(row, word) for word in line.split())
+
+
+def _words_by_update(line: str) -> Any:
+    row: dict[str, str] = {}
+    return map(lambda word: row.update(word=word) or row, line.split())  # type: ignore  # noqa: C417
+
+
+@pytest.mark.parametrize("options", [{}, {"chaining": False}, {"batch_size": 1}], ids=repr)
+@pytest.mark.parametrize(
+    "words",
+    [_words_in_one_row, _words_through_another, _words_by_update, lambda line: _words_in_one_row(line)],
+)
+def test_a_plain_generator_may_reuse_its_row(words: Any, options: Any) -> None:
+    flow = sw.Pipeline("words")
+    rows = flow.from_collection(["to be or", "not to be"]).flat_map(words)
+    counts = rows.key_by(lambda row: row["word"]).count().collect()
+    flow.run(**options)
+    assert dict(counts) == {"to": 2, "be": 2, "or": 1, "not": 1}
+
+
+class Shelf:
+    row: ClassVar[dict[str, int]] = {}
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def to_row(self) -> dict[str, int]:
+        self.row["n"] = self.number
+        return self.row
+
+
+@pytest.mark.parametrize("options", [{}, {"chaining": False}, {"batch_size": 1}], ids=repr)
+def test_a_method_of_a_record_may_reuse_its_row(options: Any) -> None:
+    flow = sw.Pipeline("shelves")
+    shelves = flow.from_collection([1, 2, 3]).map(Shelf)
+    rows = shelves.map(lambda shelf: shelf.to_row()).collect()
+    listed = shelves.flat_map(lambda shelf: [shelf.to_row()]).collect()
+    flow.run(**options)
+    assert rows == listed == [{"n": 1}, {"n": 2}, {"n": 3}]
 
 
 def _change_all(key: int, window: Any, elements: list[Any]) -> Iterator[Any]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import builtins
+import re
 from abc import ABCMeta
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from dis import Instruction, get_instructions
+from inspect import CO_GENERATOR
 from types import (
     BuiltinFunctionType,
     CodeType,
     FunctionType,
+    MappingProxyType,
     MethodDescriptorType,
     ModuleType,
     WrapperDescriptorType,
@@ -19,7 +23,7 @@ from typing import Any, Final
 
 from sluiceway.isolation import ATOMS, unchangeable
 
-__all__ = ["changes_nothing", "keeps_nothing"]
+__all__ = ["changes_nothing", "keeps_nothing", "yields_unchanged"]
 
 _WRITES: Final = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME"})
 _READS: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
@@ -38,7 +42,19 @@ _HARMLESS_PREFIXES: Final = (
     *("BINARY_", "BUILD_", "COMPARE_", "CONTAINS_", "FORMAT_", "IS_", "JUMP_", "LOAD_ATTR", "LOAD_CONST"),
     *("LOAD_FAST", "LOAD_GLOBAL", "LOAD_SMALL_INT", "POP_JUMP_", "RETURN_", "STORE_FAST", "UNARY_", "UNPACK_SEQ"),
 )
+_CHANGES: Final = ("STORE_ATTR", "STORE_SLICE", "STORE_SUBSCR", "DELETE_ATTR", "DELETE_SLICE", "DELETE_SUBSCR")
 _HARMLESS_CALLS: Final = frozenset({abs, bool, complex, float, int, len, max, min, round, str})
+
+
+def _methods_of(classes: Iterable[type]) -> frozenset[str]:
+    return frozenset(name for cls in classes for name in dir(cls) if not name.startswith("_"))
+
+
+# Methods are known by their names: the type of an argument is not known before a call.
+_READING_METHODS: Final = _methods_of((*ATOMS, tuple, frozenset, MappingProxyType, re.Match, re.Pattern))
+_KNOWN_METHODS: Final = _READING_METHODS | _methods_of(
+    (list, dict, set, bytearray, deque, defaultdict, OrderedDict)
+)
 
 
 def changes_nothing(function: object) -> bool:
@@ -59,9 +75,15 @@ def changes_nothing(function: object) -> bool:
             return False
         if name == "LOAD_GLOBAL" and not any(known.get(str(instruction.argval)) is f for f in _HARMLESS_CALLS):
             return False
-        if name == "LOAD_ATTR" and "NULL" in instruction.argrepr:  # a method, to be called
+        if _is_method(instruction):
             return False
     return True
+
+
+def _is_method(instruction: Instruction) -> bool:
+    """Return whether an instruction loads a method that is about to be called."""
+    opname = instruction.opname
+    return opname == "LOAD_METHOD" or (opname == "LOAD_ATTR" and "NULL" in instruction.argrepr)
 
 
 def keeps_nothing(function: object) -> bool:
@@ -70,9 +92,48 @@ def keeps_nothing(function: object) -> bool:
     True for built-in functions and types, for data classes and named tuples without code of their own, and for
     plain functions that refer only to their arguments: no closure, and no default and no global variable except
     immutable objects and other such functions. A global class may be called, or be tested for with
-    ``isinstance``. False if not known.
+    ``isinstance``. Methods may be called that have the names of those of Python's own types; attributes of an
+    argument are taken to be its own. False if not known.
     """
     return _keeps_nothing(function, set())
+
+
+def yields_unchanged(function: object) -> bool:
+    """Return whether what a function that keeps nothing returns can be iterated over before results are compared.
+
+    True if it returns an iterator of its own that changes nothing between two results, such as a generator
+    expression. False if not known.
+    """
+    if type(function) is not FunctionType:
+        return False
+    codes = list(_codes_of(function, set()))
+    return any(code.co_flags & CO_GENERATOR for code in codes) and not any(map(_changes_something, codes))
+
+
+def _codes_of(function: FunctionType, seen: set[CodeType]) -> Iterator[CodeType]:
+    """Iterate over the code of a function, and of the global functions that it refers to."""
+    left = [function.__code__]
+    while left:
+        code = left.pop()
+        if code in seen:
+            continue
+        seen.add(code)
+        yield code
+        left += (part for part in code.co_consts if isinstance(part, CodeType))
+        for name in code.co_names:
+            other = function.__globals__.get(name)
+            if type(other) is FunctionType:
+                yield from _codes_of(other, seen)
+
+
+def _changes_something(code: CodeType) -> bool:
+    for instruction in get_instructions(code):
+        name = instruction.opname
+        if name.startswith(_CHANGES) or (name == "BINARY_OP" and instruction.argrepr.endswith("=")):
+            return True
+        if _is_method(instruction) and instruction.argval not in _READING_METHODS:
+            return True
+    return False
 
 
 def _keeps_nothing(function: Any, seen: set[int]) -> bool:
@@ -123,6 +184,8 @@ def _reads_only(code: CodeType, known: Mapping[str, Any], seen: set[int]) -> boo
     instructions = list(get_instructions(code))
     for i, instruction in enumerate(instructions):
         if instruction.opname in _WRITES:
+            return False
+        if _is_method(instruction) and instruction.argval not in _KNOWN_METHODS:
             return False
         if instruction.opname not in _READS:
             continue

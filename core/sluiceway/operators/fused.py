@@ -10,7 +10,7 @@ from sluiceway.elements import Batch
 from sluiceway.isolation import separated, unchangeable_type
 from sluiceway.operators.base import Operator
 from sluiceway.operators.context import OperatorContext
-from sluiceway.operators.escape_analysis import keeps_nothing
+from sluiceway.operators.escape_analysis import keeps_nothing, yields_unchanged
 from sluiceway.operators.fused_loops import called_function, generate
 from sluiceway.operators.opened_functions import Opened
 from sluiceway.operators.skipped_records import DeadLetters, dead_letter_output
@@ -65,6 +65,7 @@ class FusedOperator(Operator):
             self._guarded[last] = False
         # Results of a last flat_map that keeps nothing are compared with one another a batch at a time.
         self._separates = ends_in_many and not (self.shares or self.trusts or self._guarded[last])
+        self._lazy = not self._separates or yields_unchanged(self._steps[last].function)
         self._plain = self._stamped = None
 
     def distrust(self) -> None:
@@ -99,13 +100,13 @@ class FusedOperator(Operator):
         out: list[Any] = []
         if batch.timestamps is None:
             if self._plain is None:
-                self._plain = generate(self._steps, self._names, self._skipping, self._guarded, stamped=False)
+                self._plain = self._generate(stamped=False)
             self._plain(batch.values, None, out, None, *self._functions)
             if out:
                 self.output.emit(Batch(separated(out) if self._separates else out))
         else:
             if self._stamped is None:
-                self._stamped = generate(self._steps, self._names, self._skipping, self._guarded, stamped=True)
+                self._stamped = self._generate(stamped=True)
             stamps: list[int] = []
             self._stamped(batch.values, batch.timestamps, out, stamps, *self._functions)
             if out:
@@ -117,6 +118,9 @@ class FusedOperator(Operator):
             full = self.context.settings.batch_size
             # A little more than a full batch: a smaller one would be buffered at the output, and copied.
             self._part = max(1, min(full, len(batch.values) * full * 9 // (8 * max(1, len(out))) + 1))
+
+    def _generate(self, *, stamped: bool) -> Callable[..., None]:
+        return generate(self._steps, self._names, self._skipping, self._guarded, stamped=stamped, lazy=self._lazy)
 
     def close(self) -> None:
         """Close the functions that were opened."""

@@ -7,6 +7,7 @@ loop, or the frame of the call, holds the record.
 from __future__ import annotations
 
 import linecache
+from collections import deque
 from collections.abc import Callable, Sequence
 from dis import get_instructions
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_VARARGS, CO_VARKEYWORDS
@@ -26,6 +27,10 @@ MAX_FLAT_MAPS = 15
 _MAX_NESTED: Final = 50
 """Python's parser takes at most 200 nested parentheses."""
 _METHODS: Final[dict[type[Step], str]] = {MapStep: "map", FlatMapStep: "flat_map", FilterStep: "filter"}
+# Iterables that are there before they are iterated over.
+_AT_ONCE: Final = frozenset(
+    {list, tuple, set, frozenset, dict, str, bytes, range, deque, *map(type, ({}.keys(), {}.values(), {}.items()))}
+)
 _OTHER_CALLS: Final = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_VARARGS | CO_VARKEYWORDS
 
 
@@ -44,7 +49,8 @@ class _Loop:
 
     A step whose function may keep what it returns has a line that isolates the result: see
     :mod:`sluiceway.isolation`. A flat_map that comes last and keeps nothing has none: the operator checks the
-    results of the whole batch.
+    results of the whole batch. But what is computed as it is iterated over may have changed until then: it is
+    isolated result by result, unless ``lazy`` says that it does not change.
 
     A step that skips records has its call in a ``try``, which costs nothing until something is raised. Of what a
     flat_map has returned nothing goes on before all of it is there: of a record that is skipped, nothing does.
@@ -55,7 +61,13 @@ class _Loop:
     """
 
     def __init__(
-        self, steps: Sequence[Step], skipping: Sequence[bool], guarded: Sequence[bool], *, stamped: bool
+        self,
+        steps: Sequence[Step],
+        skipping: Sequence[bool],
+        guarded: Sequence[bool],
+        *,
+        stamped: bool,
+        lazy: bool,
     ) -> None:
         args = "".join(f", f{i}" for i in range(len(steps)))
         args += "".join(f", take{i}" for i, skips in enumerate(skipping) if skips)
@@ -107,6 +119,8 @@ class _Loop:
                     if skips:
                         self._add(depth, "before = len(out)")
                     extended = f"extend(out, r{i})" if guarded[i] else f"out.extend(r{i})"
+                    if not (lazy or guarded[i]):
+                        extended += f" if type(r{i}) is list or type(r{i}) in at_once else extend(out, r{i})"
                     self._call(depth, skips, (i, value), called, extended, undo="del out[before:]")
                     stamp = "stamps.extend([timestamp] * (len(out) - len(stamps)))"
                     break
@@ -205,6 +219,7 @@ def generate(
     guarded: Sequence[bool] | None = None,
     *,
     stamped: bool,
+    lazy: bool = True,
 ) -> Callable[..., None]:
     """Compile the loop over ``steps``.
 
@@ -214,19 +229,21 @@ def generate(
         skipping: steps that skip records on which their function raises; None: none.
         guarded: steps whose results are isolated; None: none.
         stamped: whether batches have timestamps.
+        lazy: whether an iterator that the last step returns may run before its results are isolated.
 
     Returns:
         ``loop(values, timestamps, out, stamps, *functions)``, which adds to the lists ``out`` and ``stamps``.
         The functions are followed by one receiver of skipped records for each step that skips.
     """
     none = [False] * len(steps)
-    source = _Loop(steps, skipping or none, guarded or none, stamped=stamped)
+    source = _Loop(steps, skipping or none, guarded or none, stamped=stamped, lazy=lazy)
     filename = f"<sluiceway: {' -> '.join(names)}{' with timestamps' if stamped else ''}>"
     # Registered for debuggers, which then show the text of the loop. The mtime of None keeps
     # linecache.checkcache() from dropping an entry without a file.
     linecache.cache[filename] = (len(source.text), None, source.text.splitlines(keepends=True), filename)
     module = compile(source.text, filename, "exec")
     scope: dict[str, Any] = {
+        "at_once": _AT_ONCE,
         "atoms": ATOMS,
         "extend": extend_isolated,
         "holders_in": holders_in,
