@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sluiceway.functions import Function
+from sluiceway.functions import CheckpointedFunction, Function
 from sluiceway.functions.life import note_closed, note_opened
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.keyed_state import KeyedStateStore
@@ -13,7 +13,9 @@ __all__ = ["Opened", "may_ask_for_state"]
 
 
 def may_ask_for_state(function: object) -> bool:
-    """Return whether a function object overrides ``open()``: it can declare state per key only there."""
+    """Return whether a function object can declare state per key: in ``open()`` or ``initialize_state()``."""
+    if isinstance(function, CheckpointedFunction):
+        return True
     return isinstance(function, Function) and type(function).open is not Function.open
 
 

@@ -63,6 +63,27 @@ class NumberedSum(sw.AggregateFunction[Pair, int, int]):
         return accumulator1 + accumulator2
 
 
+class AsksEarly(sw.CheckpointedFunction):
+    """Mixin that asks for the state before ``open()``."""
+
+    def initialize_state(self, context: sw.FunctionInitializationContext) -> None:
+        self.calls = context.keyed_state_store.get_state(ValueStateDescriptor("calls"))
+
+    def snapshot_state(self, context: sw.FunctionSnapshotContext) -> None:
+        pass
+
+
+class NumberedEarly(sw.ReduceFunction[Pair], AsksEarly):
+    reduce = Numbered.reduce
+
+
+class NumberedSumEarly(sw.AggregateFunction[Pair, int, int], AsksEarly):
+    create_accumulator = NumberedSum.create_accumulator
+    add = NumberedSum.add
+    get_result = NumberedSum.get_result
+    merge = NumberedSum.merge
+
+
 ASSIGNERS: dict[str, Callable[[Any], Any]] = {
     "tumbling": lambda s: s.window(TumblingEventTimeWindows.of(10)),
     "sliding": lambda s: s.window(SlidingEventTimeWindows.of(10, 5)),
@@ -76,6 +97,8 @@ ASSIGNERS: dict[str, Callable[[Any], Any]] = {
 SUMS = {
     "reduce": lambda s: s.reduce(Numbered()),
     "aggregate": lambda s: s.aggregate(NumberedSum()),
+    "reduce, early": lambda s: s.reduce(NumberedEarly()),
+    "aggregate, early": lambda s: s.aggregate(NumberedSumEarly()),
 }
 
 
@@ -86,9 +109,9 @@ def by_name(pair: Pair) -> str:
 @pytest.mark.parametrize("how", SUMS)
 def test_running_results(how: str) -> None:
     results = every_way(lambda s: SUMS[how](s.key_by(by_name)), PAIRS)
-    sums = [r[1] if how == "reduce" else r for r in results]
+    sums = [r[1] if how.startswith("reduce") else r for r in results]
     # The first record of a key is not given to a reduce function.
-    expected = [1, 2, 4, 6, 28, 32, 70, 130] if how == "reduce" else [1, 2, 7, 10, 43, 49, 99, 174]
+    expected = [1, 2, 4, 6, 28, 32, 70, 130] if how.startswith("reduce") else [1, 2, 7, 10, 43, 49, 99, 174]
     assert sums == expected
 
 
@@ -102,7 +125,8 @@ def test_windows(windows: str, how: str) -> None:
 
 
 @pytest.mark.parametrize("windows", ["tumbling", "sliding", "session", "with trigger"])
-def test_windows_of_each_kind_call_the_function_alike(windows: str) -> None:
+@pytest.mark.parametrize("function", [NumberedSum(), NumberedSumEarly()], ids=type)
+def test_windows_of_each_kind_call_the_function_alike(windows: str, function: Any) -> None:
     """Records come to one window each, so that the number of calls does not depend on the kind of window."""
     pairs = [("a", 11), ("a", 12), ("b", 13)]
     kinds = dict(ASSIGNERS, sliding=lambda s: s.window(SlidingEventTimeWindows.of(10, 10)))
@@ -110,9 +134,7 @@ def test_windows_of_each_kind_call_the_function_alike(windows: str) -> None:
         sw.windows.EventTimeTrigger()
     )
     stamps = [pair[1] for pair in pairs]
-    results = every_way(
-        lambda s: kinds[windows](s.key_by(by_name)).aggregate(NumberedSum()), pairs, timestamps=stamps
-    )
+    results = every_way(lambda s: kinds[windows](s.key_by(by_name)).aggregate(function), pairs, timestamps=stamps)
     assert sorted(results) == [13, 35]
 
 
@@ -123,10 +145,12 @@ def test_on_every_backend(how: str, backend: str) -> None:
     keyed = flow.from_collection(PAIRS * 50).key_by(by_name)
     results = SUMS[how](keyed).collect()
     flow.run(state_backend=backend, batch_size=7)
-    last = [r[1] if how == "reduce" else r for r in results][-1]
+    last = [r[1] if how.startswith("reduce") else r for r in results][-1]
     expected = accumulated = 0
-    for number, (_, value) in enumerate([p for p in PAIRS * 50 if p[0] == "a"], 0 if how == "reduce" else 1):
-        accumulated += value if how == "reduce" and number == 0 else number * value
+    for number, (_, value) in enumerate(
+        [p for p in PAIRS * 50 if p[0] == "a"], 0 if how.startswith("reduce") else 1
+    ):
+        accumulated += value if how.startswith("reduce") and number == 0 else number * value
         expected = accumulated
     assert last == expected
 

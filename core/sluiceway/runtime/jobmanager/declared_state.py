@@ -10,12 +10,12 @@ from typing import Any
 
 from sluiceway.config.settings import Settings
 from sluiceway.engine import Services
-from sluiceway.functions import CheckpointedFunction, Function
 from sluiceway.functions.state_discovery import visible_descriptors
 from sluiceway.graph import JobGraph
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.operators import OperatorContext, build_operators, own_copy
 from sluiceway.operators.keyed import KeyedOperator
+from sluiceway.operators.opened_functions import may_ask_for_state
 from sluiceway.operators.windows.state_layout import takes_over
 from sluiceway.state import (
     BackendContext,
@@ -65,7 +65,7 @@ def declared_states(
     """
     found = {}
     for node in (node for vertex in graph.vertices for node in vertex.nodes if node.step.keyed):
-        mine = [f for f in node.step.functions if _is_called(f)]
+        mine = [f for f in node.step.functions if may_ask_for_state(f)]  # opening the step runs their code
         if mine and not open_functions:
             descriptors = (d for function in mine for d in visible_descriptors(function))
             schemas: dict[str, TableSchema] = {}
@@ -79,13 +79,6 @@ def declared_states(
             # Its trigger and function may have state of their own, and windows have several layouts.
             found[node.uid].lazy = partial(takes_over, node.step)
     return found
-
-
-def _is_called(function: object) -> bool:
-    """Return whether opening the step runs user code."""
-    if isinstance(function, CheckpointedFunction):
-        return True
-    return isinstance(function, Function) and type(function).open is not Function.open
 
 
 def _opened(graph: JobGraph, node: StreamNode, settings: Settings, services: Services, own: bool) -> Declared:
