@@ -12,11 +12,13 @@ import pytest
 import sluiceway as sw
 from sluiceway.testing import every_way, run_pipeline
 from sluiceway.windows import (
+    AssignerContext,
     CountEvictor,
     CountTrigger,
     EventTimeSessionWindows,
     GlobalWindows,
     SlidingEventTimeWindows,
+    TimeWindow,
     TumblingEventTimeWindows,
 )
 
@@ -563,3 +565,20 @@ def test_a_record_of_several_windows_is_combined_unchanged_in_each(
     out = combined.map(lambda record: record["seen"]).collect()
     flow.run(batch_size=batch_size)
     assert sorted(out) == [[0, 1], [0, 1], [0, 1, 2, 3], [2, 3]]
+
+
+class TwoWindows(TumblingEventTimeWindows):
+    def assign(self, value: Any, timestamp: int, context: AssignerContext) -> list[TimeWindow]:
+        (window,) = super().assign(value, timestamp, context)
+        return [window, TimeWindow(window.start + 1000, window.end + 1000)]
+
+
+@pytest.mark.parametrize("fold", [into_the_first, into_the_second, IntoTheFirstRecord()])
+def test_a_subclass_of_a_built_in_assigner_may_assign_several_windows(fold: Any) -> None:
+    flow = sw.Pipeline("windows")
+    records = flow.from_collection([{"seen": [n]} for n in range(3)], timestamp=lambda r: r["seen"][0])
+    windowed = records.key_by(lambda _: 0).window(TwoWindows(10))
+    combined = windowed.aggregate(fold) if isinstance(fold, sw.AggregateFunction) else windowed.reduce(fold)
+    out = combined.map(lambda record: record["seen"]).collect()
+    flow.run()
+    assert out == [[0, 1, 2], [0, 1, 2]]

@@ -28,7 +28,7 @@ __all__ = ["Contents", "Entries", "contents_for"]
 Entries = MutableMapping[Any, Any]
 
 # Assigners that give a record one window, so that nothing else refers to it there.
-_ONE_WINDOW: Final = (
+_ONE_WINDOW: Final[tuple[type, ...]] = (
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
     GlobalWindows,
@@ -207,15 +207,17 @@ def contents_for(step: WindowStep, context: EvictorContext, *, shares: bool) -> 
     fn: Any = step.fn
     # A function may change the records that it combines, or return one of them as what it has accumulated.
     own: Callable[[Any], Any] = _itself if shares else copied
+    # A subclass may assign several windows to a record.
+    own_in_window = _itself if type(step.assigner) in _ONE_WINDOW else own
     if step.contents is WindowContents.REDUCED:
         reduce: Callable[[Any, Any], Any] = fn.reduce if isinstance(fn, ReduceFunction) else fn
         if step.evictor is None:
-            return _Reduced(fn, _itself if isinstance(step.assigner, _ONE_WINDOW) else own)
+            return _Reduced(fn, own_in_window)
         # An evictor may leave no record, which has no reduced value.
         return _Evicted(step.evictor, context, lambda values: [fold(reduce, map(own, values))] if values else [])
     if step.contents is WindowContents.AGGREGATED:
         if step.evictor is None:
-            return _Aggregated(fn, _itself if isinstance(step.assigner, _ONE_WINDOW) else own)
+            return _Aggregated(fn, own_in_window)
         return _Evicted(
             step.evictor,
             context,
