@@ -19,6 +19,8 @@ Timer: TypeAlias = tuple[int, Any, Hashable]
 
 # Buckets of 2**10 ms. Timers with an id up to that of the near bucket are in the near part.
 _SHIFT: Final = 10
+_SPARE: Final = 64
+"""Timers or buckets that are deleted at least before any of them is dropped."""
 _by_timestamp: Final = itemgetter(0)
 
 
@@ -30,7 +32,7 @@ class TimerQueue:
     comes; timers that are added to it after that are in a small heap beside it.
     """
 
-    __slots__ = ("_buckets", "_ids", "_late", "_live", "_near_id", "_order", "_sorted")
+    __slots__ = ("_buckets", "_deleted", "_emptied", "_ids", "_late", "_live", "_near_id", "_order", "_sorted")
 
     def __init__(self) -> None:
         self._buckets: dict[int, dict[Timer, None]] = {}
@@ -41,6 +43,8 @@ class TimerQueue:
         self._sorted: list[Timer] = []
         self._late: list[tuple[int, int, Timer]] = []
         self._order = 0
+        # Timers that were deleted from the near part, and buckets that were emptied, since any were dropped.
+        self._deleted = self._emptied = 0
 
     def __len__(self) -> int:
         return len(self._live) + sum(map(len, self._buckets.values()))
@@ -63,12 +67,24 @@ class TimerQueue:
 
     def delete(self, timestamp: int, key: Any, namespace: Hashable) -> bool:
         """Delete a timer; return whether it was registered."""
-        # Deleted timers stay in `_sorted` and `_late` until they are first there: removing one would be a search.
-        # Empty buckets stay likewise. The default of pop() is any object but None, the value of a timer.
+        # Deleted timers stay in `_sorted` and `_late` until they are first there, or outnumber the others:
+        # removing one would be a search. Empty buckets stay likewise.
         timer = (timestamp, key, namespace)
         id_ = timestamp >> _SHIFT
-        timers = self._buckets.get(id_, {}) if id_ > self._near_id else self._live
-        return timers.pop(timer, self) is None
+        near = id_ <= self._near_id
+        timers = self._live if near else self._buckets.get(id_, {})
+        # The default of pop() is any object but None, the value of a timer.
+        if timers.pop(timer, self) is not None:
+            return False
+        if near:
+            self._deleted += 1
+            if self._deleted > len(timers) + _SPARE:
+                self._drop_deleted()
+        elif not timers:
+            self._emptied += 1
+            if self._emptied > len(self._buckets) // 2 + _SPARE:
+                self._drop_empty()
+        return True
 
     def next_timestamp(self) -> int | None:
         """Return the earliest timestamp that has a timer, or None."""
@@ -113,6 +129,27 @@ class TimerQueue:
     def copy(self) -> list[Timer]:
         """Return a copy of all timers, in no particular order; cheaper than :meth:`timers`."""
         return [*self._live, *chain.from_iterable(self._buckets.values())]
+
+    def _drop_deleted(self) -> None:
+        """Remove deleted timers from the near part, in place, as :meth:`due` may be at work on it."""
+        live, near = self._live, self._sorted
+        near[:] = [timer for timer in near if timer in live]
+        # A timer that was registered again has several entries, of which the first counts.
+        seen = set(near)
+        late = []
+        for entry in sorted(self._late):
+            timer = entry[2]
+            if timer in live and timer not in seen:
+                seen.add(timer)
+                late.append(entry)
+        self._late[:] = late  # sorted, and so a heap
+        self._deleted = 0
+
+    def _drop_empty(self) -> None:
+        for id_ in [id_ for id_, bucket in self._buckets.items() if not bucket]:
+            del self._buckets[id_]
+        self._ids = sorted(self._buckets)
+        self._emptied = 0
 
     def _head(self, until: int | None = None) -> Timer | None:
         """Return the first timer without removing it; buckets that begin after ``until`` are not sorted."""
