@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, Final, NoReturn
 
@@ -71,7 +71,8 @@ class AsyncOperator(TimedOperator):
         self._unstarted: deque[Entry] = deque()
         # Records whose call has begun and whose results were not emitted: these take up the capacity.
         self._active = 0
-        # By deadline without sorting, as all records have the same timeout. Done ones stay until they come first.
+        # By deadline without sorting, as all records have the same timeout. Done ones stay until they come first,
+        # or outnumber the others.
         self._deadlines: deque[Entry] = deque()
         # Heap by due time; the counter breaks ties, since entries cannot be compared.
         self._retries: list[tuple[int, int, Entry]] = []
@@ -168,6 +169,9 @@ class AsyncOperator(TimedOperator):
             for entry in started:
                 entry.deadline = deadline
             self._deadlines.extend(started)
+            # No more than the capacity are not done.
+            if len(self._deadlines) > 2 * self._capacity:
+                self._deadlines = deque(entry for entry in self._deadlines if not entry.done)
         self._call(started)
 
     def _call(self, entries: list[Entry]) -> None:
@@ -355,13 +359,13 @@ class AsyncOperator(TimedOperator):
                 entry.expired = True
                 expired.append(entry)
         if expired:
+            # Their timeout decides about them, not another call.
+            self._retries = [waiting for waiting in self._retries if not waiting[2].expired]
+            heapify(self._retries)
             self._expire(expired)
         again = []
         while self._retries and self._retries[0][0] <= now:
-            entry = heappop(self._retries)[2]
-            # An expired record stays in the heap; its timeout has decided about it.
-            if not entry.expired:
-                again.append(entry)
+            again.append(heappop(self._retries)[2])
         if again:
             self._call(again)
 

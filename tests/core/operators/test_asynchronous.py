@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 from hypothesis import given, settings
@@ -408,6 +409,51 @@ def test_a_record_that_waits_for_its_next_attempt_keeps_its_place() -> None:
         assert op.advance(4) == []
         assert op.advance(1) == ["a"]
         assert op.advance(5) == ["b"]
+
+
+class Counted:
+    """Record whose references are counted."""
+
+    def __init__(self, slow: bool) -> None:
+        self.slow = slow
+
+
+def test_records_that_are_done_are_not_kept_for_a_slow_one() -> None:
+    async def answer(record: Counted) -> None:
+        if record.slow:
+            await asyncio.sleep(1_000_000)
+
+    held: WeakSet[Counted] = WeakSet()
+    with harness(answer, timeout="1h", capacity=10, ordered=False) as op:
+        op.process(Counted(slow=True))
+        for _ in range(500):
+            record = Counted(slow=False)
+            held.add(record)
+            op.process(record)
+        del record
+        assert len(op.records) == 500
+        assert len(held) <= 2 * 10
+
+
+def test_records_whose_time_is_up_are_not_kept_for_their_next_attempt() -> None:
+    class Failing(sw.AsyncFunction[Counted, None]):
+        async def async_invoke(self, value: Counted) -> list[None]:
+            raise ValueError
+
+        def timeout(self, value: Counted) -> list[None]:
+            return []
+
+    held: WeakSet[Counted] = WeakSet()
+    retry = sw.AsyncRetryStrategy.fixed_delay(9, 3_600_000)
+    with harness(Failing(), timeout=20, capacity=10, retry=retry) as op:
+        for _ in range(10):
+            record = Counted(slow=False)
+            held.add(record)
+            op.process(record)
+        del record
+        assert len(held) == 10
+        op.advance(20)
+        assert len(held) == 0
 
 
 def test_a_strategy_of_ones_own() -> None:
