@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any
 
+from sluiceway.elements import MAX_WATERMARK
 from sluiceway.state import ReducingStateDescriptor
 from sluiceway.util.overriding import override
 from sluiceway.windows.base import Trigger, TriggerContext, TriggerResult, Window
@@ -51,15 +52,16 @@ class _Continuous(Trigger):
             self._go_on(now - now % self.interval_ms, window, context)
 
     def _go_on(self, since: int, window: Window, context: TriggerContext) -> None:
-        at = since + self.interval_ms
-        # The last firing is at the end of the window, not behind it.
-        if since < window.max_timestamp < at:
-            at = window.max_timestamp
+        at = self._following(since, window)
         state = context.get_reducing_state(self._NEXT)
         # Cleared first, as add() reduces by min() and would keep the earlier time, which has passed.
         state.clear()
         state.add(at)
         self._register(at, context)
+
+    @abstractmethod
+    def _following(self, since: int, window: Window) -> int:
+        """Return the time of the firing after that at ``since``; the last one is at the end of the window."""
 
     @abstractmethod
     def _register(self, at: int, context: TriggerContext) -> None: ...
@@ -95,6 +97,9 @@ class ContinuousEventTimeTrigger(_Continuous):
         """Fire at the next firing and at the end."""
         if timestamp == window.max_timestamp:
             return FIRE
+        # At the end of the input, a window without an end would fire for each interval of all time to come.
+        if window.max_timestamp == MAX_WATERMARK == context.current_watermark():
+            return CONTINUE
         # A timer of a window that has merged into this one, or of a time that an earlier one has replaced.
         if context.get_reducing_state(self._NEXT).get() != timestamp:
             return CONTINUE
@@ -109,6 +114,10 @@ class ContinuousEventTimeTrigger(_Continuous):
         """Take both timers back."""
         super().clear(window, context)
         context.delete_event_time_timer(window.max_timestamp)
+
+    def _following(self, since: int, window: Window) -> int:
+        # A record in the last ms may begin an interval there.
+        return min(since + self.interval_ms, window.max_timestamp)
 
     def _register(self, at: int, context: TriggerContext) -> None:
         context.register_event_time_timer(at)
@@ -145,6 +154,11 @@ class ContinuousProcessingTimeTrigger(_Continuous):
             return CONTINUE
         self._go_on(timestamp, window, context)
         return FIRE
+
+    def _following(self, since: int, window: Window) -> int:
+        at = since + self.interval_ms
+        # A window of event time may be open for long after its end by the clock.
+        return window.max_timestamp if since < window.max_timestamp < at else at
 
     def _register(self, at: int, context: TriggerContext) -> None:
         context.register_processing_time_timer(at)

@@ -152,6 +152,23 @@ def test_continuous_event_time_trigger_catches_up_one_interval_after_another() -
         assert empty(h)
 
 
+@pytest.mark.parametrize("at", [15, 20])
+def test_continuous_event_time_trigger_does_not_fire_behind_the_end(at: int) -> None:
+    with triggered(TumblingEventTimeWindows(20, 1), ContinuousEventTimeTrigger(5), lateness=100) as h:
+        h.process("a1", at)
+        fired = [text for now in range(at, 200, 5) for text in h.process_watermark(now)]
+        assert fired == ["a1"]
+        assert empty(h)
+
+
+def test_continuous_event_time_trigger_of_a_window_without_an_end() -> None:
+    with triggered(GlobalWindows(), ContinuousEventTimeTrigger(10)) as h:
+        h.process("a1", 3)
+        assert h.process_watermark(20) == ["a1"] * 2
+        h.process("a2", 25)
+        assert h.process_watermark(END) == ["a1 a2"]
+
+
 def test_continuous_event_time_trigger_goes_on_after_windows_merge() -> None:
     with triggered(EventTimeSessionWindows(10), ContinuousEventTimeTrigger(8)) as h:
         h.process_batch(["a1", "a2"], [1, 15])
