@@ -165,6 +165,7 @@ class _Evicted(_Elements):
         self._evictor = evictor
         self._context = context
         self._conclude = conclude
+        self._built_in = type(evictor).__module__.startswith("sluiceway.windows.")
         # Elements that evict_before() has left, for after(), which follows each evaluation.
         self._left: list[Timestamped[Any]] = []
 
@@ -188,12 +189,17 @@ class _Evicted(_Elements):
             entries.pop(key, None)
 
     def _checked(self, method: str, left: Any) -> list[Timestamped[Any]]:
-        if isinstance(left, list):
-            return left
-        raise FunctionContractError(
-            f"{type(self._evictor).__name__}.{method}() gave {left!r:.60} ({type(left).__name__}); it must return "
-            "the list of the elements that are left"
-        )
+        said = f"{type(self._evictor).__name__}.{method}() gave {left!r:.60} ({type(left).__name__})"
+        if not isinstance(left, list):
+            raise FunctionContractError(f"{said}; it must return the list of the elements that are left")
+        if not self._built_in:
+            for kind in set(map(type, left)):
+                if not issubclass(kind, Timestamped):
+                    raise FunctionContractError(
+                        f"{said}, in which an element is of type {kind.__name__}; it must return those of the "
+                        "elements that are left as it received them, of type Timestamped, and not their values"
+                    )
+        return left
 
 
 def contents_for(step: WindowStep, context: EvictorContext, *, shares: bool) -> Contents:

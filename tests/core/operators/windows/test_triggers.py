@@ -496,6 +496,17 @@ def test_an_evictor_must_return_a_list() -> None:
         h.process("a1")
 
 
+@pytest.mark.parametrize("method", ["evict_before", "evict_after"])
+def test_an_evictor_must_return_elements(method: str) -> None:
+    class Wrong(CountEvictor):
+        pass
+
+    setattr(Wrong, method, lambda self, elements, window, context: [element.value for element in elements])
+    message = rf"Wrong.{method}\(\) gave \['a1'\] \(list\), in which an element is of type str; it must"
+    with evicted(Wrong(1)) as h, pytest.raises(FunctionContractError, match=message):
+        h.process("a1")
+
+
 # ---- what they say -----------------------------------------------------------------------------------------
 
 
