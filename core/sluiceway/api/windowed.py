@@ -71,11 +71,11 @@ class _Windowed(Generic[T]):
         """Set when a window is evaluated, instead of by the assigner's default trigger.
 
         Raises:
-            TypeError: not a Trigger.
+            TypeError: not a Trigger, or one whose ``can_merge`` is a method.
             GraphError: the windows merge, and the trigger cannot.
         """
         _check_is("trigger()", trigger, Trigger, "CountTrigger(100)")
-        if isinstance(self._assigner, MergingWindowAssigner) and not trigger.can_merge:
+        if isinstance(self._assigner, MergingWindowAssigner) and not _can_merge(trigger):
             raise GraphError(
                 f"trigger() at {caller_location()}: {trigger!r} cannot be used with {self._assigner!r}, whose "
                 "windows merge: it has no on_merge(). Use another trigger, or give it can_merge and on_merge()"
@@ -180,6 +180,16 @@ class _Windowed(Generic[T]):
     def _check_window_function(self, step: str, fn: object, allowed: tuple[type, ...]) -> None:
         check_function(step, fn, allowed, 2 if self._all_windows else 3)
 
+    def _default_trigger(self, method: str) -> Trigger:
+        trigger: object = self._assigner.default_trigger()
+        if isinstance(trigger, Trigger):
+            return trigger
+        given = f"the class {trigger.__name__}" if isinstance(trigger, type) else describe(trigger)
+        raise TypeError(
+            f"{method}() at {caller_location()}: {type(self._assigner).__name__}.default_trigger() gave {given}; "
+            "it must return an object of a subclass of Trigger, as in EventTimeTrigger()"
+        )
+
     def _then(
         self,
         contents: WindowContents,
@@ -189,9 +199,10 @@ class _Windowed(Generic[T]):
         *,
         with_key: bool = False,
     ) -> DataStream[Any]:
-        if self._trigger is None and isinstance(self._assigner.default_trigger(), NeverTrigger):
+        method = shown.partition("(")[0]
+        if self._trigger is None and isinstance(self._default_trigger(method), NeverTrigger):
             raise GraphError(
-                f"{shown.partition('(')[0]}() at {caller_location()}: {self._assigner!r} never evaluate a "
+                f"{method}() at {caller_location()}: {self._assigner!r} never evaluate a "
                 "window by themselves: say when with trigger(...), as in trigger(CountTrigger(100))"
             )
         step = WindowStep(
@@ -208,7 +219,6 @@ class _Windowed(Generic[T]):
             all_windows=self._all_windows,
         )
         stream = self._stream
-        method = shown.partition("(")[0]
         t = stream._pipeline._add(step, stream._inputs, f"{self._title()}.{shown}")
         if self._all_windows:
             t.parallelism = 1
@@ -481,6 +491,16 @@ def _check_is(where: str, value: object, kind: type, example: str) -> None:
     raise TypeError(
         f"{where} at {location} takes {article} {kind.__name__}, as in {example}, not {describe(value)}"
     )
+
+
+def _can_merge(trigger: Trigger) -> bool:
+    can_merge: object = trigger.can_merge
+    if callable(can_merge):
+        raise TypeError(
+            f"trigger() at {caller_location()}: can_merge of {type(trigger).__name__}, or of the trigger in it, "
+            "is a method, and so always true: make it a property, with @property before it"
+        )
+    return bool(can_merge)
 
 
 def _shown(method: str, *functions: object) -> str:

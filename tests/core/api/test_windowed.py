@@ -27,9 +27,11 @@ from sluiceway.windows import (
     CountTrigger,
     DeltaTrigger,
     EventTimeSessionWindows,
+    EventTimeTrigger,
     GlobalWindows,
     NeverTrigger,
     ProcessingTimeSessionWindows,
+    PurgingTrigger,
     SlidingEventTimeWindows,
     TimeWindow,
     TumblingEventTimeWindows,
@@ -158,6 +160,20 @@ def test_results_have_the_types_that_hints_say(flow: sw.Pipeline, words: Any) ->
 ANY: Any = object()
 
 
+class MergesByMethod(CountTrigger):
+    def can_merge(self) -> bool:  # type: ignore[override]
+        return False
+
+
+class Triggered(TumblingEventTimeWindows):
+    def __init__(self, trigger: Any) -> None:
+        super().__init__(10)
+        self.trigger = trigger
+
+    def default_trigger(self) -> Any:
+        return self.trigger
+
+
 @pytest.mark.parametrize(
     ("write", "error", "message"),
     [
@@ -196,6 +212,26 @@ ANY: Any = object()
             lambda k: k.window(EventTimeSessionWindows(1)).trigger(DeltaTrigger(1, max)),
             sw.GraphError,
             r"trigger\(\) at .*: DeltaTrigger\(1\) cannot be used with EventTimeSessionWindows\(1ms\), whose wind",
+        ),
+        (
+            lambda k: k.window(EventTimeSessionWindows(1)).trigger(MergesByMethod(1)),
+            TypeError,
+            r"trigger\(\) at .*: can_merge of MergesByMethod, .* is a method, and so always true: make it a p",
+        ),
+        (
+            lambda k: k.window(EventTimeSessionWindows(1)).trigger(PurgingTrigger(MergesByMethod(1))),
+            TypeError,
+            r"trigger\(\) at .*: can_merge of PurgingTrigger, or of the trigger in it, is a method",
+        ),
+        (
+            lambda k: k.window(Triggered(EventTimeTrigger)).count(),
+            TypeError,
+            r"count\(\) at .*: Triggered.default_trigger\(\) gave the class EventTimeTrigger; it must return",
+        ),
+        (
+            lambda k: k.window(Triggered(None)).count(),
+            TypeError,
+            r"count\(\) at .*: Triggered.default_trigger\(\) gave None \(NoneType\); it must return an object",
         ),
         (
             lambda k: k.window(EventTimeSessionWindows(1)).aggregate(Length()),
