@@ -29,7 +29,13 @@ from sluiceway.isolation import (
     unchangeable,
     unchangeable_type,
 )
-from sluiceway.operators.escape_analysis import changes_nothing, keeps_nothing, yields_unchanged
+from sluiceway.operators.escape_analysis import (
+    attributes_read,
+    changes_nothing,
+    keeps_nothing,
+    shares_attributes,
+    yields_unchanged,
+)
 
 
 class Colour(Enum):
@@ -501,6 +507,24 @@ def test_generators_that_may_change_something_between_two_results(function: Any)
 )
 def test_functions_that_change_nothing(function: Any) -> None:
     assert changes_nothing(function)
+
+
+@pytest.mark.parametrize(
+    ("cls", "name", "shared"),
+    [
+        *((Total, "values", False), (Mean, "mean", False), (Reading, "values", False), (Struct, "content", False)),
+        *((Open, "absent", False), (datetime, "year", False), (dict, "value", False)),
+        *((Colour, "value", True), (Registry, "seen", True), (type("Sub", (Registry,), {}), "seen", True)),
+        (type("Computed", (), {"row": property(lambda self: KEPT)}), "row", True),
+    ],
+)
+def test_attributes_that_objects_of_a_class_may_share(cls: type, name: str, shared: bool) -> None:
+    assert shares_attributes(cls, ["absent", name]) is shared
+
+
+def test_the_attributes_that_a_function_reads() -> None:
+    assert attributes_read(lambda v: [part.inner for part in v.parts] + v.split()) == {"inner", "parts"}
+    assert attributes_read(len) == attributes_read(lambda v: v["n"]) == frozenset()
 
 
 def adds_in_place(a: Any, b: Any) -> Any:

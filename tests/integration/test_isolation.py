@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, ClassVar
 
 import pytest
@@ -340,6 +341,43 @@ def test_a_method_of_a_record_may_reuse_its_row(options: Any) -> None:
     rows = shelves.map(lambda shelf: shelf.to_row()).collect()
     listed = shelves.flat_map(lambda shelf: [shelf.to_row()]).collect()
     flow.run(**options)
+    assert rows == listed == [{"n": 1}, {"n": 2}, {"n": 3}]
+
+
+class Price(Enum):
+    LOW = {"n": 1}  # noqa: RUF012
+    HIGH = {"n": 2}  # noqa: RUF012
+
+
+class Framed:
+    frame: ClassVar[dict[str, int]] = {"n": 0}
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    @property
+    def row(self) -> dict[str, int]:
+        self.frame["n"] = self.number
+        return self.frame
+
+
+def _frame(number: int) -> Framed:
+    return Framed(number)
+
+
+@pytest.mark.parametrize("options", [{}, {"chaining": False}, {"batch_size": 1}], ids=repr)
+def test_an_attribute_of_a_class_is_not_its_records_own(options: Any) -> None:
+    flow = sw.Pipeline("attributes")
+    prices = flow.from_collection([Price.LOW, Price.HIGH, Price.LOW])
+    changed = prices.map(lambda price: price.value).map(change).collect()
+    filtered = prices.filter(lambda price: price.name != "NONE")
+    behind_a_filter = filtered.map(lambda price: price.value).map(change).collect()
+    framed = flow.from_collection([1, 2, 3]).map(_frame)
+    rows = framed.map(lambda one: one.row).collect()
+    listed = framed.flat_map(lambda one: [one.row]).collect()
+    flow.run(**options)
+    assert changed == behind_a_filter == [{"n": 2}, {"n": 3}, {"n": 2}]
+    assert Price.LOW.value == {"n": 1}
     assert rows == listed == [{"n": 1}, {"n": 2}, {"n": 3}]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import re
 from abc import ABCMeta
-from collections import OrderedDict, defaultdict, deque
+from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from dis import Instruction, get_instructions
@@ -14,7 +14,9 @@ from types import (
     BuiltinFunctionType,
     CodeType,
     FunctionType,
+    GetSetDescriptorType,
     MappingProxyType,
+    MemberDescriptorType,
     MethodDescriptorType,
     ModuleType,
     WrapperDescriptorType,
@@ -23,7 +25,7 @@ from typing import Any, Final
 
 from sluiceway.isolation import ATOMS, unchangeable
 
-__all__ = ["changes_nothing", "keeps_nothing", "yields_unchanged"]
+__all__ = ["attributes_read", "changes_nothing", "keeps_nothing", "shares_attributes", "yields_unchanged"]
 
 _WRITES: Final = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME"})
 _READS: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
@@ -44,6 +46,14 @@ _HARMLESS_PREFIXES: Final = (
 )
 _CHANGES: Final = ("STORE_ATTR", "STORE_SLICE", "STORE_SUBSCR", "DELETE_ATTR", "DELETE_SLICE", "DELETE_SUBSCR")
 _HARMLESS_CALLS: Final = frozenset({abs, bool, complex, float, int, len, max, min, round, str})
+
+
+# Descriptors of the object's own values, without code in Python.
+_OWN_ATTRIBUTES: Final = (
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    type(vars(namedtuple("_", "field"))["field"]),
+)
 
 
 def _methods_of(classes: Iterable[type]) -> frozenset[str]:
@@ -93,7 +103,7 @@ def keeps_nothing(function: object) -> bool:
     plain functions that refer only to their arguments: no closure, and no default and no global variable except
     immutable objects and other such functions. A global class may be called, or be tested for with
     ``isinstance``. Methods may be called that have the names of those of Python's own types; attributes of an
-    argument are taken to be its own. False if not known.
+    argument are taken to be its own: see :func:`shares_attributes`. False if not known.
     """
     return _keeps_nothing(function, set())
 
@@ -108,6 +118,31 @@ def yields_unchanged(function: object) -> bool:
         return False
     codes = list(_codes_of(function, set()))
     return any(code.co_flags & CO_GENERATOR for code in codes) and not any(map(_changes_something, codes))
+
+
+def attributes_read(function: object) -> frozenset[str]:
+    """Return the names of the attributes that a plain function reads, of whatever object."""
+    if type(function) is not FunctionType:
+        return frozenset()
+    return frozenset(
+        str(instruction.argval)
+        for code in _codes_of(function, set())
+        for instruction in get_instructions(code)
+        if instruction.opname == "LOAD_ATTR" and not _is_method(instruction)
+    )
+
+
+def shares_attributes(cls: type, names: Iterable[str]) -> bool:
+    """Return whether one of the attributes of a class may give an object that others have, too.
+
+    True for a value of the class itself that can be changed, and for what code computes: a property, or the value
+    of an enumeration's member.
+    """
+    for name in names:
+        found = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
+        if not (isinstance(found, _OWN_ATTRIBUTES) or unchangeable(found)):
+            return True
+    return False
 
 
 def _codes_of(function: FunctionType, seen: set[CodeType]) -> Iterator[CodeType]:

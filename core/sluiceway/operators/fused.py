@@ -10,11 +10,16 @@ from sluiceway.elements import Batch
 from sluiceway.isolation import separated, unchangeable_type
 from sluiceway.operators.base import Operator
 from sluiceway.operators.context import OperatorContext
-from sluiceway.operators.escape_analysis import keeps_nothing, yields_unchanged
+from sluiceway.operators.escape_analysis import (
+    attributes_read,
+    keeps_nothing,
+    shares_attributes,
+    yields_unchanged,
+)
 from sluiceway.operators.fused_loops import called_function, generate
 from sluiceway.operators.opened_functions import Opened
 from sluiceway.operators.skipped_records import DeadLetters, dead_letter_output
-from sluiceway.steps import FlatMapStep
+from sluiceway.steps import FilterStep, FlatMapStep
 
 __all__ = ["FusedOperator"]
 
@@ -46,6 +51,14 @@ class FusedOperator(Operator):
         self._stamped: Callable[..., None] | None = None
         self.trusts = not self.shares and unchangeable_type(contexts[-1].node.output_type)
         self._separates = False
+        # Steps that may return what other objects than their record have, too, as the class of the record shows.
+        self._shared: set[int] = set()
+        self._read = [frozenset() if isinstance(s, FilterStep) else attributes_read(s.function) for s in steps]
+        for i, before in enumerate(contexts[:-1], 1):
+            self._look_at_class(i, before.node.output_type)
+        # The first step that is given the records of a batch and may return parts of them.
+        self._first = next((i for i, step in enumerate(steps) if not isinstance(step, FilterStep)), 0)
+        self._classes: set[type] = set()
         self._guard()
         self._multiplies = any(isinstance(step, FlatMapStep) for step in steps)
         # Records per part. Unknown before the first batch, as steps may return any number of records for one.
@@ -53,7 +66,10 @@ class FusedOperator(Operator):
 
     def _guard(self) -> None:
         """Find the steps whose results must be isolated."""
-        keeps = [not self.shares and not keeps_nothing(step.function) for step in self._steps]
+        keeps = [
+            not self.shares and (i in self._shared or not keeps_nothing(step.function))
+            for i, step in enumerate(self._steps)
+        ]
         last = len(self._steps) - 1
         ends_in_many = isinstance(self._steps[last], FlatMapStep)
         self._guarded = [
@@ -67,6 +83,21 @@ class FusedOperator(Operator):
         self._separates = ends_in_many and not (self.shares or self.trusts or self._guarded[last])
         self._lazy = not self._separates or yields_unchanged(self._steps[last].function)
         self._plain = self._stamped = None
+
+    def _look_at_class(self, index: int, cls: object) -> None:
+        """Note whether a step reads attributes that objects of a class may share."""
+        if isinstance(cls, type) and shares_attributes(cls, self._read[index]):
+            self._shared.add(index)
+
+    def _look_at_records(self, values: Sequence[Any]) -> None:
+        """Check the classes of the first and the last record, of which a step reads attributes."""
+        new = {type(values[0]), type(values[-1])} - self._classes
+        if new and self._first not in self._shared:
+            self._classes |= new
+            for cls in new:
+                self._look_at_class(self._first, cls)
+            if self._first in self._shared:
+                self._guard()
 
     def distrust(self) -> None:
         """Copy records from now on."""
@@ -86,6 +117,8 @@ class FusedOperator(Operator):
     def process(self, batch: Batch[Any]) -> None:
         """Run the loop over the batch, in parts if steps return many results per record."""
         values, stamps, part = batch.values, batch.timestamps, self._part
+        if self._read[self._first] and values:
+            self._look_at_records(values)
         parts = round(len(values) / part)
         if parts < _FEWEST_PARTS:
             self._run(batch)
