@@ -264,8 +264,12 @@ def isolated(value: Any, holders: int = 0) -> Any:
     Raises:
         FunctionContractError: it has to be copied and cannot be.
     """
-    kind = _kind(type(value))
-    if kind == _ATOM or (type(value) is tuple and ATOMS.issuperset(map(type, value))):
+    cls = type(value)
+    # Most records that get here are tuples.
+    if cls is tuple and ATOMS.issuperset(map(type, value)):
+        return value
+    kind = _kind(cls)
+    if kind == _ATOM:
         return value
     if _COUNTED:
         alone = sys.getrefcount(value) - holders <= _ALONE
