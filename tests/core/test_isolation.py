@@ -392,6 +392,21 @@ class Registry:
         self.seen.append(value)
 
 
+class Doubles:
+    def __init__(self) -> None:
+        self.row: dict[str, int] = {}
+
+    def double(self, value: int) -> dict[str, int]:
+        return {"n": 2 * value}
+
+    def into_its_row(self, value: int) -> dict[str, int]:
+        self.row["n"] = 2 * value
+        return self.row
+
+    def through_a_closure(self, value: int) -> Any:
+        return [self.row for _ in range(value)] + (lambda: [self])()
+
+
 class Numbered(tuple[int, ...]):
     def __new__(cls, value: Any) -> Numbered:
         KEPT.append(value)
@@ -428,6 +443,7 @@ def put_into(cls: type[Registry], value: Any) -> None:
         lambda v: isinstance(v, Registry),
         lambda v: isinstance(v[0], (Registry, Total)) and not isinstance(len(v), Mean),
         lambda v: [word.lower() for word in v.get("line").split()],
+        Doubles().double,
     ],
 )
 def test_functions_that_keep_nothing(function: Any) -> None:
@@ -449,7 +465,7 @@ def test_functions_that_keep_nothing(function: Any) -> None:
         lambda v: (lambda cls: cls.seen.append(v))(Registry),
         lambda v: isinstance(put_into(Registry, v), Registry),
         lambda v: isinstance(v, Asked),
-        lambda v: v.to_row(),
+        *(lambda v: v.to_row(), Doubles().into_its_row, Doubles().through_a_closure, Registry(1).__init__),
         lambda v: [part.to_row() for part in v],
     ],
 )
@@ -524,6 +540,7 @@ def test_attributes_that_objects_of_a_class_may_share(cls: type, name: str, shar
 
 def test_the_attributes_that_a_function_reads() -> None:
     assert attributes_read(lambda v: [part.inner for part in v.parts] + v.split()) == {"inner", "parts"}
+    assert attributes_read(Doubles().into_its_row) == {"row"}
     assert attributes_read(len) == attributes_read(lambda v: v["n"]) == frozenset()
 
 

@@ -18,6 +18,7 @@ from types import (
     MappingProxyType,
     MemberDescriptorType,
     MethodDescriptorType,
+    MethodType,
     ModuleType,
     WrapperDescriptorType,
 )
@@ -102,8 +103,9 @@ def keeps_nothing(function: object) -> bool:
     True for built-in functions and types, for data classes and named tuples without code of their own, and for
     plain functions that refer only to their arguments: no closure, and no default and no global variable except
     immutable objects and other such functions. A global class may be called, or be tested for with
-    ``isinstance``. Methods may be called that have the names of those of Python's own types; attributes of an
-    argument are taken to be its own: see :func:`shares_attributes`. False if not known.
+    ``isinstance``. The same for a method that does not refer to its object. Methods may be called that have the
+    names of those of Python's own types; attributes of an argument are taken to be its own: see
+    :func:`shares_attributes`. False if not known.
     """
     return _keeps_nothing(function, set())
 
@@ -121,7 +123,9 @@ def yields_unchanged(function: object) -> bool:
 
 
 def attributes_read(function: object) -> frozenset[str]:
-    """Return the names of the attributes that a plain function reads, of whatever object."""
+    """Return the names of the attributes that a plain function or method reads, of whatever object."""
+    if type(function) is MethodType:
+        function = function.__func__
     if type(function) is not FunctionType:
         return frozenset()
     return frozenset(
@@ -180,6 +184,9 @@ def _keeps_nothing(function: Any, seen: set[int]) -> bool:
         if isinstance(function.__self__, type):  # such as tuple.__new__
             return function.__self__.__module__ == "builtins"
         return function.__self__ in (None, builtins) and function.__name__ not in _REACHING
+    if type(function) is MethodType:  # of an object that it does not refer to, which could keep something
+        plain = function.__func__
+        return type(plain) is FunctionType and not _uses_self(plain.__code__) and _keeps_nothing(plain, seen)
     # A closure or an attribute of the function could keep an object.
     if type(function) is not FunctionType or function.__closure__ or function.__dict__:
         return False
@@ -189,6 +196,13 @@ def _keeps_nothing(function: Any, seen: set[int]) -> bool:
     defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     known = {**vars(builtins), **function.__globals__}
     return all(map(unchangeable, defaults)) and _reads_only(function.__code__, known, seen)
+
+
+def _uses_self(code: CodeType) -> bool:
+    name = "".join(code.co_varnames[:1])
+    loaded = (instruction.argval for instruction in get_instructions(code))
+    # Newer versions of Python load two variables by one instruction.
+    return any(name == found or (isinstance(found, tuple) and name in found) for found in loaded)
 
 
 def _constructs_only(cls: type, seen: set[int]) -> bool:

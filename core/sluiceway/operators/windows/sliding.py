@@ -11,6 +11,7 @@ from sluiceway.elements import MIN_WATERMARK
 from sluiceway.functions import AggregateFunction
 from sluiceway.isolation import all_unchangeable, copied
 from sluiceway.operators.context import OperatorContext
+from sluiceway.operators.escape_analysis import keeps_nothing
 from sluiceway.operators.snapshot import OperatorSnapshot
 from sluiceway.operators.windows.accumulator_copy import merge_of_copies
 from sluiceway.operators.windows.slice_types import NEVER, Entries, Item
@@ -52,6 +53,8 @@ class SlidingOperator(SlicedWindowOperator):
         # records: those are what a reduce function is given.
         changes = not self.shares or isinstance(self._step.fn, AggregateFunction)
         self._may_share = changes and not self._elements
+        # A function that keeps nothing is given accumulators that are nobody else's: so are its results.
+        self._makes_its_results = self._result is not None and keeps_nothing(self._result)
         self._starts: list[int] = []
         # Windows that end by this time are over.
         self._over = MIN_WATERMARK
@@ -143,9 +146,8 @@ class SlidingOperator(SlicedWindowOperator):
         """Yield the results of a window, in parts."""
         wanted = self._wanted(end)
         if end not in self._inherited:
-            yield from self._window.results(
-                self._result, BURST, wanted, with_key=self._with_key, isolate=self.isolate
-            )
+            isolate = None if self._makes_its_results else self.isolate
+            yield from self._window.results(self._result, BURST, wanted, with_key=self._with_key, isolate=isolate)
             return
         # Keys with records in slices, then those that have only what was inherited.
         before = self._inherited[end]
