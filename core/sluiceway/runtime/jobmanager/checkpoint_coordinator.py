@@ -89,7 +89,7 @@ class _Pending:
         attempts: the tasks that it was triggered for.
         waits_for: those that have not acknowledged it.
         tasks: acknowledgements.
-        finished: snapshots of subtasks that had finished before.
+        finished: the subtasks that had finished before.
         drained: attempts that have acknowledged the end of their input with it.
         enumerators: snapshots of the sources' enumerators, by uid.
         storing: whether all have acknowledged it, and its store has begun.
@@ -107,7 +107,7 @@ class _Pending:
         self.attempts = frozenset(who.running)
         self.waits_for = dict(who.running)
         self.tasks: dict[Subtask, TaskSnapshot] = {}
-        self.finished: Mapping[Subtask, TaskSnapshot] = {}
+        self.finished = who.finished
         self.drained: set[str] = set()
         self.enumerators: Mapping[str, Any] = {}
         self.storing = False
@@ -233,6 +233,21 @@ class CheckpointCoordinator:
         latest = self.latest
         return {} if latest is None or latest.checkpoint_id <= self._resized_after else latest.tasks
 
+    def _last_snapshot(self, where: Subtask) -> TaskSnapshot | None:
+        """Return the snapshot of a finished subtask; None: it held state, and is in no checkpoint."""
+        return self._known().get(where) or self._job.empty_final_snapshot(where)
+
+    def _finished(self, pending: _Pending) -> dict[Subtask, TaskSnapshot]:
+        """Return the snapshots of the subtasks that had finished before a checkpoint that is stored now.
+
+        Those of the checkpoint that is the latest now: the one that was it at the trigger may be deleted since.
+        """
+        if pending.savepoint_request is not None:
+            left = {where: self._last_snapshot(where) for where in pending.finished}
+            return {where: snapshot for where, snapshot in left.items() if snapshot is not None}
+        known = self._known()
+        return {where: known[where].without_in_flight() for where in pending.finished if where in known}
+
     # ---- triggering -----------------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -330,15 +345,12 @@ class CheckpointCoordinator:
             return
         request = self._next_savepoint_request()
         # A savepoint stands alone, so a finished subtask must be in it: with its last snapshot, or without state.
-        known = self._known()
-        finished = {where: known.get(where) or self._job.empty_final_snapshot(where) for where in who.finished}
-        if None in finished.values():
+        if any(self._last_snapshot(where) is None for where in who.finished):
             gone = "a task has finished, and its state is in no checkpoint: give the job a checkpoint-interval"
             request.done("", CheckpointFailedError(gone))
             self.maybe_trigger()
         else:
-            left = {where: snapshot for where, snapshot in finished.items() if snapshot is not None}
-            self._trigger(who, self._clock.monotonic(), request, left)
+            self._trigger(who, self._clock.monotonic(), request)
 
     def _may_take(self, who: Participants) -> bool:
         # A task in `_leaving` was notified of its final checkpoint and is about to end: it answers no barrier.
@@ -384,7 +396,6 @@ class CheckpointCoordinator:
         who: Participants,
         now: float,
         request: SavepointRequest | None = None,
-        finished: Mapping[Subtask, TaskSnapshot] | None = None,
         aligned_ms: int = -1,
     ) -> None:
         pending = _Pending(self._next_id, self._clock.now_ms(), now, who)
@@ -398,11 +409,6 @@ class CheckpointCoordinator:
             pending.savepoint_request = request
             pending.savepoint = request.location(pending.id, pending.timestamp_ms)
         self._next_id += 1
-        if finished is not None:
-            pending.finished = finished
-        elif who.finished:
-            known = self._known()
-            pending.finished = {w: known[w].without_in_flight() for w in who.finished if w in known}
         self._pending[pending.id] = pending
         # Attempts that have acknowledged, of the last checkpoints: tells a late acknowledgement, whose files are
         # deleted, from a repeated one, whose files may be in use.
@@ -484,7 +490,7 @@ class CheckpointCoordinator:
     def _store(self, pending: _Pending) -> None:
         pending.storing = True
         pending.record.acknowledged_ms = self._ms_since(pending.began)
-        tasks = {**pending.finished, **pending.tasks}
+        tasks = {**self._finished(pending), **pending.tasks}
         stops = pending.savepoint_request is not None and pending.savepoint_request.stops
         checkpoint = CompletedCheckpoint(
             pending.id,

@@ -363,6 +363,23 @@ def test_who_has_finished_takes_part_with_its_last_state() -> None:
     assert [s.uid for s in checkpoint.snapshot.operators] == ["source", "sink"]
 
 
+def test_the_last_state_of_who_has_finished_is_that_of_the_checkpoint_before_not_of_one_deleted_since() -> None:
+    job = Job(max_concurrent=2).started()
+    job.until_triggered(1)
+    job.acknowledge(1, "source", drained=True)
+    job.acknowledge(1, "sink")
+    del job.running["source"]
+    job.finished = ((0, 0),)
+    job.coordinator.task_ended("source", failed=False)
+    job.until_triggered(3)
+    job.acknowledge(2)
+    assert job.discarded == [1], "while the third is pending"
+    # As a store does, with the files of the first.
+    copied = job.completed_ones[2].tasks[0, 0] = part("copied", drained=True)
+    job.acknowledge(3)
+    assert job.completed_ones[3].tasks[0, 0] == copied
+
+
 def test_a_last_one_that_fails_is_tried_again_after_a_while() -> None:
     job = Job(interval_ms=3_600_000, tolerated_failures=5).started()
     job.coordinator.drained("source")
