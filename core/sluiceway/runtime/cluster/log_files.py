@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import logging
 import os
@@ -29,7 +30,7 @@ OLDER: Final = ".1"
 MOST_BYTES: Final = 8 << 20
 """Size in bytes at which a file is rotated; one rotated file is kept."""
 MOST_FILES: Final = 64
-"""Number of processes whose files are kept, by last write."""
+"""Number of processes whose files are kept, by last write; those of processes that are alive are kept, too."""
 _LONGEST_LINE: Final = 1 << 20
 
 
@@ -113,6 +114,17 @@ class LogFile(WorkerLog):
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         self._descriptor = os.open(self._path, flags, 0o600)
         self._size = os.fstat(self._descriptor).st_size
+        # Held while the process lives; not every file system has locks.
+        with suppress(OSError):
+            fcntl.flock(self._descriptor, fcntl.LOCK_SH)
+
+    def _rotate(self) -> None:
+        full = self._descriptor
+        with suppress(FileNotFoundError):  # somebody has removed it
+            self._path.replace(self._path.with_suffix(SUFFIX + OLDER))
+        # Before the other one is closed: if it cannot be opened, no closed descriptor is written to.
+        self._open()
+        os.close(full)
 
     @override
     def write(self, lines: Iterable[LogLine]) -> None:
@@ -121,13 +133,11 @@ class LogFile(WorkerLog):
         try:
             if self._descriptor < 0:
                 return
-            # A single write may be larger than the limit: it gets a file of its own.
-            if self._size and self._size + len(data) > self._most_bytes:
-                os.close(self._descriptor)
-                self._path.replace(self._path.with_suffix(SUFFIX + OLDER))
-                self._open()
             # A full disk must not end a job.
             with suppress(OSError):
+                # A single write may be larger than the limit: it gets a file of its own.
+                if self._size and self._size + len(data) > self._most_bytes:
+                    self._rotate()
                 self._size += os.write(self._descriptor, data)
         finally:
             self.release()
@@ -154,8 +164,21 @@ def _remove_oldest(directory: Path) -> None:
         with suppress(OSError):
             ages.append((path.stat().st_mtime, path))
     for _, path in sorted(ages)[: max(0, len(ages) - MOST_FILES + 1)]:
-        path.unlink(missing_ok=True)
-        path.with_suffix(SUFFIX + OLDER).unlink(missing_ok=True)
+        if not _is_in_use(path):
+            path.unlink(missing_ok=True)
+            path.with_suffix(SUFFIX + OLDER).unlink(missing_ok=True)
+
+
+def _is_in_use(path: Path) -> bool:
+    """Return whether the process of a log file is alive: it holds a lock on the file."""
+    try:
+        with open(path, "r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # removed since, or in a file system without locks
+        return False
+    return False
 
 
 class PrintedLines(io.TextIOBase):

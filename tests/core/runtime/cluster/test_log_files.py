@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,14 +50,56 @@ def test_a_file_never_takes_more_than_twice_its_bound_and_keeps_what_is_newest(t
 
 
 def test_files_of_processes_that_wrote_longest_ago_go(tmp_path: Path) -> None:
-    import os
-
     for number in range(MOST_FILES + 3):
         log = LogFile(tmp_path, f"worker-{number}", "info")
         log.close()
         os.utime(tmp_path / f"worker-{number}.jsonl", (number, number))
     left = {int(p.stem.partition("-")[2]) for p in tmp_path.glob("*.jsonl")}
     assert left == set(range(3, MOST_FILES + 3))
+
+
+def test_the_file_of_a_process_that_is_alive_stays_however_long_ago_it_wrote(tmp_path: Path) -> None:
+    logs = [LogFile(tmp_path, f"worker-{number}", "info") for number in range(2)]
+    for number in range(2):
+        os.utime(tmp_path / f"worker-{number}.jsonl", (number, number))
+    logs[1].close()
+    for number in range(2, MOST_FILES + 2):
+        LogFile(tmp_path, f"worker-{number}", "info").close()
+    assert (tmp_path / "worker-0.jsonl").exists()
+    assert not (tmp_path / "worker-1.jsonl").exists()
+    logs[0].close()
+
+
+def long_lines(log: LogFile, numbers: range) -> None:
+    for number in numbers:
+        log.write([make_line(float(number), "INFO", "a", "x", f"{number} {'-' * 100}", None)])
+
+
+def test_a_file_that_was_removed_is_made_again_when_it_is_full(tmp_path: Path) -> None:
+    log = LogFile(tmp_path, "a", "info", most_bytes=1000)
+    long_lines(log, range(2))
+    (tmp_path / "a.jsonl").unlink()
+    long_lines(log, range(2, 20))
+    log.close()
+    assert said(tmp_path)[-1].startswith("19 ")
+
+
+def test_while_no_new_file_can_be_opened_nothing_is_written_to_what_others_have_opened(tmp_path: Path) -> None:
+    directory, away = tmp_path / "logs", tmp_path / "away"
+    log = LogFile(directory, "a", "info", most_bytes=1000)
+    long_lines(log, range(2))
+    directory.rename(away)
+    long_lines(log, range(2, 20))
+    # It would be given the number of a descriptor that was closed.
+    with open(tmp_path / "other", "wb") as other:
+        long_lines(log, range(20, 22))
+        assert os.fstat(other.fileno()).st_size == 0
+        away.rename(directory)
+        long_lines(log, range(22, 24))
+        log.close()
+        other.write(b"still open")
+    assert [text.partition(" ")[0] for text in said(directory)][-2:] == ["22", "23"]
+    assert (tmp_path / "other").read_bytes() == b"still open"
 
 
 def test_each_job_has_a_level_of_its_own(tmp_path: Path, logger: logging.Logger) -> None:
