@@ -16,6 +16,8 @@ from sluiceway.connector.lib.generator import GeneratorSource
 from sluiceway.engine import JobStatus
 from sluiceway.errors import RescaleError
 from sluiceway.runtime.jobmanager.checkpoint_store import StorageCheckpointStore
+from sluiceway.runtime.taskmanager.snapshot_writer import StorageWriter
+from sluiceway.state import KeyedSnapshot
 from sluiceway.testing import InjectedError, KeySequence, NumberFiles
 
 KEYS = 12
@@ -84,6 +86,55 @@ async def ends(job: sw.JobHandle, sink: NumberFiles) -> sw.JobResult:
 
 
 OPTIONS: dict[str, Any] = {"checkpoint_interval": "20ms", "restart": "fixed-delay:3:1ms"}
+
+
+class SlowWrites:
+    """Writes of snapshots, of which the first waits until it is let go."""
+
+    def __init__(self, write: Callable[..., Any]) -> None:
+        self.write = write
+        self.checkpoints: list[int] = []
+        self.let_go = Event()
+
+    def __get__(self, writer: object, owner: type) -> Callable[..., Any]:
+        def write(deployment: object, checkpoint_id: int, snapshot: object) -> Any:
+            self.checkpoints.append(checkpoint_id)
+            assert self.let_go.wait(PATIENT_S)
+            return self.write(writer, deployment, checkpoint_id, snapshot)
+
+        return write
+
+
+@pytest.fixture
+def writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowWrites]:
+    slow = SlowWrites(StorageWriter.write)
+    monkeypatch.setattr(StorageWriter, "write", slow)
+    yield slow
+    slow.let_go.set()
+
+
+def test_snapshots_of_checkpoints_that_were_given_up_are_not_written(
+    writes: SlowWrites, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow, sink = flow_of(tmp_path / "out", Event())
+    released: list[KeyedSnapshot] = []
+    monkeypatch.setattr(KeyedSnapshot, "release", lambda snapshot: released.append(snapshot))
+
+    async def run() -> sw.JobResult:
+        options = {**OPTIONS, "checkpoint_timeout": "100ms", "checkpoint_tolerated_failures": 10**6}
+        async with await flow.start(checkpoints=tmp_path / "kept", **options) as job:
+            try:
+                await until(lambda: job.metrics().checkpoints.failed > 4)
+                # The tasks may not have been notified of the last one.
+                over = set(range(1, job.metrics().checkpoints.failed)) - set(writes.checkpoints)
+                assert len(released) >= len(over) > 2, "while the storage does not answer"
+            finally:
+                writes.let_go.set()
+            result = await ends(job, sink)
+        assert over.isdisjoint(writes.checkpoints)
+        return result
+
+    assert asyncio.run(run()).status is JobStatus.FINISHED
 
 
 def test_a_restart_waits_for_its_checkpoint(reads: SlowReads, tmp_path: Path) -> None:

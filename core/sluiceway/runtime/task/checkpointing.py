@@ -252,9 +252,7 @@ class TaskCheckpoints:
         # Nobody acknowledges it any more, and so no writer will read and release the snapshots.
         taken, self._taken = self._taken, None
         if taken is not None:
-            for operator in taken.snapshot.operators:
-                if operator.keyed is not None:
-                    operator.keyed.release()
+            taken.snapshot.release()
 
     def _decline(self, checkpoint_id: int, cause: BaseException) -> None:
         # No barrier follows: consumers that align would wait for it.

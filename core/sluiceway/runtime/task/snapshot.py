@@ -108,6 +108,12 @@ class TaskSnapshot(msgspec.Struct, frozen=True):
             async_ms=self.async_ms,
         )
 
+    def release(self) -> None:
+        """Free what the state backends hold for it: nothing will read it."""
+        for operator in self.operators:
+            if operator.keyed is not None:
+                operator.keyed.release()
+
     def without_in_flight(self) -> TaskSnapshot:
         """Return it without in-flight records, which have been processed by a finished task."""
         entry = self.entry

@@ -102,6 +102,9 @@ class TaskManager(Handlers):
         self._on_dropped = on_dropped
         self._open = open_payload
         self._tasks: dict[str, Task] = {}
+        # Snapshots whose write has not begun, by attempt and checkpoint. Removed by the helper thread that writes
+        # one, or by this thread, which drops it.
+        self._queued: dict[tuple[str, int], TaskSnapshot] = {}
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -167,6 +170,9 @@ class TaskManager(Handlers):
         """Remove an ended task; unknown ones are ignored."""
         self._tasks.pop(attempt_id, None)
         self._writer.forget(attempt_id)
+        for queued in list(self._queued):
+            if queued[0] == attempt_id:
+                self._drop_queued(queued)
 
     def _drop_earlier(self, deployments: Iterable[TaskDeployment]) -> None:
         """Remove ended earlier attempts, with the objects of their functions and their state."""
@@ -250,23 +256,36 @@ class TaskManager(Handlers):
 
     @handles(CheckpointAborted)
     def checkpoint_aborted(self, message: CheckpointAborted) -> None:
-        """Notify tasks, between their batches."""
+        """Drop snapshots that wait for the storage, and notify tasks, between their batches."""
+        for attempt_id in message.attempts:
+            self._drop_queued((attempt_id, message.checkpoint))
         for task in filter(None, map(self._tasks.get, message.attempts)):
             task.mail(partial(task.checkpoints.aborted, message.checkpoint))
+
+    def _drop_queued(self, queued: tuple[str, int]) -> None:
+        """Release the snapshot of an attempt for a checkpoint that was aborted, unless its write has begun."""
+        if (snapshot := self._queued.pop(queued, None)) is not None:
+            snapshot.release()
 
     def _acknowledge(self, deployment: TaskDeployment, taken: TaskSnapshot) -> None:
         """Write the snapshot while the task continues, then acknowledge the checkpoint."""
         d, checkpoint_id = deployment, taken.checkpoint_id
         monotonic = self._services.clock.monotonic
         writer = self._savepoints if taken.savepoint else self._writer
+        # A storage that is slower than the checkpoint timeout would be given ever more that nobody needs.
+        queued = d.attempt_id, checkpoint_id
+        self._queued[queued] = taken
 
-        def work() -> TaskSnapshot:
+        def work() -> TaskSnapshot | None:
+            snapshot = self._queued.pop(queued, None)
+            if snapshot is None:
+                return None
             began = monotonic()
-            written = writer.write(d, checkpoint_id, taken)
+            written = writer.write(d, checkpoint_id, snapshot)
             return msgspec.structs.replace(written, async_ms=round((monotonic() - began) * 1000))
 
-        def done(written: TaskSnapshot, problem: BaseException | None) -> None:
-            if problem is None:
+        def done(written: TaskSnapshot | None, problem: BaseException | None) -> None:
+            if written is not None:
                 # Between processes, sending pickles the objects of the snapshot.
                 try:
                     self._send(_acknowledgement(d, written))
