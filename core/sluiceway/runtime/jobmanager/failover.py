@@ -13,6 +13,7 @@ from sluiceway.errors import ConfigurationError, GraphError, PluginError, Suppre
 from sluiceway.graph import ExecutionGraph, ExecutionVertex
 from sluiceway.runtime.failures.error_texts import describe, users_traceback
 from sluiceway.runtime.failures.explanation import add_note, place_in
+from sluiceway.runtime.failures.frames import clear_frames
 from sluiceway.runtime.jobmanager.repeated_failures import SKIP_HINT, RepeatedFailures, kind_of, record_of
 from sluiceway.runtime.logging.engine_log import WARNING, log
 from sluiceway.runtime.loop.tasklet import Scheduled
@@ -94,6 +95,7 @@ class Failover:
 
     def use(self, executions: ExecutionGraph) -> None:
         """Use the job at another parallelism from now on; no restart is pending."""
+        self._release_attempts()
         self.regions = pipelined_regions(executions)
         self._region_of = {v: region for region in self.regions for v in region}
 
@@ -267,4 +269,13 @@ class Failover:
         # Removed from `_due` before the call, in which a failure begins another restart of the region.
         self._timers.pop(region, None)
         if self._due.pop(region, None) is not None:
+            self._release_attempts()
             self._restart(region)
+
+    def _release_attempts(self) -> None:
+        """Release the state of failed attempts, which the frames of the failures refer to in one process.
+
+        Not that of a failure that ends the job, which the user may want to inspect.
+        """
+        for failure in self.history:
+            clear_frames(failure.cause)

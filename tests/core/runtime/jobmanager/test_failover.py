@@ -1,9 +1,12 @@
 """A job with a restart strategy goes on after a failure: the region that failed begins anew, and only that."""
 
 import asyncio
+import gc
 import threading
 import time
+import weakref
 from collections.abc import AsyncIterator, Iterator
+from traceback import walk_tb
 from typing import Any, NoReturn
 
 import pytest
@@ -306,6 +309,43 @@ def test_of_many_failures_the_last_are_kept_and_all_restarts_are_counted() -> No
     result = flow.run(restart="fixed-delay:30:0ms")
     assert [f.attempt for f in result.failures] == list(range(20))[-KEPT:]
     assert result.metrics.restarts == 20
+
+
+class Held:
+    """Held by a local variable."""
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_the_history_keeps_nothing_alive_of_attempts_that_were_restarted(lazy: bool) -> None:
+    held: list[weakref.ref[Held]] = []
+    alive: list[int] = []
+
+    def count_and_fail() -> None:
+        gc.collect()
+        alive.append(sum(each() is not None for each in held))
+        mine = Held()
+        held.append(weakref.ref(mine))
+        raise OSError("the backend is away")
+
+    def step_by_step(number: int) -> Iterator[int]:
+        yield number
+        mine = Held()
+        held.append(weakref.ref(mine))
+        count_and_fail()
+
+    def at_once(number: int) -> list[int]:
+        mine = Held()
+        held.append(weakref.ref(mine))
+        count_and_fail()
+        return [number]
+
+    flow = sw.Pipeline("fails")
+    flow.from_collection(range(10)).flat_map(step_by_step if lazy else at_once).collect()
+    with pytest.raises(OSError, match="the backend is away") as caught:
+        flow.run(restart="fixed-delay:3:0ms")
+    assert alive == [1, 1, 1, 1], "only that of the attempt that runs"
+    held_last = [frame.f_locals["mine"] for frame, _ in walk_tb(caught.tb) if "mine" in frame.f_locals]
+    assert len(held_last) == 2, "the failure that ends the job can be looked into"
 
 
 def test_a_failure_that_no_subtask_has_caused_is_remembered_too() -> None:
