@@ -342,6 +342,8 @@ class Dispatcher(Handlers):
             # The sources end as soon as their readers run.
             if stored.wanted == "stop":
                 run.stop()
+            if prepared.recovered is None or not prepared.recovered.savepoint:
+                stored.savepoint = ""  # the savepoint was not completed, and will not be
             self._records.recovered(stored, self._clock.now_ms())
             log(INFO, "jobs", f"goes on {run.begins_with}", job=stored.job)
         self._answer_deferred()
@@ -670,6 +672,8 @@ class Dispatcher(Handlers):
     def _savepoint(self, client: Connection, message: TakeSavepoint, run: JobRun) -> None:
         def done(location: str, problem: BaseException | None) -> None:
             if problem is not None:
+                if message.stop:
+                    self._records.stop_failed(message.job)
                 client.send(savepoint_refusal(message, problem))
             elif message.stop:
                 # The client is answered when the job has ended: until then it may still fail.

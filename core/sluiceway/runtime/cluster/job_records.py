@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -48,6 +49,8 @@ class JobRecords:
         self._before: dict[str, tuple[int, list[FailureInfo]]] = {}
         self._rescaled_before: dict[str, list[RescaleInfo]] = {}
         self._ended: dict[str, EndedJob] = {}
+        # Requests to stop a job with a savepoint that are under way.
+        self._stops: Counter[str] = Counter()
         self._last = 0
         self.went_on: list[str] = []
         self.problems: list[str] = []
@@ -178,6 +181,15 @@ class JobRecords:
         self._jobs[job].savepoint = place
         if self._store is not None:
             self._store.update(self._jobs[job])
+        self._stops[job] += 1
+
+    def stop_failed(self, job: str) -> None:
+        """Record that a job is not stopped with a savepoint, unless another request for that is under way."""
+        self._stops[job] -= 1
+        stored = self._jobs.get(job)
+        if not self._stops[job] and stored is not None and stored.ended is None:
+            stored.savepoint = ""
+            self._write(stored)
 
     def saved(self, job: str, location: str) -> None:
         """Record that the savepoint that ends a job is complete."""
@@ -201,6 +213,7 @@ class JobRecords:
         """
         self._told[told.job] = told
         self._jobs[told.job].ended = told
+        self._stops.pop(told.job, None)
         if self._store is not None:
             try:
                 self._store.end(self._jobs[told.job], told)

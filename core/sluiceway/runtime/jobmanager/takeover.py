@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 
 import msgspec
@@ -22,6 +23,7 @@ from sluiceway.graph import JobGraph
 from sluiceway.runtime.jobmanager.checkpoint_coordinator import CompletedCheckpoint
 from sluiceway.runtime.jobmanager.metadata_checks import saved_key_groups
 from sluiceway.runtime.task.snapshot import JobSnapshot, TaskSnapshot
+from sluiceway.util.file_names import file_name
 
 __all__ = ["Recovered", "find_last_savepoint", "recover"]
 
@@ -107,10 +109,13 @@ def find_last_savepoint(storage: CheckpointStorage, job: str, after: int) -> tup
         CheckpointError: a savepoint of that job there cannot be read.
     """
     found = []
+    # Others are not read: one that is damaged must not keep this job from being recovered.
+    named = re.compile(rf"savepoint-{re.escape(file_name(job) or 'job')}-\d+-(\d+)")
     for directory in find_checkpoints(storage):
-        if directory.rpartition("/")[2].startswith("savepoint-"):
+        name = named.fullmatch(directory.rpartition("/")[2])
+        if name is not None and int(name[1]) > after:
             metadata = load_metadata(storage, directory)
-            if metadata.job_id == job and metadata.properties.get("stops") and metadata.checkpoint_id > after:
+            if metadata.job_id == job and metadata.properties.get("stops"):
                 found.append((metadata.checkpoint_id, directory))
     if not found:
         return None

@@ -19,6 +19,7 @@ from sluiceway.plugins import default_manager
 from sluiceway.runtime.cluster import dispatcher as dispatchers
 from sluiceway.runtime.cluster.cluster_config import ClusterConfig
 from sluiceway.runtime.cluster.dispatcher import Dispatcher
+from sluiceway.runtime.cluster.job_run import JobRun
 from sluiceway.runtime.local.engine import job_graph_of
 from sluiceway.runtime.messages.base import Message
 from sluiceway.runtime.messages.clients import (
@@ -30,6 +31,7 @@ from sluiceway.runtime.messages.clients import (
     Status,
     StopJob,
     SubmitProgram,
+    TakeSavepoint,
 )
 from sluiceway.runtime.messages.pickling import dump
 
@@ -164,6 +166,40 @@ def test_a_job_that_cannot_go_on_is_told_of_and_stays_in_the_store(site: Site) -
     assert site.answer(waits) == Refused(2, "job 'job-2' is failed already")
     (problem,) = site.answer(site.ask(AskStatus(3))).problems
     assert problem.startswith("job 'job-2' cannot be recovered: CheckpointError: it is damaged")
+
+
+def test_the_place_of_a_last_savepoint_is_forgotten_when_no_stop_is_under_way(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.let_go.set()
+    site.recover()
+    asked: list[Any] = []
+    monkeypatch.setattr(JobRun, "savepoint", lambda run, place, stops, done: asked.append(done))
+    records, place = site.dispatcher._records, str(site.directory / "kept")
+    for number in range(2):
+        site.ask(TakeSavepoint(number, "job-1", place, stop=True))
+    site.ask(TakeSavepoint(2, "job-1", place, stop=False))
+    for done in (asked[2], asked[0]):
+        done("", CheckpointError("the disk is full"))
+        assert records.of("job-1").savepoint == place, "one is under way"
+    asked[1]("", CheckpointError("the disk is full"))
+    assert records.of("job-1").savepoint == ""
+
+
+def test_a_job_that_goes_on_without_its_last_savepoint_is_not_recovered_from_it_later(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.let_go.set()
+    site.recover()
+    monkeypatch.setattr(JobRun, "savepoint", lambda run, place, stops, done: None)
+    site.ask(TakeSavepoint(1, "job-1", str(site.directory / "kept"), stop=True))
+    site.dispatcher.abandon()
+    site.dispatcher = site.begin()
+    assert site.dispatcher._records.load()[0].savepoint != ""
+    site.dispatcher._recover()
+    while site.dispatcher._recovering:
+        site.dispatcher._manager.turn()
+    assert site.dispatcher._records.load()[0].savepoint == ""
 
 
 @pytest.mark.parametrize("keep", [False, True])

@@ -1,0 +1,59 @@
+"""The savepoint that a job was to end with is found by the next job manager, whatever else is in its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sluiceway.checkpoint import SAVEPOINT, CheckpointMetadata, encode_metadata
+from sluiceway.errors import CheckpointError
+from sluiceway.plugins import default_manager
+from sluiceway.runtime.jobmanager.takeover import find_last_savepoint
+
+
+def write(place: Path, name: str, content: bytes) -> None:
+    (place / name).mkdir()
+    (place / name / "metadata.json").write_bytes(content)
+
+
+def metadata(job: str, number: int, *, stops: bool = True) -> bytes:
+    return encode_metadata(
+        CheckpointMetadata(
+            job_name="meters",
+            job_id=job,
+            checkpoint_id=number,
+            kind=SAVEPOINT,
+            triggered_ms=1,
+            completed_ms=2,
+            vertices=(),
+            properties={"stops": True} if stops else {},
+        )
+    )
+
+
+def found(place: Path, after: int) -> tuple[str, int] | None:
+    return find_last_savepoint(default_manager().checkpoint_storage(str(place)), "meters-1", after)
+
+
+def test_it_is_the_last_one_that_the_job_was_stopped_with(tmp_path: Path) -> None:
+    for number in (7, 8):
+        write(tmp_path, f"savepoint-meters-1-100-{number}", metadata("meters-1", number))
+    write(tmp_path, "savepoint-meters-1-100-9", metadata("meters-1", 9, stops=False))
+    assert found(tmp_path, 5) == (str(tmp_path / "savepoint-meters-1-100-8"), 8)
+    assert found(tmp_path, 8) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["savepoint-meters-2-100-9", "savepoint-meters-100-9", "savepoint-meters-1-1-100-9", "savepoint-x"]
+)
+def test_damaged_ones_of_other_jobs_are_not_read(name: str, tmp_path: Path) -> None:
+    write(tmp_path, name, b'{"format":')
+    assert found(tmp_path, 5) is None
+
+
+def test_a_damaged_one_of_the_job_is_an_error_unless_a_checkpoint_is_newer(tmp_path: Path) -> None:
+    write(tmp_path, "savepoint-meters-1-100-6", b'{"format":')
+    with pytest.raises(CheckpointError, match="savepoint-meters-1-100-6"):
+        found(tmp_path, 5)
+    assert found(tmp_path, 6) is None
