@@ -13,6 +13,7 @@ import pytest
 from patience import PATIENT_S
 
 from sluiceway.runtime.cluster.client import ClusterClient
+from sluiceway.runtime.messages.clients import JobSampled, SampleJob
 
 PROGRAMS = {
     "one": """
@@ -36,6 +37,12 @@ PROGRAMS = {
 
         flow = sw.Pipeline("gated", parallelism=2)
         flow.from_collection(range(10)).map(wait).print()
+    """,
+    "half": """
+        import sluiceway as sw
+        flow = sw.Pipeline("half")
+        flow.from_collection(range(10)).slot_sharing_group("short").print()
+        flow.generate(rate=1000).slot_sharing_group("long").print()
     """,
     "flaky": """
         import sluiceway as sw
@@ -86,6 +93,17 @@ def test_idle_workers_are_released_and_come_again(cluster: Any, place: Path) -> 
         assert cluster.ended(job)["status"] == "finished"
         cluster.until(lambda: cluster.json("cluster", "status")["workers"] == [])
     assert cluster.json("cluster", "status")["slots"] == 0
+
+
+def test_a_released_worker_is_not_asked_for_samples_of_the_job_that_it_has_worked_for(cluster: Any) -> None:
+    cluster("cluster", "start", "--workers", "2", "--slots", "1", "--release-after", "200ms")
+    job = cluster("submit", "half.py").stdout.strip()
+    cluster.until(lambda: cluster.json("list")[0]["tasks"].get("finished"))
+    cluster.until(lambda: len(cluster.json("cluster", "status")["workers"]) == 1)
+    with ClusterClient() as client:
+        sampled = client.request(lambda number: SampleJob(number, job, 0.1, 10.0))
+    assert isinstance(sampled, JobSampled)
+    assert (len(sampled.processes), sampled.problems) == (1, [])
 
 
 def test_jobs_wait_for_slots_in_order_and_one_that_is_cancelled_holds_up_nobody(cluster: Any, place: Path) -> None:

@@ -159,6 +159,7 @@ class JobManager(Handlers):
             self._clock,
             on_registered=self._registered,
             on_lost=self._lost,
+            on_releasing=self._releasing,
             on_released=self._start_what_can,
             heartbeat_timeout_s=heartbeat_timeout_s,
             idle_s=idle_s,
@@ -423,6 +424,11 @@ class JobManager(Handlers):
     def _registered(self, worker: str) -> None:
         self._failed_starts = 0
         self._start_what_can()
+
+    def _releasing(self, worker: str) -> None:
+        self.processes.lost(worker)
+        for run in self.jobs.values():
+            run.forget_worker(worker)
 
     def _lost(self, workers: Sequence[str], why: WorkerLostError) -> None:
         if self._fence is not None:

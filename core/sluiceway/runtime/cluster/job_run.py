@@ -219,11 +219,15 @@ class JobRun(Handlers):
     def workers_lost(self, workers: Sequence[str], why: WorkerLostError) -> None:
         """Fail what ran on workers that were lost together."""
         for worker in workers:
-            self.workers.discard(worker)
-            self._figures.worker_lost(worker)
-            self._stacks.lost(worker)
-            self._keys.lost(worker)
+            self.forget_worker(worker)
         self.master.workers_lost(workers, why)
+
+    def forget_worker(self, worker: str) -> None:
+        """Remove a worker that has no tasks of the job any more, or is lost with them."""
+        self.workers.discard(worker)
+        self._figures.worker_lost(worker)
+        self._stacks.lost(worker)
+        self._keys.lost(worker)
 
     @property
     def waits_for_slots(self) -> bool:

@@ -70,7 +70,8 @@ class ResourceManager:
         clock: clock of heartbeats.
         on_registered: called with the name of a worker that has registered.
         on_lost: called with the workers that were lost together and the error; not for stopped workers.
-        on_released: called when an idle worker has ended.
+        on_releasing: called with the name of an idle worker that is asked to end.
+        on_released: called when it has ended.
         heartbeat_timeout_s: time without a heartbeat after which a worker is killed and counts as lost. A long
             call of a user's function does not count: the signs are sent by a thread of their own.
         idle_s: time after which a worker without allocated slots is ended; None: never.
@@ -84,6 +85,7 @@ class ResourceManager:
         *,
         on_registered: Callable[[str], None],
         on_lost: Callable[[Sequence[str], WorkerLostError], None],
+        on_releasing: Callable[[str], None],
         on_released: Callable[[], None],
         heartbeat_timeout_s: float,
         idle_s: float | None = None,
@@ -94,6 +96,7 @@ class ResourceManager:
         self._clock = clock
         self._on_registered = on_registered
         self._on_lost = on_lost
+        self._on_releasing = on_releasing
         self._on_released = on_released
         self._timeout_s = heartbeat_timeout_s
         self._idle_s = idle_s
@@ -339,6 +342,7 @@ class ResourceManager:
                 self.slots.withdraw(known.name)
                 known.connection.send(StopWorker(self._epoch))
                 known.connection.close()
+                self._on_releasing(known.name)
 
     def _cut_off(self, known: _Known) -> None:
         if known.connection is not None:

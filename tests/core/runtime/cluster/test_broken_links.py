@@ -82,6 +82,7 @@ def made_job(place: Path, restart: str = "fixed-delay:9:60s", one_region: bool =
         clock,
         on_registered=lambda name: None,
         on_lost=lambda name, why: None,
+        on_releasing=lambda name: None,
         on_released=lambda: None,
         heartbeat_timeout_s=50,
     )

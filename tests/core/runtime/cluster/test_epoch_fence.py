@@ -174,6 +174,7 @@ def test_a_job_master_ignores_workers_of_an_earlier_leader_and_late_reports(tmp_
         clock,
         on_registered=lost.append,
         on_lost=lambda name, why: lost.append(name),
+        on_releasing=lambda name: None,
         on_released=lambda: None,
         heartbeat_timeout_s=50,
     )

@@ -79,6 +79,7 @@ class Line:
 
 class World:
     def __init__(self, idle_s: float | None = None) -> None:
+        self.releasing: list[str] = []
         self.released = 0
         self.clock = TurnedClock()
         self.poller = SelectorPoller()
@@ -91,6 +92,7 @@ class World:
             self.clock,
             on_registered=lambda name: None,
             on_lost=self._on_lost,
+            on_releasing=self.releasing.append,
             on_released=self._on_released,
             heartbeat_timeout_s=TIMEOUT_S,
             idle_s=idle_s,
@@ -205,13 +207,13 @@ def idle_world() -> Iterator[World]:
 
 def test_a_released_worker_may_take_a_while_to_end(idle_world: World) -> None:
     idle_world.passes(0.5, step_s=0.05)
-    assert idle_world.released == 0
+    assert (idle_world.releasing, idle_world.released) == (["worker-1"], 0)
     assert idle_world.resources.starting == []
     idle_world.process.how = "ended with exit code 0"
     idle_world.passes(0.1, step_s=0.05)
     assert (idle_world.released, idle_world.process.killed) == (1, False)
     idle_world.passes(100)
-    assert (idle_world.released, idle_world.lost) == (1, [])
+    assert (idle_world.releasing, idle_world.released, idle_world.lost) == (["worker-1"], 1, [])
 
 
 def test_a_released_worker_that_stays_is_killed(idle_world: World) -> None:
