@@ -65,6 +65,9 @@ class CheckpointedJob(Protocol):
     def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
         """Discard what a task has written for a checkpoint that was aborted."""
 
+    def discard_rest(self, checkpoint_id: int, savepoint: str) -> None:
+        """Discard what tasks have written for an aborted checkpoint or savepoint without acknowledging it."""
+
     def completed(self, checkpoint: CompletedCheckpoint, record: CheckpointRecord) -> None:
         """Notify all tasks of a completed checkpoint, except of a savepoint that the job continues after."""
 
@@ -605,6 +608,7 @@ class CheckpointCoordinator:
     def _discard_parts(self, pending: _Pending) -> None:
         for snapshot in pending.tasks.values():
             self._job.discard_part(pending.id, snapshot)
+        self._job.discard_rest(pending.id, pending.savepoint)
 
     def _fail(self, checkpoint_id: int, cause: BaseException) -> None:
         failures, self._failures = self._failures, 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from typing import Final, Protocol
 
@@ -89,6 +90,9 @@ class CompletedCheckpointStore(Protocol):
 
     def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
         """Delete what a task has written for a checkpoint that was aborted."""
+
+    def discard_rest(self, checkpoint_id: int, savepoint: str) -> None:
+        """Delete what tasks have written for an aborted one without acknowledging it, as their worker was lost."""
 
     def left_behind(self, savepoints: Sequence[str]) -> None:
         """Record in these savepoints that the job is restored from before them. Blocks until that is written."""
@@ -225,6 +229,10 @@ class StorageCheckpointStore(CompletedCheckpointStore):
             self._given_up.setdefault(checkpoint_id, set()).update(shared_files(entry))
             self._background.run(lambda: self._delete(checkpoint_id, entry), _whatever)
 
+    def discard_rest(self, checkpoint_id: int, savepoint: str) -> None:
+        """Delete it once a newer checkpoint is complete: until then tasks may still write it."""
+        self._given_up.setdefault(checkpoint_id, set())
+
     def ended(self) -> None:
         """Delete all files that no complete checkpoint refers to."""
         self._background.run(lambda: self._directory.collect(_EVER, 0), _whatever)
@@ -235,6 +243,8 @@ class StorageCheckpointStore(CompletedCheckpointStore):
         names = {name for id_ in before for name in self._given_up.pop(id_)}
         if names:
             self._background.run(lambda: self._directory.delete_shared(names), _whatever)
+        for id_ in before:
+            self._background.run(partial(self._directory.discard, id_, shared=False), _whatever)
 
     def _read(self, checkpoint: CompletedCheckpoint, metadata: CheckpointMetadata) -> JobSnapshot:
         storage, directory = self._directory.storage, self._directory.directory(checkpoint.checkpoint_id)
@@ -394,6 +404,10 @@ class SavepointCheckpointStore(CompletedCheckpointStore):
         entry = snapshot.entry
         if entry is not None:
             self._background.run(lambda: self._delete(snapshot.savepoint, entry), _whatever)
+
+    def discard_rest(self, checkpoint_id: int, savepoint: str) -> None:
+        """Delete its directory. Tasks that are late acknowledge what they still write there, for a deletion."""
+        self._background.run(lambda: self._delete_all(savepoint), _whatever)
 
     def ended(self) -> None:
         """Do nothing: aborted savepoints are deleted already, and complete ones belong to the user."""

@@ -252,18 +252,22 @@ class JobCheckpoints:
 
     def store(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
         """Store a checkpoint."""
-        self._store_of(checkpoint).keep(checkpoint, stored)
+        self._store_of(checkpoint.savepoint).keep(checkpoint, stored)
 
     def discard(self, checkpoint: CompletedCheckpoint) -> None:
         """Delete a checkpoint."""
-        self._store_of(checkpoint).discard(checkpoint)
+        self._store_of(checkpoint.savepoint).discard(checkpoint)
 
     def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
         """Delete the part of a task in an aborted checkpoint."""
-        self._store_of(snapshot).discard_part(checkpoint_id, snapshot)
+        self._store_of(snapshot.savepoint).discard_part(checkpoint_id, snapshot)
 
-    def _store_of(self, what: CompletedCheckpoint | TaskSnapshot) -> CompletedCheckpointStore:
-        return self._savepoints if what.savepoint and self._savepoints is not None else self.completed_store
+    def discard_rest(self, checkpoint_id: int, savepoint: str) -> None:
+        """Delete what is left of an aborted checkpoint."""
+        self._store_of(savepoint).discard_rest(checkpoint_id, savepoint)
+
+    def _store_of(self, savepoint: str) -> CompletedCheckpointStore:
+        return self._savepoints if savepoint and self._savepoints is not None else self.completed_store
 
     def completed(self, checkpoint: CompletedCheckpoint, record: CheckpointRecord) -> None:
         """Use the checkpoint for restores, or end with it; tasks are not notified of other savepoints."""

@@ -47,6 +47,7 @@ class Job:
         self.completed_ones: dict[int, CompletedCheckpoint] = {}
         self.discarded: list[int] = []
         self.vain: list[tuple[int, TaskSnapshot]] = []
+        self.rests: list[tuple[int, str]] = []
         self.failure: BaseException | None = None
         self.stored: Callable[[BaseException | None], None] | None = None
         self.stores_at_once = True
@@ -90,6 +91,9 @@ class Job:
 
     def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
         self.vain.append((checkpoint_id, snapshot))
+
+    def discard_rest(self, checkpoint_id: int, savepoint: str) -> None:
+        self.rests.append((checkpoint_id, savepoint))
 
     def completed(self, checkpoint: CompletedCheckpoint, record: CheckpointRecord) -> None:
         self.completed_ones[checkpoint.checkpoint_id] = checkpoint
@@ -573,6 +577,26 @@ def test_a_savepoint_that_fails_is_no_failure_of_the_job() -> None:
     assert told[0] == told[2] == "disk full"
     assert told[1] == "after 600 s 2 of 2 subtasks had not acknowledged it"
     assert job.failure is None
+
+
+def test_what_is_left_of_one_that_was_given_up_is_discarded() -> None:
+    job = Job(tolerated_failures=9).started()
+    job.until_triggered(1)
+    job.acknowledge(1, "source")
+    job.coordinator.task_ended("sink", failed=True)
+    assert job.rests == [(1, "")]
+    job.stores_at_once = False
+    job.until_triggered(2)
+    job.acknowledge(2)
+    job.coordinator.restarting()
+    assert job.rests == [(1, "")], "its files are in use"
+    assert job.stored is not None
+    job.stored(OSError("the disk is full"))
+    assert job.rests == [(1, ""), (2, "")]
+    job.ask_for_savepoint()
+    job.coordinator.decline("sink", 3, ValueError())
+    (_, location) = job.rests[2]
+    assert location.startswith("place/savepoint-job-")
 
 
 @pytest.mark.parametrize("stops", [False, True])
