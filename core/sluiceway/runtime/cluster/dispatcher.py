@@ -308,7 +308,7 @@ class Dispatcher(Handlers):
                     )
                 settings = self._records.settled(settings)
                 graph = with_parallelism(graph, stored.parallelism)
-                earlier = EarlierRun(stored.checkpoints, stored.savepoint)
+                earlier = EarlierRun(stored.checkpoints, stored.savepoint, tuple(stored.since))
             except JobManagerLostError as error:
                 self._search_path.drop(stored.job)
                 status = JobStatus.CANCELED if stored.wanted == "cancel" else JobStatus.FAILED
@@ -344,6 +344,7 @@ class Dispatcher(Handlers):
                 run.stop()
             if prepared.recovered is None or not prepared.recovered.savepoint:
                 stored.savepoint = ""  # the savepoint was not completed, and will not be
+            stored.since = []  # they are marked by now
             self._records.recovered(stored, self._clock.now_ms())
             log(INFO, "jobs", f"goes on {run.begins_with}", job=stored.job)
         self._answer_deferred()
@@ -680,6 +681,7 @@ class Dispatcher(Handlers):
                 self._records.saved(message.job, location)
                 self._ending.setdefault(message.job, []).append((client, message.request, location))
             else:
+                self._records.savepoint_taken(message.job, run)
                 client.send(SavepointTaken(message.request, location))
 
         try:

@@ -13,7 +13,7 @@ from sluiceway.graph import JobGraph
 from sluiceway.runtime.jobmanager.checkpoint_places import check_place
 from sluiceway.runtime.jobmanager.checkpoint_store import CheckpointPlace
 from sluiceway.runtime.jobmanager.restore import restore_from
-from sluiceway.runtime.jobmanager.takeover import Recovered, find_last_savepoint, recover
+from sluiceway.runtime.jobmanager.takeover import Recovered, find_last_savepoint, mark_left_behind, recover
 from sluiceway.runtime.task.snapshot import JobSnapshot
 from sluiceway.runtime.taskmanager.local_recovery import with_local_copies
 
@@ -26,10 +26,12 @@ class EarlierRun(msgspec.Struct, frozen=True):
     Attributes:
         checkpoint_path: directory of its checkpoints; empty: they were kept nowhere.
         last_savepoint: place of the savepoint with which it was to end; empty: it was not.
+        savepoints: others that it may have taken since its last checkpoint.
     """
 
     checkpoint_path: str = ""
     last_savepoint: str = ""
+    savepoints: tuple[str, ...] = ()
 
 
 class PreparedJob(msgspec.Struct, frozen=True):
@@ -82,6 +84,7 @@ def prepare_job(
     recovered = None
     if earlier is not None and earlier.checkpoint_path and not place.temporary:
         recovered = recover(place.storage, earlier.checkpoint_path, graph, services.clock.now_ms())
+    restored_id = 0 if recovered is None else recovered.latest
     if earlier is not None and earlier.last_savepoint:
         recovered = recovered or Recovered("")
         savepoints = services.checkpoint_storage(earlier.last_savepoint)
@@ -89,6 +92,7 @@ def prepare_job(
         if found is not None:
             recovered = recovered.from_savepoint(*found)
             settings = replace(settings, from_checkpoint=found[0])
+            restored_id = found[1]
     # A job that was to end with a savepoint restores that one if it was complete: its sinks may have committed
     # with it. Otherwise its own last checkpoint counts, and only without any the one that the user has named.
     if recovered is not None and recovered.snapshot is not None:
@@ -99,4 +103,6 @@ def prepare_job(
         restored = restore_from(settings, graph, services)
     if restored is not None:
         graph = restored.fit(graph)
+    if earlier is not None:
+        mark_left_behind(earlier.savepoints, services.checkpoint_storage, restored_id)
     return PreparedJob(job, graph, settings, place, restored, recovered)

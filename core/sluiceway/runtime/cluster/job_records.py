@@ -196,6 +196,11 @@ class JobRecords:
         self._jobs[job].saved = location
         self._write(self._jobs[job])
 
+    def savepoint_taken(self, job: str, run: JobRun) -> None:
+        """Record the savepoints that the job goes back to before if it is recovered now."""
+        self._jobs[job].since = list(run.master.checkpoints.since)
+        self._write(self._jobs[job])
+
     def last_savepoint(self, job: str) -> str:
         """Return the savepoint that a job has ended with; empty: none, or it has not ended."""
         stored = self._jobs.get(job)

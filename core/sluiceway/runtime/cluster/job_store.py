@@ -58,6 +58,7 @@ class StoredJob(msgspec.Struct, kw_only=True):
         wanted: requested end: ``cancel``, or ``stop`` to end its sources; empty: none.
         savepoint: place of the savepoint that it is to be stopped with; empty: none.
         saved: path of that savepoint, once complete.
+        since: savepoints that were taken since the last checkpoint; some may be older.
         key: the client's key of the submission, which identifies a repeated request.
         restarts: number of restarts.
         failures: failures, oldest first.
@@ -79,6 +80,7 @@ class StoredJob(msgspec.Struct, kw_only=True):
     wanted: str = ""
     savepoint: str = ""
     saved: str = ""
+    since: list[str] = []
     key: str = ""
     restarts: int = 0
     failures: list[FailureInfo] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -23,7 +22,6 @@ from sluiceway.checkpoint import (
     SubtaskEntry,
     VertexEntry,
     encode_metadata,
-    load_metadata,
     read_in_flight,
     read_operators,
     shared_files,
@@ -39,7 +37,7 @@ from sluiceway.graph import JobGraph, JobVertex
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.runtime.jobmanager.checkpoint_coordinator import CompletedCheckpoint
 from sluiceway.runtime.jobmanager.newest_checkpoint import note_stop
-from sluiceway.runtime.jobmanager.takeover import Recovered
+from sluiceway.runtime.jobmanager.takeover import Recovered, mark_left_behind
 from sluiceway.runtime.logging.engine_log import WARNING, log
 from sluiceway.runtime.loop.blocking_io import Background
 from sluiceway.runtime.task.snapshot import JobSnapshot, TaskSnapshot, with_objects
@@ -417,14 +415,7 @@ class SavepointCheckpointStore(CompletedCheckpointStore):
 
     def left_behind(self, savepoints: Sequence[str]) -> None:
         """Record it in the savepoints' metadata, before transactions that they rely on are aborted."""
-        for savepoint in savepoints:
-            place, directory = split_location(savepoint)
-            # Its owner may have moved or deleted it.
-            with suppress(CheckpointError):
-                storage = self._open_storage(place)
-                metadata = load_metadata(storage, directory)
-                behind = msgspec.structs.replace(metadata, properties={**metadata.properties, "behind": True})
-                storage.write(f"{directory}/{METADATA}", (encode_metadata(behind),))
+        mark_left_behind(savepoints, self._open_storage)
 
     def _complete(self, checkpoint: CompletedCheckpoint) -> None:
         place, directory = split_location(checkpoint.savepoint)

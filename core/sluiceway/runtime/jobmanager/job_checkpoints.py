@@ -63,6 +63,7 @@ class JobCheckpoints:
 
     Attributes:
         completions: number of completed checkpoints, without savepoints.
+        since: savepoints that were taken since the last of them: a restart goes back to before these.
         ended_with: path or URL of the savepoint that the job ends with; empty: there is none.
         figures: counts, and figures of the last checkpoint. Readable from any thread.
     """
@@ -89,7 +90,7 @@ class JobCheckpoints:
         self.completed_store = store
         self.ended_with = ""
         self._savepoints = savepoints
-        self._since: list[str] = []
+        self.since: list[str] = []
         self._restored = restored
         self._loaded: tuple[int, JobSnapshot] | None = None
         self._loading: list[Callable[[BaseException | None], None]] = []
@@ -276,10 +277,9 @@ class JobCheckpoints:
             # Before sinks commit with it: a job that resumes must not restart from before their output.
             self.completed_store.stopped_with(checkpoint.savepoint)
         elif checkpoint.savepoint:
-            # Savepoints behind the last checkpoint: a restart goes back to before them.
-            self._since.append(checkpoint.savepoint)
+            self.since.append(checkpoint.savepoint)
         else:
-            self._since.clear()
+            self.since.clear()
             self.completions += 1
             # The state of a whole job, where workers are sent it.
             self._loaded = None
@@ -304,9 +304,9 @@ class JobCheckpoints:
         """Restart tasks from before any savepoint that was taken since the last checkpoint."""
         self.coordinator.restarting()
         # Transactions that these savepoints count on are aborted by the restart.
-        if self._since and self._savepoints is not None:
-            self._savepoints.left_behind(self._since)
-            self._since.clear()
+        if self.since and self._savepoints is not None:
+            self._savepoints.left_behind(self.since)
+            self.since.clear()
 
     def aborted(self, checkpoint_id: int, cause: BaseException, failures: int) -> None:
         """Notify all tasks; log a tolerated failure, which is reported nowhere else."""

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 import msgspec
 
 from sluiceway.checkpoint import (
+    METADATA,
     CheckpointDirectory,
     CheckpointMetadata,
     checkpoint_number,
+    encode_metadata,
     find_checkpoints,
     load_metadata,
     read_enumerators,
     read_in_flight,
     read_operators,
+    split_location,
 )
 from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.errors import CheckpointError
@@ -25,7 +29,7 @@ from sluiceway.runtime.jobmanager.metadata_checks import saved_key_groups
 from sluiceway.runtime.task.snapshot import JobSnapshot, TaskSnapshot
 from sluiceway.util.file_names import file_name
 
-__all__ = ["Recovered", "find_last_savepoint", "recover"]
+__all__ = ["Recovered", "find_last_savepoint", "mark_left_behind", "recover"]
 
 
 class Recovered(msgspec.Struct, frozen=True):
@@ -121,6 +125,27 @@ def find_last_savepoint(storage: CheckpointStorage, job: str, after: int) -> tup
         return None
     number, directory = max(found)
     return storage.shown(directory), number
+
+
+def mark_left_behind(
+    savepoints: Iterable[str], open_storage: Callable[[str], CheckpointStorage], after: int = 0
+) -> None:
+    """Record in the metadata of savepoints that their job is restored from before them. Blocks.
+
+    Args:
+        savepoints: their paths or URLs.
+        open_storage: opens the storage at a path or URL.
+        after: number of the checkpoint that is restored; older savepoints are left alone.
+    """
+    for savepoint in savepoints:
+        place, directory = split_location(savepoint)
+        # Its owner may have moved or deleted it.
+        with suppress(CheckpointError):
+            storage = open_storage(place)
+            metadata = load_metadata(storage, directory)
+            if metadata.checkpoint_id > after:
+                behind = msgspec.structs.replace(metadata, properties={**metadata.properties, "behind": True})
+                storage.write(f"{directory}/{METADATA}", (encode_metadata(behind),))
 
 
 def _number(name: str) -> int:

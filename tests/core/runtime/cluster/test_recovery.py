@@ -13,6 +13,7 @@ from clients import Client
 from patience import PATIENT_S
 
 import sluiceway as sw
+from sluiceway.checkpoint import METADATA, SAVEPOINT, CheckpointMetadata, encode_metadata
 from sluiceway.config.settings import Settings
 from sluiceway.errors import CheckpointError
 from sluiceway.plugins import default_manager
@@ -20,6 +21,7 @@ from sluiceway.runtime.cluster import dispatcher as dispatchers
 from sluiceway.runtime.cluster.cluster_config import ClusterConfig
 from sluiceway.runtime.cluster.dispatcher import Dispatcher
 from sluiceway.runtime.cluster.job_run import JobRun
+from sluiceway.runtime.jobmanager.newest_checkpoint import find_newest
 from sluiceway.runtime.local.engine import job_graph_of
 from sluiceway.runtime.messages.base import Message
 from sluiceway.runtime.messages.clients import (
@@ -27,6 +29,7 @@ from sluiceway.runtime.messages.clients import (
     CancelJob,
     Done,
     Refused,
+    SavepointTaken,
     ShutDown,
     Status,
     StopJob,
@@ -200,6 +203,43 @@ def test_a_job_that_goes_on_without_its_last_savepoint_is_not_recovered_from_it_
     while site.dispatcher._recovering:
         site.dispatcher._manager.turn()
     assert site.dispatcher._records.load()[0].savepoint == ""
+
+
+def test_a_savepoint_that_a_recovered_job_goes_back_behind_is_not_begun_with(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.let_go.set()
+    site.recover()
+    kept = site.directory / "kept"
+    location = kept / "savepoint-job-1-100-7"
+    location.mkdir(parents=True)
+    saved = CheckpointMetadata(
+        job_name="job",
+        job_id="job-1",
+        checkpoint_id=7,
+        kind=SAVEPOINT,
+        triggered_ms=1,
+        completed_ms=2,
+        vertices=(),
+    )
+    (location / METADATA).write_bytes(encode_metadata(saved))
+
+    def savepoint(run: JobRun, place: str, stops: bool, done: Any) -> None:
+        run.master.checkpoints.since.append(str(location))
+        done(str(location), None)
+
+    monkeypatch.setattr(JobRun, "savepoint", savepoint)
+    assert site.ask(TakeSavepoint(1, "job-1", str(kept), stop=False)).answers == [SavepointTaken(1, str(location))]
+    storage = default_manager().checkpoint_storage(str(kept))
+    assert find_newest(storage, "")[0] == location.name
+    site.dispatcher.abandon()
+    site.dispatcher = site.begin()
+    site.dispatcher._recover()
+    while site.dispatcher._recovering:
+        site.dispatcher._manager.turn()
+    with pytest.raises(CheckpointError, match="there are only savepoints whose run has failed after them"):
+        find_newest(storage, "")
+    assert site.dispatcher._records.of("job-1").since == []
 
 
 @pytest.mark.parametrize("keep", [False, True])

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sluiceway.checkpoint import SAVEPOINT, CheckpointMetadata, encode_metadata
+from sluiceway.checkpoint import SAVEPOINT, CheckpointMetadata, encode_metadata, load_metadata
 from sluiceway.errors import CheckpointError
 from sluiceway.plugins import default_manager
-from sluiceway.runtime.jobmanager.takeover import find_last_savepoint
+from sluiceway.runtime.jobmanager.takeover import find_last_savepoint, mark_left_behind
 
 
 def write(place: Path, name: str, content: bytes) -> None:
@@ -57,3 +57,14 @@ def test_a_damaged_one_of_the_job_is_an_error_unless_a_checkpoint_is_newer(tmp_p
     with pytest.raises(CheckpointError, match="savepoint-meters-1-100-6"):
         found(tmp_path, 5)
     assert found(tmp_path, 6) is None
+
+
+def test_savepoints_that_are_newer_than_what_is_restored_are_marked(tmp_path: Path) -> None:
+    places = [tmp_path / f"savepoint-meters-1-100-{number}" for number in (4, 6, 7)]
+    for place, number in zip(places[:2], (4, 6), strict=True):
+        write(tmp_path, place.name, metadata("meters-1", number, stops=False))
+    open_storage = default_manager().checkpoint_storage
+    mark_left_behind(map(str, places), open_storage, 5)
+    storage = open_storage(str(tmp_path))
+    marked = [load_metadata(storage, place.name).properties.get("behind") for place in places[:2]]
+    assert marked == [None, True], "and the third is not there any more"
