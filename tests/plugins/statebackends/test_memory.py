@@ -254,9 +254,10 @@ def test_what_is_dropped_or_closed_is_freed():
     table.drop("dropped")
     assert [ref() is None for ref in alive] == [True, False]
     assert "dropped" not in table._namespaces, "windows come and go: not even an empty dict stays behind"
-    del table
+    entries = table.entries("closed")
     backend.close()
-    assert [ref() is None for ref in alive] == [True, True]
+    assert [ref() is None for ref in alive] == [True, True], "though ended operators still refer to their tables"
+    assert entries == {}
 
 
 def test_a_closed_backend_says_so():

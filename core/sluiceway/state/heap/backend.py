@@ -88,6 +88,11 @@ class HeapTable(StateTable):
         self._namespaces.pop(namespace, None)
         self._shared.pop(namespace, None)
 
+    def close(self) -> None:
+        """Free the entries; snapshots have their own."""
+        for entries in self._namespaces.values():
+            dict.clear(entries)
+
     def set_aside(self, make: Callable[[], Mapping[Any, Any]]) -> Callable[[], None]:
         """Have the reader of the next snapshot make the entries."""
         self._make_aside = make
@@ -283,6 +288,9 @@ class HeapKeyedBackend(KeyedStateBackend):
 
     def close(self) -> None:
         self._closed = True
+        # Ended operators refer to their tables and to each other: the collector would come to them late.
+        for table in self._tables.values():
+            table.close()
         self._tables.clear()
         self._unclaimed.clear()
 
