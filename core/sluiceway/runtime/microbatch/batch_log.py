@@ -21,6 +21,8 @@ _MAGIC: Final = b"sluiceway batch 1\n"
 PLAN: Final = "plan"
 """Name of the file with the plan of a batch; the other files of a batch are named by the number of a reader."""
 
+_READERS: Final = "readers"
+
 
 @persisted("BatchPlan")
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,24 @@ class BatchLog:
         assert found is None or isinstance(found, BatchRead)
         return found
 
+    def readers(self, default: int) -> int:
+        """Return the number of readers of the run, which keeps it; a new run gets ``default``.
+
+        Splits are logged by the number of their reader, so fewer readers would leave some unread.
+
+        Raises:
+            CheckpointError: the number cannot be read or written.
+        """
+        name = f"{self.prefix}/{_READERS}"
+        found = self._content(name)
+        if found is None:
+            self.storage.create(name, [str(self._readers_so_far() or default).encode()])
+            found = self.storage.read(name)
+        try:
+            return int(found)
+        except ValueError as error:
+            raise CheckpointError(f"{self.storage.shown(name)} is damaged: it is no number of readers") from error
+
     def forget(self, before: int) -> None:
         """Delete the files of all batches before this one."""
         # The first call of a driver lists the directory: an earlier driver may have died before it deleted.
@@ -163,20 +183,39 @@ class BatchLog:
                 self.storage.delete([file.name for file in self.storage.files(f"{self.prefix}/{number}")])
         self._forgotten = max(before, self._forgotten or 0)
 
+    def _readers_so_far(self) -> int:
+        """Return the number of readers in the newest batches, 0 if there are none."""
+        records: dict[int, set[int]] = {}
+        for file in self.storage.files(self.prefix):
+            batch, _, what = file.name.removeprefix(f"{self.prefix}/").partition("/")
+            if batch.isdigit():
+                records.setdefault(int(batch), set()).update([int(what)] if what.isdigit() else ())
+        newest = max(records, default=0)
+        found = records.get(newest, set()) | records.get(newest - 1, set())
+        # A batch is planned when each reader has a record of the one before, or has ended earlier.
+        if (plan := self.plan(newest)) is not None:
+            found |= plan.ended | plan.no_more | plan.assigned.keys()
+        return max(found, default=-1) + 1
+
     def _name(self, batch: int, what: str) -> str:
         return f"{self.prefix}/{batch}/{what}"
 
     def _read(self, batch: int, what: str) -> Any:
         name = self._name(batch, what)
-        try:
-            data = self.storage.read(name)
-        except CheckpointError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
-                return None
-            raise
+        data = self._content(name)
+        if data is None:
+            return None
         if not data.startswith(_MAGIC):
             raise CheckpointError(f"{self.storage.shown(name)} is no file of a batch that this version can read")
         try:
             return pickle.loads(data[len(_MAGIC) :])
         except Exception as error:
             raise CheckpointError(f"{self.storage.shown(name)} is damaged: {error!r}") from error
+
+    def _content(self, name: str) -> bytes | None:
+        try:
+            return self.storage.read(name)
+        except CheckpointError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise

@@ -97,10 +97,10 @@ class SourceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
     def _plans(self, run: str) -> BatchPlanner:
         if self._planner is None or self._run != run:
             self.stop()
-            told = self._told.get()
+            told, files = self._told.get(), self._files(run)
             self._run = run
             self._planner = BatchPlanner(
-                told.source, self._files(run), told.readers, limits=told.limits, reads_what_is_left=True
+                told.source, files, files.readers(told.readers), limits=told.limits, reads_what_is_left=True
             )
         return self._planner
 

@@ -138,3 +138,24 @@ def test_positions_are_said_in_words_of_json(drive: Drive, storage: CheckpointSt
         "slice-1": {"index": 1, "start": 30, "stop": 40},
     }
     driver.close()
+
+
+# -- the number of readers --------------------------------------------------------------------------------------
+
+
+def test_a_run_keeps_its_number_of_readers(drive: Drive, storage: CheckpointStorage) -> None:
+    files = drive(CollectionSource(range(40)), storage).files
+    assert files.readers(3) == 3
+    assert files.readers(5) == 3
+    storage.write("run/readers", [b"some"])
+    with pytest.raises(CheckpointError, match=r"run/readers is damaged: it is no number of readers"):
+        files.readers(5)
+
+
+def test_a_number_of_readers_that_was_not_noted_is_found(drive: Drive, storage: CheckpointStorage) -> None:
+    driver = drive(CollectionSource(range(90)), storage, 3)
+    assert driver.run_batch()
+    assert driver.run_batch()
+    assert driver.planner.plan(3) is not None  # and nobody has read it
+    driver.close()
+    assert driver.files.readers(2) == 3
