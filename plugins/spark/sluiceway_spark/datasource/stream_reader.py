@@ -38,6 +38,7 @@ class SourceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
         self._search_path = search_path
         self._place = told.place()
         self._planner: BatchPlanner | None = None
+        self._first_run = uuid4().hex
         self._run = ""
         self._now = False
         self._since: int | None = None
@@ -49,7 +50,8 @@ class SourceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's names, here and below
         """Before the first batch of a run that has files of its own."""
-        return {"run": uuid4().hex, "batch": 0}
+        # Spark asks again when it plans and runs the first batch: that must be the same run.
+        return {"run": self._first_run, "batch": 0}
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
         """Batches have limits of their own."""
@@ -77,6 +79,9 @@ class SourceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """One for each reader that has something to do."""
         run, batch = end["run"], int(end["batch"])
+        if int(start["batch"]) == batch:
+            # Spark's first batch, for which there was nothing; if it is repeated, from the start of another run.
+            return []
         if int(start["batch"]) != batch - 1:
             raise ConfigurationError(
                 f"format 'sluiceway' reads batch by batch; Spark asks for {start['batch']} to {batch} at once"

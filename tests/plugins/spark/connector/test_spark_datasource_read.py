@@ -45,8 +45,8 @@ def words(count):
     return CollectionSource(words, timestamp=lambda word: word.length * 1000)
 
 
-def lines(path, split_size=100):
-    return FilesSource.text(path, split_size=split_size)
+def lines(path, split_size=100, watch=None):
+    return FilesSource.text(path, split_size=split_size, watch=watch)
 
 
 def numbers(count=None, rate=None):
@@ -292,6 +292,23 @@ def test_a_socket_stays_connected(spark: Any, stream: Stream, tmp_path: Path) ->
         server.close()
     assert stream.rows == [(str(n),) for n in range(100)]
     assert len(connections) == 1
+
+
+def test_a_stream_begins_before_there_is_anything_to_read(stream: Stream, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    given = {"source__path": json.dumps(str(tmp_path / "in" / "*.txt")), "source__watch": "10ms"}
+    frame = stream.read("lines", **given)
+    stream.to_the_end(frame)
+    assert stream.batches == [[]]
+    forget_last(tmp_path)
+    query = stream.run(frame, processingTime="0 seconds")
+    try:
+        (tmp_path / "in" / "a.txt").write_text("one\ntwo\n")
+        while len(stream.rows) < 2 and query.isActive:
+            query.awaitTermination(1)
+    finally:
+        query.stop()
+    assert sorted(stream.rows) == [("one",), ("two",)]
 
 
 def test_a_stream_needs_a_place_for_its_positions(spark: Any, tmp_path: Path) -> None:

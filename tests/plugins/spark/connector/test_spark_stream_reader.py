@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ class Query:
     def __init__(self, place: Path) -> None:
         self.rows: list[str] = []
         self.log: list[tuple[Any, Any]] = []
-        self._options = {
+        self.options = {
             "source": "files",
             "source.paths": str(place / "in" / "*.txt"),
             "positions": str(place / "positions"),
@@ -38,7 +39,7 @@ class Query:
         from sluiceway_spark.datasource.read_options import SourceTold
         from sluiceway_spark.datasource.stream_reader import SourceStreamReader
 
-        told = SourceTold.of(self._options, parallelism)
+        told = SourceTold.of(self.options, parallelism)
         return SourceStreamReader(told, StructType().add("value", StringType()), ())
 
     def batch(self, reader: Any) -> bool:
@@ -63,9 +64,12 @@ class Query:
 
 
 @pytest.fixture
-def query(tmp_path: Path) -> Query:
+def query(tmp_path: Path) -> Iterator[Query]:
+    from sluiceway_spark.datasource import stream_reader
+
     (tmp_path / "in").mkdir()
-    return Query(tmp_path)
+    yield Query(tmp_path)
+    stream_reader._readers.close()
 
 
 def write_lines(place: Path, files: int, lines: int) -> list[str]:
@@ -93,3 +97,32 @@ def test_a_stream_keeps_its_number_of_readers(
         pass
     reader.stop()
     assert sorted(query.rows) == lines
+
+
+def test_the_first_batch_may_find_nothing(query: Query, tmp_path: Path) -> None:
+    query.options["source.watch"] = "10ms"
+    reader = query.start(2)
+    assert query.batch(reader)
+    assert query.log == [(reader.initialOffset(), reader.initialOffset())]
+    reader.stop()
+    # The driver dies before Spark notes that it was done with it, and another one repeats it.
+    reader = query.start(2)
+    query.repeat(reader)
+    lines = write_lines(tmp_path, files=2, lines=30)
+    while len(query.rows) < len(lines):  # polls
+        query.batch(reader)
+    reader.stop()
+    assert sorted(query.rows) == lines
+
+
+def test_an_earlier_versions_first_batch_without_records_is_run(query: Query, tmp_path: Path) -> None:
+    query.options["source.watch"] = "10ms"
+    query.log.append(({"run": "one", "batch": 0}, {"run": "another", "batch": 0}))
+    reader = query.start(2)
+    query.repeat(reader)
+    lines = write_lines(tmp_path, files=2, lines=30)
+    while len(query.rows) < len(lines):  # polls
+        query.batch(reader)
+    reader.stop()
+    assert sorted(query.rows) == lines
+    assert {end["run"] for _, end in query.log} == {"another"}
