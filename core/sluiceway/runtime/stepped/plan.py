@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import SystemRandom
 from typing import Any, Final
@@ -26,12 +26,15 @@ from sluiceway.steps import SinkStep, SourceStep
 from sluiceway.streamgraph import ChainingStrategy, StreamGraph
 from sluiceway.transport import ChannelId
 
-__all__ = ["KEY_GROUPS", "Route", "SteppedPlan"]
+__all__ = ["KEY_GROUPS", "Route", "SteppedPlan", "places_of"]
 
 KEY_GROUPS: Final = 32
 """Default number of key groups of a keyed step; each is a subtask."""
 
 _LENGTH: Final = struct.Struct("<I")
+
+_LARGE: Final = 4 << 20
+"""Bytes that make a part. Batches of up to twice that are not encoded again to be divided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,16 +285,31 @@ class SteppedPlan:
 
     def pack(self, sender: int, elements: Iterable[Element]) -> bytes:
         """Encode elements of a sender. Raises SerializationError."""
+        return b"".join(payload for _, payload in self.pack_in_parts(sender, elements))
+
+    def pack_in_parts(self, sender: int, elements: Iterable[Element]) -> Iterator[tuple[int, bytes]]:
+        """Yield elements of a sender, encoded, in parts of some megabytes, each with its place among them.
+
+        Places are counted as by :func:`places_of`. Batches of large records are divided.
+
+        Raises:
+            SerializationError: a record cannot be encoded.
+        """
         serializer = self.serializer(sender)
-        parts: list[bytes | memoryview] = []
+        frames: list[bytes | memoryview] = []
+        size = place = first = 0
         for element in elements:
-            if type(element) is Batch:
-                frame = encode_batch(element, serializer)
-            else:
-                frame = [encode_control(element)]
-            parts.append(_LENGTH.pack(sum(map(len, frame))))
-            parts += frame
-        return b"".join(parts)
+            for piece, frame in _encoded(element, serializer):
+                length = sum(map(len, frame))
+                if size and size + length > _LARGE:
+                    yield first, b"".join(frames)
+                    frames, size, first = [], 0, place
+                frames.append(_LENGTH.pack(length))
+                frames += frame
+                size += length
+                place += places_of(piece)
+        if frames:
+            yield first, b"".join(frames)
 
     def unpack(self, sender: int, payload: bytes | memoryview) -> list[Element]:
         """Decode the bytes of :meth:`pack`. Raises CorruptStreamError."""
@@ -305,6 +323,26 @@ class SteppedPlan:
             elements.append(decode_element(view[at : at + length], serializer, f"sender {sender}"))
             at += length
         return elements
+
+
+def places_of(element: Element) -> int:
+    """Return the number of places of an element in its channel: one for each record, and for a control element."""
+    return max(1, len(element.values)) if type(element) is Batch else 1
+
+
+def _encoded(element: Element, serializer: Serializer) -> Iterator[tuple[Element, list[bytes | memoryview]]]:
+    """Yield an element with its frame; of a batch with a large one, its parts."""
+    if type(element) is not Batch:
+        yield element, [encode_control(element)]
+        return
+    frame = encode_batch(element, serializer)
+    size, records = sum(map(len, frame)), len(element)
+    if size <= 2 * _LARGE or records < 2 or element.columns is not None:  # columns are divided when they are taken
+        yield element, frame
+        return
+    step = max(1, records * _LARGE // size)
+    for start in range(0, records, step):
+        yield from _encoded(element.part(start, start + step), serializer)
 
 
 def _spread(vertex: JobVertex, keyed_subtasks: int | None) -> JobVertex:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sluiceway.elements import Batch, CheckpointBarrier, Element, Watermark
 from sluiceway.errors import NotBuiltYetError
-from sluiceway.runtime.stepped.plan import Route, SteppedPlan
+from sluiceway.runtime.stepped.plan import Route, SteppedPlan, places_of
 from sluiceway.serializers import Serializer
 from sluiceway.transport import ChannelId, CreditSource, Receiver, Sender, Transport
 from sluiceway.util.overriding import override
@@ -61,7 +61,7 @@ class Outbox(Sender):
         route: route of the channel.
         elements: queued elements.
         records: number of records in them.
-        seq: number of times that elements were taken.
+        seq: place in the channel of the next element that is taken, as :func:`.places_of` counts.
     """
 
     def __init__(self, route: Route) -> None:
@@ -71,11 +71,11 @@ class Outbox(Sender):
         self.seq = 0
 
     def take(self) -> Iterator[tuple[int, int, int, int, list[Element]]]:
-        """Yield stage, target, sender, sequence number, and queued elements; several times if large."""
+        """Yield stage, target, sender, place in the channel, and queued elements; several times if large."""
         # Exchanged before the parts are yielded: what is sent meanwhile is for the next take.
         elements, self.elements, self.records = self.elements, [], 0
         for part in _parts(elements):
-            seq, self.seq = self.seq, self.seq + 1
+            seq, self.seq = self.seq, self.seq + sum(map(places_of, part))
             yield self.route.stage, self.route.target, self.route.sender, seq, part
 
     def send(self, element: Element) -> None:

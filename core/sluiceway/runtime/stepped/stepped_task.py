@@ -56,7 +56,8 @@ class Position:
         ended: whether it has come to its end.
         watermarks: what its gate has heard of event time, as the gate's valve keeps it; None for a source.
         over: the senders that have come to their end.
-        seqs: how often something was taken of each channel out, in the order of the channels.
+        seqs: place of what is taken next of each channel out, in the order of the channels. Only its order counts:
+            earlier versions counted how often something was taken.
         times: what event time is made from, pickled; empty: nothing.
     """
 
@@ -443,9 +444,9 @@ class SteppedTask:
         return sum(outbox.records for outbox in self._transport.outboxes)
 
     def take(self, least: int = 0) -> list[tuple[int, int, int, int, list[Element]]]:
-        """Return output since the last call: stage, target, sender, sequence number, elements.
+        """Return output since the last call: stage, target, sender, place in the channel, elements.
 
-        Columns of more than some megabytes come as several parts, with numbers that follow each other.
+        Columns of more than some megabytes come as several parts, at places that follow each other.
 
         Args:
             least: only of channels with so many records or more; 0: everything, what waits for company included.

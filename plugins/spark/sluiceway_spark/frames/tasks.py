@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +18,7 @@ from sluiceway_spark.datasource.records_to_rows import Tables
 from sluiceway_spark.frames.endpoints import FrameSource, PartitionReader
 from sluiceway_spark.frames.rows import LAST, calls, records_for_spark, seq_of, with_ends
 from sluiceway_spark.structured.row_format import Row, rows_in, to_batches
+from sluiceway_spark.structured.row_packing import FULL, MANY, RowPacker
 from sluiceway_spark.structured.stages.batch_tasks import SubtaskFailedError, _Stages
 
 if TYPE_CHECKING:
@@ -27,9 +28,6 @@ __all__ = ["NOW", "Result", "Shipped", "calling_task", "entry_task", "readable",
 
 NOW: Final = "__sluiceway_now_ms"
 """Column with the processing time of the micro-batch, which Spark gives again if that is repeated."""
-
-_MANY: Final = 1 << 16
-_FULL: Final = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -213,17 +211,23 @@ class _Entry:
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
         """Yield the rows for later stages."""
-        partition = _partition()
-        for number, row in enumerate(self.elements(batches)):
-            yield row._replace(seq=seq_of(partition, number), payload=self._plan.pack(row.sender, row.payload))
+        partition, packer = _partition(), RowPacker(self._plan)
+        packed = (part for row in self.elements(batches, lambda: packer.many) for part in packer.pack(*row))
+        for number, row in enumerate(packed):
+            yield row._replace(seq=seq_of(partition, number))
         if not self._streams or self._now_ms is None:
             return
         yield from calls(self._plan, self._now_ms)
         for (stage, target, sender), mark in self._marks.items():
             yield Row(stage, target, sender, LAST, self._plan.pack(sender, (Watermark(mark),)))
 
-    def elements(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
-        """Yield rows whose payload is a list of batches of records; what else comes is kept."""
+    def elements(self, batches: Iterable[pa.RecordBatch], many: Callable[[], int] = lambda: MANY) -> Iterator[Row]:
+        """Yield rows whose payload is a list of batches of records; what else comes is kept.
+
+        Args:
+            batches: the rows of the DataFrame.
+            many: returns the number of records that may wait.
+        """
         if self._streams:
             batches = self._with_time(batches)
             first = next(iter(batches), None)
@@ -249,11 +253,11 @@ class _Entry:
             chain.open()
             if self._streams:
                 while not reader.over:
-                    chain.read(_MANY, lambda: reader.over or chain.waiting >= _MANY)
-                    yield from self._taken(chain, _FULL)
+                    chain.read(MANY, lambda: reader.over or chain.waiting >= many())
+                    yield from self._taken(chain, FULL)
             else:  # to its end, with which steps give out what they still hold
-                while not chain.read(_MANY, lambda: chain.waiting >= _MANY):
-                    yield from self._taken(chain, _FULL)
+                while not chain.read(MANY, lambda: chain.waiting >= many()):
+                    yield from self._taken(chain, FULL)
             if isinstance(clock, VirtualClock):  # watermarks that are made now and then are made now
                 clock.advance(self._plan.settings.auto_watermark_interval_ms)
                 answers = iter([False])

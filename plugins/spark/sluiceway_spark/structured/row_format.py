@@ -24,7 +24,7 @@ class Row(NamedTuple):
         stage: at which they are processed; whoever runs an earlier one hands the row on as it is.
         target: the subtask that they are for, by its number in the plan.
         sender: the channel that they come by, likewise.
-        seq: their place among the rows of that channel.
+        seq: their place in that channel.
         payload: the elements, as the plan packs them; or something else, for the driver.
     """
 

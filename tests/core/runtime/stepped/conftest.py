@@ -43,8 +43,9 @@ class Stages:
         return chain
 
     def send(self, chain: SteppedTask) -> None:
-        taken = chain.take()
-        self.rows += [(*numbers, self.plan.pack(numbers[2], elements)) for *numbers, elements in taken]
+        for stage, target, sender, seq, elements in chain.take():
+            for place, payload in self.plan.pack_in_parts(sender, elements):
+                self.rows.append((stage, target, sender, seq + place, payload))
 
     def run(self) -> Stages:
         for stage in range(self.plan.last_stage + 1):

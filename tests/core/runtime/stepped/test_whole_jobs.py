@@ -22,6 +22,7 @@ from sluiceway import (
 from sluiceway.config.settings import Settings
 from sluiceway.elements import Batch
 from sluiceway.errors import GraphError
+from sluiceway.runtime.stepped import plan as stepped_plan
 from sluiceway.runtime.stepped import stepped_channels
 from sluiceway.table import agg
 from sluiceway.windows import TumblingEventTimeWindows
@@ -208,3 +209,26 @@ def test_columns_travel_in_parts_of_limited_size(stages: Any, monkeypatch: pytes
     parts = [[e for e in run.plan.unpack(row[2], row[4]) if type(e) is Batch] for row in run.rows if row[0] == 1]
     assert sum(len(batch) for part in parts for batch in part) == 5000
     assert max(sum(batch.columns.nbytes for batch in part) for part in parts) < 3 * 3000
+
+
+def test_large_records_travel_in_parts_of_limited_size(stages: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stepped_plan, "_LARGE", 3000)
+    texts = [f"{n:05}" + "x" * (n % 900) for n in range(2000)]
+    flow = Pipeline("parts")
+    flow.from_collection(texts).rebalance().map(str).collect()
+    run = stages(flow).run()
+    parts = [row for row in run.rows if row[0] == 1]
+    assert max(len(payload) for *_, payload in parts) <= 2 * 3000 + 100
+    assert len({seq for *_, seq, _ in parts}) == len(parts)
+    given = [run.plan.unpack(row[2], row[4]) for row in sorted(parts, key=lambda row: row[3])]
+    assert [text for part in given for e in part if type(e) is Batch for text in e.values] == texts
+
+
+def test_a_record_larger_than_a_part_is_one(stages: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stepped_plan, "_LARGE", 3000)
+    flow = Pipeline("parts")
+    flow.from_collection(["x" * 10_000] * 3).rebalance().map(str).collect()
+    run = stages(flow).run()
+    sizes = [len(payload) for stage, *_, payload in run.rows if stage == 1]
+    assert len(sizes) == 4  # and the ends
+    assert max(sizes) < 11_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,7 +29,8 @@ from sluiceway.runtime.microbatch.driven_enumerator import deal_splits
 from sluiceway.runtime.stepped import SteppedPlan
 from sluiceway.steps import SourceStep
 from sluiceway.windows import TumblingEventTimeWindows
-from sluiceway_spark.structured.row_format import rows_in, to_batches
+from sluiceway_spark.structured.row_format import Row, rows_in, to_batches
+from sluiceway_spark.structured.row_packing import MANY, RowPacker
 from sluiceway_spark.structured.stages import batch_tasks
 
 pa = pytest.importorskip("pyarrow")
@@ -234,6 +235,36 @@ def test_several_readers_have_splits_of_their_own() -> None:
     got = [value for values in in_a_batch_job(flow, parallelism=2) for value in values]
     assert {held for *_, held in got} == {1}
     assert sorted(value for value, *_ in got) == [f"{s}.{n}" for s in range(5) for n in range(3)]
+
+
+def test_rows_have_some_megabytes_however_large_records_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    def sized(rows: Iterable[Row]) -> Iterator[Row]:
+        for row in rows:
+            sizes.append(len(row.payload))
+            yield row
+
+    monkeypatch.setattr(batch_tasks, "to_batches", lambda rows: to_batches(sized(rows)))
+    texts = [f"{n:05}" + "x" * 1000 for n in range(20_000)]
+    flow = Pipeline("large")
+    flow.from_collection(texts).map(str).collect()
+    (got,) = in_a_batch_job(flow)
+    assert got == texts
+    assert max(sizes) < 5 << 20
+
+
+def test_large_records_do_not_wait_for_many() -> None:
+    flow = Pipeline("large")
+    flow.from_collection([""]).collect()
+    plan = SteppedPlan.of(flow.graph(Settings()), Settings(), default_manager().services())
+    packer = RowPacker(plan)
+    few = packer.many
+    (sender,) = {route.sender for target in plan.targets_of(1) for route in plan.senders_into(target)}
+    list(packer.pack(1, 1, sender, 0, [Batch([f"{n:016384}" for n in range(1000)])]))
+    assert few < packer.many < 2100
+    list(packer.pack(1, 1, sender, 1000, [Batch(["x"] * MANY) for _ in range(40)]))
+    assert packer.many == MANY
 
 
 def test_what_is_late_is_what_is_late_in_the_engine_local() -> None:

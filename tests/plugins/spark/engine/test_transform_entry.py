@@ -9,6 +9,7 @@ import pytest
 
 import sluiceway as sw
 from sluiceway.config.settings import Settings
+from sluiceway.elements import Batch
 
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
@@ -36,3 +37,23 @@ def test_what_steps_still_hold_comes_out_with_the_last_row(streams: bool) -> Non
     entry = tasks._Entry(plan, services, streams=streams)
     given = [batch for row in entry.elements(pa.table(columns).to_batches()) for batch in row.payload]
     assert sorted(value for batch in given for value in batch.values) == list(range(COUNT))
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["batch", "streaming"])
+def test_large_rows_leave_in_parts_of_limited_size(streams: bool) -> None:
+    from sluiceway_spark.datasource.rows_to_records import Rows
+    from sluiceway_spark.frames import tasks
+    from sluiceway_spark.frames.endpoints import FrameSink, FrameSource
+    from sluiceway_spark.frames.plan import plan_of
+
+    source = FrameSource(Rows("value", None), streams)
+    flow = sw.Pipeline("entry", parallelism=2)
+    flow.source(source).key_by(lambda text: 0).map(str).sink(FrameSink())
+    plan, services = plan_of(flow, Settings(engine="spark"), source, keyed_subtasks=2)
+    texts = [f"{n:04096}" for n in range(6000)]
+    columns: dict[str, Any] = {"text": texts} | ({tasks.NOW: [5] * len(texts)} if streams else {})
+    rows = list(tasks._Entry(plan, services, streams=streams).rows(pa.table(columns).to_batches()))
+    assert max(len(row.payload) for row in rows) < 9 << 20
+    assert len({(row.sender, row.seq) for row in rows if row.seq >= 0}) == sum(row.seq >= 0 for row in rows)
+    given = [e for row in rows for e in plan.unpack(row.sender, row.payload) if isinstance(e, Batch)]
+    assert [text for batch in given for text in batch.values] == texts

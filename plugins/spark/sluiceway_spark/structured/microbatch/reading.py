@@ -20,12 +20,10 @@ from sluiceway.steps import SourceStep
 from sluiceway_spark.structured.microbatch.metrics import did_since, told
 from sluiceway_spark.structured.microbatch.source_spec import SourcePart, SourceStage, batch_files
 from sluiceway_spark.structured.row_format import Row
-from sluiceway_spark.structured.stages.batch_tasks import pack_rows, sent
+from sluiceway_spark.structured.row_packing import FULL, MANY, RowPacker
+from sluiceway_spark.structured.stages.batch_tasks import sent
 
 __all__ = ["read_part"]
-
-_MANY: Final = 1 << 16
-_FULL: Final = 1 << 12
 
 # Readers that stay open between batches.
 _readers: Final = ReaderCache()
@@ -67,6 +65,7 @@ def _run(plan: SteppedPlan, services: Services, files: BatchLog, vertex: int, wo
     def create(context: ReaderContext) -> Reader[Any]:
         return reader
 
+    packer = RowPacker(plan)
     chain = SteppedTask(
         plan,
         vertex,
@@ -81,14 +80,15 @@ def _run(plan: SteppedPlan, services: Services, files: BatchLog, vertex: int, wo
         restored, position = pickle.loads(before.payload) if before is not None else ((), None)
         chain.open(restored, position)
         clock.advance(work.silent_ms)  # and no further: who repeats the batch has the same time
-        while not chain.read(_MANY, lambda: reader.over or chain.waiting >= _MANY) and not reader.over:
-            yield from pack_rows(plan, chain.take(_FULL) or chain.take())
+        while not chain.read(MANY, lambda: reader.over or chain.waiting >= packer.many) and not reader.over:
+            for part in chain.take(FULL) or chain.take():
+                yield from packer.pack(*part)
         if not chain.ended:  # watermarks that are made now and then are made now
             clock.advance(plan.settings.auto_watermark_interval_ms)
             chain.read(1, _once())
         chain.settle()
         snapshots = chain.snapshot(work.batch)
-        rest = list(pack_rows(plan, chain.take()))
+        rest = [row for part in chain.take() for row in packer.pack(*part)]
         reader.finish(cloudpickle.dumps((snapshots, chain.position())))
         yield from rest
         yield told(plan, did_since(plan, chain, (0, 0)))

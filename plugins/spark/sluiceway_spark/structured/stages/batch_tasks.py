@@ -15,6 +15,7 @@ from sluiceway.runtime.task.source_input import SourceInput
 from sluiceway.steps import SinkStep
 from sluiceway.util.overriding import override
 from sluiceway_spark.structured.row_format import Row, rows_in, to_batches
+from sluiceway_spark.structured.row_packing import FULL, MANY, RowPacker
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,7 +25,6 @@ __all__ = [
     "Outcome",
     "StageWorker",
     "SubtaskFailedError",
-    "pack_rows",
     "sent",
     "ship",
     "source_task",
@@ -33,12 +33,6 @@ __all__ = [
 
 FAILED: Final = r"sluiceway-failed ([A-Za-z0-9+/=]+)\."
 """Finds in what Spark says what :class:`SubtaskFailedError` said."""
-
-_MANY: Final = 1 << 16
-"""Records that may wait to be given to others."""
-
-_FULL: Final = 1 << 12
-"""Records that make a row of a good size."""
 
 
 class SubtaskFailedError(RuntimeError):
@@ -195,10 +189,17 @@ class _Stages(StageWorker):
 
     def __init__(self, shipped: bytes, stages: tuple[int, ...], elsewhere: frozenset[int]) -> None:
         super().__init__(shipped)
+        self._packer: RowPacker
         self._chains: dict[int, SteppedTask] = {}
         self._stage = stages[0]
         self._here = frozenset(stages[1:])
         self._elsewhere = elsewhere
+
+    @override
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self._packer = RowPacker(self._plan)
+        return self
 
     @override
     def chains(self) -> list[SteppedTask]:
@@ -210,10 +211,11 @@ class _Stages(StageWorker):
         assert isinstance(chain.input, SourceInput)
         splits = SplitsInTurn(chain, dealt, chain.input.snapshot)
         # Reading pauses where the reader wants splits, or much is waiting to be sent.
-        while not chain.read(_MANY, lambda: splits.wanted() or chain.waiting >= _MANY):
+        packer = self._packer
+        while not chain.read(MANY, lambda: splits.wanted() or chain.waiting >= packer.many):
             if splits.wanted():
                 splits.give()
-                if chain.waiting < _MANY:
+                if chain.waiting < packer.many:
                     continue
             yield from self._given_out(chain)
         yield from self._end(chain)
@@ -233,7 +235,7 @@ class _Stages(StageWorker):
                     yield from self._end(chain)
                 target, chain = row.target, self._open(row.target)
             chain.feed(row.sender, self._plan.unpack(row.sender, row.payload))
-            if chain.waiting >= _MANY:
+            if chain.waiting >= self._packer.many:
                 yield from self._given_out(chain)
         if chain is not None:
             yield from self._end(chain)
@@ -254,19 +256,20 @@ class _Stages(StageWorker):
 
     def _given_out(self, chain: SteppedTask) -> Iterator[Row]:
         # Rows of a good size if there are any; else whatever waits, so that memory is free.
-        return self._sent_on(chain.take(_FULL) or chain.take())
+        return self._sent_on(chain.take(FULL) or chain.take())
 
     def _sent_on(self, taken: Iterable[tuple[int, int, int, int, list[Any]]]) -> Iterator[Row]:
         """Yield elements as rows; pass those for subtasks of this task to them at once."""
         for stage, target, sender, seq, elements in taken:
             if stage not in self._here or target in self._elsewhere:
-                yield Row(stage, target, sender, seq, self._plan.pack(sender, elements))
+                yield from self._packer.pack(stage, target, sender, seq, elements)
                 continue
+            self._packer.learn(elements, 0)
             chain = self._chains.get(target) or self._open(target)
             chain.feed(sender, elements)
             if chain.ended:
                 yield from self._end(chain)
-            elif chain.waiting >= _MANY:
+            elif chain.waiting >= self._packer.many:
                 yield from self._given_out(chain)
 
     def _end(self, chain: SteppedTask) -> Iterator[Row]:
@@ -290,12 +293,6 @@ class _Stages(StageWorker):
         del self._chains[target]
         chain.close()
         yield Row(self._plan.last_stage + 1, target, -1, 0, dump(outcome))
-
-
-def pack_rows(plan: SteppedPlan, taken: Iterable[tuple[int, int, int, int, list[Any]]]) -> Iterator[Row]:
-    """Yield what :meth:`SteppedTask.take` returns as rows."""
-    for stage, target, sender, seq, elements in taken:
-        yield Row(stage, target, sender, seq, plan.pack(sender, elements))
 
 
 def sent(error: Exception) -> Exception:

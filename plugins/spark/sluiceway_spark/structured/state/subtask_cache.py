@@ -17,6 +17,7 @@ from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
 from sluiceway.state.changelog import ChangelogStateBackend
 from sluiceway_spark.structured.microbatch.metrics import did_since, told
 from sluiceway_spark.structured.row_format import Row
+from sluiceway_spark.structured.row_packing import RowPacker
 from sluiceway_spark.structured.stages.chained_sinks import ChainedSinks
 from sluiceway_spark.structured.state.state_log import LogWriter, saved
 
@@ -206,12 +207,13 @@ class Cache:
             chain.feed(sender, (element for row in some for element in plan.unpack(sender, row.payload)))
         if not chain.ended:
             chain.settle()
-        out = []
+        out: list[Row] = []
+        packer = RowPacker(plan)
         for stage, to, sender, seq, elements in chain.take():
             if sinks is not None and to in sinks:
                 sinks.feed(to, sender, elements)
             else:
-                out.append(Row(stage, to, sender, seq, plan.pack(sender, elements)))
+                out += packer.pack(stage, to, sender, seq, elements)
         out += self._signs_of_life(plan, target, {row.target for row in out}, sinks)
         did = did_since(plan, chain, live.figures)
         if did.records_in or (chain.watermark, did.due_ms) != (live.watermark, live.due_ms):
