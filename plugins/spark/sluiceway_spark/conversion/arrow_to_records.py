@@ -12,7 +12,7 @@ import msgspec
 
 from sluiceway.errors import ConfigurationError, ConnectorError
 
-__all__ = ["ARROW", "Convert", "converter", "record_type"]
+__all__ = ["ARROW", "Convert", "converter", "record_type", "values_of"]
 
 ARROW = "arrow"
 """The ``records`` that stands for the batches themselves."""
@@ -152,10 +152,11 @@ def _rows(batch: Any) -> Any:
 
 
 def _columns(batch: Any) -> list[list[Any]]:
-    return [_values(column) for column in batch.columns]
+    return [values_of(column) for column in batch.columns]
 
 
-def _values(column: Any) -> list[Any]:
+def values_of(column: Any) -> list[Any]:
+    """Return the values of a column as those of a record: maps as dicts, VARIANTs as what they hold."""
     import pyarrow as pa
 
     kind = column.type

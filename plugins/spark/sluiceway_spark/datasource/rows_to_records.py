@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sluiceway.elements import Batch
 from sluiceway.errors import ConfigurationError, ConnectorError
-from sluiceway_spark.conversion.arrow_to_records import ARROW, Convert, converter, record_type
+from sluiceway_spark.conversion.arrow_to_records import ARROW, Convert, converter, record_type, values_of
 from sluiceway_spark.datasource.named_objects import find_object
 
 __all__ = ["COLUMNS", "Rows"]
@@ -77,7 +77,7 @@ class Rows:
                 continue
             if self.records == _VALUE:
                 [name] = [name for name in batch.schema.names if name != self.timestamp]
-                yield Batch(batch.column(name).to_pylist(), times)
+                yield Batch(values_of(batch.column(name)), times)
                 continue
             convert = convert or converter(self.records, batch.schema, "the DataFrame")
             yield Batch(convert(batch), times)

@@ -115,6 +115,19 @@ def test_rows_are_dicts_unless_there_is_only_a_value() -> None:
     assert records(Rows.of("value", None, ["id"]), table(id=[3])) == [([3], None)]
 
 
+def test_the_only_value_is_what_it_is_in_a_tuple() -> None:
+    pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
+    marked = pa.field("metadata", pa.binary(), metadata={"variant": "true"})
+    variants = pa.array(
+        [{"value": b"\x0c\x01", "metadata": b"\x01\x00\x00"}], pa.struct([pa.field("value", pa.binary()), marked])
+    )
+    maps = pa.array([[("a", 1)], None], pa.map_(pa.string(), pa.int64()))
+    for column, expected in ((maps, [{"a": 1}, None]), (variants, [1])):
+        batch = pa.RecordBatch.from_arrays([column], ["value"])
+        assert records(Rows.of("value", None, ["value"]), batch) == [(expected, None)]
+        assert records(Rows.of("tuple", None, ["value"]), batch) == [([(value,) for value in expected], None)]
+
+
 def test_rows_are_what_was_asked_for() -> None:
     columns = ["id", "word"]
     assert records(Rows.of("tuple", None, columns), table(**WORDS)) == [([(1, "a"), (2, "b")], None)]
