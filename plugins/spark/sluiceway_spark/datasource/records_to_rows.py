@@ -16,6 +16,10 @@ __all__ = ["Tables", "arrow_schema_of"]
 
 _VALUE: Final = "value"
 
+# Spark's timestamps are of the years 1 to 9999, in ms since the epoch.
+_FIRST_MS: Final = -62_135_596_800_000
+_LAST_MS: Final = 253_402_300_799_999
+
 
 def arrow_schema_of(kind: Any, timestamp: str | None, where: str) -> Any:
     """Return the columns for records of a type: one for each field, or ``value``; then that of event times.
@@ -148,9 +152,15 @@ class Tables:
 
 
 def _times(stamps: list[int], kind: Any) -> Any:
+    """Return event times as timestamps; null where Spark has none, as for the end of a global window."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    return pa.array([stamp * 1000 for stamp in stamps], pa.int64()).cast(kind)
+    times: Any = pa.array(stamps, pa.int64())
+    first, last = pa.scalar(_FIRST_MS), pa.scalar(_LAST_MS)
+    has_timestamp = pc.and_(pc.greater_equal(times, first), pc.less_equal(times, last))
+    within = pc.if_else(has_timestamp, times, pa.scalar(None, pa.int64()))
+    return within.cast(pa.timestamp("ms", kind.tz)).cast(kind)
 
 
 def _plain(kind: Any) -> Any:

@@ -84,7 +84,8 @@ def transform(
             ``build`` is called with a :class:`~sluiceway.table.TableStream`; it may return one in any case.
         timestamp: column with the event time: a timestamp, or ms since the epoch.
         watermark_strategy: as for :meth:`sluiceway.Pipeline.source`.
-        result_timestamp: timestamp column of the result for the event times of the results.
+        result_timestamp: timestamp column of the result for the event times of the results; null where one is no
+            timestamp of Spark's, as behind a global window.
         name: of the pipeline, in messages; None: that of ``build``.
         parallelism: subtasks of steps behind a shuffle; None: as many as Spark runs tasks at a time, and over a
             streaming DataFrame 4, and one per key group of keyed steps.

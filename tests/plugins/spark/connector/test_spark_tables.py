@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -14,7 +15,7 @@ import pytest
 
 from sluiceway.connector.lib.collection import CollectionSource
 from sluiceway.connector.lib.generator import GeneratorSource
-from sluiceway.elements import Batch
+from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch
 from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway_files import FilesSource
 from sluiceway_spark.datasource.read_options import SourceTold
@@ -127,6 +128,15 @@ def test_a_record_that_does_not_fit_is_shown() -> None:
         table(int, [1, "b"])
     with pytest.raises(ConnectorError, match="source x: column 'count' is int64, which 'many' is not, of Pair"):
         table(Pair, [Pair("a", 1), Pair("a", "many")])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("stamps", [list, lambda stamps: array("q", stamps)], ids=["list", "array"])
+def test_an_event_time_that_is_no_timestamp_of_sparks_is_null(stamps: Any) -> None:
+    first, last = -62_135_596_800_000, 253_402_300_799_999
+    times = [MIN_WATERMARK, first - 1, first, last, last + 1, MAX_WATERMARK]
+    rows = table(int, Batch(list(range(6)), stamps(times)), timestamp="when")
+    year_1, year_9999 = dt.datetime(1, 1, 1, tzinfo=dt.UTC), dt.datetime(9999, 12, 31, 23, 59, 59, 999000, dt.UTC)
+    assert [row["when"] for row in rows] == [None, None, year_1, year_9999, None, None]
 
 
 @pytest.mark.parametrize(
