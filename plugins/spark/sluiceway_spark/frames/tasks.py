@@ -11,6 +11,8 @@ from sluiceway.clock import Clock, SystemClock, VirtualClock
 from sluiceway.elements import MAX_WATERMARK, Batch, Element, Watermark
 from sluiceway.engine import Services
 from sluiceway.errors import ConnectorError
+from sluiceway.functions import CheckpointedFunction
+from sluiceway.network.partitioners import ForwardPartitioner
 from sluiceway.runtime.messages.pickling import load
 from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
 from sluiceway.steps import SourceStep
@@ -206,15 +208,17 @@ class _Entry:
         self._plan = plan
         self._services = services
         self._streams = streams
+        self._partition = _partition()
+        self._consumers = _consumers_of(plan, self._vertex, self._partition, streams=streams)
         self._marks: dict[tuple[int, int, int], int] = {}
         self._now_ms: int | None = None
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
         """Yield the rows for later stages."""
-        partition, packer = _partition(), RowPacker(self._plan)
+        packer = RowPacker(self._plan)
         packed = (part for row in self.elements(batches, lambda: packer.many) for part in packer.pack(*row))
         for number, row in enumerate(packed):
-            yield row._replace(seq=seq_of(partition, number))
+            yield row._replace(seq=seq_of(self._partition, number))
         if not self._streams or self._now_ms is None:
             return
         yield from calls(self._plan, self._now_ms)
@@ -284,7 +288,23 @@ class _Entry:
                 if type(element) is Watermark and element.timestamp < MAX_WATERMARK:
                     self._marks[stage, target, sender] = element.timestamp
             if batches:
-                yield Row(stage, target, sender, 0, batches)
+                yield Row(stage, self._consumers.get(sender, target), sender, 0, batches)
+
+
+def _consumers_of(plan: SteppedPlan, source: int, partition: int, *, streams: bool) -> dict[int, int]:
+    """Return the target of what a partition forwards, by sender.
+
+    The subtask of the source, which each partition plays, would forward everything to its first consumer.
+    Partitions of a micro-batch have no fixed numbers: steps whose state is their subtask's stay with that one.
+    """
+    found = {}
+    for edge in plan.graph.out_edges(source):
+        vertex = plan.graph.vertex(edge.target)
+        functions = (function for node in vertex.nodes for function in node.step.functions)
+        has_state = streams and any(isinstance(function, CheckpointedFunction) for function in functions)
+        if edge.edge.partitioner.name == ForwardPartitioner.name and not has_state:
+            found[plan.sender(edge.id, 0)] = plan.target(vertex.id, partition % vertex.parallelism)
+    return found
 
 
 def _chained(first: Any, others: Iterable[Any]) -> Iterator[Any]:

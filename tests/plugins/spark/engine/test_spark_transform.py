@@ -111,6 +111,17 @@ def test_a_window_of_all_and_a_step_behind_it_see_every_partition(frame: Any) ->
     assert sorted(row.n for row in found.collect()) == sorted(local(build))
 
 
+def united_sums(rows: Any) -> Any:
+    odd, even = rows.filter(lambda row: row["n"] % 2), rows.filter(lambda row: row["n"] % 2 == 0)
+    return sums(odd.union(even.connect(odd).map(dict, dict)).map(dict))
+
+
+def test_a_union_before_the_keys_has_the_records_of_every_partition(frame: Any) -> None:
+    expected = sorted((row["word"], row["at"], row["n"]) for row in local(united_sums))
+    found = transform(frame, united_sums, DDL, watermark_strategy=STAMPED)
+    assert sorted(map(tuple, found.collect())) == expected
+
+
 def test_an_empty_dataframe_gives_an_empty_one(session: Any) -> None:
     nothing = session.createDataFrame([], DDL)
     assert transform(nothing, sums, DDL, watermark_strategy=STAMPED).collect() == []
@@ -304,6 +315,17 @@ def test_a_stream_keeps_its_state_from_query_to_query(days: Days) -> None:
     # The second one is late, and ends all windows of the others.
     days.write("4", [{"word": "k0", "at": 100, "n": 1}, {"word": "k0", "at": 100_000, "n": 0}])
     days.run(transform(days.read(), sums, DDL, watermark_strategy=STAMPED))
+    assert days.found() == expected
+
+
+@KEYED_STREAMS
+def test_a_union_before_the_keys_of_a_stream_has_the_records_of_every_partition(days: Days) -> None:
+    expected = sorted((row["word"], row["at"], row["n"]) for row in local(united_sums))
+    days.write("1", ROWS[:70])
+    days.write("2", ROWS[70:])
+    days.write("3", [{"word": "k0", "at": 100_000, "n": 0}])
+    frame = days.read().repartition(3)
+    days.run(transform(frame, united_sums, DDL, watermark_strategy=STAMPED))
     assert days.found() == expected
 
 

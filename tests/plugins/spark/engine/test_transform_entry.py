@@ -57,3 +57,63 @@ def test_large_rows_leave_in_parts_of_limited_size(streams: bool) -> None:
     assert len({(row.sender, row.seq) for row in rows if row.seq >= 0}) == sum(row.seq >= 0 for row in rows)
     given = [e for row in rows for e in plan.unpack(row.sender, row.payload) if isinstance(e, Batch)]
     assert [text for batch in given for text in batch.values] == texts
+
+
+class Numbered(sw.MapFunction[int, int], sw.CheckpointedFunction):
+    """Counts in its subtask."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def map(self, value: int) -> int:
+        self.count += 1
+        return self.count
+
+    def snapshot_state(self, context: Any) -> None:
+        pass
+
+    def initialize_state(self, context: Any) -> None:
+        pass
+
+
+def united(rows: Any) -> Any:
+    return rows.union(rows.map(lambda n: -n)).map(abs)
+
+
+def connected(rows: Any) -> Any:
+    return rows.connect(rows.map(lambda n: -n)).map(abs, abs)
+
+
+@pytest.mark.parametrize(
+    ("build", "streams", "spread"),
+    [
+        (united, False, [0, 1, 2, 0]),
+        (united, True, [0, 1, 2, 0]),
+        (connected, False, [0, 1, 2, 0]),
+        (lambda rows: rows.union(rows).map(Numbered()), False, [0, 1, 2, 0]),
+        (lambda rows: rows.union(rows).map(Numbered()), True, [0, 0, 0, 0]),
+    ],
+    ids=["union", "streamed union", "connect", "state", "streamed state"],
+)
+def test_partitions_take_turns_with_the_subtasks_behind_a_union(
+    build: Any, streams: bool, spread: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sluiceway_spark.datasource.rows_to_records import Rows
+    from sluiceway_spark.frames import tasks
+    from sluiceway_spark.frames.endpoints import FrameSink, FrameSource
+    from sluiceway_spark.frames.plan import plan_of
+
+    source = FrameSource(Rows("value", None), streams)
+    flow = sw.Pipeline("entry", parallelism=3)
+    build(flow.source(source)).key_by(lambda n: n).map(str).sink(FrameSink())
+    plan, services = plan_of(flow, Settings(engine="spark"), source, keyed_subtasks=2)
+    columns: dict[str, Any] = {"n": [1, 2, 3]} | ({tasks.NOW: [5] * 3} if streams else {})
+    found = []
+    for partition in range(4):
+        monkeypatch.setattr(tasks, "_partition", lambda number=partition: number)
+        entry = tasks._Entry(plan, services, streams=streams)
+        rows = list(entry.elements(pa.table(columns).to_batches()))
+        assert sum(len(batch) for row in rows for batch in row.payload) == 6
+        (target,) = {row.target for row in rows}
+        found.append(plan.who(target)[1])
+    assert found == spread
