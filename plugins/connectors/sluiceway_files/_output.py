@@ -220,7 +220,11 @@ class OutputWriter(SinkWriter[Any]):
         """Return the names of all files in the directory; with partitions, their paths in it."""
         if self.output.partition_by:
             return [str(path)[len(self.directory) + 1 :] for path in self.filesystem.find(self.directory)]
-        return [str(path).rsplit("/", 1)[-1] for path in self.filesystem.ls(self.directory, detail=False)]
+        try:
+            found = self.filesystem.ls(self.directory, detail=False)
+        except FileNotFoundError:  # an object store has no directory without a file, whatever makedirs() says
+            return []
+        return [str(path).rsplit("/", 1)[-1] for path in found]
 
     def path(self, name: str) -> str:
         """Return the path of a file of the directory."""

@@ -124,6 +124,20 @@ def test_other_filesystems() -> None:
         filesystem.rm("/sink", recursive=True)
 
 
+def test_an_object_store_has_no_directory_before_the_first_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    filesystem = fsspec.filesystem("memory")
+    monkeypatch.setattr(type(filesystem), "makedirs", lambda *_, **__: None)
+    try:
+        with SinkDriver(FilesSink.text("memory://bucket/new"), 2, checkpoints=True) as driver:
+            driver.write(["x"], subtask=1)
+            kept = driver.checkpoint()
+        with SinkDriver(FilesSink.text("memory://bucket/new"), 2, checkpoints=True, restored=kept) as driver:
+            driver.finish()
+        assert [filesystem.cat(name) for name in filesystem.find("/bucket")] == [b"x\n"]
+    finally:
+        filesystem.rm("/bucket", recursive=True)
+
+
 def test_a_file_in_the_place_of_the_directory_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "out.txt").write_text("")
     with pytest.raises(ConnectorError) as caught:

@@ -86,12 +86,13 @@ class Place:
 
     def names(self) -> list[str]:
         """Return the names in the directory itself."""
-        if self._filesystem is None:
-            return os.listdir(self._root)
-        return [
-            str(path).rsplit("/", 1)[-1]
-            for path in self._filesystem.ls(self._root, detail=False, refresh=True)  # not what it was once
-        ]
+        try:
+            if self._filesystem is None:
+                return os.listdir(self._root)
+            found = self._filesystem.ls(self._root, detail=False, refresh=True)  # not what it was once
+        except FileNotFoundError:  # an object store has no directory without a file, whatever makedirs() says
+            return []
+        return [str(path).rsplit("/", 1)[-1] for path in found]
 
     def visible(self) -> Iterator[str]:
         """The files that Spark sees, at any depth."""

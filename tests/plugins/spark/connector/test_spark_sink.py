@@ -446,6 +446,20 @@ def test_other_filesystems_are_written_to() -> None:
         memory.rm("/tables", recursive=True)
 
 
+def test_an_object_store_has_no_directory_before_the_first_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    monkeypatch.setattr(type(memory), "makedirs", lambda *_, **__: None)
+    try:
+        with SinkDriver(SparkSink.path("memory://bucket/words", schema=WORDS), 2, checkpoints=True) as driver:
+            driver.write([(1, "to")], subtask=1)
+            driver.finish()
+        assert [name.split("-")[1] for name in memory.find("/bucket/words")] == ["00000", "00001"]
+    finally:
+        memory.rm("/bucket", recursive=True)
+
+
 @pytest.mark.parametrize("options", [{}, {"checkpoint_interval": "20ms"}, {"workers": 2}])
 def test_a_pipeline_writes_by_name(tmp_path: Path, options: dict[str, Any]) -> None:
     flow = sw.Pipeline("squares", parallelism=2)
