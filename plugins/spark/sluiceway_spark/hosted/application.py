@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from sluiceway_spark.hosted.task_slots import slots_of
+from sluiceway_spark.session.context import slots_of
 
 __all__ = ["Application", "loss_reason"]
 

@@ -8,11 +8,10 @@ from typing import Any, Final
 
 from sluiceway.errors import ConfigurationError, NoResourceAvailableError
 from sluiceway.runtime.logging.engine_log import WARNING, log
-from sluiceway_spark.session.context import need_context
+from sluiceway_spark.session.context import WAITING, is_local, need_context, slots_of, waiting_time_s
 
-__all__ = ["check_session", "slots_of", "wait_for_slots"]
+__all__ = ["check_session", "wait_for_slots"]
 
-_WAITING: Final = "spark.scheduler.maxRegisteredResourcesWaitingTime"
 _NO_CONTEXT: Final = (
     "run the program by spark-submit, or stop that session first. Without --hosted, a pipeline whose sources end "
     "runs there, too"
@@ -39,7 +38,7 @@ def check_session(session: Any, workers: int, spare: int = 0) -> None:
             "--hosted needs a fixed number of executors, as Spark runs no barrier stages with "
             "spark.dynamicAllocation.enabled=true: set it to false, and spark.executor.instances to what is needed"
         )
-    if context.master.startswith("local") and not context.master.startswith("local-cluster"):
+    if is_local(context):
         slots = slots_of(context)
         if slots < workers + spare:
             raise NoResourceAvailableError(_too_few(workers, spare, slots, context.master))
@@ -59,7 +58,7 @@ def wait_for_slots(context: Any, workers: int, given_up: Callable[[], bool], spa
     Raises:
         NoResourceAvailableError: there are too few by then.
     """
-    within_s = context._jsc.sc().conf().getTimeAsMs(_WAITING, "30s") / 1000
+    within_s = waiting_time_s(context)
     begun = time.monotonic()
     told = False
     while (slots := slots_of(context)) < workers + spare and not given_up():
@@ -76,12 +75,6 @@ def wait_for_slots(context: Any, workers: int, given_up: Callable[[], bool], spa
         time.sleep(_LOOK_S)
 
 
-def slots_of(context: Any) -> int:
-    """Return how many tasks the present executors can run at a time, the slots of other jobs included."""
-    scala = context._jsc.sc()
-    return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
-
-
 def _too_few(workers: int, spare: int, slots: int, master: str, waited_s: float = 0.0) -> str:
     since = f" after {waited_s:.0f} s" if waited_s else ""
     if master.startswith("local["):
@@ -92,7 +85,7 @@ def _too_few(workers: int, spare: int, slots: int, master: str, waited_s: float 
         settings += ["spark.cores.max"] if master.startswith("spark://") else []
         more = f"more or larger executors ({', '.join(settings)})"
     if waited_s:
-        more += f", or more time to start them ({_WAITING})"
+        more += f", or more time to start them ({WAITING})"
     beside = f", and what SparkSource reads takes {spare} beside them" if spare else ""
     return (
         f"{workers} workers take {workers} task slots of Spark's at a time{beside}, and {master} has "

@@ -110,7 +110,7 @@ class BatchJob(SparkJob):
         from pyspark.sql import DataFrame
 
         self.check_cancelled()
-        slots = max(settings.parallelism, tasks_at_a_time(session, 1))
+        slots = max(settings.parallelism, tasks_at_a_time(session, 1, self.cancelled.is_set))
         plan = self.plan = self.plan_with(slots)
         refuse_speculation(session, plan)
         local = in_this_process(plan)

@@ -41,7 +41,7 @@ from sluiceway.streamgraph import StreamGraph
 from sluiceway.util.overriding import override
 from sluiceway.util.raising import raise_again
 from sluiceway_spark.session.configuration import SessionConf
-from sluiceway_spark.session.context import need_context
+from sluiceway_spark.session.context import need_context, tasks_at_a_time
 from sluiceway_spark.structured.job_group import users_error
 from sluiceway_spark.structured.microbatch.control_files import stop_sources
 from sluiceway_spark.structured.microbatch.metrics import StreamFigures
@@ -207,7 +207,7 @@ class StreamJob(SparkJob):
         session = self.session.session(least_cores=self.settings.parallelism, name=self.name)
         context = need_context(session, "micro-batches need", _NO_CONTEXT)
         self.note_pages(session)
-        slots = max(self.settings.parallelism, int(context.defaultParallelism))
+        slots = max(self.settings.parallelism, tasks_at_a_time(session, 1, self.cancelled.is_set))
         # With settings of its own; the program's keep theirs.
         users, session = session, session.newSession()
         self.check_cancelled()

@@ -12,6 +12,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from patience import PATIENT_S
@@ -25,8 +26,9 @@ from sluiceway_spark.hosted.task_slots import check_session, wait_for_slots
 from sluiceway_spark.hosted.worker_end import WorkerEnd, ends_in
 from sluiceway_spark.hosted.worker_host import SparkHost
 from sluiceway_spark.hosted.worker_supervisor import WorkerEndedError, supervise, task_of
-from sluiceway_spark.session import configuration
+from sluiceway_spark.session import configuration, context
 from sluiceway_spark.session.configuration import SessionConf, configured, configured_master
+from sluiceway_spark.session.context import tasks_at_a_time
 
 # ---- shared directories ------------------------------------------------------------------------------------
 
@@ -232,10 +234,11 @@ def test_the_reason_of_a_loss_is_what_spark_says_without_its_stack(text: str, re
 
 def test_members_of_a_stage_end_together_and_the_ended_application_is_final() -> None:
     class Ended(Context):
-        applicationId, _jvm = "app-1", None
+        _jvm = None
 
         def __init__(self) -> None:
             super().__init__("spark://there:7077", 2)
+            self.applicationId = "app-1"
             self._jsc.sc().isStopped = lambda: True
 
     host = SparkHost(SessionConf(), 2, SharedPlaces(None, None), 1.0)
@@ -260,6 +263,8 @@ class Context:
 
     def __init__(self, master: str, *slots: int, waits_ms: int = 0, dynamic: str = "false") -> None:
         self.master = master
+        self.applicationId = uuid4().hex
+        self.looks = 0
         self._slots = list(slots)
         self._dynamic = dynamic
         manager = SimpleNamespace(defaultResourceProfile=lambda: None)
@@ -272,10 +277,15 @@ class Context:
         self._jsc = SimpleNamespace(sc=lambda: scala)
 
     def _now(self) -> int:
+        self.looks += 1
         return self._slots.pop(0) if len(self._slots) > 1 else self._slots[0]
 
     def getConf(self) -> Any:
         return {"spark.dynamicAllocation.enabled": self._dynamic}
+
+    @property
+    def defaultParallelism(self) -> int:
+        return max(self._slots[0], 2)  # as Spark has it
 
 
 def session(*arguments: Any, **options: Any) -> Any:
@@ -329,6 +339,45 @@ def test_they_do_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
         ):
             wait_for_slots(Context(master, 1, waits_ms=1), 2, lambda: False)
     wait_for_slots(Context("yarn", 1, waits_ms=60_000), 2, lambda: True)  # nobody wants them any more
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context, "_LOOK_S", 0.0)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_tasks_are_counted_when_executors_are_there() -> None:
+    told = session("spark://there:7077", 0, 0, 3, 6, waits_ms=600_000)
+    assert tasks_at_a_time(told, 1) == 6
+    looks = told.sparkContext.looks
+    assert tasks_at_a_time(told, 1) == 6
+    assert told.sparkContext.looks == looks  # they have been waited for
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize(
+    ("told", "given_up"),
+    [
+        (session("local[4]", 0, 4, waits_ms=600_000), False),
+        (session("yarn", 0, 4, waits_ms=600_000, dynamic="true"), False),  # they come with the tasks
+        (session("yarn", 0, waits_ms=600_000), True),
+    ],
+    ids=["local", "dynamic", "given up"],
+)
+def test_executors_that_do_not_come_are_not_waited_for(told: Any, given_up: bool) -> None:
+    assert tasks_at_a_time(told, 1, lambda: given_up) == 2
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_number_of_tasks_that_is_a_guess_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    assert tasks_at_a_time(session("spark://there:7077", 0, waits_ms=1), 1) == 2
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "no executor of Spark's has registered within 0.001 s "
+        "(spark.scheduler.maxRegisteredResourcesWaitingTime): counting on 2 tasks at a time. Say how many with "
+        "--parallelism, or parallelism= in a program"
+    )
 
 
 # ---- the master --------------------------------------------------------------------------------------------
