@@ -33,6 +33,7 @@ PLACES: Final[dict[str, str]] = {
     "NoWatermarks": "sluiceway.eventtime:NoWatermarks",
     "OperatorSnapshot": "sluiceway.operators.snapshot:OperatorSnapshot",
     "PollRead": "sluiceway.runtime.microbatch.batch_log:PollRead",
+    "ProgramClass": "sluiceway.serializers.program_classes:ProgramClass",
     "ScriptSplit": "sluiceway.testing.script:_Lane",
     "SpooledSplit": "sluiceway.runtime.microbatch.spooled_source:SpooledSplit",
     "StateMeta": "sluiceway.state.tables:StateMeta",

@@ -30,6 +30,7 @@ TAGS = {
     "NoWatermarks",
     "OperatorSnapshot",
     "PollRead",
+    "ProgramClass",
     "ScriptSplit",
     "SpooledSplit",
     "StateMeta",

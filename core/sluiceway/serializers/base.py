@@ -8,10 +8,14 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from sluiceway.errors import SerializationError
+from sluiceway.serializers.program_classes import loads_with_classes
 from sluiceway.types import type_name
 from sluiceway.util.overriding import override
 
 __all__ = ["PICKLE", "PickleSerializer", "Serializer"]
+
+
+_NOT_FOUND: Final = ("attribute lookup", "import of module", "it's not found as", "it's not the same object as")
 
 
 class Serializer(ABC):
@@ -80,6 +84,8 @@ class PickleSerializer(Serializer):
     def loads(self, data: bytes) -> Any:
         try:
             return pickle.loads(data)
+        except (ImportError, AttributeError) as error:
+            return _loaded_with_classes(data, error)
         except Exception as error:
             raise SerializationError(f"{len(data)} bytes cannot be unpickled: {error!r}") from error
 
@@ -104,19 +110,31 @@ def _text(error: Exception) -> str:
 
 def _is_about_a_class(reason: str) -> bool:
     """Return whether pickle failed at a class that cannot be imported."""
-    if reason.startswith("Can't pickle <class "):
-        return True
+    if reason.startswith("Can't pickle ") and any(map(reason.__contains__, _NOT_FOUND)):
+        return "<function " not in reason
     return reason.startswith(("Can't pickle local object", "Can't get local object")) and "<lambda>" not in reason
 
 
 def _with_its_classes(value: Any) -> bytes | None:
     """Pickle a value with classes that cannot be imported, such as those of a script; or return None."""
-    from sluiceway.serializers.byvalue import dumps_by_value
+    from sluiceway.serializers.byvalue import dumps_with_classes  # cloudpickle takes long to import
 
     try:
-        return dumps_by_value(value)
+        return dumps_with_classes(value)
     except Exception:  # the error of plain pickle says it better
         return None
+
+
+def _loaded_with_classes(data: bytes, error: Exception) -> Any:
+    """Unpickle a value with classes of a program that was started in another way."""
+    try:
+        return loads_with_classes(data)
+    except Exception:  # the error of plain pickle says it better
+        script = any(name in str(error) for name in ("__main__", "__sluiceway__"))
+        advice = ". A class of a script is not found here: define it in a module that can be imported"
+        raise SerializationError(
+            f"{len(data)} bytes cannot be unpickled: {error!r}{advice if script else ''}"
+        ) from error
 
 
 PICKLE: Final = PickleSerializer()

@@ -8,10 +8,13 @@ from collections.abc import Callable
 from importlib import import_module
 from types import CodeType, new_class
 from typing import Any, Final, Generic, get_type_hints
+from weakref import WeakKeyDictionary
 
 import cloudpickle
 
-__all__ = ["ValuePickler", "dumps_by_value"]
+from sluiceway.serializers.program_classes import SKELETONS, ProgramClass
+
+__all__ = ["ValuePickler", "dumps_by_value", "dumps_with_classes"]
 
 # What msgspec notes on a class that it has looked at: it cannot be pickled, and is made anew where it is missing.
 _NOTES: Final = "__msgspec_cache__"
@@ -85,4 +88,33 @@ def dumps_by_value(value: object) -> bytes:
     """Pickle anything. Raises whatever pickle and the value raise."""
     buffer = io.BytesIO()
     ValuePickler(buffer, protocol=5).dump(value)
+    return buffer.getvalue()
+
+
+class _NamingPickler(ValuePickler):
+    def reducer_override(self, obj: Any) -> Any:
+        reduced = super().reducer_override(obj)
+        if isinstance(obj, type) and isinstance(reduced, tuple) and reduced[0].__name__ in SKELETONS:
+            return ProgramClass, (obj.__module__, obj.__qualname__, _by_value(obj))
+        return reduced
+
+
+_written: WeakKeyDictionary[type, bytes] = WeakKeyDictionary()
+"""By class what it is written as: to make that takes longer than a value of the class."""
+
+
+def _by_value(cls: type) -> bytes:
+    data = _written.get(cls)
+    if data is None:
+        data = _written[cls] = dumps_by_value(cls)
+    return data
+
+
+def dumps_with_classes(value: object) -> bytes:
+    """Pickle a value whose classes are to be found by their names, see :class:`.ProgramClass`.
+
+    Raises whatever pickle and the value raise.
+    """
+    buffer = io.BytesIO()
+    _NamingPickler(buffer, protocol=5).dump(value)
     return buffer.getvalue()

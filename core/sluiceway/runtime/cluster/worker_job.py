@@ -31,6 +31,7 @@ from sluiceway.runtime.messages.workers import (
 )
 from sluiceway.runtime.taskmanager.local_recovery import LocalCopyRegistration
 from sluiceway.runtime.taskmanager.task_manager import TaskManager
+from sluiceway.serializers.program_classes import ProgramClasses
 
 __all__ = ["JobWorker", "Program", "WorkerJob"]
 
@@ -90,7 +91,8 @@ class WorkerJob(Handlers):
         worker: the process.
         message: the message that began it.
         copies: registration of the local copies of its checkpoints.
-        make_tasks: creates its task manager, with what sends a task's message and what unpickles a payload.
+        make_tasks: creates its task manager, with what sends a task's message, what unpickles a payload, and the
+            classes that came with payloads.
 
     Attributes:
         over: attempts that have ended and whose last metrics are still to be sent.
@@ -101,7 +103,9 @@ class WorkerJob(Handlers):
         worker: JobWorker,
         message: SubmitJob,
         copies: LocalCopyRegistration,
-        make_tasks: Callable[[Callable[[Message], None], Callable[[Payload[Any], str], Any]], TaskManager],
+        make_tasks: Callable[
+            [Callable[[Message], None], Callable[[Payload[Any], str], Any], ProgramClasses], TaskManager
+        ],
     ) -> None:
         self.epoch = message.epoch
         self.over: set[str] = set()
@@ -109,7 +113,8 @@ class WorkerJob(Handlers):
         self._job = message.job
         self._worker = worker
         self._handles: dict[int, _ResultHandle] = {}
-        self.tasks = make_tasks(self.send, self.open)
+        self._classes = ProgramClasses()
+        self.tasks = make_tasks(self.send, self.open, self._classes)
 
     def close(self) -> None:
         """Cancel its tasks, and release what it holds."""
@@ -129,7 +134,7 @@ class WorkerJob(Handlers):
     def open(self, payload: Payload[Any], what: str) -> Any:
         """Unpickle a payload for a task, with handles in place of the program's objects."""
         try:
-            return payload.open(self.handle)
+            return payload.open(self.handle, self._classes)
         except BaseException as raised:  # modules of the user are imported here
             error = self._worker.explained(raised, f"unpacked the {what} that it was sent")
         raise error

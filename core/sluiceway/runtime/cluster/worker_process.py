@@ -54,6 +54,7 @@ from sluiceway.runtime.taskmanager.snapshot_writer import SendingWriter, Snapsho
 from sluiceway.runtime.taskmanager.stack_sampler import sample_stacks
 from sluiceway.runtime.taskmanager.task_manager import TaskManager
 from sluiceway.runtime.taskmanager.temporary_storage import TemporaryStorage
+from sluiceway.serializers.program_classes import ProgramClasses
 from sluiceway.transport.buffers import NetworkBufferPool
 from sluiceway.transport.carrier import Carrier, CarrierContext
 
@@ -344,7 +345,9 @@ class WorkerProcess(Handlers):
             storage = with_local_copies(self._services.checkpoint_storage(location), program.settings)
 
         def make_tasks(
-            send: Callable[[Message], None], open_payload: Callable[[Payload[Any], str], Any]
+            send: Callable[[Message], None],
+            open_payload: Callable[[Payload[Any], str], Any],
+            classes: ProgramClasses,
         ) -> TaskManager:
             return TaskManager(
                 self._loop,
@@ -356,6 +359,7 @@ class WorkerProcess(Handlers):
                 self._writer(storage, program, send),
                 self._backgrounds.of(message.job),
                 open_payload=open_payload,
+                classes=classes,
             )
 
         copies = LocalCopyRegistration(storage, program.settings, Path(self._config.directory))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from sluiceway.serializers.program_classes import ProgramClasses
+
 # Pickling is imported where it is needed: a job in one process never loads it.
 
 __all__ = ["Cause", "Payload"]
@@ -43,17 +45,18 @@ class Payload(Generic[T]):
         # What was received is passed on as it is, without being unpickled here.
         return dump(self._value) if self._data is None else self._data
 
-    def open(self, handle: Callable[[int], object] | None = None) -> T:
+    def open(self, handle: Callable[[int], object] | None = None, classes: ProgramClasses | None = None) -> T:
         """Return the object, unpickled if it comes from another process.
 
         Args:
             handle: from the number of a handle of the program that runs the job to what takes its place.
+            classes: gets the classes of the program that come with it.
         """
         if self._data is None:
             return self._value
         from sluiceway.runtime.messages.pickling import load
 
-        value: T = load(self._data, handle)
+        value: T = load(self._data, handle, classes)
         return value
 
 

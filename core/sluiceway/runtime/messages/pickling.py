@@ -32,6 +32,7 @@ from sluiceway.runtime.failures.error_texts import (
     within,
 )
 from sluiceway.serializers.byvalue import ValuePickler
+from sluiceway.serializers.program_classes import ClassCollector, ProgramClasses
 from sluiceway.util.trial_pickling import trial
 
 __all__ = ["RemoteTraceback", "WorkerError", "check_shippable", "dump", "dump_error", "load", "load_error"]
@@ -82,6 +83,10 @@ class _Unpickler(pickle.Unpickler):
     def __init__(self, data: bytes, handle: Callable[[int], object]) -> None:
         super().__init__(io.BytesIO(data))
         self._handle = handle
+        self.collector = ClassCollector()
+
+    def find_class(self, module: str, name: str) -> Any:
+        return self.collector.find_class(super().find_class(module, name), module, name)
 
     def persistent_load(self, pid: Any) -> object:
         return self._handle(pid)
@@ -106,24 +111,29 @@ def dump(value: object) -> bytes:
     return buffer.getvalue()
 
 
-def load(data: bytes, handle: Callable[[int], object] | None = None) -> Any:
+def load(data: bytes, handle: Callable[[int], object] | None = None, classes: ProgramClasses | None = None) -> Any:
     """Unpickle.
 
     Args:
         data: what :func:`dump` made.
         handle: from the number of a handle of the program that runs the job to what takes its place.
+        classes: gets the classes of the program that come with it.
 
     Raises:
         ImportError: a module is missing here; a note names the interpreter.
     """
+    unpickler = _Unpickler(data, handle or _no_handle)
     try:
-        return _Unpickler(data, handle or _no_handle).load()
+        loaded = unpickler.load()
     except ImportError as error:
         error.add_note(
             f"it was to be imported by {sys.executable}, Python {platform.python_version()}, on "
             f"{platform.node()}: install what is missing there, or ship it with the program"
         )
         raise
+    if classes is not None:
+        classes.add(unpickler.collector.made)
+    return loaded
 
 
 def check_shippable(graph: JobGraph) -> None:

@@ -45,6 +45,7 @@ from sluiceway.runtime.task.phase import TRANSITIONS, Phase
 from sluiceway.runtime.task.snapshot import TaskSnapshot
 from sluiceway.runtime.task.source_input import SourceInput
 from sluiceway.runtime.task.task_input import TaskInput
+from sluiceway.serializers.program_classes import ProgramClasses, using
 from sluiceway.state import StateBackend
 from sluiceway.steps import SourceStep
 from sluiceway.streamgraph import StreamNode
@@ -79,6 +80,7 @@ class Task(Tasklet):
         make_reader: returns, for a task with a source, the factory of its reader.
         send: sends a message to the job master.
         acknowledge: writes the state that was taken for a checkpoint, then acknowledges the checkpoint with it.
+        classes: those of its program, where it came from another process.
     """
 
     def __init__(
@@ -93,9 +95,11 @@ class Task(Tasklet):
         make_reader: MakeReader,
         send: Callable[[Message], None],
         acknowledge: Callable[[TaskSnapshot], None],
+        classes: ProgramClasses | None = None,
     ) -> None:
         super().__init__()
         self.deployment = deployment
+        self._classes = classes
         self.worker = worker
         self.clock: Clock = services.clock
         self.records_in = 0
@@ -225,6 +229,12 @@ class Task(Tasklet):
 
     def step(self) -> Progress:
         """Do one step of the current phase; an exception of it fails the task."""
+        if self._classes is None:
+            return self._step()
+        with using(self._classes):
+            return self._step()
+
+    def _step(self) -> Progress:
         try:
             match self._phase:
                 case Phase.RUNNING:

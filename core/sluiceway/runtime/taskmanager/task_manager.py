@@ -40,6 +40,7 @@ from sluiceway.runtime.task.snapshot import TaskSnapshot
 from sluiceway.runtime.task.source_input import SourceInput
 from sluiceway.runtime.task.task import Task
 from sluiceway.runtime.taskmanager.snapshot_writer import SavepointWriter, SnapshotWriter
+from sluiceway.serializers.program_classes import ProgramClasses, using
 from sluiceway.state import StateBackend
 from sluiceway.steps import SourceStep
 from sluiceway.transport import Transport
@@ -75,6 +76,7 @@ class TaskManager(Handlers):
         background: executor for blocking calls.
         on_dropped: notified of each ended task that is removed because a later attempt replaces it.
         open_payload: opens what a message holds, such as ``"steps"`` or ``"splits"``; adds to what that raises.
+        classes: those of the program, where it came from another process.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class TaskManager(Handlers):
         background: Background,
         on_dropped: Callable[[Task], None] = lambda task: None,
         open_payload: Callable[[Payload[Any], str], Any] = _open,
+        classes: ProgramClasses | None = None,
     ) -> None:
         self._worker = worker
         self._transport = transport
@@ -101,6 +104,7 @@ class TaskManager(Handlers):
         self._background = background
         self._on_dropped = on_dropped
         self._open = open_payload
+        self._classes = classes
         self._tasks: dict[str, Task] = {}
         # Snapshots whose write has not begun, by attempt and checkpoint. Removed by the helper thread that writes
         # one, or by this thread, which drops it.
@@ -127,7 +131,8 @@ class TaskManager(Handlers):
                 self._failed(message, attempt, error)
             return
         tasks = []
-        deployments = [self._readable(deployment) for deployment in deployments]
+        with using(self._classes):
+            deployments = [self._readable(deployment) for deployment in deployments]
         # In one process, ended tasks are kept until here: their figures are asked for.
         self._drop_earlier(deployments)
         try:
@@ -142,6 +147,7 @@ class TaskManager(Handlers):
                     make_reader=self._reader_maker,
                     send=self._send,
                     acknowledge=partial(self._acknowledge, deployment),
+                    classes=self._classes,
                 )
                 self._tasks[deployment.attempt_id] = task
                 tasks.append(task)
@@ -281,7 +287,8 @@ class TaskManager(Handlers):
             if snapshot is None:
                 return None
             began = monotonic()
-            written = writer.write(d, checkpoint_id, snapshot)
+            with using(self._classes):  # a savepoint may be read back for another form of its state
+                written = writer.write(d, checkpoint_id, snapshot)
             return msgspec.structs.replace(written, async_ms=round((monotonic() - began) * 1000))
 
         def done(written: TaskSnapshot | None, problem: BaseException | None) -> None:
