@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, MutableMapping, ValuesView
-from typing import Any, Final, Generic, SupportsIndex, TypeVar, overload
+from typing import Any, ClassVar, Final, Generic, NoReturn, SupportsIndex, TypeVar, overload
 
 __all__ = ["AggregatingState", "ListState", "MapState", "ReducingState", "ValueState"]
 
@@ -18,8 +18,25 @@ IN = TypeVar("IN")
 OUT = TypeVar("OUT")
 
 
-class ValueState(ABC, Generic[T]):
+class _ByMethod:
+    """Base of state that is read by a method, which is easily forgotten in a condition or an assignment."""
+
+    __slots__ = ()
+
+    _read: ClassVar[str]
+
+    def __bool__(self) -> NoReturn:
+        """Raise TypeError: what counts is whether the state has a value."""
+        kind = next(cls.__name__ for cls in type(self).__mro__ if cls.__module__ == __name__)
+        raise TypeError(f"a {kind} is neither true nor false: call {self._read}(), which returns what it holds")
+
+
+class ValueState(_ByMethod, ABC, Generic[T]):
     """State of one value."""
+
+    __slots__ = ()
+
+    _read = "value"
 
     @abstractmethod
     def value(self) -> T | Any:
@@ -175,8 +192,12 @@ class MapState(MutableMapping[K, V]):
         return not self.is_empty()
 
 
-class ReducingState(ABC, Generic[T]):
+class ReducingState(_ByMethod, ABC, Generic[T]):
     """State of one value into which others are reduced."""
+
+    __slots__ = ()
+
+    _read = "get"
 
     @abstractmethod
     def get(self) -> T | None:
@@ -191,8 +212,12 @@ class ReducingState(ABC, Generic[T]):
         """Forget the value of the current key."""
 
 
-class AggregatingState(ABC, Generic[IN, OUT]):
+class AggregatingState(_ByMethod, ABC, Generic[IN, OUT]):
     """State of an accumulator with a result."""
+
+    __slots__ = ()
+
+    _read = "get"
 
     @abstractmethod
     def get(self) -> OUT | None:

@@ -72,6 +72,17 @@ def test_value_state(store):
     assert state.value() == 7
 
 
+def test_state_is_not_taken_for_what_it_holds(store):
+    for state, method in (
+        (store.value_state(ValueStateDescriptor("seen", bool)), "value"),
+        (store.reducing_state(ReducingStateDescriptor("sum", reduce=add)), "get"),
+    ):
+        with pytest.raises(TypeError, match=rf"State is neither true nor false: call {method}\(\)"):
+            bool(state)
+        with pytest.raises(AttributeError):
+            state.value = 5
+
+
 def test_a_default_that_can_change_is_each_keys_own(store, backend):
     default = {"seen": []}
     state = store.value_state(ValueStateDescriptor("s", default=default))
