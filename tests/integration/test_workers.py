@@ -16,7 +16,7 @@ from patience import PATIENT_S
 
 import sluiceway as sw
 from sluiceway.engine import JobStatus
-from sluiceway.errors import SluicewayError
+from sluiceway.errors import ConfigurationError, SluicewayError
 
 pytestmark = pytest.mark.usefixtures("started_workers")
 
@@ -125,6 +125,19 @@ def kill_when_it_waits(directory: Path) -> threading.Thread:
     thread = threading.Thread(target=kill)
     thread.start()
     return thread
+
+
+def test_a_breakpoint_in_a_worker_says_where_to_debug() -> None:
+    def stopped(n: int) -> int:
+        breakpoint()
+        return n
+
+    flow = sw.Pipeline("debugged")
+    flow.from_collection([1]).map(stopped).collect()
+    with pytest.raises(
+        ConfigurationError, match="in a worker process, which has no terminal: run the job without"
+    ):
+        flow.run(workers=1)
 
 
 def test_a_worker_that_is_killed_fails_the_job_and_is_named(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ import time
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
+from sluiceway.errors import ConfigurationError
 from sluiceway.runtime.cluster.cluster_directory import remove_if_dead, stay
 from sluiceway.runtime.cluster.epoch_fence import hold
 from sluiceway.runtime.cluster.heartbeat_thread import HeartbeatThread
@@ -40,6 +41,8 @@ def main() -> None:
     """Connect to the job manager, and run its tasks until it stops this worker, or is lost."""
     # Whoever has started this process decides what becomes of it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if "PYTHONBREAKPOINT" not in os.environ:
+        sys.breakpointhook = _refuse_breakpoint
     if AHEAD in sys.argv[1:]:
         del sys.argv[1:]  # users' functions see the same as in any other worker
         _import_needed()
@@ -103,6 +106,13 @@ def main() -> None:
             for lock in locks:
                 lock.close()
             remove_if_dead(Path(config.directory))
+
+
+def _refuse_breakpoint(*args: object, **keywords: object) -> NoReturn:
+    raise ConfigurationError(
+        "breakpoint() was called in a worker process, which has no terminal: run the job without workers, or name "
+        "a debugger that is reached from elsewhere in the environment variable PYTHONBREAKPOINT"
+    )
 
 
 def _import_needed() -> None:
