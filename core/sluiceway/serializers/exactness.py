@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import datetime as dt
 import typing
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from enum import Enum, Flag
 from itertools import chain
 from operator import attrgetter
 from types import NoneType, UnionType
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from uuid import UUID, SafeUUID
 
 import msgspec
 
+from sluiceway.errors import SerializationError
 from sluiceway.serializers.models import is_pydantic, is_simple_model
+from sluiceway.types import type_name
 
 __all__ = ["JSON_SCALARS", "Every", "every_exact", "is_plain_key"]
 
@@ -31,6 +33,9 @@ _Check = frozenset[type] | Every
 
 JSON_SCALARS: Final = frozenset({NoneType, bool, int, float, str, bytes})
 
+_LIMITS: Final = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "tz")
+_BARE: Final[Mapping[Any, type]] = {list: list, set: list, frozenset: list, tuple: list, dict: dict}
+"""Types of collections as msgpack has them, whatever is in them."""
 
 _WITH_MODELS: Final = object()
 
@@ -82,6 +87,8 @@ def _exactly(hint: Any, outer: tuple[Any, ...] = ()) -> _Check | None:
     if isinstance(hint, typing.NewType):
         return _exactly(hint.__supertype__, outer)
     origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        return _annotated(args[0], args[1:], outer)
     if origin in (typing.Union, UnionType):
         return _any_of([_exactly(arg, outer) for arg in args])
     if origin is typing.Literal:
@@ -101,6 +108,32 @@ def _literal(args: tuple[Any, ...]) -> _Check:
     return lambda values: (
         plain.issuperset(map(type, values)) and allowed.issuperset(zip(map(type, values), values, strict=True))
     )
+
+
+def _annotated(plain: Any, extras: tuple[Any, ...], outer: tuple[Any, ...]) -> _Check | None:
+    check = _exactly(plain, outer)
+    limits = [extra for extra in extras if isinstance(extra, msgspec.Meta) and _is_limit(extra)]
+    if check is None or not limits:
+        return check
+    # Decoders refuse what is beyond the limits, constructors do not: such values exist, and cannot be read back.
+    bare: Any = _BARE.get(typing.get_origin(plain) or plain, plain)
+    read = msgspec.msgpack.Decoder(list[Annotated[bare, *limits]]).decode
+    write, every_plain = msgspec.msgpack.Encoder().encode, _every(check)
+
+    def every(values: Collection[Any]) -> bool:
+        if not every_plain(values):
+            return False
+        try:
+            read(write(list(values)))
+        except msgspec.ValidationError:
+            return False
+        return True
+
+    return every
+
+
+def _is_limit(meta: msgspec.Meta) -> bool:
+    return any(getattr(meta, name) is not None for name in _LIMITS)
 
 
 def _any_of(checks: list[_Check | None]) -> _Check | None:
@@ -174,7 +207,7 @@ def _class(cls: Any, outer: tuple[Any, ...]) -> _Check | None:
         kinds = {type(member.value) for member in cls}
         return frozenset({cls}) if kinds in ({int}, {str}) and not issubclass(cls, Flag) else None
     if issubclass(cls, tuple):
-        hints = typing.get_type_hints(cls)
+        hints = typing.get_type_hints(cls, include_extras=True)
         names = getattr(cls, "_fields", ())
         if cls.__bases__ != (tuple,) or set(names) != set(hints):
             return None
@@ -185,7 +218,7 @@ def _class(cls: Any, outer: tuple[Any, ...]) -> _Check | None:
         return None  # making one again is more than filling in its fields
     if issubclass(cls, msgspec.Struct):
         simple = cls.__reduce__ is msgspec.Struct.__reduce__ and not getattr(cls, "__parameters__", ())
-        return _fields(cls, cls.__struct_fields__, outer) if simple else None
+        return _struct(cls, outer) if simple else None
     if is_dataclass(cls) and _is_simple_dataclass(cls):
         return _fields(cls, tuple(f.name for f in fields(cls)), outer)
     return None
@@ -200,6 +233,37 @@ def _clock_times(cls: Any) -> _Check:
         and zones.issuperset(map(id, map(zone, values)))
         and folds.issuperset(map(fold, values))
     )
+
+
+def _struct(cls: Any, outer: tuple[Any, ...]) -> _Check | None:
+    every = _fields(cls, cls.__struct_fields__, outer)
+    if every is None:
+        return None
+    if cls.__struct_config__.omit_defaults and not all(f.required for f in msgspec.structs.fields(cls)):
+        return lambda values: not values  # a field that is not written would take another default later
+    return _without_attributes(cls, _every(every)) if cls.__dictoffset__ else every
+
+
+def _without_attributes(cls: Any, every: Every) -> Every:
+    """Return a check of structs that refuses attributes besides the fields: pickle would lose them, too.
+
+    Those that a descriptor of the class keeps, as ``functools.cached_property``, are made again when they are
+    asked for.
+    """
+    types = {cls}
+
+    def checked(values: Collection[Any]) -> bool:
+        if not types.issuperset(map(type, values)):
+            return False
+        names = dict.fromkeys(chain.from_iterable(map(vars, values)))
+        if lost := [name for name in names if not hasattr(cls, name)]:
+            raise SerializationError(
+                f"a value of type {type_name(cls)} has attributes besides its fields, which neither msgpack nor "
+                f"pickle keeps of a struct: {', '.join(lost)}. Declare them as fields"
+            )
+        return every(values)
+
+    return checked
 
 
 def _is_simple_dataclass(cls: Any) -> bool:
@@ -223,7 +287,7 @@ def _model(cls: Any, outer: tuple[Any, ...]) -> _Check | None:
 
 
 def _fields(cls: Any, names: tuple[str, ...], outer: tuple[Any, ...]) -> _Check | None:
-    hints = typing.get_type_hints(cls)
+    hints = typing.get_type_hints(cls, include_extras=True)
     checks = [(name, _exactly(hints[name], outer)) for name in names]
     if any(check is None for _, check in checks):
         return None

@@ -24,8 +24,8 @@ class MsgspecSerializer(Serializer):
     """Serializer of a declared type as msgpack: compact, fast, and readable without the job's code.
 
     A value that is not exactly of the declared type, or that msgpack cannot hold as it is (an integer of more
-    than 64 bits, a datetime with a zone other than UTC), is pickled, behind a byte that says so: no value
-    changes.
+    than 64 bits, a datetime with a zone other than UTC, a number beyond the limits of its type, a struct that
+    omits defaults), is pickled, behind a byte that says so: no value changes.
 
     Args:
         type_hint: the type of the values; by default the JSON-like ones: None, bool, int, float, str, bytes,

@@ -7,7 +7,8 @@ import uuid
 from collections import Counter, OrderedDict, defaultdict, namedtuple
 from dataclasses import InitVar, dataclass, field
 from decimal import Decimal
-from typing import Any, Generic, Literal, NamedTuple, NewType, Optional, TypeVar
+from functools import cached_property
+from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, Optional, TypeVar
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -249,6 +250,95 @@ def test_attributes_besides_the_fields_are_kept():
     order.seen = True
     serializer = serializer_for(Order)
     assert vars(serializer.loads(serializer.dumps(order))) == vars(order)
+
+
+class Limited(msgspec.Struct):
+    balance: Annotated[int, msgspec.Meta(ge=0)]
+    tags: Annotated[list[Annotated[str, msgspec.Meta(max_length=2)]], msgspec.Meta(min_length=1)]
+    rate: Annotated[float, msgspec.Meta(lt=1)] | None = None
+
+
+@dataclass
+class LimitedOrder:
+    total: Annotated[int, msgspec.Meta(ge=0)]
+    inner: Annotated[Limited | None, msgspec.Meta(description="no limit")] = None
+
+
+class LimitedPair(NamedTuple):
+    name: Annotated[str, msgspec.Meta(pattern="^[a-z]*$")]
+    items: Annotated[set[tuple[int, int]], msgspec.Meta(max_length=1)]
+
+
+WITHIN = [Limited(0, ["a"], 0.5), LimitedOrder(1, Limited(1, ["b"])), LimitedPair("a", {(1, 2)})]
+BEYOND = [
+    Limited(-1, ["a"]),
+    Limited(1, []),
+    Limited(1, ["abc"]),
+    Limited(1, ["a"], 1.5),
+    LimitedOrder(-1),
+    LimitedOrder(1, Limited(-1, ["a"])),
+    LimitedPair("A", set()),
+    LimitedPair("a", {(1, 2), (3, 4)}),
+]
+
+
+@pytest.mark.parametrize(
+    ("value", "limited"), [(v, False) for v in WITHIN] + [(v, True) for v in BEYOND], ids=repr
+)
+def test_values_beyond_the_limits_of_their_type_come_back(value, limited):
+    serializer = serializer_for(type(value))
+    assert serializer.name == "msgspec"
+    data = serializer.dumps(value)
+    assert (data[:1] == b"\xc1") is limited, "the decoder refuses what is beyond the limits"
+    assert serializer.loads(data) == value
+    assert [serializer.loads(each) for each in serializer.dumps_all([value, value])] == [value, value]
+    assert (serializer.pack_all([value]) is None) is limited
+
+
+def test_limits_that_msgspec_does_not_know_for_a_type_leave_it_to_pickle():
+    assert serializer_for(Annotated[int | None, msgspec.Meta(ge=0)]).name == "pickle"
+
+
+class Sparse(msgspec.Struct, omit_defaults=True):
+    points: int = 0
+    level: str = "basic"
+
+
+class SparseWithoutDefaults(msgspec.Struct, omit_defaults=True):
+    points: int
+
+
+def test_a_field_that_has_its_default_is_written():
+    serializer = serializer_for(Sparse)
+    assert serializer.name == "msgspec"
+    assert b"basic" in serializer.dumps(Sparse(5)), "else a later default would take its place"
+    assert serializer.loads(serializer.dumps(Sparse(5))) == Sparse(5)
+    assert serializer.pack_all([Sparse(5)]) is None
+    assert serializer.loads(b"\x81\xa6points\x05") == Sparse(5), "as it was written before"
+
+
+def test_without_defaults_nothing_is_left_out():
+    assert serializer_for(SparseWithoutDefaults).dumps(SparseWithoutDefaults(0))[:1] != b"\xc1"
+
+
+class Bag(msgspec.Struct, dict=True):
+    n: int
+
+    @cached_property
+    def twice(self):
+        return 2 * self.n
+
+
+def test_attributes_of_a_struct_besides_its_fields_are_refused():
+    serializer, bag = serializer_for(Bag), Bag(1)
+    assert bag.twice == 2
+    assert serializer.loads(serializer.dumps(bag)).twice == 2
+    bag.seen = {3}
+    for write in (serializer.dumps, lambda bag: serializer.dumps_all([bag])):
+        with pytest.raises(
+            SerializationError, match=r"type Bag has attributes .* struct: seen\. Declare them as fields"
+        ):
+            write(bag)
 
 
 def test_an_instance_that_lacks_a_field_is_kept():
