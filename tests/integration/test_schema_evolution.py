@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
+import numpy as np
 import pydantic
 import pytest
 from effort import diagonal
@@ -385,6 +387,140 @@ def test_a_number_that_would_lose_digits_is_not_widened() -> None:
     before, after = (TableSchema.of(sw.ValueStateDescriptor("s", hint)) for hint in (int, float))
     with pytest.raises(SerializationError, match="9007199254740993 has too many digits for a float"):
         after.reader_for(before.meta, "op").loads(before.serializer.dumps(2**53 + 1))
+
+
+def evolved(old: Any, new: Any, value: Any, **options: Any) -> Any:
+    """Return a value of an older type as it is read by one of today."""
+    written = TableSchema.of(sw.ValueStateDescriptor("s", old))
+    now = TableSchema.of(sw.ValueStateDescriptor("s", new, **options))
+    return now.reader_for(written.meta, "op").loads(written.serializer.dumps(value))
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.float64(1.5), 1.5),
+        (np.float32(0.1), float(np.float32(0.1))),
+        (np.int64(3), 3.0),
+        (3, 3.0),
+        (True, 1.0),
+        (Fraction(1, 2), 0.5),
+        (np.float64("nan"), float("nan")),
+    ],
+    ids=repr,
+)
+def test_numbers_that_conform_to_a_type_of_an_older_form_become_of_that_type(
+    newer: Any, value: Any, expected: Any
+) -> None:
+    @dataclass
+    class Point_:
+        x: int | str
+        y: float
+        z: int = 5
+
+    Point_.__name__ = Point_.__qualname__ = "Point"
+    newer(Point_)
+    found = evolved(OldPoint, Point_, OldPoint(np.int64(3), value))
+    assert repr(found) == repr(Point_(3, expected, 5))
+    assert evolved(OldPoint, int, OldPoint(True), migrate=lambda old: old["x"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "value", "expected"),
+    [
+        (int, float, True, 1.0),
+        (int | None, float | None, np.int32(2), 2.0),
+        (float | None, list[int] | float | None, np.float64(1.5), 1.5),
+        (tuple[str, bytes], tuple[str | None, bytes], (np.str_("a"), bytearray(b"b")), ("a", b"b")),
+    ],
+    ids=repr,
+)
+def test_scalars_that_conform_to_an_older_type_become_of_that_type(
+    old: Any, new: Any, value: Any, expected: Any
+) -> None:
+    assert repr(evolved(old, new, value)) == repr(expected)
+
+
+@pytest.mark.parametrize("value", [2**70 + 1, Fraction(1, 3)])
+def test_a_number_that_no_float_equals_is_refused(newer: Any, value: Any) -> None:
+    @dataclass
+    class Point_:
+        x: int
+        y: float = 0.0
+        z: int = 5
+
+    Point_.__name__ = Point_.__qualname__ = "Point"
+    newer(Point_)
+    with pytest.raises(
+        SerializationError, match=r"has too many digits for a float|Expected `float`, got `Fraction`"
+    ):
+        evolved(OldPoint, Point_, OldPoint(1, value))
+    assert evolved(OldPoint, str, OldPoint(1, value), migrate=lambda old: repr(old["y"])) == repr(value)
+
+
+def subclassed(base: Any) -> Any:
+    """Return a subclass as its module has it where its base is this one."""
+
+    @dataclass(frozen=base.__dataclass_params__.frozen)
+    class Place(base):
+        name: str = "here"
+
+    Place.__qualname__ = "Place"
+    return Place
+
+
+def test_an_object_of_a_subclass_is_one_of_it_with_a_new_field(
+    newer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = subclassed(OldPoint)
+    monkeypatch.setitem(globals(), "Place", old)
+    written = TableSchema.of(sw.ListStateDescriptor("s", OldPoint))
+    data = written.serializer.dumps([old(3, 1, "there"), OldPoint(4)])
+    nested = TableSchema.of(sw.ValueStateDescriptor("s", tuple[OldPoint, int]))
+    inside = nested.serializer.dumps((old(3, 1, "there"), 1))
+
+    @dataclass
+    class Point_:
+        y: float
+        z: Annotated[int, sw.RenamedFrom("x")] = 0
+        tags: list[str] = field(default_factory=list)
+
+    Point_.__name__ = Point_.__qualname__ = "Point"
+    newer(Point_)
+    today = subclassed(Point_)
+    monkeypatch.setitem(globals(), "Place", today)
+    now = TableSchema.of(sw.ListStateDescriptor("s", Point_))
+    found = now.reader_for(written.meta, "op").loads(data)
+    assert found == [today(1.0, 3, [], "there"), Point_(0.0, 4, [])]
+    assert list(map(vars, found)) == [vars(today(1.0, 3, [], "there")), vars(Point_(0.0, 4, []))]
+
+    names = TableSchema.of(sw.ListStateDescriptor("s", str, migrate=lambda old: old.get("name", "none")))
+    assert names.reader_for(written.meta, "op").loads(data) == ["there", "none"]
+
+    whole = TableSchema.of(sw.ValueStateDescriptor("s", tuple[Point_, int]))
+    with pytest.raises(
+        SerializationError,
+        match=r"object of Place, a subclass of Point, is a part of another value: give .* migrate=",
+    ):
+        whole.reader_for(nested.meta, "op").loads(inside)
+
+
+class Base(msgspec.Struct):
+    n: int
+
+
+class Sub(Base):
+    name: str = "x"
+
+
+def test_an_object_of_a_subclass_that_is_not_saved_by_name_is_refused() -> None:
+    class Base_(msgspec.Struct):
+        n: int
+        m: int = 0
+
+    Base_.__name__ = Base_.__qualname__ = "Base"
+    with pytest.raises(SerializationError, match="object of Sub, a subclass of Base, was saved without the names"):
+        evolved(Base, Base_, Sub(1))
 
 
 def test_operator_state_changes_its_type_too() -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import datetime as dt
 import io
+import numbers
 import pickle
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields, is_dataclass
 from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
@@ -28,8 +29,11 @@ from sluiceway.serializers.schemas import Schema, describe, shown, without_names
 __all__ = ["Form", "IncompatibleSchemaError", "PlainReader", "reader_of", "schema_of"]
 
 Make = Callable[[Any], Any]
+_Taken = tuple[str, str | None, Make]
+"""Field of today: its name as written, the field of old that it is made of, and how."""
 
 _PICKLED: Final = b"\xc1"
+_MIGRATE: Final = "give the descriptor migrate=, a function that makes a new value of an old one"
 _decode: Final = msgspec.msgpack.Decoder().decode
 _NATIVE: Final = (bytes, dt.datetime, dt.date, dt.time, dt.timedelta, Decimal, UUID)
 _AS_TEXT: Final[Mapping[str, type]] = {
@@ -48,6 +52,13 @@ _PLAIN_TYPES: Final[Mapping[str, type]] = {
     "str": str,
     "bytes": bytes,
     **_AS_TEXT,
+}
+# What conforms to a type without being of it, as numpy's numbers do, is pickled.
+_CONFORMING: Final[Mapping[str, tuple[type, ...]]] = {
+    "int": (numbers.Integral,),
+    "float": (numbers.Real,),
+    "str": (str,),
+    "bytes": (bytes, bytearray, memoryview),
 }
 
 
@@ -198,8 +209,7 @@ def _layered(
             return _checked(migrate, hint, new)
         if old is None:
             return lambda value: value
-        step, made = _step(old, new, classes, "a value"), _maker(hint)
-        return made if step is None else lambda value: made(step(value))
+        return _whole(_step(old, new, classes, "a value") or _same, _maker(hint))
     # From the outside in: each layer maps the values inside it.
     layer, *left = layers
     rest = tuple(left)
@@ -213,6 +223,15 @@ def _layered(
         return lambda pair: (pair[0], value_of(pair[1]))
     key_of = _layered((), parts[0], new["tuple"][0], args[0], None, classes)
     return lambda pair: (key_of(pair[0]), value_of(pair[1]))
+
+
+def _whole(step: Make, made: Make) -> Make:
+    def whole(plain: Any) -> Any:
+        if type(plain) is not _Derived:
+            return made(step(plain))
+        return plain.with_fields_of(made(step(dict(plain))))
+
+    return whole
 
 
 def _checked(migrate: Make, hint: Any, new: Schema) -> Make:
@@ -255,7 +274,7 @@ def _plain(schema: Schema) -> Make:
     """Return the plain data of decoded msgpack, or of an unpickled object."""
     if isinstance(schema, str):
         kind = _AS_TEXT.get(schema)
-        return _same if kind is None else lambda value: msgspec.convert(value, kind)
+        return _SCALARS.get(schema, _same) if kind is None else lambda value: msgspec.convert(value, kind)
     if "record" in schema:
         return _record_plain(schema)
     if "enum" in schema:
@@ -282,6 +301,82 @@ def _same(value: Any) -> Any:
     return value
 
 
+def _plain_int(value: Any) -> Any:
+    return int(value) if type(value) is not int and isinstance(value, numbers.Integral) else value
+
+
+def _plain_float(value: Any) -> Any:
+    """Return a float, or the value itself if no float equals it; an int is left to :func:`_widened`."""
+    if type(value) is float or not isinstance(value, numbers.Real):
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    wide = float(value)
+    return wide if wide == value or wide != wide else value
+
+
+def _plain_str(value: Any) -> Any:
+    return str.__str__(value) if isinstance(value, str) else value
+
+
+def _plain_bytes(value: Any) -> Any:
+    return bytes(value) if isinstance(value, bytes | bytearray | memoryview) else value
+
+
+_SCALARS: Final[Mapping[str, Make]] = {
+    "int": _plain_int,
+    "float": _plain_float,
+    "str": _plain_str,
+    "bytes": _plain_bytes,
+}
+
+
+class _Derived(dict[str, Any]):
+    """Plain data of an object of a subclass: the fields of the schema, and its other attributes as they are.
+
+    Args:
+        whole: the object; its subclass is a dataclass.
+        found: the fields of the schema.
+    """
+
+    def __init__(self, whole: Any, found: dict[str, Any]) -> None:
+        super().__init__({**vars(whole), **found})
+        self._whole = whole
+        self._found = found
+
+    def within(self, name: str) -> TypeError:
+        """Return the error for an object that is a part of another value."""
+        return TypeError(
+            f"an object of {type(self._whole).__qualname__}, a subclass of {name}, is a part of another value: "
+            f"{_MIGRATE}"
+        )
+
+    def with_fields_of(self, value: Any) -> Any:
+        """Return the object with the fields of a value of today's type."""
+        whole = self._whole
+        if not isinstance(whole, type(value)) or not hasattr(value, "__dict__"):
+            raise TypeError(
+                f"{type(whole).__qualname__} is no subclass of {type(value).__qualname__} any more: {_MIGRATE}"
+            )
+        others = {name: each for name, each in vars(whole).items() if name not in self._found}
+        given = {**others, **vars(value)}
+        own = {f.name: given.pop(f.name) if f.name in given else _default(f) for f in fields(whole)}
+        # Past a __setattr__ that refuses.
+        vars(whole).clear()
+        vars(whole).update(own | given)
+        return whole
+
+
+def _default(field: Field[Any]) -> Any:
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return _missing(field.name)() if field.default is MISSING else field.default
+
+
+def _is_derived(value: Any, key: tuple[str, str]) -> bool:
+    return any((base.__module__, base.__qualname__) == key for base in type(value).__mro__)
+
+
 def _record_plain(schema: dict[str, Any]) -> Make:
     steps = [(f["name"], f.get("key", f["name"]), _plain(f["type"])) for f in schema["fields"]]
     tag = schema.get("tag")
@@ -298,14 +393,26 @@ def _record_plain(schema: dict[str, Any]) -> Make:
             found = {name: step(value[written]) for name, written, step in steps if written in value}
         elif type(value).__qualname__ == key[1]:  # its class was pickled with it
             found = {name: step(getattr(value, name)) for name, _, step in steps if hasattr(value, name)}
-        elif isinstance(value, list | tuple):
+        elif type(value) in (list, tuple):
             places = value[1:] if tag else value
             found = {name: step(v) for (name, _, step), v in zip(steps, places, strict=False)}
+        elif _is_derived(value, key):
+            return _derived(value, steps, key)
         else:
             raise TypeError(f"{value!r:.80} stands where {key[1]} was declared")
         return {tag[0]: tag[1], **found} if tag else found
 
     return plain
+
+
+def _derived(value: Any, steps: list[tuple[str, str, Make]], key: tuple[str, str]) -> _Derived:
+    kept = getattr(value, "__dict__", {})
+    if not is_dataclass(value) or not all(name in kept for name, _, _ in steps):
+        raise TypeError(
+            f"an object of {type(value).__qualname__}, a subclass of {key[1]}, was saved without the names of its "
+            "fields: go on with the type as it was, and let the job replace such objects first"
+        )
+    return _Derived(value, {name: step(kept[name]) for name, _, step in steps})
 
 
 def _member(value: Any, members: list[tuple[Schema, Make]]) -> Make:
@@ -326,12 +433,14 @@ def _accepts(schema: Schema, value: Any, exactly: bool) -> bool:
             return True
         return not exactly and (
             (schema in _AS_TEXT and isinstance(value, str | dt.datetime))
-            or (schema == "float" and isinstance(value, int))
+            or isinstance(value, _CONFORMING.get(schema, ()))
         )
     if "record" in schema:
         if isinstance(value, _Unpickled):
             return value.of == (schema["module"], schema["qualname"])
         if type(value).__qualname__ == schema["qualname"]:
+            return True
+        if not exactly and _is_derived(value, (schema["module"], schema["qualname"])):
             return True
         tag = schema.get("tag")
         if isinstance(value, dict):
@@ -411,10 +520,10 @@ def _step(old: Schema, new: Schema, classes: dict[tuple[str, str], type], where:
     if isinstance(new, dict) and "union" in new:
         return _into_union(old, new["union"], classes, where)
     if isinstance(old, str) or isinstance(new, str):
+        if new == "float" and old in ("int", "float"):
+            return _widened  # an int may stand in a field of floats
         if old == new:
             return None
-        if old == "int" and new == "float":
-            return _widened
         raise _incompatible(old, new, where)
     if "record" in old and "record" in new:
         return _record_step(old, new, classes, where)
@@ -492,7 +601,7 @@ def _record_step(
         raise _incompatible(old, new, where)
     by_name = {f["name"]: f for f in old["fields"]}
     by_key = {f.get("key", f["name"]): f for f in old["fields"]}
-    taken: list[tuple[str, str | None, Make]] = []
+    taken: list[_Taken] = []
     for field in new["fields"]:
         key = field.get("key", field["name"])
         found = by_key.get(key) or by_name.get(field["name"])
@@ -509,22 +618,34 @@ def _record_step(
         taken.append((key, None if found is None else found["name"], step or _same))
     if by_name and not any(source for _, source, _ in taken):
         raise IncompatibleSchemaError(f"{name} has none of the fields any more that it had: {shown(old)}")
-    tag = new.get("tag")
-    if new.get("array"):
-        defaults = _defaults(classes[new["module"], new["qualname"]])
-        head = [tag[1]] if tag else []
-        return lambda value: (
-            head
-            + [
-                step(value[source]) if source is not None and source in value else defaults[place]()
-                for place, (_, source, step) in enumerate(taken)
-            ]
-        )
+    cls = classes[new["module"], new["qualname"]]
+    fill = _filling_places(new, cls, taken) if new.get("array") else _filling_names(new, cls, taken)
+
+    def filled(value: Any) -> Any:
+        if type(value) is _Derived:
+            raise value.within(name)
+        return fill(value)
+
+    return filled
+
+
+def _filling_places(new: dict[str, Any], cls: Any, taken: list[_Taken]) -> Make:
+    defaults = _defaults(cls)
+    head = [new["tag"][1]] if "tag" in new else []
+    return lambda value: (
+        head
+        + [
+            step(value[source]) if source is not None and source in value else defaults[place]()
+            for place, (_, source, step) in enumerate(taken)
+        ]
+    )
+
+
+def _filling_names(new: dict[str, Any], cls: Any, taken: list[_Taken]) -> Make:
     present = [(key, source, step) for key, source, step in taken if source is not None]
-    start = {tag[0]: tag[1]} if tag else {}
+    start = {new["tag"][0]: new["tag"][1]} if "tag" in new else {}
     if new.get("form") == "dataclass":
         # msgspec would leave a field that is missing to its class: such an object is not written as it is.
-        cls = classes[new["module"], new["qualname"]]
         start |= {f.name: f.default for f in fields(cls) if f.default is not MISSING}
     return lambda value: {
         **start,
