@@ -20,6 +20,7 @@ from sluiceway.checkpoint import load_metadata
 from sluiceway.connector.lib import DiscardSink
 from sluiceway.connector.lib.generator import GeneratorSource
 from sluiceway.errors import SerializationError, StateError
+from sluiceway.keygroups import key_group, subtask_for_key_group
 from sluiceway.plugins import default_manager
 from sluiceway.serializers import decode_block, encode_block
 from sluiceway.state import TableSchema
@@ -603,3 +604,59 @@ def test_a_field_that_is_new_is_saved_as_a_field() -> None:
     value = now.reader_for(written.meta, "op").loads(written.serializer.dumps(old(3)))
     assert vars(value) == {"total": 3, "note": "-"}
     assert now.serializer.dumps(value)[:1] != b"\xc1"
+
+
+class AskingLate(sw.KeyedProcessFunction[str, str, Any]):
+    """Adds one to a state that it asks for with its first record, and to another one."""
+
+    def __init__(self, type_: Any) -> None:
+        self.type = type_
+
+    def open(self, context: Any) -> None:
+        self.context = context
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        counts = self.context.get_state(sw.ValueStateDescriptor("counts", self.type))
+        others = self.context.get_map_state(sw.MapStateDescriptor("others", int, key_type=str))
+        count = counts.value() or self.type(0)
+        count.n += 1
+        counts.update(count)
+        others.put(value, (others.get(value) or 0) + 1)
+        yield count, others.get(value)
+
+
+@pytest.mark.parametrize("backend", ["memory", "filesystem", "rocksdb"])
+def test_a_state_that_some_subtasks_have_not_asked_for_is_restored_at_any_parallelism(backend: str) -> None:
+    @dataclass
+    class Count:
+        n: int
+
+    old = Count
+
+    @dataclass
+    class Count:  # type: ignore[no-redef]
+        n: int
+        note: str = "-"
+
+    words = [f"w{i}" for i in range(8)]
+    # One has its state in a bucket of RocksDB.
+    keys = [*words, "x" * 5000]
+
+    def run(type_: Any, some: list[str], parallelism: int, restored: Any = None) -> tuple[list[Any], Any]:
+        def step(stream: Any) -> Any:
+            return stream.key_by(lambda word: word).process(AskingLate(type_)).uid("counts")
+
+        options = {"parallelism": parallelism, "state_backend": backend, "restored": restored}
+        with OperatorHarness(step, **options) as harness:
+            return [found for word in some for found in harness.process(word)], harness.snapshot()
+
+    _, taken = run(old, keys, 2)
+    first = next(word for word in words if subtask_for_key_group(key_group(word, 128), 2, 128) == 0)
+    assert run(Count, [first], 2, taken)[0] == [(Count(2, "-"), 2)]
+    for through in (1, 2, 3):
+        _, mixed = run(Count, [first], 2, taken)
+        _, unclaimed = run(Count, [], through, mixed)
+        found, taken_again = run(Count, keys, 3, unclaimed)
+        assert found == [(Count(3, "-"), 3) if key == first else (Count(2, "-"), 2) for key in keys]
+        found, _ = run(Count, keys, 1, taken_again)
+        assert found == [(Count(4, "-"), 4) if key == first else (Count(3, "-"), 3) for key in keys]

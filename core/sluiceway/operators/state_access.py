@@ -57,14 +57,14 @@ def unclaimed(state: str, uid: str) -> str:
 
 
 def _has_rows(snapshot: KeyedSnapshot, name: str, own: KeyGroupRange) -> bool:
-    index = next((place for place, meta in enumerate(snapshot.tables) if meta.name == name), None)
-    if index is None:
+    indices = {place for place, meta in enumerate(snapshot.tables) if meta.name == name}
+    if not indices:
         return False
     try:
         for group in snapshot.groups:
             if own.start <= group < own.end:
                 rows, blocks = decode_blocks(snapshot.groups[group])
-                if index in {row.table for row in rows} | {block.table for block in blocks}:
+                if not indices.isdisjoint([*(row.table for row in rows), *(block.table for block in blocks)]):
                     return True
     finally:
         if isinstance(snapshot.groups, RowsOnDemand):

@@ -343,7 +343,8 @@ class KeyedStateBackend(ABC):
 
         Raises:
             StateError: called a second time, or after the first :meth:`table`; the snapshots disagree about a
-                table (names it); or two of them have the same of the own key groups.
+                table (names it), a backend may take forms of one that differ in the schema of a type; or two of
+                them have the same of the own key groups.
             CorruptStreamError: a group is no rows, or damaged, as :func:`sluiceway.serializers.decode_rows` tells;
                 or a row refers to a table that its snapshot does not have. At the latest by :meth:`table`.
         """

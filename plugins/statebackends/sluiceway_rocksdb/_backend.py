@@ -94,18 +94,26 @@ class RocksDBKeyedBackend(KeyedStateBackend):
         if table is not None:
             table.schema.check_same(schema.meta, self._operator)
             return table
-        index = self.store.index_of(descriptor.name)
-        if index is None:
-            index = self.store.register(schema.meta)
-            table = RocksDBTable(self.store, self, schema, index, {})
+        indices = self.store.indices_of(descriptor.name)
+        if indices:
+            table = self._restored_table(schema, indices)
         else:
-            reader = schema.reader_for(self.store.metas[index], self._operator)
-            table = RocksDBTable(self.store, self, schema, index, find_namespaces(self.store, index))
-            if reader is not schema.serializer:
-                table.migrate(reader)
+            table = RocksDBTable(self.store, self, schema, self.store.register(schema.meta), {})
+        self._tables[descriptor.name] = table
+        return table
+
+    def _restored_table(self, schema: TableSchema, indices: list[int]) -> RocksDBTable:
+        """Return a table of what was restored, maybe in several forms: all rows go to the first of the indices."""
+        # All are looked at before one is changed.
+        readers = [schema.reader_for(self.store.metas[index], self._operator) for index in indices]
+        first = indices[0]
+        table = RocksDBTable(self.store, self, schema, first, None)
+        for index, reader in zip(indices, readers, strict=True):
+            if reader is not schema.serializer or (index != first and find_namespaces(self.store, index)):
+                table.migrate(reader, index)
                 self._log = None
             self.store.metas[index] = schema.meta
-        self._tables[descriptor.name] = table
+        table.where = find_namespaces(self.store, first)
         return table
 
     def snapshot(self) -> KeyedSnapshot:

@@ -45,7 +45,8 @@ def restore(store: SubtaskStore, snapshots: list[KeyedSnapshot]) -> None:
     seen: set[int] = set()
     # The files of the one with the most of the own key groups serve as they are; its tables come first for that.
     snapshots.sort(key=lambda snapshot: -_shared(store, snapshot.native))
-    indices = [tuple(store.register(meta) for meta in snapshot.tables) for snapshot in snapshots]
+    indices = [store.register_first(snapshot.tables) for snapshot in snapshots[:1]]
+    indices += [tuple(store.register(meta) for meta in snapshot.tables) for snapshot in snapshots[1:]]
     first = snapshots[0].native if snapshots else None
     for snapshot, index in zip(snapshots, indices, strict=True):
         native = snapshot.native

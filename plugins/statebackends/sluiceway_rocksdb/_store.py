@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable
 from threading import Lock
 from typing import Any
 
@@ -40,7 +41,6 @@ class SubtaskStore:
         self.max_parallelism = context.max_parallelism
         self.adopted: dict[str, str] = {}
         self.metas: list[StateMeta] = []
-        self._index: dict[str, int] = {}
         self._id = secrets.token_hex(8)
         self._place: Place | None = None
         self._database: Database | None = None
@@ -77,26 +77,32 @@ class SubtaskStore:
 
     # -- tables --------------------------------------------------------------------------------------------------
 
-    def index_of(self, name: str) -> int | None:
-        """Return the index of a table; None if there is none of that name."""
-        return self._index.get(name)
+    def indices_of(self, name: str) -> list[int]:
+        """Return the indices of a table: none if it is not known, several if it was restored in several forms."""
+        return [index for index, meta in enumerate(self.metas) if meta.name == name]
 
     def register(self, meta: StateMeta) -> int:
-        """Return the index of a table, a new one if there is none of that name.
+        """Return the index of a table, a new one if there is none in that form.
 
         Raises:
             StateError: there is another table of that name.
         """
-        index = self._index.get(meta.name)
-        if index is None:
-            index = self._index[meta.name] = len(self.metas)
-            self.metas.append(meta)
-        elif self.metas[index] != meta:
-            raise StateError(
-                f"the snapshots of operator {self.operator!r} disagree about state {meta.name!r}: one holds "
-                f"{self.metas[index]}, another {meta}"
-            )
-        return index
+        for index in self.indices_of(meta.name):
+            known = self.metas[index]
+            if known == meta:
+                return index
+            if not known.is_form_of(meta):
+                raise StateError(
+                    f"the snapshots of operator {self.operator!r} disagree about state {meta.name!r}: one holds "
+                    f"{known}, another {meta}"
+                )
+        self.metas.append(meta)
+        return len(self.metas) - 1
+
+    def register_first(self, metas: Iterable[StateMeta]) -> tuple[int, ...]:
+        """Register the tables of a first snapshot under the indices that its files have."""
+        self.metas = list(metas)
+        return tuple(range(len(self.metas)))
 
     def foreign(self, state: str, key: Any, group: int) -> StateError:
         """Return the error for a key of a key group that another subtask owns."""

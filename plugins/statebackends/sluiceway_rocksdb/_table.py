@@ -333,26 +333,26 @@ class RocksDBTable(StateTable):
                 return True
         return False
 
-    def migrate(self, reader: Serializer) -> None:
-        """Rewrite all values that another serializer wrote."""
+    def migrate(self, reader: Serializer, index: int) -> None:
+        """Rewrite all values that another serializer wrote, or that are under another index."""
 
         # The iterator shows the database as of its first step, so what is written meanwhile is not read again.
         def rows() -> Iterator[tuple[bytes, bytes | None]]:
             for group in range(*self.store.key_groups):
-                start = group.to_bytes(2) + self.index.to_bytes(2)
-                for place, data in self.store.database.rows(start):
-                    tail = place[PREFIX + int.from_bytes(place[4:8]) :]
-                    if tail[:1] == BUCKET:
-                        yield (
-                            place,
-                            encode_bucket([(own, self._again(v, reader)) for own, v in decode_bucket(data)]),
-                        )
-                    else:
-                        value = value_of(data)
-                        # The flag and the key's own form stay before the value.
-                        yield place, data[: len(data) - len(value)] + self._again(value, reader)
+                start = group.to_bytes(2)
+                for place, data in self.store.database.rows(start + index.to_bytes(2)):
+                    yield start + self.index.to_bytes(2) + place[4:], self._migrated(place, data, reader)
+                    if index != self.index:
+                        yield place, None
 
         self.store.database.write(rows())
+
+    def _migrated(self, place: bytes, data: bytes, reader: Serializer) -> bytes:
+        if place[PREFIX + int.from_bytes(place[4:8]) :][:1] == BUCKET:
+            return encode_bucket([(own, self._again(value, reader)) for own, value in decode_bucket(data)])
+        value = value_of(data)
+        # The flag and the key's own form stay before the value.
+        return data[: len(data) - len(value)] + self._again(value, reader)
 
     def _again(self, data: bytes, reader: Serializer) -> bytes:
         try:

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluiceway.errors import CorruptStreamError, StateError
-from sluiceway.keygroups import KeyGroupRange
+from sluiceway.keygroups import KeyGroupRange, key_group
 from sluiceway.state import (
     BackendContext,
+    KeyedSnapshot,
     KeyedStateBackend,
     MapStateDescriptor,
     StateBackend,
@@ -261,3 +262,42 @@ def test_state_of_a_changed_type_is_written_anew() -> None:
     change = latest(again)
     assert change is not None
     assert dict(keyed(records=[log[0], change]).table(wider).entries()) == {"x": 1.0, "y": 2.5}
+
+
+def test_forms_of_one_state_stay_apart_until_it_is_asked_for() -> None:
+    def part(groups: KeyGroupRange, restored: KeyedSnapshot | None = None) -> KeyedStateBackend:
+        backend = ChangelogStateBackend().create_keyed(BackendContext("uid-7", 0, groups, 8))
+        if restored is not None:
+            backend.restore([restored])
+        return backend
+
+    parts, keys = (KeyGroupRange(0, 4), KeyGroupRange(4, 8)), [f"k{i}" for i in range(8)]
+    narrow, wide, other = (
+        ValueStateDescriptor("a", int),
+        ValueStateDescriptor("a", float),
+        ValueStateDescriptor("b", int),
+    )
+    snapshots = []
+    for groups in parts:
+        backend = part(groups)
+        backend.table(narrow).entries().update(
+            {key: i for i, key in enumerate(keys) if groups.start <= key_group(key, 8) < groups.end}
+        )
+        snapshots.append(backend.snapshot())
+    asking, other_part = (part(groups, taken) for groups, taken in zip(parts, snapshots, strict=True))
+    asking.table(wide)
+    whole = ChangelogStateBackend().create_keyed(CONTEXT)
+    whole.restore([asking.snapshot(), other_part.snapshot()])
+    whole.table(other).entries()["k"] = 5
+    first = whole.snapshot()
+    assert [meta.name for meta in first.tables] == ["b", "a", "a"]
+    whole.table(other).entries()["k"] = 6
+    second = whole.snapshot()
+    for restored in (second, KeyedSnapshot(second.tables, dict(second.groups))):
+        again = ChangelogStateBackend().create_keyed(CONTEXT)
+        again.restore([restored])
+        assert dict(again.table(other).entries()) == {"k": 6}
+        found = dict(again.table(wide).entries())
+        assert found == {key: float(i) for i, key in enumerate(keys)}
+        assert {*map(type, found.values())} == {float}
+        assert [meta.name for meta in again.snapshot().tables] == ["b", "a"]

@@ -218,8 +218,8 @@ def test_the_garbage_collector_goes_on_after_a_restore():
     assert again.table(ValueStateDescriptor("a")).entries() == {"k": [1]}
     assert gc.isenabled()
     # Nobody but a test gets at it.
-    meta, [(group, row)] = broken._unclaimed["a"]
-    broken._unclaimed["a"] = meta, [(group, row._replace(value=b"?"))]
+    [(meta, [(group, row)])] = broken._unclaimed.items()
+    broken._unclaimed[meta] = [(group, row._replace(value=b"?"))]
     with pytest.raises(StateError, match="state 'a' of operator 'uid-7' cannot be restored"):
         broken.table(ValueStateDescriptor("a"))
     assert gc.isenabled()

@@ -25,7 +25,7 @@ from sluiceway.state.changelog.entries import RecordingEntries, TrackedEntries
 from sluiceway.state.changelog.fold import ChangeFold, plain_key
 from sluiceway.state.changelog.format import encode_record
 from sluiceway.state.changelog.log import ChangeLog
-from sluiceway.state.changelog.record import ANY_GROUP, ChangeRecord, Dropped, Removed, TableInfo
+from sluiceway.state.changelog.record import ANY_GROUP, ChangeRecord, Dropped, Removed, TableInfo, places_of
 from sluiceway.state.heap.backend import HeapKeyedBackend, HeapTable
 from sluiceway.state.heap.entries import HeapEntries
 from sluiceway.state.heap.snapshots import Layer
@@ -216,9 +216,9 @@ class ChangelogKeyedBackend(HeapKeyedBackend):
 
     def table(self, descriptor: StateDescriptor) -> StateTable:
         """Return the table for a descriptor."""
-        found = self._unclaimed.get(descriptor.name)
+        forms = self._forms(descriptor.name)
         table = super().table(descriptor)
-        if found is not None and found[0] != TableSchema.of(descriptor).meta:
+        if any(meta != TableSchema.of(descriptor).meta for meta in forms):
             self._is_logged = False  # its values will be written in another way from now on
         return table
 
@@ -233,17 +233,18 @@ class ChangelogKeyedBackend(HeapKeyedBackend):
         self._check_open()
         self._may_restore = False
         own, self._is_logged = self._context.key_groups, True
-        by_name: dict[str, list[Any]] = defaultdict(list)
+        metas = changes[-1].metas()
+        by_place: dict[int, list[Any]] = defaultdict(list)
         for change in changes:
-            names = [table.name for table in change.tables]
+            places = places_of(change.tables, changes[-1].tables)
             for group, item in change.items():
                 if group == ANY_GROUP or own.start <= group < own.end:
-                    by_name[names[item.table]].append((group, item))
+                    by_place[places[item.table]].append((group, item))
                 else:
                     # The log holds key groups of other subtasks: the next record has to be whole.
                     self._is_logged = False
-        for meta in changes[-1].metas():
-            self._unclaimed[meta.name] = (meta, by_name[meta.name])
+        for place, meta in enumerate(metas):
+            self._unclaimed.setdefault(meta, []).extend(by_place[place])
         if self._owner.keep and type(log) is ChangeLog:
             self._records = list(log.records)
 
@@ -253,7 +254,7 @@ class ChangelogKeyedBackend(HeapKeyedBackend):
         whole = not self._is_logged or (self._has_grown() if self._owner.keep else self._owner.whole)
         metas = (
             *(table.schema.meta for table in self._tables.values()),
-            *(meta for meta, _ in self._unclaimed.values()),
+            *self._unclaimed,
         )
         change, layers = self._all(metas) if whole else self._changes(metas)
         latest = None if change.is_empty else encode_record(change)
@@ -273,13 +274,13 @@ class ChangelogKeyedBackend(HeapKeyedBackend):
     def _all(self, metas: tuple[StateMeta, ...]) -> tuple[ChangeRecord, list[list[Layer]]]:
         layers = [self._own(table).all(index) for index, table in enumerate(self._tables.values())]
         kept: list[tuple[int, Row | Block]] = []
-        for index, (name, (meta, unclaimed)) in enumerate(list(self._unclaimed.items()), len(self._tables)):
+        for index, (meta, unclaimed) in enumerate(list(self._unclaimed.items()), len(self._tables)):
             # Of a restored log only what is left is written; removals have been applied then.
             fold = ChangeFold(plain_key)
             for group, item in unclaimed:
                 fold.apply(group, item._replace(table=index))
             rows = [(group, row) for group in fold.groups() for row in fold.rows(group)]
-            self._unclaimed[name] = (meta, list(rows))
+            self._unclaimed[meta] = list(rows)
             kept += rows
         flat = [layer for some in layers for layer in some]
         return record_of(self._context, flat, tables=self._infos(metas), encoded=kept, whole=True), layers

@@ -10,7 +10,7 @@ from sluiceway.serializers import encode_rows
 from sluiceway.state import KeyedSnapshot
 from sluiceway.state.changelog.fold import ChangeFold, plain_key
 from sluiceway.state.changelog.format import decode_record
-from sluiceway.state.changelog.record import ChangeRecord
+from sluiceway.state.changelog.record import ChangeRecord, places_of
 
 __all__ = ["ChangeLog", "snapshot_of"]
 
@@ -63,10 +63,9 @@ class ChangeLog(Mapping[int, bytes]):
     def _folded(self) -> dict[int, bytes]:
         if self._groups is None:
             changes = self.changes()
-            places = {table.name: place for place, table in enumerate(changes[-1].tables)}
             fold = ChangeFold(plain_key)  # logs are also read where the classes of the job are missing
             for change in changes:
-                fold.add(change, tables=[places[table.name] for table in change.tables])
+                fold.add(change, tables=places_of(change.tables, changes[-1].tables))
             self._groups = {group: encode_rows(list(fold.rows(group))) for group in fold.groups()}
         return self._groups
 

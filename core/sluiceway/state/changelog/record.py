@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -11,7 +13,7 @@ from sluiceway.errors import CorruptStreamError
 from sluiceway.serializers import Block, Row, decode_blocks
 from sluiceway.state import StateMeta, TableKind
 
-__all__ = ["ANY_GROUP", "ChangeRecord", "Dropped", "Item", "Removed", "TableInfo"]
+__all__ = ["ANY_GROUP", "ChangeRecord", "Dropped", "Item", "Removed", "TableInfo", "places_of"]
 
 ANY_GROUP: Final = -1
 """Stands for the key group of a namespace, and of keys where a record of an earlier layout does not have it."""
@@ -64,6 +66,21 @@ class TableInfo(msgspec.Struct, array_like=True, frozen=True):
             self.ttl_ms,
             self.schema,
         )
+
+
+def places_of(tables: Sequence[TableInfo], latest: Sequence[TableInfo]) -> list[int]:
+    """Return the index of each table of a record among those of the latest one, which has all of them.
+
+    Forms of one table keep their order for as long as there are several.
+    """
+    places = {table: place for place, table in enumerate(_numbered(latest))}
+    return [places[table] for table in _numbered(tables)]
+
+
+def _numbered(tables: Sequence[TableInfo]) -> list[tuple[str, int]]:
+    """Return the names of tables, numbered among equal ones."""
+    numbers: defaultdict[str, count[int]] = defaultdict(count)
+    return [(table.name, next(numbers[table.name])) for table in tables]
 
 
 class Removed(NamedTuple):

@@ -192,8 +192,9 @@ class HeapKeyedBackend(KeyedStateBackend):
         self._make_snapshot = make_snapshot
         self._context = context
         self._tables: dict[str, HeapTable] = {}
-        # What was restored of tables that nobody has asked for yet: by name, rows with their key groups.
-        self._unclaimed: dict[str, tuple[StateMeta, list[tuple[int, Row | Block]]]] = {}
+        # What was restored of tables that nobody has asked for yet: rows with their key groups, by each form of a
+        # table.
+        self._unclaimed: dict[StateMeta, list[tuple[int, Row | Block]]] = {}
         # Unique among all attempts that write to one directory, also those of another job manager.
         self._id, self._identities = secrets.token_hex(8), count()
         self._may_restore = True
@@ -208,14 +209,19 @@ class HeapKeyedBackend(KeyedStateBackend):
             table.schema.check_same(schema.meta, self._context.operator)
             return table
         table = self.make_table(schema)
-        if (found := self._unclaimed.get(descriptor.name)) is not None:
-            meta, rows = found
-            with gc_frozen():
-                table.load((row for _, row in rows), schema.reader_for(meta, self._context.operator))
-            # Only now: what cannot be read stays unclaimed, and so in the next snapshot.
-            del self._unclaimed[descriptor.name]
+        readers = {meta: schema.reader_for(meta, self._context.operator) for meta in self._forms(descriptor.name)}
+        with gc_frozen():
+            for meta, reader in readers.items():
+                table.load((row for _, row in self._unclaimed[meta]), reader)
+        # Only now: what cannot be read stays unclaimed, and so in the next snapshot.
+        for meta in readers:
+            del self._unclaimed[meta]
         self._tables[descriptor.name] = table
         return table
+
+    def _forms(self, name: str) -> list[StateMeta]:
+        """Return the forms of a restored table that nobody has asked for yet."""
+        return [meta for meta in self._unclaimed if meta.name == name]
 
     def make_table(self, schema: TableSchema) -> HeapTable:
         """Return a new table; for subclasses."""
@@ -231,7 +237,7 @@ class HeapKeyedBackend(KeyedStateBackend):
             shared += table.share(len(metas), self._context.max_parallelism, self._new_identity)
             layers += table.freeze(len(metas))
             metas.append(table.schema.meta)
-        for meta, unclaimed in self._unclaimed.values():
+        for meta, unclaimed in self._unclaimed.items():
             # Restored tables that nobody has asked for are written again as they were, under indices behind the
             # others.
             kept += [(group, row._replace(table=len(metas))) for group, row in unclaimed]
@@ -259,12 +265,17 @@ class HeapKeyedBackend(KeyedStateBackend):
         seen: set[int] = set()
         for snapshot in snapshots:
             self._take(snapshot, self._context.key_groups, seen)
+        # Of a table in several forms only those that the own key groups have.
+        have = {meta.name for meta, rows in self._unclaimed.items() if rows}
+        self._unclaimed = {meta: rows for meta, rows in self._unclaimed.items() if rows or meta.name not in have}
 
     def _take(self, snapshot: KeyedSnapshot, own: KeyGroupRange, seen: set[int]) -> None:
         operator = self._context.operator
+        rows_of_table: list[list[tuple[int, Row | Block]]] = []
         for meta in snapshot.tables:
-            known, _ = self._unclaimed.setdefault(meta.name, (meta, []))
-            if known != meta:
+            rows_of_table.append(self._unclaimed.setdefault(meta, []))
+            known = self._forms(meta.name)[0]
+            if not known.is_form_of(meta):
                 raise StateError(
                     f"the snapshots of operator {operator!r} disagree about state {meta.name!r}: one holds "
                     f"{known}, another {meta}"
@@ -284,7 +295,7 @@ class HeapKeyedBackend(KeyedStateBackend):
                         f"key group {group} of operator {operator!r} has a row of table {row.table}, there are "
                         f"{len(snapshot.tables)} tables"
                     )
-                self._unclaimed[snapshot.tables[row.table].name][1].append((group, row))
+                rows_of_table[row.table].append((group, row))
 
     def close(self) -> None:
         self._closed = True
