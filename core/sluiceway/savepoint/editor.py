@@ -21,7 +21,7 @@ from sluiceway.checkpoint import (
 )
 from sluiceway.checkpoint.copy import copy_operator, copy_section, regrouped, without_tables
 from sluiceway.checkpoint.files import join
-from sluiceway.checkpoint.metadata import OperatorEntry
+from sluiceway.checkpoint.metadata import InFlightEntry, OperatorEntry
 from sluiceway.checkpoint.native_files import with_rows
 from sluiceway.checkpoint.offline_reader import Decoder, Opaque
 from sluiceway.checkpoint.state_file import SectionWriter
@@ -69,6 +69,7 @@ class SavepointEditor(SavepointWriter):
         allow_pickle: bool,
         manager: PluginManager,
     ) -> None:
+        self._old_location = old
         place, directory = split_location(old)
         storage = manager.checkpoint_storage(place)
         self._old: CheckpointMetadata = load_metadata(storage, directory)
@@ -89,11 +90,13 @@ class SavepointEditor(SavepointWriter):
         """Remove an operator, or one of its states. Timers are the state ``timers``.
 
         Raises:
+            StateError: the checkpoint is unaligned, and records were in flight to or from the operator.
             UnknownNameError: the operator or state does not exist; lists the existing ones.
         """
         self._check_open()
         self._check_known(uid)
         if state is None:
+            self._refuse_in_flight(uid)
             self._removed.add(uid)
             if (backend := self._backends.pop(uid, None)) is not None:
                 backend.close()
@@ -240,6 +243,17 @@ class SavepointEditor(SavepointWriter):
                 f"{state!r}, table)"
             )
 
+    def _refuse_in_flight(self, uid: str) -> None:
+        """Raise StateError if records were in flight to or from an operator."""
+        entries = (entry for v in self._old.vertices for s in v.subtasks for entry in s.in_flight)
+        entry = next((entry for entry in entries if uid in (entry.source, entry.target)), None)
+        if entry is not None:
+            raise StateError(
+                f"operator {uid!r} cannot be removed: {self._old_location} is an unaligned checkpoint with "
+                f"records in flight from {entry.source!r} to {entry.target!r}, which would be lost. Edit a "
+                "savepoint of the job or an aligned checkpoint: these have no records in flight"
+            )
+
     def _kind_in_columns(self, uid: str, state: str) -> str:
         vertex = self._had.get(uid)
         steps = () if vertex is None or uid in self._removed else vertex.steps
@@ -359,9 +373,20 @@ class SavepointEditor(SavepointWriter):
                 name: writer.add(self._reader.bytes_of(section)) for name, section in subtask.attachments.items()
             }
             yield
-            return replace(subtask, operators=tuple(entries), attachments=attached)
+            in_flight = []
+            for part in subtask.in_flight:
+                in_flight.append(self._copied_in_flight(writer, part))
+                yield
+            return replace(subtask, operators=tuple(entries), attachments=attached, in_flight=tuple(in_flight))
 
         return content
+
+    def _copied_in_flight(self, writer: SectionWriter, part: InFlightEntry) -> InFlightEntry:
+        # A restored job finds the records by the uids of the edge. The old number of key groups stays: by it, the
+        # job sees that it has to deal the records out anew.
+        source, target = (self._names.get(uid, uid) for uid in (part.source, part.target))
+        elements = copy_section(writer, self._reader, part.elements)
+        return replace(part, source=source, target=target, elements=elements)
 
     def _copied_enumerators(self) -> dict[str, Section]:
         left = {uid: section for uid, section in self._old.enumerators.items() if uid not in self._removed}

@@ -213,7 +213,8 @@ class SavedState:
     Attributes:
         metadata: metadata of the checkpoint.
         operators: operators with state, by uid.
-        in_flight: size in bytes of the channel state (buffers between subtasks), by uid of the job vertex.
+        in_flight: size in bytes of the in-flight records of an unaligned checkpoint, by uid of the job vertex that
+            stored them.
     """
 
     def __init__(self, location: str, allow_pickle: bool, manager: PluginManager) -> None:
@@ -241,7 +242,7 @@ class SavedState:
             {
                 vertex.uid: size
                 for vertex in self.metadata.vertices
-                if (size := sum(s.size for subtask in vertex.subtasks for s in subtask.attachments.values()))
+                if (size := sum(subtask.in_flight_size for subtask in vertex.subtasks))
             }
         )
 

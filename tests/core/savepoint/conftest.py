@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
@@ -18,6 +18,7 @@ from sluiceway.checkpoint import (
 )
 from sluiceway.clock import VirtualClock
 from sluiceway.keygroups import KeyGroupRange
+from sluiceway.network.channel_state import InFlight
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.operators.keyed_state import KeyedStateStore
 from sluiceway.state import BackendContext, KeyedSnapshot, StateBackend
@@ -62,12 +63,21 @@ def save(tmp_path: Path) -> Callable[..., str]:
     """Writes a checkpoint: ``save([snapshots of subtask 0], [of subtask 1], ...)``. Returns its path."""
 
     def write(
-        *subtasks: list[OperatorSnapshot], attachments: dict[str, bytes] | None = None, kind: str = "process"
+        *subtasks: list[OperatorSnapshot],
+        attachments: dict[str, bytes] | None = None,
+        in_flight: Iterable[InFlight] = (),
+        kind: str = "process",
     ) -> str:
         run = CheckpointDirectory(LocalStorage(str(tmp_path / "place")), "run")
         entries = tuple(
             write_subtask(
-                run.storage, run.directory(1), f"0-{index}.state", index, snapshots, attachments=attachments
+                run.storage,
+                run.directory(1),
+                f"0-{index}.state",
+                index,
+                snapshots,
+                attachments=attachments,
+                in_flight=[part for part in in_flight if part.consumer == index],
             )
             for index, snapshots in enumerate(subtasks)
         )
