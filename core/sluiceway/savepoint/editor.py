@@ -28,6 +28,7 @@ from sluiceway.checkpoint.state_file import SectionWriter
 from sluiceway.columns.state_names import kind_of_state
 from sluiceway.errors import ConfigurationError, StateError, choose
 from sluiceway.operators.keyed_timers import TIMERS
+from sluiceway.operators.operator_state import ListMode
 from sluiceway.plugins import PluginManager, default_manager
 from sluiceway.savepoint.edited_columns import EditedColumns
 from sluiceway.savepoint.writer import SavepointWriter
@@ -254,6 +255,19 @@ class SavepointEditor(SavepointWriter):
                 "savepoint of the job or an aligned checkpoint: these have no records in flight"
             )
 
+    def _refuse_raw_keyed(self) -> None:
+        """Raise StateError if an operator has raw keyed state for another number of key groups."""
+        for vertex, _, operator in self._operators():
+            if operator.uid in self._removed or vertex.max_parallelism == self._groups:
+                continue
+            for kept in operator.lists:
+                if kept.mode == ListMode.RAW_KEYED.value and kept.name not in self._dropped.get(operator.uid, ()):
+                    raise StateError(
+                        f"the {kept.name} of operator {operator.uid!r} cannot be divided into {self._groups} key "
+                        "groups: its function has written it by key group, in a form of its own. Keep the number "
+                        f"of key groups, {vertex.max_parallelism}, or remove({operator.uid!r}, {kept.name!r})"
+                    )
+
     def _kind_in_columns(self, uid: str, state: str) -> str:
         vertex = self._had.get(uid)
         steps = () if vertex is None or uid in self._removed else vertex.steps
@@ -323,6 +337,7 @@ class SavepointEditor(SavepointWriter):
                         f"{self._had[uid].max_parallelism}, or remove({uid!r})"
                     )
                 self._backend(uid)
+            self._refuse_raw_keyed()
         made = super()._metadata()
         done: set[str] = set()
         kept = [self._copied(vertex, done) for vertex in self._old.vertices]
@@ -476,7 +491,8 @@ def edit(
     Args:
         old: path or URL of the checkpoint.
         location: path or URL of the new savepoint's directory, which must not have a checkpoint.
-        max_parallelism: new number of key groups of all keyed state; None: unchanged.
+        max_parallelism: new number of key groups of all keyed state; None: unchanged. Raw keyed state and state of
+            steps in columns cannot be divided into another number.
         backend: state backend that holds changed state until it is written: ``rocksdb`` if it exceeds memory.
         allow_pickle: whether to unpickle keys where a new number of key groups requires it; that can run any code.
 

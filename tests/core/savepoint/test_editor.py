@@ -235,6 +235,21 @@ def test_key_groups_are_others(old: str, new: str, groups: int) -> None:
     check_groups(new, groups)
 
 
+def test_raw_keyed_state_stays_in_its_key_groups(new: str, save: Callable[..., str]) -> None:
+    raw = ListSnapshot("raw keyed state", ListMode.RAW_KEYED, "msgspec", 1, "tuple[int, bytes]", 0, 1, (b"x",))
+    old = save([OperatorSnapshot("sketch", lists=(raw,))])
+    says = r"state of operator 'sketch' cannot .* into 7 .* 128, or remove\('sketch', 'raw keyed state'\)"
+    with pytest.raises(StateError, match=says), edit(old, new, max_parallelism=7):
+        pass
+    assert not Path(new).exists()
+    with edit(old, new, max_parallelism=7) as savepoint:
+        savepoint.remove("sketch", "raw keyed state")
+    assert contents(new) == {}
+    with edit(old, new + "er", max_parallelism=128):
+        pass
+    assert read(new + "er").metadata.vertices[0].subtasks[0].operators[0].lists[0].elements is not None
+
+
 def check_groups(location: str, count: int) -> None:
     """Every key is in the key group where a job looks for it."""
     reader = StateReader(LocalStorage(str(Path(location).parent)), Path(location).name)
