@@ -6,6 +6,7 @@ import datetime as dt
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from functools import reduce
 from typing import Any, Final
 from uuid import UUID
 
@@ -21,6 +22,7 @@ Convert = Callable[[Any], Any]
 
 # Dicts with more different keys become JSON text instead of columns.
 _MOST_FIELDS: Final = 64
+_MOST_AS_FLOAT: Final = 1 << 53
 _FIRST_MS: Final = -62_135_596_800_000  # what a datetime can hold
 _LAST_MS: Final = 253_402_300_799_999
 
@@ -146,6 +148,7 @@ class Found(Shape):
         self._scalar: Any = None  # a type, or None: nothing was seen
         self._is_text = False
         self._seen_scalars = False
+        self._most = 0  # of the integers
         self._parts: list[Found] | None = None
         self._fields: dict[str, Found] | None = None
         self._opaque = False
@@ -199,6 +202,10 @@ class Found(Shape):
         found = _scalar_type(kinds, values)
         if self._scalar is not None and found is not None:
             found = _common(self._scalar, found)
+        if int in kinds:
+            self._most = max(self._most, *(abs(value) for value in values if type(value) is int))
+        if self._most > _MOST_AS_FLOAT and found == arrow().float64():
+            found = None
         self._scalar = found
         self._is_text = found is None
 
@@ -391,15 +398,24 @@ def _or_none(convert: Convert, value: Any) -> Any:
 
 def _scalar_type(kinds: set[type], values: Sequence[Any]) -> Any:
     """Return the common type of untyped values, None if there is none."""
+    if len(kinds) == 1:
+        return _type_of_kind(next(iter(kinds)), values)
+    # pyarrow takes the type of the first value for that of all, so the classes are asked one by one.
+    found = [_type_of_kind(kind, [value for value in values if type(value) is kind]) for kind in kinds]
+    return None if None in found else reduce(lambda one, other: one and _common(one, other), found)
+
+
+def _type_of_kind(kind: type, values: Sequence[Any]) -> Any:
+    """Return the type of values of one class, None if there is none."""
     pa = arrow()
-    if kinds == {float}:
+    if kind is float:
         return pa.float64()
-    if kinds == {str}:
+    if kind is str:
         return pa.string()
-    if kinds == {dt.datetime} and len({value.tzinfo is None for value in values}) > 1:
+    if kind is dt.datetime and len({value.tzinfo is None for value in values}) > 1:
         return None
     try:
-        return pa.infer_type([_plain(value) for value in values])
+        return pa.array([_plain(value) for value in values]).type
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
         return None
 

@@ -21,6 +21,7 @@ from sluiceway.operators.keyed_state import KeyedStateStore
 from sluiceway.operators.keyed_timers import TIMERS
 from sluiceway.operators.operator_state import ListMode, ListSnapshot
 from sluiceway.savepoint import read
+from sluiceway.savepoint.json_text import as_text
 from sluiceway.state import KeyedSnapshot
 from sluiceway.windows.base import GLOBAL_WINDOW, TimeWindow
 
@@ -202,6 +203,51 @@ def test_a_value_of_another_type_than_declared_makes_texts(keyed: Keyed, save: S
 
     found = table_of(save, keyed(fill), "v")
     assert sorted(found.column("value").to_pylist()) == ["1", str(2**70), "two"]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [5, "a"],
+        [None, 5, "a"],
+        [1, "a", 2.5],
+        [1, True],
+        [True, 1],
+        [b"x", 5],
+        [1, 2**70],
+        [2**60, 2.5],
+        [dt.date(2020, 1, 2), 5],
+        [dt.date(2020, 1, 2), dt.datetime(2020, 1, 2, 3)],
+        [[1], ["a"]],
+    ],
+    ids=str,
+)
+def test_values_of_several_types_are_text_in_any_order(keyed: Keyed, save: Save, values: list[Any]) -> None:
+    def fill(store: KeyedStateStore) -> None:
+        store.current_key = "k"
+        store.list_state(sw.ListStateDescriptor("one way")).add_all(values)
+        store.list_state(sw.ListStateDescriptor("other way")).add_all(reversed(values))
+        for number, value in enumerate(values):
+            store.current_key = number
+            store.value_state(sw.ValueStateDescriptor("apart")).update([value])
+
+    found = read(save([OperatorSnapshot("op", keyed=keyed(fill))]))["op"]
+    text = [as_text(value) for value in values]
+    assert [row["value"] for row in found["one way"].rows()] == text
+    assert [row["value"] for row in found["other way"].rows()] == text[::-1]
+    assert found["apart"].to_arrow().num_rows == len(values)
+
+
+def test_integers_beside_floats_are_floats(keyed: Keyed, save: Save) -> None:
+    def fill(store: KeyedStateStore) -> None:
+        store.current_key = "ann"
+        store.list_state(sw.ListStateDescriptor("v")).add_all([(1, [2, 2.5]), (1.5, [1])])
+
+    found = table_of(save, keyed(fill), "v")
+    assert found.select(["value_0", "value_1"]).to_pylist() == [
+        {"value_0": 1.0, "value_1": [2.0, 2.5]},
+        {"value_0": 1.5, "value_1": [1.0]},
+    ]
 
 
 def test_an_integer_beyond_the_column_is_named(keyed: Keyed, save: Save) -> None:
