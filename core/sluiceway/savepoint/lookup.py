@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -39,9 +40,9 @@ class KeyValue:
         kind: ``value``, ``list``, ``map``, ``reducing``, ``aggregating``.
         key: the key.
         namespace: the namespace, such as a window; ``()`` for state of the key alone.
-        value: the value; a list for list state; a dict, or the requested entry, for map state; the accumulator for
-            aggregating state. An :class:`~sluiceway.checkpoint.offline_reader.Opaque` if reading it needs the
-            job's classes.
+        value: the value; a list for list state; a dict, or the requested entry, for map state (pairs, if its keys
+            are objects that cannot be those of a dict); the accumulator for aggregating state. An
+            :class:`~sluiceway.checkpoint.offline_reader.Opaque` if reading it needs the job's classes.
         touched_ms: time of last access in ms since the epoch, for state with a time to live; the latest of the
             entries for lists and maps.
     """
@@ -297,9 +298,8 @@ def _value(
     touched = max((t for _, _, t in parts if t is not None), default=None)
     value: Any = parts[0][1]
     if meta.kind is TableKind.MAP:
-        value = {as_key(name): part for name, part, _ in parts}
-        if map_key is not None:
-            value = _entry(value, map_key, meta.name)
+        entries = [(as_key(name), part) for name, part, _ in parts]
+        value = _as_dict(entries) if map_key is None else _entry(entries, map_key, meta.name)
     elif map_key is not None:
         raise StateError(
             f"state {meta.name!r} of step {uid!r} is {kind} state, not a map: it has no entry {map_key!r}"
@@ -307,10 +307,24 @@ def _value(
     return KeyValue(uid, meta.name, kind, decoder.key(key), decoder.key(namespace), value, touched)
 
 
-def _entry(entries: dict[Any, Any], text: str, state: str) -> Any:
-    for candidate in key_candidates(text):
-        if candidate in entries:
-            return entries[candidate]
-    names = [str(name) for name in entries]
+def _as_dict(entries: list[tuple[Any, Any]]) -> Any:
+    """Return the entries of a map as a dict, or as they are if the dict would not have all of them."""
+    try:
+        found = dict(entries)
+    except TypeError:  # a key of a class, whose fields are a dict
+        return entries
+    # Entries that cannot be read have None as their key, all of them.
+    return found if len(found) == len(entries) else entries
+
+
+def _entry(entries: list[tuple[Any, Any]], text: str, state: str) -> Any:
+    candidates = key_candidates(text)
+    with suppress(ValueError):
+        candidates.append(json.loads(text))  # the fields of a class
+    for candidate in candidates:
+        for name, value in entries:
+            if name == candidate:
+                return value
+    names = [str(name) for name, _ in entries]
     some = ", ".join(map(repr, get_close_matches(text, names, n=3) or names[:3]))
     raise StateError(f"the map {state!r} of this key has no entry {text!r}; others are {some}")

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from sluiceway.cli.app import app
 from sluiceway.errors import SluicewayError, StateError
 from sluiceway.operators.keyed_state.queries import key_candidates
 from sluiceway.runtime.cluster.client import ClusterClient
 from sluiceway.savepoint.lookup import find_live_state, find_state
+from sluiceway.savepoint.writer import write
+from sluiceway.state import MapStateDescriptor
 
 PROGRAM = """
     import sluiceway as sw
@@ -210,3 +215,29 @@ def test_a_place_without_such_a_step_says_what_there_is(cluster: Any, place: Pat
     assert "--live takes a job of the cluster" in found.stderr
     found = cluster("state", "get", "job", "--uid", "a", "--state", "b", "--key", "c", "--live")
     assert "no cluster is running" in found.stderr
+
+
+@dataclass(frozen=True)
+class Spot:
+    x: int
+
+
+class Ware:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def test_a_map_whose_keys_are_objects(tmp_path: Path) -> None:
+    with write(str(tmp_path / "made")) as savepoint:
+        spots = [("k", Spot(1), 5), ("k", Spot(2), 6)]
+        savepoint.put("op", MapStateDescriptor("spots", int, key_type=Spot), spots, key=0, map_key=1, value=2)
+        wares = [("k", "a", Ware("a")), ("k", "b", Ware("b"))]
+        savepoint.put("op", MapStateDescriptor("wares"), wares, key=0, map_key=1, value=2)
+    place = savepoint.location
+    assert find_state(place, "op", "spots", "k")[0].value == [({"x": 1}, 5), ({"x": 2}, 6)]
+    assert find_state(place, "op", "spots", "k", map_key='{"x": 2}')[0].value == 6
+    with pytest.raises(StateError, match=r"has no entry 'y'; others are \"\{'x': 1\}\""):
+        find_state(place, "op", "spots", "k", map_key="y")
+    assert len(find_state(place, "op", "wares", "k")[0].value) == 2
+    shown = CliRunner().invoke(app, ["state", "get", place, "--uid", "op", "--state", "spots", "--key", "k"])
+    assert (shown.exit_code, shown.output) == (0, '[[{"x": 1}, 5], [{"x": 2}, 6]]\n')
