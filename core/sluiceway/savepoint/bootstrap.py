@@ -27,7 +27,8 @@ from sluiceway.state import (
     StateDescriptor,
     StateTable,
 )
-from sluiceway.types import is_known, type_name
+from sluiceway.state.declared import check_of
+from sluiceway.types import conformity, is_known, type_name
 from sluiceway.windows.base import TimeWindow
 
 __all__ = ["Filling", "fill_timers"]
@@ -65,6 +66,7 @@ class Filling:
             self._begin = aggregate.create_accumulator
             self._merge = lambda accumulator, value: aggregate.add(value, accumulator)
             self._value_type = _Type(None)
+        self._check = check_of(descriptor)
 
     def add(
         self,
@@ -80,6 +82,7 @@ class Filling:
 
         Raises:
             ConfigurationError: there is no such column.
+            DeclaredTypeError: the result of a reduce or aggregate function is not of the declared type.
             StateError: a value is not of the declared type, or two rows are of one key that has one value.
         """
         keys = keys_of(part, key)
@@ -169,6 +172,8 @@ class Filling:
             if known is None and begin is not None:
                 known = begin()
             made = value if known is None else merge(known, value)
+            if self._check is not None:
+                self._check(made)
             # A result is as fresh as the latest of the values in it.
             entries[key] = made if touched is None else (max(touched[place], held[0] if held else 0), made)
 
@@ -317,7 +322,7 @@ class _Type:
 
     def __init__(self, hint: Any) -> None:
         self._hint = hint
-        self._serializer = serializer_for(hint) if is_known(hint) else None
+        self._takes_all = _takes_all(hint)
         self.fields, self.optional, self._defaults = _fields_of(hint)
         cls: Any = typing.get_origin(hint) or hint
         config = getattr(cls, "__struct_config__", None)
@@ -342,8 +347,7 @@ class _Type:
 
     def made(self, values: list[Any], where: Callable[[], str]) -> list[Any]:
         """Return values of exactly the type. Raises StateError."""
-        serializer = self._serializer
-        if not isinstance(serializer, MsgspecSerializer) or serializer.takes_all(values):
+        if self._takes_all(values):
             return values
         convert = self._convert
         try:
@@ -362,6 +366,15 @@ class _Type:
 
     def _convert(self, value: Any, hint: Any) -> Any:
         return msgspec.convert(value, hint, strict=False, dec_hook=model_of)
+
+
+def _takes_all(hint: Any) -> Callable[[list[Any]], bool]:
+    """Return a check of whether values need no conversion to a type."""
+    serializer = serializer_for(hint) if is_known(hint) else None
+    if isinstance(serializer, MsgspecSerializer):
+        return serializer.takes_all
+    conforms = conformity(hint)
+    return lambda values: conforms is None or all(map(conforms, values))
 
 
 def _fields_of(hint: Any) -> tuple[dict[str, None], set[str], dict[str, Any]]:

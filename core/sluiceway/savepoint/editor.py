@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -41,6 +41,7 @@ from sluiceway.state import (
     StateDescriptor,
     StateTable,
 )
+from sluiceway.state.declared import check_of, entry_check_of
 from sluiceway.util.overriding import override
 
 __all__ = ["SavepointEditor", "edit"]
@@ -131,11 +132,13 @@ class SavepointEditor(SavepointWriter):
             uid: uid of the operator.
             descriptor: descriptor of the state. If its type differs from the saved one, values are read as a job
                 would read them: see "schema evolution", ``migrate=``.
-            function: called with the key and its value, list or dict. Its result replaces that; None removes it.
-                Times of last access are kept. Pickled values are unpickled.
+            function: called with the key and its value, list or dict. Its result replaces that; None, or an empty
+                list or dict, removes it. Times of last access are kept. Pickled values are unpickled.
 
         Raises:
+            DeclaredTypeError: a result is not of the declared type.
             IncompatibleStateError: the saved state does not fit the descriptor.
+            StateError: a result is not a list or dict, for such a state.
             UnknownNameError: the operator or state does not exist; lists the existing ones.
         """
         self._check_open()
@@ -148,6 +151,7 @@ class SavepointEditor(SavepointWriter):
         self._replaced.add((uid, descriptor.name))
         is_map, is_list = isinstance(descriptor, MapStateDescriptor), isinstance(descriptor, ListStateDescriptor)
         change = _change_map if is_map else partial(_change_value, as_list=is_list)
+        function = _checked(uid, descriptor, function)
         count = 0
         for namespace in list(table.namespaces()):
             for key in list(table.keys(namespace)):
@@ -423,6 +427,43 @@ class SavepointEditor(SavepointWriter):
         return found
 
 
+def _checked(uid: str, descriptor: StateDescriptor, function: Change) -> Change:
+    """Return a function whose results are what the state may hold, as its handle in a job checks it."""
+    check: Any
+    if isinstance(descriptor, MapStateDescriptor):
+        make: Any = dict
+        check = entry_check_of(descriptor)
+    else:
+        make = list if isinstance(descriptor, ListStateDescriptor) else None
+        check = check_of(descriptor)
+
+    def checked(key: Any, held: Any) -> Any:
+        made = function(key, held)
+        if made is None:
+            return None
+        if make is not None:
+            try:
+                made = make(made)
+            except (TypeError, ValueError):
+                raise StateError(
+                    f"state {descriptor.name!r} of operator {uid!r} cannot be transformed: the function returned "
+                    f"{made!r:.80} for key {key!r:.80}. Return a {make.__name__}, or None to remove the key"
+                ) from None
+        if check is not None:
+            for one in _as_arguments(made, make):
+                check(*one)
+        return made
+
+    return checked
+
+
+def _as_arguments(made: Any, make: type | None) -> Iterable[tuple[Any, ...]]:
+    """Return the arguments of the checks of a value, of the elements of a list, or of the entries of a map."""
+    if make is dict:
+        return made.items()  # type: ignore[no-any-return]
+    return ((made,),) if make is None else ((element,) for element in made)
+
+
 def _change_value(
     table: StateTable, key: Any, namespace: Hashable, function: Change, *, as_list: bool, expires: bool
 ) -> bool:
@@ -441,7 +482,7 @@ def _change_value(
     else:
         made = function(key, held[1])
         made = None if made is None else (held[0], made)
-    if made is None:
+    if made is None or (as_list and not made):
         del entries[key]
         return False
     entries[key] = made

@@ -116,6 +116,7 @@ class SavepointWriter:
 
         Raises:
             ConfigurationError: a column does not exist, or is not named and cannot be inferred.
+            DeclaredTypeError: the result of a reduce or aggregate function is not of the declared type.
             StateError: a value cannot be converted to the declared type, or a key of single-valued state has two
                 rows.
             UnstableKeyError: at the end of the block, if a value cannot be a key.

@@ -13,7 +13,7 @@ import pytest
 
 import sluiceway as sw
 from sluiceway.checkpoint import StateReader, read_in_flight, read_operators
-from sluiceway.errors import StateError, UnknownNameError
+from sluiceway.errors import DeclaredTypeError, StateError, UnknownNameError
 from sluiceway.keygroups import key_group, subtask_for_key_group
 from sluiceway.network.channel_state import RECEIVED, EdgeName, InFlight
 from sluiceway.operators import OperatorSnapshot
@@ -137,6 +137,31 @@ def test_a_type_is_changed_on_the_way(old: str, new: str) -> None:
         savepoint.transform("visits", wider, lambda key, count: count / 2)
     assert read(new)["visits"]["count"].type == "float"
     assert counts(new) == {key: number / 2 for number, key in enumerate(KEYS)}
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "made", "says"),
+    [
+        (COUNT, "1", "state 'count' is declared as int, and '1' of type str was written"),
+        (SEEN, ["1"], "state 'seen' is declared as int, and '1' of type str was written"),
+        (SEEN, 5, "state 'seen' of operator 'visits' .* returned 5 for key 'key .*'. Return a list, or None"),
+        (PAGES, {1: 1}, "the keys of state 'pages' are declared as str, and 1 of type int was written"),
+        (PAGES, [1], "state 'pages' of operator 'visits' .* Return a dict, or None"),
+    ],
+)
+def test_results_are_what_the_state_may_hold(old: str, new: str, descriptor: Any, made: Any, says: str) -> None:
+    with pytest.raises((DeclaredTypeError, StateError), match=says), edit(old, new) as savepoint:
+        savepoint.transform("visits", descriptor, lambda key, value: made)
+    assert not Path(new).exists()
+
+
+def test_lists_are_made_of_any_iterable(tmp_path: Path, new: str) -> None:
+    listed = sw.ListStateDescriptor("listed", int)
+    with write(str(tmp_path / "old")) as savepoint:
+        savepoint.put("op", listed, [("a", 3), ("a", 1), ("b", 5)], key=0, value=1)
+    with edit(savepoint.location, new) as savepoint:
+        assert savepoint.transform("op", listed, lambda key, held: tuple(n for n in sorted(held) if n < 5)) == 1
+    assert [(row.key, row.value) for row in sw.read_state(new)] == [("a", [1, 3])]
 
 
 @pytest.mark.parametrize("kind", ["memory", "rocksdb"])

@@ -14,7 +14,7 @@ import pydantic
 import pytest
 
 import sluiceway as sw
-from sluiceway.errors import CheckpointError, ConfigurationError, StateError, UnstableKeyError
+from sluiceway.errors import CheckpointError, ConfigurationError, DeclaredTypeError, StateError, UnstableKeyError
 from sluiceway.savepoint import read, write
 from sluiceway.windows.base import TimeWindow
 
@@ -57,6 +57,17 @@ class Marked(msgspec.Struct, array_like=True, rename="camel"):
 class Pin(pydantic.BaseModel):
     x: int
     y: int = 0
+
+
+@dataclass
+class Named:
+    """Pickled, as its fields alone do not make it."""
+
+    name: str
+    points: int = 0
+
+    def __post_init__(self) -> None:
+        self.name = self.name.strip()
 
 
 class Shop:
@@ -144,6 +155,15 @@ def test_other_classes_with_fields(tmp_path: Path, cls: type) -> None:
     rows = [{"key": 1, "x": 2, "y": 3}, {"key": 2, "x": 4}]
     found = written(tmp_path, sw.ValueStateDescriptor("at", cls), rows)
     assert found == [{"key": 1, "x": 2, "y": 3}, {"key": 2, "x": 4, "y": 0}]
+
+
+def test_a_class_that_is_pickled_is_made_of_columns(tmp_path: Path) -> None:
+    descriptor = sw.ValueStateDescriptor("named", Named)
+    with write(str(tmp_path / "made")) as savepoint:
+        savepoint.put("op", descriptor, [{"key": 1, "name": " ann ", "points": "5"}, {"key": 2, "name": "bob"}])
+        savepoint.put("op", descriptor, [(3, Named("eve"))], key=0, value=1)
+    found = {row.key: row.value for row in sw.read_state(savepoint.location, trusted=True)}
+    assert found == {1: Named("ann", 5), 2: Named("bob"), 3: Named("eve")}
 
 
 def test_fields_by_place_that_are_made_by_a_factory(tmp_path: Path) -> None:
@@ -286,6 +306,27 @@ def test_a_second_call_adds_rows(tmp_path: Path) -> None:
             {"key": 0, "value": 1},
             StateError,
             "'x' does not fit the type int of state 'count' of operator 'op'",
+        ),
+        (
+            sw.ValueStateDescriptor("named", Named),
+            [("a", 404)],
+            {"key": 0, "value": 1},
+            StateError,
+            "404 does not fit the type Named of state 'named' of operator 'op'",
+        ),
+        (
+            sw.ValueStateDescriptor("shop", Shop),
+            [("a", {"word": "a"})],
+            {"key": 0, "value": 1},
+            StateError,
+            "does not fit the type Shop of state 'shop' of operator 'op'",
+        ),
+        (
+            sw.ReducingStateDescriptor("sum", int, reduce=lambda one, other: f"{one}{other}"),
+            [("a", 1), ("a", 2)],
+            {"key": 0, "value": 1},
+            DeclaredTypeError,
+            "state 'sum' is declared as int, and '12' of type str was written",
         ),
         (COUNT, [("a", 1), ("a", 2)], {"key": 0, "value": 1}, StateError, "there are two rows of key 'a'"),
         (PAGES, [("a", 1)], {"key": 0, "value": 1}, ConfigurationError, "no column 'map_key': set map_key="),
