@@ -147,10 +147,11 @@ class KeyedSource(Source):
             shapes["index"] = Fixed(arrow().int64())
         if self._is_map and not self._nested:
             shapes["map_key"] = Typed(of_name) if can_be_typed(of_name) else Found()
+        whole = self._nested and (self._is_map or self._is_list)
         if can_be_typed(of_value):
-            shapes["value"] = Typed(self._whole(of_name, of_value))
+            shapes["value"] = Typed(self._whole(of_name, of_value), whole=whole)
         else:
-            shapes["value"] = Found(records=not (self._nested and (self._is_map or self._is_list)))
+            shapes["value"] = Found(records=not whole, whole=whole)
         if self.table.expires:
             pa, ttl_ms = arrow(), self.table.ttl_ms or 0
             moment = pa.timestamp("ms", "UTC")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from decimal import Decimal
 from functools import reduce
 from typing import Any, Final
 from uuid import UUID
 
 from sluiceway.checkpoint.offline_reader import Opaque
+from sluiceway.savepoint.column_names import CHANGED, FIELD
 from sluiceway.savepoint.json_text import as_text
 from sluiceway.serializers.schemas import Schema
 from sluiceway.util.install_hints import install_command
@@ -22,6 +23,7 @@ Convert = Callable[[Any], Any]
 
 # Dicts with more different keys become JSON text instead of columns.
 _MOST_FIELDS: Final = 64
+_KEPT: Final = frozenset({bool, int, float, str, bytes, dt.date, dt.datetime, dt.timedelta})
 _MOST_AS_FLOAT: Final = 1 << 53
 _FIRST_MS: Final = -62_135_596_800_000  # what a datetime can hold
 _LAST_MS: Final = 253_402_300_799_999
@@ -58,8 +60,17 @@ class Shape(ABC):
     def arrays(self, name: str, values: Sequence[Any]) -> list[Any]:
         """Return the arrays of the columns. Raises MisfitError."""
 
+    @property
+    def infers(self) -> bool:
+        """True if the columns depend on the values."""
+        return False
+
     def see(self, values: Sequence[Any]) -> None:
-        """Infer types from values; called for all values before :meth:`columns`."""
+        """Infer types from values; called for all values before :meth:`columns`, if :attr:`infers`."""
+
+    def doubts(self) -> list[str]:
+        """Return for each column why values cannot be taken back from it: CHANGED, FIELD; empty if they can."""
+        return [""] * len(self.columns(""))
 
 
 class Fixed(Shape):
@@ -68,11 +79,17 @@ class Fixed(Shape):
     Args:
         kind: the type.
         convert: conversion of a value to the form that Arrow accepts.
+        exact: whether the values can be made of that form again.
     """
 
-    def __init__(self, kind: Any, convert: Convert | None = None) -> None:
+    def __init__(self, kind: Any, convert: Convert | None = None, exact: bool = True) -> None:
         self.kind = kind
+        self.exact = exact
         self._convert = convert
+
+    @override
+    def doubts(self) -> list[str]:
+        return ["" if self.exact else CHANGED]
 
     @override
     def columns(self, name: str) -> list[tuple[str, Any]]:
@@ -89,43 +106,84 @@ class Typed(Shape):
 
     Args:
         schema: schema of the values; not ``any``.
+        whole: whether the values are lists or maps of the state, one to a row.
     """
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, *, whole: bool = False) -> None:
         inner = _required(schema)
+        self._is_whole = whole
         self._names: list[str] | None = None  # of the fields of a record
-        self._parts: list[Fixed] | None = None
-        self._whole: Fixed | None = None
+        self._schemas: list[Schema] | None = None  # of these, or of the elements of a tuple
         if isinstance(inner, dict) and "record" in inner and inner["fields"]:
             self._names = [f["name"] for f in inner["fields"]]
-            self._parts = [Fixed(*_of(f["type"])) for f in inner["fields"]]
+            self._schemas = [f["type"] for f in inner["fields"]]
         elif isinstance(inner, dict) and "tuple" in inner and inner["tuple"]:
-            self._parts = [Fixed(*_of(part)) for part in inner["tuple"]]
-        else:
-            self._whole = Fixed(*_of(inner))
+            self._schemas = inner["tuple"]
+        self._parts = [_Part(part) for part in ([inner] if self._schemas is None else self._schemas)]
+
+    @property
+    @override
+    def infers(self) -> bool:
+        return any(part.infers for part in self._parts)
+
+    @override
+    def see(self, values: Sequence[Any]) -> None:
+        for part, taken in zip(self._parts, self._taken(values), strict=True):
+            part.see(taken)
 
     @override
     def columns(self, name: str) -> list[tuple[str, Any]]:
-        if self._parts is None:
-            assert self._whole is not None
-            return self._whole.columns(name)
+        if self._schemas is None:
+            return self._parts[0].fixed.columns(name)
         names = self._names or [f"{name}_{place}" for place in range(len(self._parts))]
-        return [(column, part.kind) for column, part in zip(names, self._parts, strict=True)]
+        return [(column, part.fixed.kind) for column, part in zip(names, self._parts, strict=True)]
+
+    @override
+    def doubts(self) -> list[str]:
+        return [CHANGED if self._is_whole or not part.fixed.exact else "" for part in self._parts]
 
     @override
     def arrays(self, name: str, values: Sequence[Any]) -> list[Any]:
-        if self._parts is None:
-            assert self._whole is not None
-            return self._whole.arrays(name, values)
-        columns = self.columns(name)
         made = []
-        for place, ((column, _), part) in enumerate(zip(columns, self._parts, strict=True)):
-            if self._names is not None:
-                taken = [None if v is None else v.get(column) for v in values]
-            else:
-                taken = [None if v is None else v[place] for v in values]
-            made += part.arrays(column, taken)
+        parts = zip(self.columns(name), self._parts, self._taken(values), strict=True)
+        for (column, _), part, taken in parts:
+            made += part.fixed.arrays(column, taken)
         return made
+
+    def _taken(self, values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+        """Yield the values of each part."""
+        if self._schemas is None:
+            yield values
+        elif self._names is not None:
+            for name in self._names:
+                yield [None if v is None else v.get(name) for v in values]
+        else:
+            for place in range(len(self._parts)):
+                yield [None if v is None else v[place] for v in values]
+
+
+class _Part:
+    """Column of a declared type.
+
+    Args:
+        schema: schema of the values.
+
+    Attributes:
+        infers: True if the type depends on the values: times have zones, or not.
+        fixed: the column.
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._zones: set[bool] = set()
+        self.infers = _has_times(schema)
+        self.fixed = Fixed(*_of(schema, self._zones))
+
+    def see(self, values: Sequence[Any]) -> None:
+        """Find out about the zones of times."""
+        if self.infers:
+            self._zones.update(*map(_zones_in, values))
+            self.fixed = Fixed(*_of(self._schema, self._zones))
 
 
 def can_be_typed(schema: Schema | None) -> bool:
@@ -141,10 +199,12 @@ class Found(Shape):
 
     Args:
         records: whether dicts are records with a column per field.
+        whole: whether the values are lists or maps of the state, one to a row.
     """
 
-    def __init__(self, *, records: bool = False) -> None:
+    def __init__(self, *, records: bool = False, whole: bool = False) -> None:
         self._records = records
+        self._exact = not whole
         self._scalar: Any = None  # a type, or None: nothing was seen
         self._is_text = False
         self._seen_scalars = False
@@ -152,6 +212,11 @@ class Found(Shape):
         self._parts: list[Found] | None = None
         self._fields: dict[str, Found] | None = None
         self._opaque = False
+
+    @property
+    @override
+    def infers(self) -> bool:
+        return True
 
     def see(self, values: Sequence[Any]) -> None:
         """Widen what is known."""
@@ -199,6 +264,7 @@ class Found(Shape):
 
     def _see_scalars(self, kinds: set[type], values: Sequence[Any]) -> None:
         self._seen_scalars = True
+        self._exact = self._exact and all(map(_is_kept, values))
         found = _scalar_type(kinds, values)
         if self._scalar is not None and found is not None:
             found = _common(self._scalar, found)
@@ -208,6 +274,15 @@ class Found(Shape):
             found = None
         self._scalar = found
         self._is_text = found is None
+
+    @override
+    def doubts(self) -> list[str]:
+        parts = self._kinds()
+        if parts is None:
+            changed = self._opaque or self._is_text or self._fields is not None or not self._exact
+            return [CHANGED if changed else ""] * len(self.columns(""))
+        doubts = [doubt for _, part in parts for doubt in part.doubts()]
+        return doubts if self._parts is not None else [doubt or FIELD for doubt in doubts]
 
     def _kinds(self) -> list[tuple[str, Shape]] | None:
         if self._opaque or self._is_text:
@@ -255,6 +330,11 @@ class Moments(Shape):
     def __init__(self) -> None:
         self._as_times = True
 
+    @property
+    @override
+    def infers(self) -> bool:
+        return True
+
     def see(self, values: Sequence[Any]) -> None:
         """Check that the values are within the range of timestamps."""
         known = [value for value in values if value is not None]
@@ -279,6 +359,11 @@ class NamespaceFound(Shape):
         self._windows = True
         self._as_times = True
         self._any = False
+
+    @property
+    @override
+    def infers(self) -> bool:
+        return True
 
     def see(self, values: Sequence[Any]) -> None:
         """Widen what is known."""
@@ -330,8 +415,13 @@ def _required(schema: Schema) -> Schema:
     return schema
 
 
-def _of(schema: Schema) -> tuple[Any, Convert | None]:
-    """Return the Arrow type of a schema, and the conversion that its values need."""
+def _of(schema: Schema, zones: Collection[bool] = ()) -> tuple[Any, Convert | None, bool]:
+    """Return the Arrow type of a schema, the conversion that its values need, and whether it can be undone.
+
+    Args:
+        schema: the schema.
+        zones: whether times have no zones, of all that were found.
+    """
     pa = arrow()
     schema = _required(schema)
     if isinstance(schema, str):
@@ -347,49 +437,81 @@ def _of(schema: Schema) -> tuple[Any, Convert | None]:
             "timedelta": pa.duration("us"),
         }
         if schema in simple:
-            return simple[schema], None
+            return simple[schema], None, True
         if schema in ("decimal", "uuid"):
-            return pa.string(), str
+            return pa.string(), str, True
         if schema == "datetime":
-            return pa.timestamp("us", "UTC"), None
-        return pa.string(), as_text
+            # Times without a zone beside others are shown as those of UTC.
+            return pa.timestamp("us", None if {*zones} == {True} else "UTC"), None, len(zones) < 2
+        return pa.string(), as_text, False
     if "record" in schema and schema["fields"]:
-        return _struct([(f["name"], f["type"]) for f in schema["fields"]], by_name=True)
+        return _struct([(f["name"], f["type"]) for f in schema["fields"]], zones, by_name=True)
     if schema.get("tuple"):
-        return _struct([(f"_{place}", part) for place, part in enumerate(schema["tuple"])], by_name=False)
+        return _struct([(f"_{place}", part) for place, part in enumerate(schema["tuple"])], zones, by_name=False)
     for kind in ("list", "set", "frozenset", "row"):
         if kind in schema:
-            inner, convert = _of(schema[kind])
-            return pa.list_(inner), None if convert is None else _each(convert)
+            inner, convert, exact = _of(schema[kind], zones)
+            return pa.list_(inner), None if convert is None else _each(convert), exact
     if "dict" in schema:
-        (key, to_key), (value, to_value) = map(_of, schema["dict"])
-        return pa.map_(key, value), lambda found: [
-            (_or_none(to_key, k) if to_key else k, _or_none(to_value, v) if to_value else v)
-            for k, v in found.items()
-        ]
+        (key, to_key, exact), (value, to_value, also) = (_of(part, zones) for part in schema["dict"])
+        return (
+            pa.map_(key, value),
+            lambda found: [
+                (_or_none(to_key, k) if to_key else k, _or_none(to_value, v) if to_value else v)
+                for k, v in found.items()
+            ],
+            exact and also,
+        )
     known = schema.get("values") or schema.get("literal") or [None]
     for python, kind_of in ((str, pa.string()), (int, pa.int64())):
         if all(type(one) is python for one in known):
-            return kind_of, None
-    return pa.string(), as_text
+            return kind_of, None, True
+    return pa.string(), as_text, False
+
+
+def _has_times(schema: Schema) -> bool:
+    if isinstance(schema, str):
+        return schema == "datetime"
+    parts = [f["type"] for f in schema.get("fields", ())] + schema.get("tuple", []) + schema.get("dict", [])
+    parts += [schema[kind] for kind in ("list", "set", "frozenset", "row") if kind in schema]
+    return any(map(_has_times, parts + schema.get("union", [])))
+
+
+def _zones_in(value: Any) -> set[bool]:
+    """Return whether the times in a value have no zones, of each."""
+    if isinstance(value, dt.datetime):
+        return {value.tzinfo is None}
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    return set().union(*map(_zones_in, value)) if isinstance(value, (list, tuple, set, frozenset)) else set()
+
+
+def _is_kept(value: Any) -> bool:
+    """Return whether Arrow gives back a value of no declared type as it is."""
+    if type(value) is list:
+        return all(map(_is_kept, value))
+    return value is None or type(value) in _KEPT or (type(value) is dt.time and value.tzinfo is None)
 
 
 def _each(convert: Convert) -> Convert:
     return lambda values: [_or_none(convert, value) for value in values]
 
 
-def _struct(parts: list[tuple[str, Schema]], *, by_name: bool) -> tuple[Any, Convert]:
+def _struct(
+    parts: list[tuple[str, Schema]], zones: Collection[bool], *, by_name: bool
+) -> tuple[Any, Convert, bool]:
     pa = arrow()
-    made = [(name, *_of(schema)) for name, schema in parts]
+    made = [(name, *_of(schema, zones)) for name, schema in parts]
 
     def convert(value: Any) -> dict[str, Any]:
         found = {}
-        for place, (name, _, inside) in enumerate(made):
+        for place, (name, _, inside, _) in enumerate(made):
             part = value.get(name) if by_name else value[place]
             found[name] = part if inside is None else _or_none(inside, part)
         return found
 
-    return pa.struct([(name, kind) for name, kind, _ in made]), convert
+    kind = pa.struct([(name, kind) for name, kind, _, _ in made])
+    return kind, convert, all(exact for _, _, _, exact in made)
 
 
 def _or_none(convert: Convert, value: Any) -> Any:
@@ -402,7 +524,7 @@ def _scalar_type(kinds: set[type], values: Sequence[Any]) -> Any:
         return _type_of_kind(next(iter(kinds)), values)
     # pyarrow takes the type of the first value for that of all, so the classes are asked one by one.
     found = [_type_of_kind(kind, [value for value in values if type(value) is kind]) for kind in kinds]
-    return None if None in found else reduce(lambda one, other: one and _common(one, other), found)
+    return reduce(lambda one, other: None if one is None or other is None else _common(one, other), found)
 
 
 def _type_of_kind(kind: type, values: Sequence[Any]) -> Any:
@@ -422,9 +544,16 @@ def _type_of_kind(kind: type, values: Sequence[Any]) -> Any:
 
 def _common(one: Any, other: Any) -> Any:
     pa = arrow()
-    if one == other:
+    types = pa.types
+    if one == other or types.is_null(other):
         return one
-    if pa.types.is_string(one) or pa.types.is_string(other):  # Arrow would unify strings and bytes
+    if types.is_null(one):
+        return other
+    if types.is_list(one) and types.is_list(other):
+        inner = _common(one.value_type, other.value_type)
+        return None if inner is None else pa.list_(inner)
+    # Arrow would unify strings with bytes, and structs without fields with anything.
+    if types.is_string(one) or types.is_string(other) or types.is_nested(one) != types.is_nested(other):
         return None
     try:
         both = [pa.schema([("x", one)]), pa.schema([("x", other)])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 import typing
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ import msgspec
 from sluiceway.errors import ConfigurationError, StateError
 from sluiceway.functions import ReduceFunction
 from sluiceway.operators.keyed_timers import TIMERS, timers_in
+from sluiceway.savepoint.column_names import FIELD, WINDOW, Taken, nested_columns, taken_columns
 from sluiceway.savepoint.input_tables import GivenPart, Selector, select
 from sluiceway.serializers import MsgspecSerializer, serializer_for
 from sluiceway.serializers.models import is_pydantic, model_of
@@ -85,41 +86,80 @@ class Filling:
             DeclaredTypeError: the result of a reduce or aggregate function is not of the declared type.
             StateError: a value is not of the declared type, or two rows are of one key that has one value.
         """
-        keys = keys_of(part, key)
-        values = self._value_type.made(self._values(part, value), self._where)
+        others = self._other_columns()
+        taken = taken_columns(part.names or (), self._value_type.fields, others)
+        by_default = {
+            *(taken.key if key is None else ()),
+            *(WINDOW if namespace is None and taken.windows else ()),
+            *(("map_key",) if map_key is None and "map_key" in others else ()),
+            *(("touched_at",) if touched_at is None and self._descriptor.expires else ()),
+        }
+        where = self._where()
+        fields = {} if value is not None else self._fields(part.names or (), by_default, taken)
+        if key is None and namespace is None and not taken.windows:
+            check_namespaces(part, fields.values(), where)
+        keys = keys_of(part, key, taken.key, where)
+        values = self._value_type.made(self._values(part, value, fields, by_default), self._where)
         touched = self._touched(part, touched_at)
         names: list[Any] | None = None
         if isinstance(self._descriptor, MapStateDescriptor):
-            names = select(part, _default(part, map_key, "map_key"))
-            names = _Type(self._descriptor.key_type).made(names, lambda: f"the keys in {self._where()}")
-        for space, places in spaces_of(part, namespace, self._descriptor.name):
+            names = part_of(part, map_key, "map_key", where)
+            names = _Type(self._descriptor.key_type).made(names, lambda: f"the keys in {where}")
+        for space, places in spaces_of(part, namespace, self._descriptor.name, taken.windows):
             if places is None:
                 self._put(space, keys, names, values, touched)
             else:
                 columns = (keys, names, values, touched)
-                taken = [None if column is None else [column[place] for place in places] for column in columns]
-                self._put(space, *taken)  # type: ignore[arg-type]
+                own = [None if column is None else [column[place] for place in places] for column in columns]
+                self._put(space, *own)  # type: ignore[arg-type]
         return len(keys)
 
     def _where(self) -> str:
         return f"state {self._descriptor.name!r} of operator {self._uid!r}"
 
-    def _values(self, part: GivenPart, value: Selector | None) -> list[Any]:
+    def _other_columns(self) -> list[str]:
+        """Return the fixed columns of a table of the state, besides key and window."""
+        others = ["touched_at", "expires_at"] if self._descriptor.expires else []
+        if isinstance(self._descriptor, MapStateDescriptor):
+            others.append("map_key")
+        return [*others, "index"] if isinstance(self._descriptor, ListStateDescriptor) else others
+
+    def _values(
+        self, part: GivenPart, value: Selector | None, fields: Mapping[str, str], by_default: Collection[str]
+    ) -> list[Any]:
         if value is not None:
             return select(part, value)
-        names = part.names or []
-        own = self._value_type.fields
-        if own and own.keys() <= {*names, *self._value_type.optional}:
-            return self._value_type.records(_as_dicts(part))
-        if "value" in names:
-            return part.column("value")
-        numbered = _numbered(names, "value")
-        if numbered:
-            return select(part, numbered)
+        names, own = part.names or [], self._value_type.fields
+        in_one = "value" in names or nested_columns(names, "value") is not None
+        # A class of which each field has a default may as well be in one column.
+        if own and (fields or not in_one) and own.keys() <= {*fields, *self._value_type.optional}:
+            check_doubts(part, fields.values(), "value", self._where(), but=FIELD)
+            # Rows may have optional fields that the first one lacks.
+            rest = {field: field for field in own if field not in by_default}
+            return self._value_type.records(_as_dicts(part), rest | dict(fields))
+        if in_one:
+            return part_of(part, None, "value", self._where())
         raise ConfigurationError(
             f"no column is named for the values of {self._where()}: set value= to a column or a function of a row."
             f" Columns are {', '.join(names) or 'not named'}"
         )
+
+    def _fields(self, names: Sequence[str], by_default: Collection[str], taken: Taken) -> Mapping[str, str]:
+        """Return the columns of the fields that have one, by field. Raises ConfigurationError."""
+        if taken.fields is not None:
+            return taken.fields
+        columns: dict[str, str] = {}
+        for field in self._value_type.fields:
+            column = f"value_{field}" if field in by_default and f"value_{field}" in names else field
+            if column in names:
+                columns[field] = column
+        both = next((field for field, column in columns.items() if column in by_default), None)
+        if both is not None:
+            raise ConfigurationError(
+                f"column {both!r} may be that of the state, or the field of the values of {self._where()}: call "
+                f"the field's column 'value_{both}', or set the selector of the other, such as key="
+            )
+        return columns
 
     def _touched(self, part: GivenPart, touched_at: Selector | None) -> list[int] | None:
         if not self._descriptor.expires:
@@ -207,7 +247,10 @@ def fill_timers(
         ConfigurationError: there is no such column, or no such domain.
     """
     entries = backend.table(TIMERS).entries()
-    keys = keys_of(part, key)
+    taken = taken_columns(part.names or (), (), ())
+    if key is None and namespace is None and not taken.windows:
+        check_namespaces(part, (), "the timers")
+    keys = keys_of(part, key, taken.key, "the timers")
     times = list(map(as_ms, select(part, _default(part, at, "fires_at"))))
     domains = part.column("domain") if domain is None else [domain] * len(keys)
     unknown = next((one for one in domains if one not in _DOMAINS), None)
@@ -215,7 +258,7 @@ def fill_timers(
         raise ConfigurationError(
             f"the domain of a timer must be {' or '.join(map(repr, _DOMAINS))}, not {unknown!r}"
         )
-    for space, places in spaces_of(part, namespace, "timers"):
+    for space, places in spaces_of(part, namespace, "timers", taken.windows):
         for place in range(len(keys)) if places is None else places:
             timer = (_DOMAINS[domains[place]], times[place], space)
             known = list(timers_in(entries.get(keys[place], ())))
@@ -227,31 +270,93 @@ def fill_timers(
 # ---- columns -----------------------------------------------------------------------------------------------
 
 
-def keys_of(part: GivenPart, key: Selector | None) -> list[Any]:
-    """Return the keys of rows: by the selector, else from ``key``, or ``key_0``, ``key_1`` and so on."""
-    if key is None:
-        names = part.names or []
-        numbered = _numbered(names, "key")
-        if "key" not in names and not numbered:
-            raise ConfigurationError(
-                "no column is named for the keys: set key= to a column, a list of columns, or a function of a row."
-                f" Columns are {', '.join(names) or 'not named'}"
-            )
-        key = "key" if "key" in names else numbered
-    keys = select(part, key)
+def keys_of(part: GivenPart, key: Selector | None, columns: Sequence[str], where: str) -> list[Any]:
+    """Return the keys of rows: by the selector, else from ``key``, or ``key_0``, ``key_1`` and so on.
+
+    Args:
+        part: the rows.
+        key: the selector.
+        columns: the columns of the keys, if the table is one that was read.
+        where: the state, for messages.
+    """
+    if key is None and not columns:
+        raise ConfigurationError(
+            "no column is named for the keys: set key= to a column, a list of columns, or a function of a row."
+            f" Columns are {', '.join(part.names or ()) or 'not named'}"
+        )
+    keys = part_of(part, key, "key", where, columns)
     return [_as_key(one) for one in keys] if any(type(one) is list for one in keys) else keys
+
+
+def part_of(
+    part: GivenPart, selector: Selector | None, role: str, where: str, columns: Sequence[str] = ()
+) -> list[Any]:
+    """Return what a selector selects, else the column that is named as the role, or a tuple of those with numbers.
+
+    Raises:
+        ConfigurationError: there are no such columns, or the values cannot be taken back from them for certain.
+    """
+    if selector is not None:
+        return select(part, selector)
+    names = columns or part.names or ()
+    if role in names:
+        check_doubts(part, [role], role, where)
+        return part.column(role)
+    nested = nested_columns(names, role)
+    if nested is None:
+        return select(part, _default(part, None, role))
+    check_doubts(part, [name for name in names if re.fullmatch(rf"{role}(_\d+)+", name)], role, where)
+    found = select(part, nested)
+    if any(map(_is_empty, found)):
+        raise ConfigurationError(
+            f"{where} has a row with nulls in {role}_0 and all other parts of a tuple, which may stand for None "
+            f"or for the tuple: set {role}= to a function of a row"
+        )
+    return found
+
+
+def _is_empty(found: Any) -> bool:
+    """Return whether a tuple, or one in it, has nulls alone."""
+    return type(found) is tuple and (all(part is None for part in found) or any(map(_is_empty, found)))
+
+
+def check_doubts(part: GivenPart, columns: Iterable[str], role: str, where: str, *, but: str = "") -> None:
+    """Raise ConfigurationError if values cannot be taken back from a column of a table that was read."""
+    for column in columns:
+        if part.doubts.get(column, but) != but:
+            raise ConfigurationError(
+                f"column {column!r} for {where} does not have the values as they were: it has text, as they are "
+                f"of several types, whole lists, or fields of no declared type. Set {role}= to a column or a "
+                "function of a row that returns what the state is to have"
+            )
 
 
 def _as_key(value: Any) -> Any:
     return tuple(map(_as_key, value)) if type(value) is list else value
 
 
+def check_namespaces(part: GivenPart, fields: Collection[str], where: str) -> None:
+    """Raise ConfigurationError if a table that was read has namespaces that cannot be taken back."""
+    for name in part.names or ():
+        if re.fullmatch(r"namespace(_\d+)*", name) and name not in fields:
+            raise ConfigurationError(
+                f"column {name!r} for {where} does not say which namespaces it has: set namespace= to a function "
+                "of a row that returns them, or None for state of the key alone"
+            )
+
+
 def spaces_of(
-    part: GivenPart, namespace: Selector | None, state: str
+    part: GivenPart, namespace: Selector | None, state: str, windows: bool
 ) -> Iterator[tuple[Hashable, Sequence[int] | None]]:
-    """Yield the namespaces of rows, each with the indices of its rows; None: all rows."""
-    names = part.names or []
-    if namespace is None and {"window_start", "window_end"} <= {*names}:
+    """Yield the namespaces of rows, each with the indices of its rows; None: all rows.
+
+    Args:
+        part: the rows.
+        namespace: the selector.
+        state: name of the state.
+        windows: whether ``window_start`` and ``window_end`` are those of the namespaces.
+    """
+    if namespace is None and windows:
         # Namespaces of slices are plain tuples.
         make: Any = tuple if state.startswith("slices") else TimeWindow._make
         starts, ends = part.column("window_start"), part.column("window_end")
@@ -292,11 +397,6 @@ def _default(part: GivenPart, selector: Selector | None, name: str) -> Selector:
     return name
 
 
-def _numbered(names: Sequence[str], prefix: str) -> list[str]:
-    found = [name for name in names if re.fullmatch(rf"{prefix}_\d+", name)]
-    return sorted(found, key=lambda name: int(name.rpartition("_")[2]))
-
-
 def _twice(keys: list[Any]) -> Any:
     seen: set[Any] = set()
     return next(key for key in keys if key in seen or seen.add(key))  # type: ignore[func-returns-value]
@@ -335,11 +435,17 @@ class _Type:
             f.encode_name: f.default_factory for f in own if f.default_factory is not msgspec.NODEFAULT
         }
 
-    def records(self, rows: list[dict[str, Any]]) -> list[Any]:
-        """Return the inputs of :meth:`made`, from rows with a column per field."""
+    def records(self, rows: list[dict[str, Any]], columns: Mapping[str, str]) -> list[Any]:
+        """Return the inputs of :meth:`made`, from rows with a column per field.
+
+        Args:
+            rows: the rows.
+            columns: the columns of the fields that have one, by field.
+        """
         # With defaults filled in: msgspec does not set a missing field of a dataclass on the instance.
-        own, unsaid, keys = self.fields, self._defaults, self._keys
-        made = [{**unsaid, **{keys.get(n, n): v for n, v in row.items() if n in own}} for row in rows]
+        unsaid, keys = self._defaults, self._keys
+        own = {column: keys.get(field, field) for field, column in columns.items()}
+        made = [{**unsaid, **{own[name]: value for name, value in row.items() if name in own}} for row in rows]
         if self._places is None:
             return made
         places = [keys.get(name, name) for name in self._places]

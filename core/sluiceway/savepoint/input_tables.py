@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from sluiceway.errors import ConfigurationError
 from sluiceway.savepoint.arrow_schema import arrow
+from sluiceway.savepoint.column_names import DOUBT
 
 __all__ = ["GivenPart", "Selector", "parts_of", "select"]
 
@@ -23,9 +25,19 @@ class GivenPart:
     Args:
         columns: columns by name; None for rows.
         rows: the rows; None for a table.
+        doubts: for columns of a read table, why values cannot be taken back from them, by name.
+
+    Attributes:
+        doubts: as given.
     """
 
-    def __init__(self, columns: dict[str, list[Any]] | None, rows: list[Any] | None) -> None:
+    def __init__(
+        self,
+        columns: dict[str, list[Any]] | None,
+        rows: list[Any] | None,
+        doubts: Mapping[str, str] | None = None,
+    ) -> None:
+        self.doubts = doubts or {}
         self._columns = columns
         self._rows = rows
         self._dicts: list[Any] | None = None
@@ -88,7 +100,8 @@ def parts_of(data: Any) -> Iterator[GivenPart]:
         data = data.to_arrow_reader()
     if hasattr(data, "__arrow_c_stream__"):
         for batch in arrow().RecordBatchReader.from_stream(data):
-            yield GivenPart({name: _python(batch.column(name)) for name in batch.schema.names}, None)
+            doubts = {f.name: f.metadata[DOUBT].decode() for f in batch.schema if DOUBT in (f.metadata or {})}
+            yield GivenPart({name: _python(batch.column(name)) for name in batch.schema.names}, None, doubts)
         return
     if not isinstance(data, Iterable) or isinstance(data, str | bytes | Mapping):
         raise ConfigurationError(
@@ -100,11 +113,41 @@ def parts_of(data: Any) -> Iterator[GivenPart]:
 
 
 def _python(column: Any) -> list[Any]:
-    types = arrow().types
     values: list[Any] = column.to_pylist()
-    if types.is_map(column.type):
-        return [None if value is None else dict(value) for value in values]
-    return values
+    convert = _conversion(column.type)
+    return values if convert is None else list(map(convert, values))
+
+
+def _conversion(kind: Any) -> Callable[[Any], Any] | None:
+    """Return a function that makes maps, tuples and times of what pyarrow makes of them; None: not needed."""
+    types = arrow().types
+    if types.is_timestamp(kind):
+        # Of another class of time zones, they would not be what msgpack keeps.
+        return None if kind.tz is None else _unless_none(lambda moment: moment.astimezone(dt.UTC))
+    if types.is_map(kind):
+        to_key, to_value = (_conversion(part) or _same for part in (kind.key_type, kind.item_type))
+        return _unless_none(lambda pairs: {to_key(name): to_value(value) for name, value in pairs})
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        inner = _conversion(kind.value_type)
+        return None if inner is None else _unless_none(lambda values: list(map(inner, values)))
+    if types.is_struct(kind):
+        fields = {field.name: _conversion(field.type) for field in kind}
+        # A table that was read has tuples in this form.
+        if fields and [*fields] == [f"_{place}" for place in range(len(fields))]:
+            parts = [(name, convert or _same) for name, convert in fields.items()]
+            return _unless_none(lambda found: tuple(convert(found[name]) for name, convert in parts))
+        made = {name: convert for name, convert in fields.items() if convert is not None}
+        if made:
+            return _unless_none(lambda found: {**found, **{name: to(found[name]) for name, to in made.items()}})
+    return None
+
+
+def _unless_none(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else convert(value)
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def select(part: GivenPart, selector: Selector) -> list[Any]:

@@ -14,6 +14,7 @@ from sluiceway.operators.keyed_timers import TIMERS
 from sluiceway.plugins import PluginManager, default_manager
 from sluiceway.savepoint.arrow_reader import BroadcastSource, KeyedSource, ListSource, Place, Source, TimerSource
 from sluiceway.savepoint.arrow_schema import MisfitError, Shape, arrow
+from sluiceway.savepoint.column_names import DOUBT, unique_names
 from sluiceway.savepoint.column_source import ColumnSource, DefinitionSource, ProgressSource
 from sluiceway.savepoint.export import write_table
 from sluiceway.util.install_hints import install_command
@@ -150,7 +151,7 @@ class SavedTable:
             # Only shapes that are inferred need a look at the values. If one is found that does not fit its
             # declared type, the source gives that type up, and all is inferred from the beginning.
             while True:
-                only = frozenset(role for role, shape in shapes.items() if type(shape).see is not Shape.see)
+                only = frozenset(role for role, shape in shapes.items() if shape.infers)
                 for part in self._source.parts(ROWS, only=only):
                     for role in only:
                         shapes[role].see(part[role])
@@ -162,16 +163,16 @@ class SavedTable:
 
 
 def _schema(shapes: Mapping[str, Shape]) -> Any:
-    columns: dict[str, Any] = {}
-    for role, shape in shapes.items():
-        for name, kind in shape.columns(role):
-            own = name
-            if own in columns:  # a field with the name of a fixed column
-                own = f"{role}_{name}"
-            while own in columns:
-                own += "_"
-            columns[own] = kind
-    return arrow().schema(list(columns.items()))
+    pa = arrow()
+    columns = {role: shape.columns(role) for role, shape in shapes.items()}
+    names = unique_names({role: [name for name, _ in own] for role, own in columns.items()})
+    return pa.schema(
+        [
+            pa.field(name, kind, metadata={DOUBT: doubt} if doubt else None)
+            for role, shape in shapes.items()
+            for name, (_, kind), doubt in zip(names[role], columns[role], shape.doubts(), strict=True)
+        ]
+    )
 
 
 class SavedOperator:

@@ -219,6 +219,7 @@ def test_a_value_of_another_type_than_declared_makes_texts(keyed: Keyed, save: S
         [dt.date(2020, 1, 2), 5],
         [dt.date(2020, 1, 2), dt.datetime(2020, 1, 2, 3)],
         [[1], ["a"]],
+        [{}, True],
     ],
     ids=str,
 )

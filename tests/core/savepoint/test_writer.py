@@ -166,6 +166,12 @@ def test_a_class_that_is_pickled_is_made_of_columns(tmp_path: Path) -> None:
     assert found == {1: Named("ann", 5), 2: Named("bob"), 3: Named("eve")}
 
 
+def test_the_first_row_may_lack_a_field(tmp_path: Path) -> None:
+    rows = [{"key": 1, "x": 4}, {"key": 2, "x": 2, "y": 3}]
+    found = written(tmp_path, sw.ValueStateDescriptor("at", Point), rows)
+    assert found == [{"key": 1, "x": 4, "y": 0}, {"key": 2, "x": 2, "y": 3}]
+
+
 def test_fields_by_place_that_are_made_by_a_factory(tmp_path: Path) -> None:
     rows = [{"key": 1, "x": 2}, {"key": 2, "x": 4}]
     found = written(tmp_path, sw.ValueStateDescriptor("at", Marked), rows)
