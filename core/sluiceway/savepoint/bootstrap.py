@@ -154,12 +154,12 @@ class Filling:
             if column in names:
                 columns[field] = column
         both = next((field for field, column in columns.items() if column in by_default), None)
-        if both is not None:
+        if both is not None and self._value_type.fields.keys() <= {*columns, *self._value_type.optional}:
             raise ConfigurationError(
                 f"column {both!r} may be that of the state, or the field of the values of {self._where()}: call "
                 f"the field's column 'value_{both}', or set the selector of the other, such as key="
             )
-        return columns
+        return {field: column for field, column in columns.items() if column not in by_default}
 
     def _touched(self, part: GivenPart, touched_at: Selector | None) -> list[int] | None:
         if not self._descriptor.expires:
@@ -326,8 +326,8 @@ def check_doubts(part: GivenPart, columns: Iterable[str], role: str, where: str,
         if part.doubts.get(column, but) != but:
             raise ConfigurationError(
                 f"column {column!r} for {where} does not have the values as they were: it has text, as they are "
-                f"of several types, whole lists, or fields of no declared type. Set {role}= to a column or a "
-                "function of a row that returns what the state is to have"
+                "of several types, pickled bytes, whole lists, or fields of no declared type. Set "
+                f"{role}= to a column or a function of a row that returns what the state is to have"
             )
 
 

@@ -278,6 +278,12 @@ def test_whole_lists_are_not_taken_for_their_elements(tmp_path: Path) -> None:
         savepoint.put("op", descriptor, table.nested)
 
 
+def test_pickled_bytes_are_not_taken_for_fields(tmp_path: Path) -> None:
+    descriptor = sw.MapStateDescriptor("s", Keyed)
+    with pytest.raises(ConfigurationError, match=r"column 'value' .* pickled bytes.* Set value= to"):
+        put_again(tmp_path, descriptor, [("k", None, "m", Keyed("x", 1))])
+
+
 def test_a_field_with_the_name_of_the_key_is_not_guessed(tmp_path: Path) -> None:
     descriptor = sw.ValueStateDescriptor("s", Keyed)
     rows = [{"key": "k", "points": 1}]
