@@ -111,11 +111,13 @@ class KeyedSource(Source):
         self._nested = nested
         self._open: list[KeyedSnapshot] | None = None
         self._strays = False
-        first = next(table for _, _, entry in parts for table in entry.tables if table.name == name)
-        self.table = first
+        forms = [table for _, _, entry in parts for table in entry.tables if table.name == name]
+        self.table = first = forms[0]
+        # Subtasks that have not asked for the state since its type changed write it in its earlier form.
+        self._has_forms = any(form.schema != first.schema for form in forms)
         self._is_map = first.table == TableKind.MAP.value
         self._is_list = first.kind == "list"
-        self._schema = first.schema if first.serializer == "msgspec" else None
+        self._schema = first.schema if first.serializer == "msgspec" and not self._has_forms else None
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -179,27 +181,29 @@ class KeyedSource(Source):
     @override
     def parts(self, rows: int, *, only: frozenset[str] | None = None) -> Iterator[Part]:
         assert self._open is not None
-        reader = None if self._schema is None else PlainReader(self._schema, plain_classes())
         with_values = only is None or not only.isdisjoint(("value", "map_key"))
         cut = _Cut(rows)
         for snapshot in self._open:
-            index = next((i for i, meta in enumerate(snapshot.tables) if meta.name == self._name), None)
-            if index is None:
-                continue
-            meta = snapshot.tables[index]
-            for group in sorted(snapshot.groups):
-                data = snapshot.groups[group]
-                # Lists of declared types are in blocks as well, but are read as rows, which have their elements
-                # apart.
-                rows_, blocks = (decode_rows(data), []) if self._is_list else decode_blocks(data)
-                for block in blocks:
-                    if block.table == index:
-                        yield from cut.add(self._of_block(block, reader, with_values))
-                # A key group may have any number of rows: slices bound what is decoded at a time.
-                mine = [row for row in rows_ if row.table == index]
-                for start in range(0, len(mine), _ROWS):
-                    yield from cut.add(self._of_rows(mine[start : start + _ROWS], meta, reader, with_values))
+            for index, meta in enumerate(snapshot.tables):
+                if meta.name == self._name:
+                    yield from self._of_table(snapshot, index, cut, with_values)
         yield from cut.rest()
+
+    def _of_table(self, snapshot: KeyedSnapshot, index: int, cut: _Cut, with_values: bool) -> Iterator[Part]:
+        meta = snapshot.tables[index]
+        schema = meta.schema if self._has_forms and meta.serializer == "msgspec" else self._schema
+        reader = None if schema is None else PlainReader(schema, plain_classes())
+        for group in sorted(snapshot.groups):
+            data = snapshot.groups[group]
+            # Lists of declared types are in blocks as well, but are read as rows, which have their elements apart.
+            rows, blocks = (decode_rows(data), []) if self._is_list else decode_blocks(data)
+            for block in blocks:
+                if block.table == index:
+                    yield from cut.add(self._of_block(block, reader, with_values))
+            # A key group may have any number of rows: slices bound what is decoded at a time.
+            mine = [row for row in rows if row.table == index]
+            for start in range(0, len(mine), _ROWS):
+                yield from cut.add(self._of_rows(mine[start : start + _ROWS], meta, reader, with_values))
 
     def _of_block(self, block: Block, reader: PlainReader | None, with_values: bool) -> Part:
         keys = list(map(_as_key, _DECODE(block.keys)))

@@ -16,13 +16,14 @@ import pytest
 
 import sluiceway as sw
 from sluiceway.errors import CheckpointError, StateError, UnknownNameError
+from sluiceway.keygroups import KeyGroupRange, key_group, subtask_for_key_group
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.operators.keyed_state import KeyedStateStore
 from sluiceway.operators.keyed_timers import TIMERS
 from sluiceway.operators.operator_state import ListMode, ListSnapshot
 from sluiceway.savepoint import read
 from sluiceway.savepoint.json_text import as_text
-from sluiceway.state import KeyedSnapshot
+from sluiceway.state import BackendContext, KeyedSnapshot, StateBackend
 from sluiceway.windows.base import GLOBAL_WINDOW, TimeWindow
 
 pa = pytest.importorskip("pyarrow")
@@ -90,6 +91,40 @@ def one_key(descriptor: Any, value: Any, *, key: Any = "ann", namespace: Any = (
 def table_of(save: Save, snapshot: KeyedSnapshot, name: str, **options: Any) -> Any:
     path = save([OperatorSnapshot("op", keyed=snapshot)])
     return read(path, **options)["op"][name].to_arrow()
+
+
+@both
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_state_in_two_forms_is_read_whole(
+    backend: StateBackend, keyed: Keyed, save: Save, parallelism: int
+) -> None:
+    """Subtasks that have not asked for it since its type changed write it as it was, also beside another form."""
+
+    @dataclass
+    class Count:
+        n: int
+
+    old = Count
+
+    @dataclass
+    class Count:  # type: ignore[no-redef]
+        n: int
+        note: str = "-"
+
+    keys = [next(k for k in "abcdefgh" if subtask_for_key_group(key_group(k, 128), 2, 128) == i) for i in (0, 1)]
+    snapshots = [
+        keyed(one_key(sw.ValueStateDescriptor("count", of), of(i), key=keys[i]), i, 2)
+        for i, of in enumerate((old, Count))
+    ]
+    if parallelism == 1:
+        context = BackendContext("op", 0, KeyGroupRange.of_subtask(0, 1, 128), 128)
+        state = backend.create_keyed(context)
+        state.restore(snapshots)
+        snapshots = [state.snapshot()]
+        state.close()
+    path = save(*([OperatorSnapshot("op", keyed=each)] for each in snapshots))
+    found = read(path)["op"]["count"].to_arrow().to_pylist()
+    assert {row["key"]: (row["n"], row["note"]) for row in found} == {keys[0]: (0, None), keys[1]: (1, "-")}
 
 
 # -- what becomes of types --------------------------------------------------------------------------------------
