@@ -79,8 +79,10 @@ class HelperThread(Background):
         with self._changed:
             self._calls.append((work, done))
             if self._thread is None:
-                self._thread = Thread(target=self._serve, name=self._name, daemon=True)
-                self._thread.start()
+                thread = Thread(target=self._serve, name=self._name, daemon=True)
+                thread.start()
+                # Not before: Ctrl-C may interrupt start(), and a thread that has not started cannot be joined.
+                self._thread = thread
             self._changed.notify()
 
     @property

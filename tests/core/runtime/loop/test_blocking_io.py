@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from queue import SimpleQueue
-from threading import Event
+from threading import Event, Thread
 from threading import enumerate as threads
 
 import pytest
@@ -39,6 +39,17 @@ def test_threads_take_short_turns_while_there_is_work_beside_a_loop() -> None:
     second.close("job")
     assert seen[0] == seen[1] < before
     assert sys.getswitchinterval() == before
+
+
+def test_it_can_be_closed_after_ctrl_c_in_the_start_of_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(thread: Thread) -> None:
+        raise KeyboardInterrupt
+
+    helper = HelperThread(lambda action: None)
+    monkeypatch.setattr(Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        helper.run(lambda: None, lambda value, error: None)
+    helper.close("job")
 
 
 def test_what_work_raises_comes_back_as_a_mail() -> None:
