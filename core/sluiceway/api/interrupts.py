@@ -10,8 +10,9 @@ from types import FrameType
 from typing import Any
 
 from sluiceway.engine import Job
+from sluiceway.util.signal_output import say_from_handler
 
-__all__ = ["Interrupts", "cancel_on_sigint"]
+__all__ = ["Interrupts", "cancel_on_sigint", "say_cancelling"]
 
 
 class Interrupts:
@@ -23,6 +24,14 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.count = 0
+
+    def raise_if_any(self, job_name: str) -> None:
+        """Raise KeyboardInterrupt if Ctrl-C was pressed.
+
+        A program, or "run all" of a notebook, does not go on with part of the results then.
+        """
+        if self.count:
+            raise KeyboardInterrupt(f"job {job_name!r} was cancelled")
 
 
 @contextmanager
@@ -68,3 +77,8 @@ def cancel_on_sigint(
         yield interrupts
     finally:
         signal.signal(signal.SIGINT, old)
+
+
+def say_cancelling() -> None:
+    """Write the effect of Ctrl-C, and of another one, to stderr out of the signal handler."""
+    say_from_handler("cancelling; Ctrl-C again ends at once")

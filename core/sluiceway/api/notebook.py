@@ -54,9 +54,7 @@ def run_in_notebook(job: Job, name: str) -> JobResult:
             without_engine_frames(error)
             # `from` would set __suppress_context__, which hides the exception in whose handler it was raised.
             raise
-    if interrupts.count:
-        # So that "run all" does not go on with the next cell.
-        raise KeyboardInterrupt(f"job {name!r} was cancelled")
+    interrupts.raise_if_any(name)
     return result
 
 

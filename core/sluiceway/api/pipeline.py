@@ -307,9 +307,10 @@ class Pipeline(Program, metaclass=HintingType):
         return self._make_job(lambda graph, effective: prepare(engine, graph, effective, services), settings)
 
     def run(self, **options: Unpack[RunOptions]) -> JobResult:
-        """Run the pipeline to its end, in the calling thread. Ctrl-C cancels it; a second one ends it at once.
+        """Run the pipeline to its end, in the calling thread.
 
-        In a notebook, figures of the job are shown below the cell, and an interrupt raises KeyboardInterrupt.
+        Ctrl-C cancels it, and raises KeyboardInterrupt when it has ended; a second one ends it at once. In a
+        notebook, figures of the job are shown below the cell.
 
         Args:
             options: those of ``sluiceway run`` by keyword (``parallelism=2``); they go before the environment
@@ -318,10 +319,11 @@ class Pipeline(Program, metaclass=HintingType):
         Raises:
             ConfigurationError: an option that does not exist, or a value it cannot take.
             GraphError: the program cannot become a job, or has :meth:`DataStream.collect` and is running already.
+            KeyboardInterrupt: Ctrl-C cancelled it; its results are not complete.
             BaseException: what a user's function, a source or a sink raised, with notes that name the step,
                 the subtask and the record.
         """
-        from sluiceway.api.interrupts import cancel_on_sigint
+        from sluiceway.api.interrupts import cancel_on_sigint, say_cancelling
         from sluiceway.api.notebook import in_notebook, run_in_notebook
 
         __tracebackhide__ = True  # where a notebook shows the traceback of a job
@@ -330,8 +332,10 @@ class Pipeline(Program, metaclass=HintingType):
         try:
             if in_notebook():
                 return run_in_notebook(job, self._name)
-            with cancel_on_sigint(job):
-                return job.run()
+            with cancel_on_sigint(job, first=say_cancelling) as interrupts:
+                result = job.run()
+            interrupts.raise_if_any(self._name)
+            return result
         finally:
             self._under_way.discard(job)
 

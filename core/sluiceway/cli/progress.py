@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import threading
 from collections import deque
 from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from sluiceway.cli.terminal import ERASE, LiveLine
+from sluiceway.cli.terminal import LiveLine
 from sluiceway.monitoring.figures import Figures, figures, show_count, show_seconds, show_watermark
 
 if TYPE_CHECKING:
     from sluiceway.engine import Job
     from sluiceway.metrics import JobMetrics
 
-__all__ = ["Progress", "say_from_handler", "summary", "summary_json"]
+__all__ = ["Progress", "summary", "summary_json"]
 
 LIVE_INTERVAL_S: Final = 0.25
 PLAIN_INTERVAL_S: Final = 5.0
@@ -173,13 +172,3 @@ class Progress:
     def _write(self, text: str) -> None:
         self._stream.write(text + "\n")
         self._stream.flush()
-
-
-def say_from_handler(text: str) -> None:
-    """Write a line to stderr out of a signal handler, where the stream itself may be in the middle of a write."""
-    try:
-        fileno = sys.__stderr__.fileno()  # type: ignore[union-attr]
-        # On a terminal it takes the place of the live line, and of the "^C" in it.
-        os.write(fileno, f"{ERASE if os.isatty(fileno) else ''}{text}\n".encode())
-    except (AttributeError, OSError, ValueError):
-        return

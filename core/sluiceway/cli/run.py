@@ -21,11 +21,12 @@ from sluiceway.cli.logs import metrics_on_stderr
 from sluiceway.cli.observation import Observation, observed
 from sluiceway.cli.options import Request, pipeline_command
 from sluiceway.cli.output import flush, is_broken_pipe
-from sluiceway.cli.progress import Progress, say_from_handler, summary, summary_json
+from sluiceway.cli.progress import Progress, summary, summary_json
 from sluiceway.cli.resume_hints import resumed, tell_of_checkpoint, tell_where_to_go_on
 from sluiceway.cli.target import load_target
 from sluiceway.cli.web_options import options_of, refuse_without_web, web_options
 from sluiceway.errors import JobCancelledError
+from sluiceway.util.signal_output import say_from_handler
 
 if TYPE_CHECKING:
     from sluiceway.api import Pipeline
@@ -208,7 +209,7 @@ def run_job(
         as_json: tell in JSON objects.
         savepoint: where signals put a savepoint; None: they cancel the job.
     """
-    from sluiceway.api.interrupts import cancel_on_sigint
+    from sluiceway.api.interrupts import cancel_on_sigint, say_cancelling
     from sluiceway.runtime.jobmanager.checkpoint_places import savepoint_place
 
     saving = None if savepoint is None else _Saving(job, savepoint_place(savepoint, None))
@@ -216,7 +217,7 @@ def run_job(
         if not (quiet or no_progress):
             watching.enter_context(Progress(job, sys.stderr, as_json=as_json))
         watching.enter_context(metrics_on_stderr(settings.metrics))
-        cancel, say = (job.cancel, _say_cancelling) if saving is None else (saving.stop, _say_saving)
+        cancel, say = (job.cancel, say_cancelling) if saving is None else (saving.stop, _say_saving)
         terminated = watching.enter_context(_on_sigterm(cancel))
         interrupts = watching.enter_context(cancel_on_sigint(job, cancel=cancel, first=say, again=_end_now))
         try:
@@ -301,10 +302,6 @@ def _on_sigterm(cancel: Callable[[], None]) -> Iterator[list[int]]:
 
 def _say_saving() -> None:
     say_from_handler("ending with a savepoint; Ctrl-C again ends at once")
-
-
-def _say_cancelling() -> None:
-    say_from_handler("cancelling; Ctrl-C again ends at once")
 
 
 def _end_now() -> None:

@@ -7,12 +7,11 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from shutil import get_terminal_size
-from typing import Any, Final, TextIO
+from typing import Any, TextIO
 
-__all__ = ["ERASE", "LiveLine"]
+from sluiceway.util.signal_output import ERASE
 
-ERASE: Final = "\r\x1b[2K"
-"""Goes to the beginning of a terminal's line and clears it."""
+__all__ = ["LiveLine"]
 
 
 class LiveLine:

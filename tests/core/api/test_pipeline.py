@@ -342,20 +342,23 @@ def test_a_run_in_another_thread(flow: sw.Pipeline) -> None:
     assert numbers == [1, 2]
 
 
-def test_ctrl_c_cancels_a_run_and_the_program_goes_on() -> None:
+def test_ctrl_c_cancels_a_run_and_the_program_does_not_go_on() -> None:
     program = (
         "import sluiceway as sw\n"
         "flow = sw.Pipeline('test')\n"
         "flow.generate(rate=1000).filter(lambda n: n == 0).print('first')\n"
-        "print('ended as', flow.run().status.value)\n"
+        "flow.run()\n"
+        "print('went on')\n"
     )
     command = [sys.executable, "-u", "-c", program]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "first> 0\n"
         process.send_signal(signal.SIGINT)
-        rest, _ = process.communicate(timeout=PATIENT_S)
-    assert (rest, process.returncode) == ("ended as canceled\n", 0)
+        rest, told = process.communicate(timeout=PATIENT_S)
+    assert (rest, process.returncode) == ("", -signal.SIGINT)
+    assert told.startswith("cancelling; Ctrl-C again ends at once\nTraceback ")
+    assert told.endswith("KeyboardInterrupt: job 'test' was cancelled\n")
 
 
 # ---- start ------------------------------------------------------------------------------------------------
