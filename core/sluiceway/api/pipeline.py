@@ -281,7 +281,7 @@ class Pipeline(Program, metaclass=HintingType):
         """
         return build_stream_graph(
             self._name,
-            self._transformations,
+            self._steps(),
             self._effective(settings or Settings()),
             max_parallelism=self._max_parallelism,
         )
@@ -406,7 +406,7 @@ class Pipeline(Program, metaclass=HintingType):
         settings = self._effective(resolve(options).settings)
         engine = manager.engine(settings.engine)
         findings = check(
-            self._transformations,
+            self._steps(),
             settings,
             job_name=self._name,
             max_parallelism=self._max_parallelism,

@@ -10,8 +10,8 @@ from sluiceway.api.arguments import check_count, check_text, to_ms
 from sluiceway.api.location import caller_location
 from sluiceway.config.settings import Settings
 from sluiceway.connector.lib import Collected
-from sluiceway.graph import MAX_PARALLELISM_LIMIT, InputRef, Transformation, build_stream_graph
-from sluiceway.steps import Step
+from sluiceway.graph import MAX_PARALLELISM_LIMIT, InputRef, Transformation, build_stream_graph, upstream_of
+from sluiceway.steps import SinkStep, Step
 from sluiceway.streamgraph import StreamGraph
 
 __all__ = ["Program"]
@@ -44,6 +44,7 @@ class Program:
         )
         self._chaining = bool(chaining)
         self._transformations: list[Transformation] = []
+        self._looked_at: set[Transformation] = set()
         self._collected: list[Collected[Any]] = []
         self._under_way: set[object] = set()
 
@@ -52,10 +53,21 @@ class Program:
         """Return the name used in messages, plans and metrics."""
         return self._name
 
+    def _steps(self) -> list[Transformation]:
+        """Return the steps of a run: without those that lead only to a look at a stream, as by ``take()``.
+
+        A program without sinks keeps these, too, so that it can be shown.
+        """
+        sinks = [t for t in self._transformations if isinstance(t.step, SinkStep)]
+        if not sinks or not self._looked_at:
+            return self._transformations
+        left_out = self._looked_at - upstream_of(sinks)
+        return [t for t in self._transformations if t not in left_out]
+
     def _unfinished_graph(self, settings: Settings) -> StreamGraph:
         return build_stream_graph(
             self._name,
-            self._transformations,
+            self._steps(),
             self._effective(settings),
             max_parallelism=self._max_parallelism,
             partial=True,

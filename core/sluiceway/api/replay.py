@@ -39,10 +39,8 @@ def replaying(pipeline: Pipeline, letters: Sequence[DeadLetter], settings: Setti
             that the letters do not make up for; or a step is inside a loop.
         SerializationError: a record was not pickled or cannot be unpickled.
     """
-    # Nodes are in the order of the transformations; behind these there may be the sink of dead letters.
-    uids = {
-        t: node.uid for t, node in zip(pipeline._transformations, pipeline.graph(settings).nodes, strict=False)
-    }
+    # Nodes are in the order of the steps; behind these there may be the sink of dead letters.
+    uids = {t: node.uid for t, node in zip(pipeline._steps(), pipeline.graph(settings).nodes, strict=False)}
     by_step: dict[Transformation, list[DeadLetter]] = {}
     for letter in sorted(letters, key=lambda letter: letter.time_ms):
         by_step.setdefault(_step_of(letter, pipeline, uids), []).append(letter)

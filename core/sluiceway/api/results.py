@@ -15,7 +15,7 @@ from sluiceway.connector import Sink, SinkWriter, Wait, WriterContext
 from sluiceway.connector.lib.process_local import ProcessLocal
 from sluiceway.engine import Job, JobStatus
 from sluiceway.errors import JobCancelledError
-from sluiceway.graph import InputRef, Transformation, build_stream_graph
+from sluiceway.graph import InputRef, Transformation, build_stream_graph, upstream_of
 from sluiceway.steps import SinkStep
 from sluiceway.util.overriding import override
 
@@ -142,6 +142,7 @@ def collect_from(
     from sluiceway.api.submission import prepare
     from sluiceway.plugins import default_manager
 
+    program._looked_at |= upstream_of(ref.upstream for ref in inputs)
     exchange = _Exchange(waiting)
     end = Transformation(SinkStep(_ExchangeSink(exchange)), list(inputs), location=caller_location())
     effective = program._effective(settings)

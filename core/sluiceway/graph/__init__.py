@@ -15,7 +15,7 @@ from sluiceway.graph.job_graph import (
 )
 from sluiceway.graph.parallelism import MAX_PARALLELISM_LIMIT, default_max_parallelism
 from sluiceway.graph.plan.explain import EXPLAIN_FORMATS, explain
-from sluiceway.graph.transformations import InputRef, Transformation
+from sluiceway.graph.transformations import InputRef, Transformation, upstream_of
 
 __all__ = [
     "EXPLAIN_FORMATS",
@@ -42,4 +42,5 @@ __all__ = [
     "distribution_of",
     "explain",
     "slots_required",
+    "upstream_of",
 ]

@@ -17,7 +17,7 @@ from sluiceway.graph.findings import Finding, Level, graph_error
 from sluiceway.graph.identity import derive_uids, step_name
 from sluiceway.graph.parallelism import MAX_PARALLELISM_LIMIT, default_max_parallelism, subtask_limit
 from sluiceway.graph.pushdown import Pushdown, pushed_down
-from sluiceway.graph.transformations import InputRef, Transformation
+from sluiceway.graph.transformations import InputRef, Transformation, closure, upstream_of
 from sluiceway.steps import (
     IterationHeadStep,
     SinkStep,
@@ -175,23 +175,13 @@ class _Builder:
                     on_path.add(upstream)
         return True
 
-    def _reached_from(self, starts: Iterable[Transformation], forward: bool) -> set[Transformation]:
-        """Return all steps downstream (or upstream) of ``starts``, feedback included, and the starts."""
-        neighbours: dict[Transformation, list[Transformation]] = {t: [] for t in self._order}
+    def _downstream_of(self, start: Transformation) -> set[Transformation]:
+        """Return all steps downstream of ``start``, feedback included, and itself."""
+        consumers: dict[Transformation, list[Transformation]] = {t: [] for t in self._order}
         for t in self._order:
             for ref in [*t.inputs, *t.feedback]:
-                if forward:
-                    neighbours[ref.upstream].append(t)
-                else:
-                    neighbours[t].append(ref.upstream)
-        reached = set(starts)
-        todo = list(reached)
-        while todo:
-            for neighbour in neighbours[todo.pop()]:
-                if neighbour not in reached:
-                    reached.add(neighbour)
-                    todo.append(neighbour)
-        return reached
+                consumers[ref.upstream].append(t)
+        return closure([start], consumers.__getitem__)
 
     # ---- rules --------------------------------------------------------------------------------------------
 
@@ -237,7 +227,7 @@ class _Builder:
                 f"iteration {label} gets nothing back: close it with close_with(stream), or leave out iterate()",
             )
             return
-        below = self._reached_from([head], forward=True)
+        below = self._downstream_of(head)
         for ref in head.feedback:
             if ref.upstream not in below:
                 self._error(
@@ -351,7 +341,7 @@ class _Builder:
                 )
             )
             return
-        useful = self._reached_from(sinks, forward=False)
+        useful = upstream_of(sinks)
         for t in self._order:
             if t not in useful:
                 self._error(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,7 +10,7 @@ from sluiceway.functions import OutputTag
 from sluiceway.steps import Step
 from sluiceway.streamgraph import ChainingStrategy, PartitionerSpec
 
-__all__ = ["InputRef", "Transformation"]
+__all__ = ["InputRef", "Transformation", "closure", "upstream_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,3 +77,21 @@ class Transformation:
         """Return its name and location for messages."""
         shown = self.name or self.step.kind
         return f"{shown!r} ({self.location})" if self.location else repr(shown)
+
+
+def upstream_of(steps: Iterable[Transformation]) -> set[Transformation]:
+    """Return all steps upstream of ``steps``, feedback included, and ``steps`` themselves."""
+    return closure(steps, lambda t: [ref.upstream for ref in [*t.inputs, *t.feedback]])
+
+
+def closure(
+    steps: Iterable[Transformation], neighbours: Callable[[Transformation], Iterable[Transformation]]
+) -> set[Transformation]:
+    """Return ``steps`` and all steps that are reached from them by way of neighbours."""
+    reached = set(steps)
+    todo = list(reached)
+    while todo:
+        new = set(neighbours(todo.pop())) - reached
+        reached |= new
+        todo += new
+    return reached

@@ -14,6 +14,7 @@ from patience import PATIENT_S
 
 import sluiceway as sw
 from sluiceway.errors import ConfigurationError, GraphError, JobCancelledError
+from sluiceway.graph import Level
 
 
 def endless(**options: Any) -> sw.DataStream[int]:
@@ -37,6 +38,31 @@ def test_each_time_is_a_run_of_its_own() -> None:
     assert squares._pipeline.graph is not None
     with pytest.raises(GraphError, match="has no sink"):
         squares._pipeline.graph()
+
+
+def test_steps_that_lead_only_to_a_look_do_not_run() -> None:
+    def program(look: bool) -> sw.Pipeline:
+        flow = sw.Pipeline("looked at")
+        numbers = flow.from_collection([1, 2, 3])
+        if look:
+            assert numbers.map(lambda n: 2 * n).name("doubled").take(1) == [2]
+        numbers.filter(lambda n: n > 1).collect()
+        return flow
+
+    flow = program(look=True)
+    flow.run()
+    assert flow.explain() == program(look=False).explain()
+    assert not [finding for finding in flow.check() if finding.level is Level.ERROR]
+
+
+def test_a_step_behind_a_look_still_needs_a_sink() -> None:
+    numbers = sw.Pipeline().from_collection([1, 2, 3])
+    numbers.print()
+    doubled = numbers.map(lambda n: 2 * n)
+    doubled.take(1)
+    doubled.filter(lambda n: n > 2)
+    with pytest.raises(GraphError, match=r"'filter' .* leads to no sink"):
+        doubled._pipeline.graph()
 
 
 def test_take_of_a_shorter_stream_gives_all_of_it() -> None:

@@ -59,6 +59,15 @@ def test_expressions_give_what_functions_of_records_give(options: dict[str, Any]
     assert sorted(rows, **order) == sorted(_WANTED, **order)
 
 
+def test_a_table_that_was_looked_at_goes_on_to_a_sink() -> None:
+    flow = Pipeline()
+    table = flow.table(pa.table({"k": [1, 2]}))
+    assert table.to_arrow().num_rows == 2
+    rows = table.filter(col("k") > 1).collect()
+    flow.run()
+    assert rows == [{"k": 2}]
+
+
 def test_columns_travel_between_workers() -> None:
     rows = _program(Pipeline().table(_table()).rebalance()).rebalance().select("total").to_arrow(workers=2)
     assert sorted(rows["total"].to_pylist()) == sorted(row["total"] for row in _WANTED)
