@@ -27,7 +27,11 @@ __all__ = [
 ]
 
 _NOT_NUMBERS: Final = frozenset({str, bytes, tuple, list, dict, set, frozenset})
+"""Types that ``+`` concatenates, or does not take."""
 
+_CONVERT: Final = (
+    "convert it before, as with float() in a map(), or give the source a type; reduce() adds up anything else"
+)
 
 _ABSENT: Final = (LookupError, TypeError, AttributeError)
 """Exceptions raised by reading a field that a record lacks."""
@@ -36,7 +40,8 @@ _BETTER: Final[dict[str, Callable[[Any, Any], bool]]] = {"min": operator.lt, "ma
 _SIGN: Final = {"min": "<", "max": ">"}
 
 # Source of folds: `held` is the accumulator, `add` the function, and the other names are those of Fold.
-_SUM_OF: Final = Text("(add(value),)", "held = (held[0] + add(value),)\n")
+# A number takes only numbers, so sums look at the first record of a key.
+_SUM_OF: Final = Text("(first(add(value)),)", "held = (held[0] + add(value),)\n")
 
 _RUNNING_SUM: Final = "made = made + add(value)\nentries[key] = (made,)\n"
 
@@ -91,19 +96,21 @@ _OF_FIELD: Final = """\
 if {common}:
     try:
 {fast}    except absent as error:
-        raise first(error, held, value) from error
+        raise first.absent(error, held, value) from error
 else:
     held = add(held, value)
 """
 
 
-def _text_of_field(name: Any, by_item: tuple[str, str], by_key: tuple[str, str], sign: str = "") -> Text:
-    """Return the generated code that folds one field."""
+def _text_of_field(
+    name: Any, by_item: tuple[str, str], by_key: tuple[str, str], *, begin: str = "value", sign: str = ""
+) -> Text:
+    """Return the generated code that folds one field; ``first`` in it is the :class:`Field`."""
     if type(name) not in (int, str):  # a subclass may say anything of itself
-        return Text("value", "held = add(held, value)\n")
+        return Text(begin, "held = add(held, value)\n")
     common, fast = by_item if type(name) is int else by_key
     body = indent(fast.format(name=repr(name), sign=sign), " " * 8)
-    return Text("value", _OF_FIELD.format(common=common, fast=body))
+    return Text(begin, _OF_FIELD.format(common=common, fast=body))
 
 
 class Field:
@@ -139,6 +146,23 @@ class Field:
             except _ABSENT:
                 return self._without(record)
         return error
+
+    def with_number(self, record: Any) -> Any:
+        """Return a record whose field can be added up.
+
+        Raises:
+            FunctionContractError: the field is missing, or a text or a container, which ``+`` would concatenate.
+        """
+        try:
+            value = self.getter(record)
+        except _ABSENT as error:
+            raise self.absent(error, record) from error
+        if value.__class__ in _NOT_NUMBERS:
+            raise FunctionContractError(
+                f"{self._word}({self.name!r}) adds numbers, but {self.name!r} of a record is a "
+                f"{type(value).__name__}: {_CONVERT}"
+            )
+        return record
 
     def replaced(self, record: Any, value: Any) -> Any:
         """Return a copy of ``record`` with the field set to ``value``; ``record`` is unchanged."""
@@ -228,6 +252,7 @@ class SumField(ReduceFunction[Any], Folding):
         self._name: Any = field
         self._field = Field(field, "sum")
         self._get = self._field.getter
+        self.begin = self._field.with_number
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (SumField, (self._name,))
@@ -248,7 +273,8 @@ class SumField(ReduceFunction[Any], Folding):
 
     @override
     def fold(self) -> Fold:
-        return Fold(_text_of_field(self._name, _SUM_ITEM, _SUM_KEY), self.reduce, self._field.absent)
+        text = _text_of_field(self._name, _SUM_ITEM, _SUM_KEY, begin="first.with_number(value)")
+        return Fold(text, self.reduce, self._field)
 
 
 class Extreme(ReduceFunction[Any], Folding):
@@ -296,8 +322,8 @@ class ExtremeField(Extreme):
 
     @override
     def fold(self) -> Fold:
-        text = _text_of_field(self._arguments[1], _EXTREME_ITEM, _EXTREME_KEY, _SIGN[self._word])
-        return Fold(text, self.reduce, self._field.absent)
+        text = _text_of_field(self._arguments[1], _EXTREME_ITEM, _EXTREME_KEY, sign=_SIGN[self._word])
+        return Fold(text, self.reduce, self._field)
 
 
 class BestBy(Extreme):
@@ -380,6 +406,14 @@ class _Of(AggregateFunction[Any, Any, Any], Folding):
         return accumulator[0]
 
 
+def _number(value: Any) -> Any:
+    if value.__class__ in _NOT_NUMBERS:
+        raise FunctionContractError(
+            f"sum() adds numbers, but its function returned a {type(value).__name__} for a record: {_CONVERT}"
+        )
+    return value
+
+
 class SumOf(_Of):
     """The running sum of what a function computes."""
 
@@ -389,12 +423,17 @@ class SumOf(_Of):
         return ("sum", self._of)
 
     @override
+    def add(self, value: Any, accumulator: Any) -> Any:
+        new = self._of(value)
+        return (accumulator[0] + new,) if accumulator else (_number(new),)
+
+    @override
     def merge(self, accumulator1: Any, accumulator2: Any) -> Any:
         return (accumulator1[0] + accumulator2[0],)
 
     @override
     def fold(self) -> Fold:
-        return Fold(_SUM_OF, self._of, result=first_of, running=_RUNNING_SUM)
+        return Fold(_SUM_OF, self._of, _number, first_of, _RUNNING_SUM)
 
 
 class ExtremeOf(_Of):

@@ -20,7 +20,18 @@ from sluiceway.isolation import ATOMS
 from sluiceway.keygroups import stable_hash
 from sluiceway.record_errors import MISSING, record_loop
 
-__all__ = ["NAMES", "Fold", "Folding", "Text", "aggregating_loop", "calling", "first_of", "fold_of", "made_of"]
+__all__ = [
+    "NAMES",
+    "Fold",
+    "Folding",
+    "Text",
+    "aggregating_loop",
+    "begin_of",
+    "calling",
+    "first_of",
+    "fold_of",
+    "made_of",
+]
 
 NAMES: Final[dict[str, Any]] = {
     "absent": (LookupError, TypeError, AttributeError),
@@ -64,7 +75,14 @@ class Fold(NamedTuple):
 
 
 class Folding(ABC):
-    """Built-in function that can be inlined in a loop."""
+    """Built-in function that can be inlined in a loop.
+
+    Attributes:
+        begin: of one that reduces: returns the first record of a key, or raises if the function does not take it;
+            None: it takes any.
+    """
+
+    begin: Callable[[Any], Any] | None = None
 
     @abstractmethod
     def fold(self) -> Fold:
@@ -92,6 +110,16 @@ def fold_of(function: Any, *, aggregates: bool) -> Fold:
     return calling(function.reduce if isinstance(function, ReduceFunction) else function)
 
 
+def begin_of(function: Any) -> Callable[[Any], Any]:
+    """Return the function that the first record of a key goes through; see :class:`Folding`."""
+    begin: Callable[[Any], Any] | None = function.begin if isinstance(function, Folding) else None
+    return _unchanged if begin is None else begin
+
+
+def _unchanged(value: Any) -> Any:
+    return value
+
+
 def calling(reduce: Callable[[Any, Any], Any]) -> Fold:
     """Return the fold that calls ``reduce(reduced so far, value)``."""
     return Fold(_REDUCE, reduce)
@@ -116,7 +144,7 @@ def made_of(filename: str, source: str, **names: Any) -> Callable[..., Any]:
 
 # Each record so far has a result or was skipped, so that the number of both is the index of the failing one.
 _AGGREGATING: Final = """\
-def loop(self, batch, keys, entries, out, skipped, key_of, add, missing=missing, atoms=atoms):
+def loop(self, batch, keys, entries, out, skipped, key_of, first, add, missing=missing, atoms=atoms):
     get, append, isolate = entries.get, out.append, self.isolate
     for {names} in {lists}:
         try:
@@ -128,8 +156,8 @@ def loop(self, batch, keys, entries, out, skipped, key_of, add, missing=missing,
             if held is missing:
                 if type(key) not in stable:
                     stable_hash(key)
-                made = add(value)
-                entries[key] = (made,)
+                entries[key] = held = {first}
+                made = held[0]
             else:
                 made = held[0]
 {next}            if type(made) not in atoms:
@@ -145,21 +173,23 @@ def loop(self, batch, keys, entries, out, skipped, key_of, add, missing=missing,
 
 
 @cache
-def aggregating_loop(running: str, *, with_keys: bool) -> Callable[..., None]:
+def aggregating_loop(begin: str, running: str, *, with_keys: bool) -> Callable[..., None]:
     """Return the loop of a running aggregation that emits pairs of key and result.
 
     Args:
+        begin: the expression for the first record of a key; see :class:`Text`.
         running: see :class:`Fold`.
         with_keys: whether the batch brings its keys; else they are computed.
 
     Returns:
-        ``loop(operator, batch, keys, entries, out, skipped, key_of, add)``.
+        ``loop(operator, batch, keys, entries, out, skipped, key_of, first, add)``.
     """
     source = _AGGREGATING.format(
         names="key, value" if with_keys else "value",
         lists="zip(keys, batch.values, strict=True)" if with_keys else "batch.values",
         key="" if with_keys else " " * 12 + "key = key_of(value)\n",
+        first=begin,
         next=indent(running, " " * 16),
     )
-    forms = ["keys"] * with_keys + [running.strip().replace("\n", "; ")]
+    forms = ["keys"] * with_keys + [begin, running.strip().replace("\n", "; ")]
     return made_of(f"<sluiceway: aggregation, {', '.join(forms)}>", source, atoms=ATOMS)

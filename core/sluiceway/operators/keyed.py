@@ -14,7 +14,7 @@ from sluiceway.keygroups import check_key
 from sluiceway.operators.base import Operator
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.escape_analysis import changes_nothing
-from sluiceway.operators.folds import Fold, aggregating_loop, fold_of
+from sluiceway.operators.folds import Fold, aggregating_loop, begin_of, fold_of
 from sluiceway.operators.keyed_state import KeyedStateStore
 from sluiceway.operators.keyed_state.queries import NotedBackend
 from sluiceway.operators.opened_functions import Opened, may_ask_for_state
@@ -250,6 +250,7 @@ class KeyedReduceOperator(_RunningOperator):
         self._reduce: Callable[[Any, Any], Any] = (
             self._fn.reduce if isinstance(self._fn, ReduceFunction) else self._fn
         )
+        self._begin = begin_of(self._fn)
         # A function that changes nothing cannot change the state through a result: results are compared with one
         # another once per batch, in place of a copy of each.
         self._looks_later = not (self.shares or self.trusts) and changes_nothing(self._reduce)
@@ -277,7 +278,7 @@ class KeyedReduceOperator(_RunningOperator):
 
     @record_loop
     def _loop(self, records: Iterator[Any], entries: MutableMapping[Any, Any], out: list[Any]) -> None:
-        key_of, reduce, missing = self._key, self._reduce, MISSING
+        key_of, begin, reduce, missing = self._key, self._begin, self._reduce, MISSING
         get, isolates, atoms = entries.get, not self._free, ATOMS
         key = None
         try:
@@ -286,7 +287,7 @@ class KeyedReduceOperator(_RunningOperator):
                 reduced = get(key, missing)
                 if reduced is missing:
                     check_key(key)
-                    entries[key] = reduced = value
+                    entries[key] = reduced = begin(value)
                 else:
                     entries[key] = reduced = reduce(reduced, value)
                 if isolates and type(reduced) not in atoms:
@@ -300,13 +301,13 @@ class KeyedReduceOperator(_RunningOperator):
     def _loop_with_keys(
         self, records: Iterator[tuple[Any, Any]], entries: MutableMapping[Any, Any], out: list[Any]
     ) -> None:
-        reduce, missing = self._reduce, MISSING
+        begin, reduce, missing = self._begin, self._reduce, MISSING
         get, isolates, atoms = entries.get, not self._free, ATOMS
         for key, value in records:
             reduced = get(key, missing)
             if reduced is missing:
                 check_key(key)
-                entries[key] = reduced = value
+                entries[key] = reduced = begin(value)
             else:
                 entries[key] = reduced = reduce(reduced, value)
             if isolates and type(reduced) not in atoms:
@@ -352,9 +353,9 @@ class KeyedAggregateOperator(_RunningOperator):
         out: list[Any] = []
         skipped: list[int] = []
         keys, entries = self._looking_ahead(batch, self._table, self._entries)
-        loop = aggregating_loop(fold.running, with_keys=keys is not None)
+        loop = aggregating_loop(fold.text.first, fold.running, with_keys=keys is not None)
         try:
-            loop(self, batch, keys, entries, out, skipped, self._key, fold.add)
+            loop(self, batch, keys, entries, out, skipped, self._key, fold.first, fold.add)
         finally:
             self.store.clear_current_key()
         self._emit_results(batch, out, skipped)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import sluiceway as sw
 from sluiceway.api import reductions
+from sluiceway.windows import EventTimeSessionWindows, TumblingEventTimeWindows
 
 
 @dataclass
@@ -141,6 +142,22 @@ def test_sum_without_a_field_adds_numbers_only(records: list[Any]) -> None:
         sw.FunctionContractError, match=rf"sum\(\) adds numbers, but a record is a {kind}: say which"
     ):
         run(records, lambda k: k.sum())
+
+
+@pytest.mark.parametrize("by", [1, "n", (lambda record: record[1])])
+@pytest.mark.parametrize(
+    "window", [None, TumblingEventTimeWindows.of(10), EventTimeSessionWindows.with_gap(10), 2]
+)
+def test_sums_of_texts_are_refused_with_the_first_record(by: Any, window: Any) -> None:
+    record = {"n": "5"} if by == "n" else ("a", "5")
+    flow = sw.Pipeline("texts")
+    keyed: Any = flow.from_collection([record], timestamp=lambda record: 0).key_by(lambda record: 0)
+    if window is not None:
+        keyed = keyed.count_window(window) if isinstance(window, int) else keyed.window(window)
+    keyed.sum(by).print()
+    called = "sum.. adds numbers, but its function returned" if callable(by) else f"sum.{by!r}. adds numbers, but"
+    with pytest.raises(sw.FunctionContractError, match=rf"{called}.* a str.*: convert it before"):
+        flow.run()
 
 
 @pytest.mark.parametrize(

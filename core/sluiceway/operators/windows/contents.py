@@ -11,7 +11,7 @@ from sluiceway.errors import FunctionContractError
 from sluiceway.functions import AggregateFunction, ReduceFunction
 from sluiceway.isolation import copied
 from sluiceway.keygroups import stable_hash
-from sluiceway.operators.folds import Fold, Text, fold_of
+from sluiceway.operators.folds import Fold, Text, begin_of, fold_of
 from sluiceway.record_errors import MISSING
 from sluiceway.steps import WindowContents, WindowStep
 from sluiceway.windows import (
@@ -74,6 +74,7 @@ class _Reduced(Contents):
     def __init__(self, function: Any, own: Callable[[Any], Any]) -> None:
         self._own = own
         self._fold = fold_of(function, aggregates=False)
+        self._begin = begin_of(function)
         self._reduce: Callable[[Any, Any], Any] = (
             function.reduce if isinstance(function, ReduceFunction) else function
         )
@@ -86,7 +87,7 @@ class _Reduced(Contents):
         if kept is MISSING:
             stable_hash(key)
             # The function may change the record, which other windows may share.
-            entries[key] = copied(value)
+            entries[key] = copied(self._begin(value))
             return True
         entries[key] = self._reduce(kept, self._own(value))
         return False

@@ -18,7 +18,7 @@ from sluiceway.isolation import all_unchangeable
 from sluiceway.keygroups import stable_hash
 from sluiceway.operators.base import TimedOperator
 from sluiceway.operators.context import OperatorContext
-from sluiceway.operators.folds import calling, fold_of
+from sluiceway.operators.folds import begin_of, calling, fold_of
 from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.operators.late_records import give_late
 from sluiceway.operators.results import check_results
@@ -88,6 +88,7 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         self._merging = calling(merge_function(step))
         self._result = self._fold.result
         self._first: Callable[[], Any] | None = fn.create_accumulator if aggregates else None
+        self._begin = begin_of(fn)
         self._next: Callable[[Any, Any], Any]
         if self._elements:
             self._first, self._next = list, appended
@@ -211,7 +212,7 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         if self._first is not None:
             held = self._next(value, self._first() if held is MISSING else held)
         else:
-            held = value if held is MISSING else self._next(held, value)
+            held = self._begin(value) if held is MISSING else self._next(held, value)
         entries[key] = held
         return held
 
