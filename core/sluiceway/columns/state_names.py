@@ -40,8 +40,11 @@ OVER_RECENT: Final = "over recent in columns"
 LATEST_KEYS: Final = "as-of join latest keys in columns"
 OVER_KEYS: Final = "over keys in columns"
 
-BY_KEY: Final = frozenset({KEYS, SESSIONS, LATEST_KEYS, OVER_KEYS})
-"""Of these the value of a key is bytes, in the void namespace; others have a block of rows for each key group."""
+BY_KEY: Final = {KEYS: SLICES, SESSIONS: SLICES, LATEST_KEYS: LATEST, OVER_KEYS: OVER_RECENT}
+"""States that have what does not go into memory, each with the state that has the rest.
+
+Of these the value of a key is bytes, in the void namespace; others have a block of rows for each key group.
+"""
 
 _KINDS: Final = {
     **dict.fromkeys((SLICES, KEYS, SESSIONS), "aggregates"),

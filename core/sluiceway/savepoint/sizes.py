@@ -135,7 +135,7 @@ def _groups(
                 # So that an empty state is listed, too.
                 yield step, subtask, meta, {}, kind_in_columns(vertex, step, meta.name)
             kinds = [kind_in_columns(vertex, step, meta.name) for meta in snapshot.tables]
-            packed = {place for place, meta in enumerate(snapshot.tables) if meta.name in BY_KEY - {KEYS}}
+            packed = {place for place, meta in enumerate(snapshot.tables) if meta.name in BY_KEY.keys() - {KEYS}}
             for group in sorted(snapshot.groups):
                 for table, keys in _by_key(snapshot.groups[group], kinds, packed).items():
                     yield step, subtask, snapshot.tables[table], keys, kinds[table]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from sluiceway.columns.state_names import BY_KEY
 from sluiceway.config.settings import Settings
 from sluiceway.engine import Services
 from sluiceway.functions.state_discovery import visible_descriptors
@@ -42,6 +43,7 @@ class Declared:
         own: whether a function of the user's may declare more later.
         problem: why the step could not be asked.
         lazy: whether the step may ask for other states later, or take them over, going by their names.
+        later: states that the step asks for once it has more than goes into memory.
     """
 
     schemas: dict[str, TableSchema] = field(default_factory=dict)
@@ -49,6 +51,7 @@ class Declared:
     own: bool = False
     problem: str = ""
     lazy: Callable[[str], bool] | None = None
+    later: frozenset[str] = frozenset()
 
 
 def declared_states(
@@ -75,6 +78,9 @@ def declared_states(
             found[node.uid] = Declared(schemas, own=True)
         else:
             found[node.uid] = _opened(graph, node, settings, services, bool(mine))
+        if node.step.kind.startswith("columns"):
+            known = found[node.uid]
+            known.later = frozenset(name for name, rest in BY_KEY.items() if rest in known.schemas)
         if isinstance(node.step, WindowStep):
             # Its trigger and function may have state of their own, and windows have several layouts.
             found[node.uid].lazy = partial(takes_over, node.step)

@@ -296,6 +296,7 @@ def _changes(node: StreamNode, had: _EarlierStep, known: Declared, earlier: Earl
     # Steps of users' functions may replace one another: their states go by name alone.
     others = bool(had.kind) and had.kind != now and not OF_FUNCTIONS.issuperset((had.kind, now))
     lazy = None if others else known.lazy
+    later = frozenset() if others else known.later
     orphaned = _with_other_keys(node, earlier)
     for name, meta in had.states.items():
         schema = known.schemas.get(name)
@@ -323,7 +324,7 @@ def _changes(node: StreamNode, had: _EarlierStep, known: Declared, earlier: Earl
                 yield StateChange(name, "dropped", _type(meta), reason=why)
         # Too little is known to refuse: no type was saved, the step may ask for the state later, or it could not
         # be asked.
-        elif meta is None or (lazy is not None and lazy(name)) or not (others or known.complete):
+        elif meta is None or name in later or (lazy is not None and lazy(name)) or not (others or known.complete):
             yield StateChange(name, "keeps", _type(meta))
         # An empty table is no loss. The check reads state, so that all that metadata can answer comes first.
         elif (name == DUE.name and not others) or not earlier.has_rows(uid, name):
