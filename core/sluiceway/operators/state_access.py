@@ -12,7 +12,7 @@ from sluiceway.operators.context import OperatorContext
 from sluiceway.serializers import decode_blocks
 from sluiceway.state import KeyedSnapshot, RowsOnDemand
 
-__all__ = ["OF_FUNCTIONS", "check_claimed", "unclaimed"]
+__all__ = ["OF_FUNCTIONS", "check_claimed", "has_rows", "unclaimed"]
 
 OF_FUNCTIONS: Final = frozenset(
     {"map", "flat_map", "filter", "process", "co_map", "co_flat_map", "co_process", "broadcast_process"}
@@ -43,7 +43,7 @@ def check_claimed(
         return
     names = {meta.name for snapshot in saved for meta in snapshot.tables}.difference(declared, own)
     left = [name for name in sorted(names) if not any(may_ask_for(f, name) for f in step.functions)]
-    lost = [name for name in left if any(_has_rows(snapshot, name, context.key_groups) for snapshot in saved)]
+    lost = [name for name in left if any(has_rows(snapshot, name, context.key_groups) for snapshot in saved)]
     if lost:
         raise IncompatibleStateError("; ".join(unclaimed(name, context.node.uid) for name in lost))
 
@@ -56,7 +56,8 @@ def unclaimed(state: str, uid: str) -> str:
     )
 
 
-def _has_rows(snapshot: KeyedSnapshot, name: str, own: KeyGroupRange) -> bool:
+def has_rows(snapshot: KeyedSnapshot, name: str, own: KeyGroupRange) -> bool:
+    """Return whether a state has rows in some key groups."""
     indices = {place for place, meta in enumerate(snapshot.tables) if meta.name == name}
     if not indices:
         return False

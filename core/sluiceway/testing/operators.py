@@ -12,12 +12,15 @@ from sluiceway.clock import VirtualClock
 from sluiceway.config.settings import Settings
 from sluiceway.connector.lib import DiscardSink
 from sluiceway.elements import MAX_WATERMARK, Batch, Element, Watermark
+from sluiceway.engine import Services
 from sluiceway.errors import GraphError
 from sluiceway.functions import KeySelector, OutputTag
+from sluiceway.graph import JobGraph, build_job_graph
 from sluiceway.keygroups import KeyGroupRange, key_group, subtask_for_key_group
 from sluiceway.metrics import MetricGroup
 from sluiceway.operators import OperatorContext, OperatorSnapshot, Output
 from sluiceway.plugins import default_manager
+from sluiceway.runtime.jobmanager.state_compatibility import check_states, restored_job
 from sluiceway.runtime.task.operator_chain import Blocked, OperatorChain
 from sluiceway.runtime.task.snapshot import JobSnapshot
 from sluiceway.state import StateBackend
@@ -45,6 +48,7 @@ class OperatorHarness:
         max_parallelism: number of key groups.
         state_backend: name of the state backend.
         restored: begin with the state of this snapshot, which a harness of any parallelism may have taken.
+        allow_dropped_state: whether state of that snapshot may be left behind, as with the option of a run.
         start_ms: the first reading of the clock, ms since the epoch.
 
     Attributes:
@@ -53,6 +57,7 @@ class OperatorHarness:
 
     Raises:
         GraphError: the program has steps that do not run in one task.
+        IncompatibleStateError: a job would not be restored from the snapshot.
     """
 
     _inputs: ClassVar[int] = 1
@@ -66,6 +71,7 @@ class OperatorHarness:
         max_parallelism: int = 128,
         state_backend: str = "memory",
         restored: JobSnapshot | None = None,
+        allow_dropped_state: bool = False,
         start_ms: int = 0,
     ) -> None:
         self.clock = VirtualClock(start_ms)
@@ -78,13 +84,18 @@ class OperatorHarness:
         nodes, self._edges, entries, self._result = _steps_of(graph, self._inputs, self._called)
         self._partitioners = [entry.partitioner for entry in entries]
         services = default_manager().services(self.clock)
+        # With `resume` functions are checked for states that they do not declare any more.
+        settings = Settings(resume=restored is not None, allow_dropped_state=allow_dropped_state)
         self._subtasks: list[_Subtask] = []
         try:
             for index in range(parallelism):
                 backend = services.state_backend(state_backend)
-                self._subtasks.append(_Subtask(self, graph.job_name, nodes, index, backend))
+                self._subtasks.append(_Subtask(self, graph.job_name, nodes, index, backend, settings))
             for subtask in self._subtasks:
                 subtask.open([] if restored is None else list(restored.operators))
+            if restored is not None:
+                # Behind open(): operators say more about state that does not fit.
+                _check_restored(restored, build_job_graph(graph), settings, services)
         except BaseException:
             self.close()
             raise
@@ -305,6 +316,7 @@ class _Subtask:
         nodes: Sequence[StreamNode],
         index: int,
         backend: StateBackend,
+        settings: Settings,
     ) -> None:
         self.max_parallelism = nodes[0].max_parallelism
         self._harness = harness
@@ -319,6 +331,7 @@ class _Subtask:
                 key_groups=KeyGroupRange.of_subtask(index, node.parallelism, node.max_parallelism),
                 clock=harness.clock,
                 state_backend=backend,
+                settings=settings,
                 # settle() looks after each call what is due.
                 wake=lambda: None,
                 calls=harness._event_loop.calls,
@@ -389,6 +402,13 @@ class _Subtask:
             return action()
         except Exception as error:
             raise_again(self.chain.explain(error))
+
+
+def _check_restored(restored: JobSnapshot, graph: JobGraph, settings: Settings, services: Services) -> None:
+    """Refuse a snapshot from which a job of this graph would not be restored."""
+    if not settings.allow_dropped_state:
+        restored.check_known(graph)
+    check_states(restored_job(restored), graph, settings, services)
 
 
 def _graph_of(

@@ -28,10 +28,12 @@ class TwoInputOperatorHarness(OperatorHarness):
         max_parallelism: number of key groups.
         state_backend: name of the state backend.
         restored: begin with the state of this snapshot, which a harness of any parallelism may have taken.
+        allow_dropped_state: whether state of that snapshot may be left behind, as with the option of a run.
         start_ms: the first reading of the clock, ms since the epoch.
 
     Raises:
         GraphError: the program has steps that do not run in one task, or does not connect its streams.
+        IncompatibleStateError: a job would not be restored from the snapshot.
     """
 
     _inputs: ClassVar[int] = 2
@@ -45,6 +47,7 @@ class TwoInputOperatorHarness(OperatorHarness):
         max_parallelism: int = 128,
         state_backend: str = "memory",
         restored: JobSnapshot | None = None,
+        allow_dropped_state: bool = False,
         start_ms: int = 0,
     ) -> None:
         self._valve = WatermarkValve(2)
@@ -54,6 +57,7 @@ class TwoInputOperatorHarness(OperatorHarness):
             max_parallelism=max_parallelism,
             state_backend=state_backend,
             restored=restored,
+            allow_dropped_state=allow_dropped_state,
             start_ms=start_ms,
         )
 

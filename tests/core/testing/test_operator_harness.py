@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import sluiceway as sw
 from sluiceway.elements import Batch, Watermark
+from sluiceway.errors import IncompatibleStateError
 from sluiceway.testing import OperatorHarness
 
 LATE = sw.OutputTag[int]("late")
@@ -183,6 +184,42 @@ def test_restored_state_goes_on_where_it_was(
     with OperatorHarness(recent, parallelism=after, restored=snapshot) as harness:
         got += harness.process_batch(pairs[cut:])
     assert sorted(got) == sorted(expected)
+
+
+class Counting(sw.KeyedProcessFunction[str, Any, Any]):
+    def __init__(self, state: str) -> None:
+        self.state = state
+
+    def open(self, context: sw.RuntimeContext) -> None:
+        self.count = context.get_state(sw.ValueStateDescriptor(self.state, int))
+
+    def process_element(self, value: Any, ctx: sw.KeyedProcessFunction.Context) -> Iterator[Any]:
+        self.count.update(1)
+        yield value
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        (lambda k: k.count(), lambda k: k.reduce(max), "no step of job 'harness' goes by"),
+        (lambda k: k.count().uid("a"), lambda k: k.count().uid("b"), "'a', which no step of job 'harness' goes"),
+        (lambda k: k.count().uid("a"), lambda k: k.sum(1).uid("a"), "of step 'a' would be lost"),
+        (
+            lambda k: k.process(Counting("old")).uid("a"),
+            lambda k: k.process(Counting("new")).uid("a"),
+            "'old' of step 'a' would be lost",
+        ),
+    ],
+)
+def test_a_snapshot_that_a_job_would_refuse_is_refused(before: Any, after: Any, message: str) -> None:
+    with OperatorHarness(lambda s: before(s.key_by(lambda p: p[0]))) as harness:
+        harness.process(("a", 1))
+        snapshot = harness.snapshot()
+    with pytest.raises(IncompatibleStateError, match=message):
+        OperatorHarness(lambda s: after(s.key_by(lambda p: p[0])), restored=snapshot)
+    later = OperatorHarness(lambda s: after(s.key_by(lambda p: p[0])), restored=snapshot, allow_dropped_state=True)
+    with later as harness:
+        assert harness.process(("a", 1))
 
 
 def test_a_side_output_may_be_the_result() -> None:

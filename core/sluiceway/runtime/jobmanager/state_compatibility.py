@@ -16,9 +16,10 @@ from sluiceway.engine import Services
 from sluiceway.errors import IncompatibleStateError
 from sluiceway.functions.state_discovery import may_ask_for
 from sluiceway.graph import JobGraph
+from sluiceway.keygroups import KeyGroupRange
 from sluiceway.network.channel_state import EdgeName
 from sluiceway.operators.keyed_timers import DUE
-from sluiceway.operators.state_access import OF_FUNCTIONS, unclaimed
+from sluiceway.operators.state_access import OF_FUNCTIONS, has_rows, unclaimed
 from sluiceway.runtime.jobmanager.declared_state import Declared, declared_states
 from sluiceway.runtime.jobmanager.key_types import (
     SavedKeyTypes,
@@ -31,7 +32,7 @@ from sluiceway.runtime.jobmanager.metadata_checks import refusals, saved_key_gro
 from sluiceway.runtime.jobmanager.newest_checkpoint import find_newest
 from sluiceway.runtime.task.snapshot import JobSnapshot, edge_names
 from sluiceway.serializers import decode_blocks
-from sluiceway.state import StateMeta
+from sluiceway.state import KeyedSnapshot, StateMeta
 from sluiceway.streamgraph import StreamNode
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "check_states",
     "compare",
     "earlier_job",
+    "restored_job",
     "saved_job",
     "saved_metadata",
 ]
@@ -237,6 +239,22 @@ def earlier_job(graph: JobGraph, settings: Settings, services: Services, *, open
                 if types := frozenset(declared_key_types(node)):
                     keys[node.uid] = dict.fromkeys(metas, types)
     return Earlier(graph.job_name, steps, groups, key_types=lambda uid: keys.get(uid, {}))
+
+
+def restored_job(snapshot: JobSnapshot) -> Earlier:
+    """Return the state of a snapshot in memory, which does not say of which kind its steps were."""
+    steps: dict[str, _EarlierStep] = {}
+    keyed: dict[str, list[KeyedSnapshot]] = {}
+    for operator in snapshot.operators:
+        if operator.keyed is not None and operator.keyed.groups:
+            states = steps.setdefault(operator.uid, _EarlierStep()).states
+            states.update({meta.name: meta for meta in operator.keyed.tables})
+            keyed.setdefault(operator.uid, []).append(operator.keyed)
+
+    def holds(uid: str, state: str) -> bool:
+        return any(has_rows(each, state, KeyGroupRange(0, max(each.groups) + 1)) for each in keyed.get(uid, ()))
+
+    return Earlier("the snapshot", steps, dict(snapshot.key_groups), has_rows=holds)
 
 
 def _other_states(operator: OperatorEntry) -> Iterator[str]:
