@@ -176,6 +176,11 @@ class _Trial:
         flow = Pipeline("every way", max_parallelism=128)
         source = TestSource([item for item in script if not isinstance(item, Batch) or item.values])
         made = self._program(flow.source(source))
+        if not isinstance(made, DataStream | Iterable):
+            raise TypeError(
+                f"the program of every_way() returned {made!r:.100} ({type(made).__name__}): it must return the "
+                "stream of results, or several, and end in no sink"
+            )
         self.several = not isinstance(made, DataStream)
         sinks = []
         for stream in [made] if isinstance(made, DataStream) else made:

@@ -61,6 +61,11 @@ class PipelineHarness:
         most_rounds: int = 100_000,
         **options: Any,
     ) -> None:
+        if not isinstance(flow, Pipeline):
+            raise TypeError(
+                f"the harness runs a Pipeline, not {type(flow).__name__}: end the stream in a sink, as collect(), "
+                "and pass the pipeline that it belongs to"
+            )
         self.clock = VirtualClock(start_ms)
         self._patience_s = patience_s
         self._most_rounds = most_rounds

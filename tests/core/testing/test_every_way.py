@@ -183,3 +183,8 @@ def test_no_input_and_wrong_input() -> None:
     assert every_way(words, []) == []
     with pytest.raises(ValueError, match="there are 1 values, but 2 timestamps"):
         every_way(words, ["a"], timestamps=[1, 2])
+
+
+def test_a_program_that_returns_nothing_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"returned None \(NoneType\): it must return the stream of results"):
+        every_way(lambda s: None, [1])  # type: ignore[arg-type,return-value]

@@ -354,3 +354,9 @@ def test_time_gets_past_what_is_due_by_less_than_counts() -> None:
         assert not harness.ended
         harness.advance(1)
         assert harness.ended
+
+
+def test_only_a_pipeline_is_run() -> None:
+    stream: object = sw.Pipeline().from_collection([1])
+    with pytest.raises(TypeError, match="runs a Pipeline, not DataStream: end the stream in a sink"):
+        PipelineHarness(stream)  # type: ignore[arg-type]
