@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+import pandas as pd
+import pyarrow as pa
 import pytest
 
 from sluiceway.clock import VirtualClock
@@ -61,6 +63,21 @@ def test_the_type_is_that_of_all_elements() -> None:
         (
             {1, 2},
             "a collection of records must be a list, a tuple, a range or another sequence, not set. list(...)",
+        ),
+        (
+            pd.DataFrame({"n": [1]}),
+            "a collection of records must be a list, a tuple, a range or another sequence, not DataFrame. "
+            '.to_dict("records") gives its rows as dicts; Pipeline.table() reads it as a stream in columns',
+        ),
+        (
+            pa.table({"n": [1]}),
+            "a collection of records must be a list, a tuple, a range or another sequence, not Table. "
+            ".to_pylist() gives its rows as dicts",
+        ),
+        (
+            {"a": 1},
+            "a collection of records must be a list, a tuple, a range or another sequence, not dict. "
+            "list(values.items()) gives its pairs, and [values] is the mapping as a single record",
         ),
         (
             "to be",

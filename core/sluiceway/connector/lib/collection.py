@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -75,8 +75,7 @@ class CollectionSource(Source[T]):
         if not isinstance(values, Sequence):
             raise ConfigurationError(
                 f"a collection of records must be a list, a tuple, a range or another sequence, not "
-                f"{type(values).__name__}. list(...) makes one; for records that are produced while the job runs, "
-                f"use FunctionSource(fn), where fn() returns the iterable"
+                f"{type(values).__name__}. {_how_to_list(values)}"
             )
         self._values: Sequence[T] = values if type(values) in (tuple, range, Columns) else list(values)
         self._timestamp = timestamp
@@ -171,3 +170,16 @@ class _CollectionReader(SimpleReader[T]):
 
     def close_split(self) -> None:
         pass
+
+
+def _how_to_list(values: Any) -> str:
+    # By their methods, so that none of the libraries has to be imported. The list() of a frame has its columns.
+    for method in ("to_pylist()", "to_dicts()", 'to_dict("records")'):
+        if hasattr(values, "columns") and hasattr(values, method.partition("(")[0]):
+            return f".{method} gives its rows as dicts; Pipeline.table() reads it as a stream in columns"
+    if isinstance(values, Mapping):
+        return "list(values.items()) gives its pairs, and [values] is the mapping as a single record"
+    return (
+        "list(...) makes one; for records that are produced while the job runs, use FunctionSource(fn), where "
+        "fn() returns the iterable"
+    )
