@@ -59,6 +59,8 @@ def instant_ms(given: Any) -> int:
         real = float(given)
         if real.is_integer():
             return int(real)
+        if look_like_seconds(real):
+            raise ValueError("it looks like seconds: int(1000 * seconds) gives milliseconds")
         raise ValueError("it is not a whole number of milliseconds: round it with int()")
     raise ValueError(_hint(given))
 
@@ -106,6 +108,6 @@ def timer_ms(what: str, given: Any) -> int:
     return ms
 
 
-def look_like_seconds(ms: int) -> bool:
+def look_like_seconds(ms: float) -> bool:
     """Return whether a timestamp is likely in seconds: as ms it is in early 1970, as seconds a recent date."""
     return _SECONDS_FROM <= ms < _SECONDS_TO

@@ -66,6 +66,7 @@ def test_the_ms_of_a_datetime_are_exact(at: datetime) -> None:
         (pd.NaT, "no point in time"),
         (np.datetime64("2024-03-31"), "astype"),
         (1.5, "whole number"),
+        (1_711_843_200.25, r"looks like seconds: int\(1000"),
         (float("nan"), "whole number"),
         (float("inf"), "whole number"),
         (None, "every record needs one"),
