@@ -235,6 +235,11 @@ def test_types_of_a_pandas_frame_do_not_depend_on_the_rows_of_a_batch() -> None:
             assert mapped.to_arrow().to_pylist() == wanted
 
 
+def test_a_function_of_batches_that_wants_a_frame_is_told_of_the_annotation() -> None:
+    with pytest.raises(GraphError, match=r"no attribute 'n'.*RecordBatch: for a frame annotate its argument"):
+        Pipeline().table(pa.table({"n": [1]})).map_batches(lambda rows: rows[rows.n > 1])
+
+
 def test_a_column_without_a_type_in_no_rows_is_refused() -> None:
     def shouted(frame: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame({"loud": [text.upper() for text in frame["user"]]}, dtype=object)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from sluiceway.api.arguments import describe
 from sluiceway.api.location import caller_location
 from sluiceway.columns.schemas import has_unions, shown
-from sluiceway.columns.transforms import Drop, Transform, problem_of
+from sluiceway.columns.transforms import Drop, MapBatches, Transform, problem_of
 from sluiceway.errors import GraphError, SluicewayError
 
 __all__ = ["check_expressions", "check_names", "result_schema"]
@@ -81,6 +81,19 @@ def _expression(method: str, given: Any, schema: pa.Schema, *, named: bool = Fal
     return given
 
 
+def _wanted_frame(error: Exception, transform: Transform) -> str:
+    if (
+        isinstance(transform, MapBatches)
+        and transform.given == "arrow"
+        and isinstance(error, AttributeError | TypeError)
+    ):
+        return (
+            ". The function was called with a pyarrow.RecordBatch: for a frame annotate its argument, as in "
+            "def keep(rows: pandas.DataFrame)"
+        )
+    return ""
+
+
 def result_schema(method: str, transform: Transform, schema: pa.Schema) -> pa.Schema:
     """Return the columns that a transform makes, found by a run on no rows.
 
@@ -104,7 +117,7 @@ def result_schema(method: str, transform: Transform, schema: pa.Schema) -> pa.Sc
         raise
     except Exception as error:
         unknown = _unknown_column(error, schema)
-        why = unknown or f"{_first_line(error)}; the columns are {shown(schema)}"
+        why = unknown or f"{_first_line(error)}; the columns are {shown(schema)}{_wanted_frame(error, transform)}"
         raise GraphError(f"{method}() at {caller_location()}: {why}") from None
     # Without rows an expression of columns makes none. One that makes a row is a constant, which would be one
     # row for each batch.
