@@ -16,6 +16,7 @@ from sluiceway.config.settings import Settings, resolve
 from sluiceway.engine import JobResult, JobStatus
 from sluiceway.metrics import JobMetrics
 from sluiceway.plugins import default_manager
+from sluiceway.runtime.jobmanager.state_compatibility import check_states, restored_job
 from sluiceway.runtime.local.engine import LocalJob, job_graph_of
 from sluiceway.runtime.loop.blocking_io import Inline
 from sluiceway.runtime.loop.poller import SelectorPoller
@@ -48,7 +49,7 @@ class PipelineHarness:
 
     Raises:
         GraphError: the pipeline cannot become a job.
-        StateError: the snapshot has state that no step goes by.
+        StateError: the snapshot has state that no step goes by, or that is of another step than now.
     """
 
     def __init__(
@@ -79,8 +80,11 @@ class PipelineHarness:
 
         def make(graph: StreamGraph, settings: Settings) -> LocalJob:
             services = default_manager().services(self.clock)
+            job_graph = job_graph_of(graph, services)
+            if restored is not None:
+                check_states(restored_job(restored), job_graph, settings, services)
             return LocalJob(
-                job_graph_of(graph, services),
+                job_graph,
                 settings,
                 services,
                 lambda: self._poller,

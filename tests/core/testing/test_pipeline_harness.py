@@ -3,7 +3,8 @@
 import pickle
 import socketserver
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -298,6 +299,22 @@ def test_state_that_no_step_goes_by_is_refused() -> None:
     other.source(TestSource(PAIRS)).uid("in").print()
     with pytest.raises(sw.StateError, match="'totals', which no step of job 'other' goes by"):
         PipelineHarness(other, restored=snapshot)
+
+
+def test_state_of_another_step_under_the_uid_is_refused() -> None:
+    def pipeline(finish: Callable[[sw.KeyedStream[Any, Any]], sw.DataStream[Any]]) -> sw.Pipeline:
+        flow = sw.Pipeline("test")
+        keyed = flow.source(TestSource([*PAIRS, PAUSE])).uid("in").key_by(lambda pair: pair[0])
+        finish(keyed).uid("step").sink(CollectingSink())
+        return flow
+
+    with PipelineHarness(pipeline(lambda keyed: keyed.count())) as harness:
+        snapshot = harness.run().snapshot()
+    other = pipeline(lambda keyed: keyed.sum(1))
+    with pytest.raises(sw.StateError, match="of step 'step' would be lost: what the step is now knows nothing"):
+        PipelineHarness(other, restored=snapshot)
+    with PipelineHarness(other, restored=snapshot, allow_dropped_state=True) as harness:
+        harness.run()
 
 
 class Every(sw.KeyedProcessFunction[int, int, int]):
