@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -174,7 +174,8 @@ def _of_py4j() -> frozenset[str]:
     }
     for one in gc.get_objects():
         if isinstance(one, client.ClientServerConnection) and (number := _number(one.socket)) >= 0:
-            held.add(f"open descriptor {number}: {os.readlink(f'{_PROC}/fd/{number}')}")
+            with suppress(FileNotFoundError):  # closed since, by a thread of py4j's
+                held.add(f"open descriptor {number}: {os.readlink(f'{_PROC}/fd/{number}')}")
     return frozenset(held)
 
 
