@@ -93,7 +93,7 @@ def held(location: str, descriptor: Any) -> list[Any]:
 
 
 def put_again(place: Path, descriptor: Any, rows: list[Any]) -> tuple[list[Any], list[Any]]:
-    """What is in a state of rows of key, namespace, map key and value, and what is there after a round trip.
+    """Return the content of a state of rows of key, namespace, map key and value, before and after a round trip.
 
     Raises:
         ConfigurationError: the round trip is refused.
