@@ -244,7 +244,7 @@ def test_what_cannot_be_sent_is_named_before_anything_starts(monkeypatch: pytest
 
     flow = sw.Pipeline("local")
     flow.from_collection(range(3)).sink(CollectingSink())
-    with pytest.raises(GraphError, match=r"which work inside one process: .*; run without workers"):
+    with pytest.raises(GraphError, match=r"connectors of tests: .*inside one process.*; run without workers"):
         flow.run(workers=1)
 
 

@@ -524,7 +524,11 @@ class DataStream(StepSettings, Generic[T]):
             return list(islice(records, n))
 
     def for_each(self, callback: Callable[[T], object]) -> DataStreamSink:
-        """Call ``callback(value)`` for every record, in the task's thread; what it returns is ignored."""
+        """Call ``callback(value)`` for every record, in the task's thread; what it returns is ignored.
+
+        On workers and on Spark it is a copy that is called, in another process. A method of a container, as
+        ``seen.append``, is refused there: :meth:`execute_and_collect` brings records back.
+        """
         check_function("for_each", callback, (), 1)
         return self._end(CallbackSink(callback))
 

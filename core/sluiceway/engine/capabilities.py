@@ -84,7 +84,7 @@ class Feature(Enum):
     PROGRAM_SINKS = _SINKS, "sinks that commit in the program itself (SparkTableSink)"
     REPLACING_SINKS = _SINKS, "sinks that replace what is there (SparkTableSink, mode='overwrite')"
     COLLECTING = _SINKS, "collect() and execute_and_collect()"
-    PROCESS_OBJECTS = _SINKS, "sources and sinks of tests, which work inside one process"
+    PROCESS_OBJECTS = _SINKS, "sinks that fill a list of the program (for_each), connectors of tests"
     PRINTING = _SINKS, "print()"
     SKIPPING = _SINKS, "records that are skipped (on_error)"
     DEAD_LETTERS = _SINKS, "dead letters, as a stream and as files"
@@ -167,5 +167,8 @@ MANY_COMMITS: Final = Unsupported(
 )
 """Why :attr:`Feature.REPLACING_SINKS` are lacking where a run has checkpoints."""
 
-ONE_PROCESS: Final = Unsupported("they work inside one process", "run without workers, or use some that need none")
+ONE_PROCESS: Final = Unsupported(
+    "they work inside one process, and others would fill copies",
+    "run without workers, or take the records with execute_and_collect()",
+)
 """Why :attr:`Feature.PROCESS_OBJECTS` are lacking where other processes do the work."""

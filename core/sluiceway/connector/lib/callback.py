@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, MutableMapping, MutableSequence, MutableSet, Sequence
+from typing import Any, Final, TypeVar
 
 from sluiceway.connector import DeliveryGuarantee, Sink, SinkWriter, WriterContext
 from sluiceway.errors import ConfigurationError
@@ -13,6 +13,8 @@ from sluiceway.record_errors import record_loop
 __all__ = ["CallbackSink"]
 
 T = TypeVar("T")
+
+_OF_PYTHON: Final = ("builtins", "collections", "array")
 
 
 class CallbackSink(Sink[T]):
@@ -49,6 +51,16 @@ class CallbackSink(Sink[T]):
     def guarantee(self) -> DeliveryGuarantee:
         """At least once: after a restart it is called again for records since the last checkpoint."""
         return DeliveryGuarantee.AT_LEAST_ONCE
+
+    @property
+    def fills_container(self) -> bool:
+        """True if the function is a method of a list or another container of Python's, as ``seen.append``.
+
+        In another process it would fill a copy that nobody sees.
+        """
+        held = getattr(self._function, "__self__", None)
+        container = isinstance(held, MutableSequence | MutableSet | MutableMapping)
+        return container and type(held).__module__ in _OF_PYTHON
 
     def create_writer(self, context: WriterContext) -> SinkWriter[T]:
         """Make a writer that calls the function."""

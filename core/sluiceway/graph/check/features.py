@@ -12,7 +12,7 @@ import msgspec
 
 from sluiceway.config.settings import OPTIONS, Settings
 from sluiceway.connector import Boundedness, DeliveryGuarantee, Sink, Source
-from sluiceway.connector.lib import DeadLetterSink, PrintSink
+from sluiceway.connector.lib import CallbackSink, DeadLetterSink, PrintSink
 from sluiceway.connector.lib.process_local import ProcessLocal
 from sluiceway.engine.capabilities import Feature
 from sluiceway.eventtime import WatermarkStrategy
@@ -284,6 +284,8 @@ def _of_sink(sink: Sink[Any]) -> Iterator[Feature]:
     handles = handles_of(sink)
     if handles:
         yield Feature.COLLECTING if all(h.gathers for h in handles) else Feature.PROCESS_OBJECTS
+    elif isinstance(sink, CallbackSink) and sink.fills_container:
+        yield Feature.PROCESS_OBJECTS
     elif isinstance(sink, PrintSink):
         yield Feature.PRINTING
     elif isinstance(sink, DeadLetterSink):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -15,7 +16,7 @@ import sluiceway as sw
 from sluiceway import windows
 from sluiceway.config.settings import OPTIONS, Settings
 from sluiceway.connector import DeliveryGuarantee
-from sluiceway.connector.lib import CollectionSource, CollectSink, DiscardSink, PrintSink
+from sluiceway.connector.lib import CallbackSink, CollectionSource, CollectSink, DiscardSink, PrintSink
 from sluiceway.engine.capabilities import EVERYTHING, Capabilities, Feature, Unsupported
 from sluiceway.errors import ConfigurationError, GraphError
 from sluiceway.graph import Level
@@ -28,6 +29,12 @@ from sluiceway.testing import EOF, CollectingSink, TestSource
 
 RATES = sw.MapStateDescriptor("rates")
 LATE = sw.OutputTag("late", int)
+
+
+class Bag(list[int]):
+    """List of a user's class, whose methods may do anything."""
+
+    def append(self, value: int) -> None: ...
 
 
 class ExactSink(DiscardSink):
@@ -179,6 +186,10 @@ def test_an_option_asks_for_something_where_it_is_not_the_default(
         (ExactSink(), Feature.TWO_PHASE_SINKS),
         (CollectSink(), Feature.COLLECTING),
         (CollectingSink(), Feature.PROCESS_OBJECTS),
+        (CallbackSink([].append), Feature.PROCESS_OBJECTS),
+        (CallbackSink(Counter().update, batch=True), Feature.PROCESS_OBJECTS),
+        (CallbackSink(print), Feature.SINKS),
+        (CallbackSink(Bag().append), Feature.SINKS),
         (PrintSink(), Feature.PRINTING),
     ],
     ids=lambda thing: type(thing).__name__,
@@ -187,6 +198,16 @@ def test_sinks_ask_for_what_they_are(sink: Any, feature: Feature) -> None:
     flow = sw.Pipeline("p")
     flow.from_collection([1]).sink(sink)
     assert used(flow.graph()) & OF_SINKS == {feature}
+
+
+def test_a_list_is_not_filled_from_another_process() -> None:
+    seen: list[int] = []
+    flow = sw.Pipeline("p")
+    flow.from_collection([1]).for_each(seen.append).name("keep")
+    with pytest.raises(GraphError, match=r"'keep' \(.*fill copies; .*execute_and_collect\(\)"):
+        flow.run(workers=1)
+    flow.run()
+    assert seen == [1]
 
 
 def test_a_sink_of_the_program_commits_there_and_one_that_replaces_commits_once() -> None:
@@ -337,7 +358,7 @@ def test_objects_of_one_process_are_refused_with_workers_by_step() -> None:
     flow = sw.Pipeline("p")
     flow.source(TestSource([1, EOF])).name("script").sink(DiscardSink())
     with pytest.raises(
-        GraphError, match=r"'script' \(.*\): engine 'local' with workers does not have sources and "
+        GraphError, match=r"'script' \(.*\): engine 'local' with workers does not have sinks that fill "
     ):
         flow.run(workers=2)
     (finding,) = [f for f in flow.check(workers=2) if f.code == "engine-lacks"]
@@ -347,5 +368,5 @@ def test_objects_of_one_process_are_refused_with_workers_by_step() -> None:
 
 def test_streams_that_are_run_for_their_records_are_checked_too() -> None:
     stream = sw.Pipeline("p").source(TestSource([1, EOF])).map(lambda n: n)
-    with pytest.raises(GraphError, match="engine 'local' with workers does not have sources and sinks of tests"):
+    with pytest.raises(GraphError, match="engine 'local' with workers does not have sinks that fill a list"):
         stream.execute_and_collect(workers=2)
