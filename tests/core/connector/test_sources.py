@@ -209,6 +209,18 @@ def test_an_unbounded_reader_reads_all_the_lanes_it_is_given() -> None:
         assert sorted(before + driver.run(most=24)) == list(range(30))
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "end"), [(None, 20, 20), (None, 4, 6), (50, 20, 20), (20, 50, 20), (20, None, 20)]
+)
+def test_a_restored_reader_ends_at_the_smaller_count(before: int | None, after: int | None, end: int) -> None:
+    with SourceDriver(GeneratorSource(count=before), 3, limit=1) as driver:
+        driver.run(most=6)
+        snapshot = driver.snapshot()
+        read = driver.all_records()
+    with SourceDriver(GeneratorSource(count=after), 2, limit=1, restored=snapshot) as driver:
+        assert sorted(read + driver.run(most=100)) == list(range(end))
+
+
 def test_the_users_exception_names_the_number() -> None:
     with pytest.raises(ZeroDivisionError) as caught:
         drive_source(GeneratorSource(lambda i: 1 / (i - 17), 50))

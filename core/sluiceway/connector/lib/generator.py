@@ -78,7 +78,8 @@ class GeneratorSource(Source[T]):
 
     Args:
         function: makes the record of a number; None: the number is the record.
-        count: how many numbers; None: without end.
+        count: how many numbers; None: without end. A run that goes on from a checkpoint ends at the count which
+            that was taken with, where that is less.
         rate: records per second, of all readers together; None: as fast as they are taken. A source that was
             held up catches up for at most one second.
         timestamp: gives the event time of a record in ms since the epoch, or as an aware datetime; None:
@@ -142,7 +143,7 @@ class GeneratorSource(Source[T]):
 
     @override
     def create_reader(self, context: ReaderContext) -> Reader[T]:
-        return _GeneratorReader(context, self._function, self._rate, self._timestamp)
+        return _GeneratorReader(context, self._function, self._count, self._rate, self._timestamp)
 
 
 class _Pace:
@@ -186,11 +187,13 @@ class _GeneratorReader(Reader[T]):
         self,
         context: ReaderContext,
         function: Callable[[int], T] | None,
+        count: int | None,
         rate: float | None,
         timestamp: Callable[[T], Instant] | None,
     ) -> None:
         self._context = context
         self._function = function
+        self._count = count
         self._rate = rate
         self._timestamp = timestamp
         self._lanes: list[_Lane] = []  # the one whose turn it is comes first
@@ -203,7 +206,14 @@ class _GeneratorReader(Reader[T]):
         self._context.request_split()
 
     def add_splits(self, splits: Sequence[_Lane]) -> None:
-        self._lanes.extend(splits)
+        for lane in splits:
+            # Of a run with another count, or with none.
+            if self._count is not None and (lane.stop is None or lane.stop > self._count):
+                lane = replace(lane, stop=self._count)
+            if lane.stop is None or lane.next < lane.stop:
+                self._lanes.append(lane)
+            else:
+                self._finished.append(lane.split_id)
 
     def no_more_splits(self) -> None:
         self._no_more = True
