@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from sluiceway.api.job_thread import start_job_thread
 from sluiceway.engine import Job, JobFailure, JobResult, JobStatus
 from sluiceway.errors import NotBuiltYetError, RescaleError, SluicewayError
 from sluiceway.metrics import JobMetrics
@@ -41,9 +41,7 @@ class JobHandle(Hinting):
         self._name = name
         self._ended = ended
         self._done: Future[JobResult] = Future()
-        # A daemon: a program that ends without waiting for the job must not hang.
-        self._thread = threading.Thread(target=self._run, name=f"sluiceway-job-{name}", daemon=True)
-        self._thread.start()
+        self._thread = start_job_thread(job, self._run, name)
 
     def _run(self) -> None:
         try:

@@ -343,6 +343,8 @@ class Pipeline(Program, metaclass=HintingType):
     async def start(self, **options: Unpack[RunOptions]) -> JobHandle:
         """Start the pipeline in a thread of its own, and return at once.
 
+        A program that ends while the job runs cancels it and waits for its end for at most 5 s.
+
         Args:
             options: as for :meth:`run`.
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
 
+from sluiceway.api.job_thread import start_job_thread
 from sluiceway.api.location import caller_location
 from sluiceway.api.program import Program
 from sluiceway.config.settings import Settings
@@ -43,11 +45,7 @@ class CloseableIterator(Iterator[T], Generic[T]):
         self._at_hand: Iterator[T] = iter(())
         self._fetched = 0
         self._cut_short = False
-        # A daemon: a program that ends without closing this must not hang.
-        self._thread = threading.Thread(
-            target=_run, args=(job, exchange), name=f"sluiceway-job-{name}", daemon=True
-        )
-        self._thread.start()
+        self._thread = start_job_thread(job, partial(_run, job, exchange), name)
 
     @property
     def job(self) -> Job:
