@@ -5,14 +5,15 @@ from __future__ import annotations
 import pickle
 import secrets
 from collections.abc import Collection
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final
-
-import cloudpickle
 
 from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.errors import CheckpointError
 from sluiceway.persisted import persisted
+from sluiceway.serializers.byvalue import dumps_with_classes
+from sluiceway.serializers.program_classes import ProgramClasses, using
 
 __all__ = ["PLAN", "BatchLog", "BatchPlan", "BatchRead", "PollRead"]
 
@@ -117,9 +118,11 @@ class BatchLog:
     Args:
         storage: storage of the files.
         prefix: directory in the storage, used by this source and run alone.
+        classes: the program's, in another process; None: it is in the program's own.
     """
 
-    def __init__(self, storage: CheckpointStorage, prefix: str) -> None:
+    def __init__(self, storage: CheckpointStorage, prefix: str, classes: ProgramClasses | None = None) -> None:
+        self._classes = classes
         self.storage = storage
         self.prefix = prefix
         self._forgotten: int | None = None
@@ -135,7 +138,7 @@ class BatchLog:
         Raises:
             CheckpointError: the file cannot be written.
         """
-        return self.storage.create(self._name(batch, what), [_MAGIC, cloudpickle.dumps(value)])
+        return self.storage.create(self._name(batch, what), [_MAGIC, dumps_with_classes(value)])
 
     def plan(self, batch: int) -> BatchPlan | None:
         """Return the plan of a batch, None if there is none. Raises CheckpointError."""
@@ -208,9 +211,14 @@ class BatchLog:
         if not data.startswith(_MAGIC):
             raise CheckpointError(f"{self.storage.shown(name)} is no file of a batch that this version can read")
         try:
-            return pickle.loads(data[len(_MAGIC) :])
+            return self.unpickled(data[len(_MAGIC) :])
         except Exception as error:
             raise CheckpointError(f"{self.storage.shown(name)} is damaged: {error!r}") from error
+
+    def unpickled(self, data: bytes) -> Any:
+        """Return a value that :func:`.dumps_with_classes` has pickled, with the classes of the program."""
+        with nullcontext() if self._classes is None else using(self._classes):
+            return pickle.loads(data)
 
     def _content(self, name: str) -> bytes | None:
         try:

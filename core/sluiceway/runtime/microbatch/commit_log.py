@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 from zlib import crc32
 
-import cloudpickle
-
 from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.errors import CheckpointError, ConfigurationError
 from sluiceway.persisted import persisted
+from sluiceway.serializers.byvalue import dumps_with_classes
 
 __all__ = ["CommitLog", "CommitRecord"]
 
@@ -107,7 +106,7 @@ class CommitLog:
         Raises:
             CheckpointError: the record cannot be written; nothing of the batch may be committed.
         """
-        parts = [cloudpickle.dumps(part, protocol=5) for part in (record, list(ready))]
+        parts = [dumps_with_classes(part) for part in (record, list(ready))]
         sizes = _SIZES.pack(*(number for part in parts for number in (len(part), crc32(part))))
         self._storage.write(self._name(record.batch), [_MAGIC, sizes, *parts])
         old = sorted(self._batches())[:-_KEPT]

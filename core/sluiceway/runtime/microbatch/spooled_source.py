@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import pickle
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-
-import cloudpickle
 
 from sluiceway.connector import (
     END_OF_INPUT,
@@ -28,6 +25,7 @@ from sluiceway.runtime.microbatch.batch_limits import BatchLimits
 from sluiceway.runtime.microbatch.batch_log import BatchLog
 from sluiceway.runtime.microbatch.batch_reader import LiveReader, raise_rejected
 from sluiceway.runtime.microbatch.driven_enumerator import DrivenEnumerator
+from sluiceway.serializers.byvalue import dumps_with_classes
 from sluiceway.util.overriding import override
 
 __all__ = ["SpooledSource", "SpooledSplit", "readable"]
@@ -202,7 +200,7 @@ class _StoringEnumerator(Enumerator):
             # file is complete before it is assigned.
             file = f"{self._files.prefix}/stored/{secrets.token_hex(8)}"
             stored = _encoded(values) if type(values) is Columns else values
-            self._files.storage.write(file, [cloudpickle.dumps((stored, stamps))])
+            self._files.storage.write(file, [dumps_with_classes((stored, stamps))])
             self._context.assign(reader, [SpooledSplit(file, len(values))])
         if ended:
             self._ended.add(reader)
@@ -275,7 +273,7 @@ class _StoredReader(SimpleReader[Any]):
 
     def open_split(self, split: SpooledSplit) -> None:
         self._split = split
-        values, self._stamps = pickle.loads(self._files.storage.read(split.file))
+        values, self._stamps = self._files.unpickled(self._files.storage.read(split.file))
         self._values = _decoded(values) if type(values) is bytes else values
 
     def read(self, limit: int) -> Poll[Any]:

@@ -22,6 +22,7 @@ from sluiceway.operators import OperatorSnapshot
 from sluiceway.runtime.local.engine import job_graph_of
 from sluiceway.runtime.task.deployment import InputDescriptor, OutputDescriptor, TaskDeployment
 from sluiceway.serializers import Serializer
+from sluiceway.serializers.program_classes import ProgramClasses
 from sluiceway.steps import SinkStep, SourceStep
 from sluiceway.streamgraph import ChainingStrategy, StreamGraph
 from sluiceway.transport import ChannelId
@@ -72,6 +73,7 @@ class SteppedPlan:
         last_stage: that of the sinks.
         sources: ids of the vertices that read sources, in the order of the graph.
         sinks: ids of the vertices that are sinks, likewise.
+        classes: the program's, which came with the plan to another process; None: it is in the program's own.
 
     Raises:
         GraphError: there is a feedback loop.
@@ -93,6 +95,7 @@ class SteppedPlan:
         self.seed = SystemRandom().getrandbits(32) if settings.seed is None else settings.seed
         self.sources = tuple(v.id for v in graph.vertices if isinstance(v.head.step, SourceStep))
         self.sinks = tuple(v.id for v in graph.vertices if isinstance(v.head.step, SinkStep))
+        self.classes: ProgramClasses | None = None
         self._order = [v.id for v in graph.vertices]
         self._first_target: dict[int, int] = {}
         count = 0

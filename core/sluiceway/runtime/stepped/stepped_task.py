@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import cloudpickle
 import msgspec
 
 from sluiceway.clock import Clock
@@ -37,6 +36,8 @@ from sluiceway.runtime.task.gate_input import GateInput
 from sluiceway.runtime.task.metrics import records_to_sinks
 from sluiceway.runtime.task.operator_chain import Blocked, OperatorChain
 from sluiceway.runtime.task.source_input import SourceInput
+from sluiceway.serializers.byvalue import dumps_with_classes
+from sluiceway.serializers.program_classes import using
 from sluiceway.state import StateBackend
 from sluiceway.steps import AsyncStep, SourceStep
 from sluiceway.streamgraph import StreamNode
@@ -251,7 +252,7 @@ class SteppedTask:
         if all(each is None for each in kept):
             return b""
         try:
-            return bytes(cloudpickle.dumps(kept))
+            return dumps_with_classes(kept)
         except Exception as error:
             raise StateError(
                 f"a watermark generator of {self.vertex.name!r} cannot be kept from one batch to the next, as it "
@@ -525,8 +526,10 @@ class SteppedTask:
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
+        classes = self.plan.classes
         try:
-            yield
+            with nullcontext() if classes is None else using(classes):
+                yield
         except Exception as error:
             explained = self._chain.explain(error)
             if explained is error:

@@ -21,6 +21,8 @@ from sluiceway import (
 )
 from sluiceway.clock import SystemClock, VirtualClock
 from sluiceway.config.settings import Settings
+from sluiceway.connector.lib import DiscardSink
+from sluiceway.elements import Batch
 from sluiceway.errors import CorruptStreamError
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.plugins import default_manager
@@ -33,6 +35,7 @@ from sluiceway.steps import SourceStep
 from sluiceway.table import agg, col
 from sluiceway.windows import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
 from sluiceway_spark.structured.row_format import Row
+from sluiceway_spark.structured.stages.batch_tasks import load_plan, ship
 from sluiceway_spark.structured.state import state_log
 from sluiceway_spark.structured.state.state_log import LogWriter, keyed_state, saved
 from sluiceway_spark.structured.state.subtask_cache import Cache
@@ -78,13 +81,17 @@ class MicroBatches:
         seed: int = 1,
         settings: Settings | None = None,
         keyed_subtasks: int | None = None,
+        shipped: bool = False,
     ):
         settings = settings or Settings()
         self.services = default_manager().services()
         self.plan = SteppedPlan.of(
             flow.graph(settings), settings, self.services, key_groups=4, keyed_subtasks=keyed_subtasks
         )
+        if shipped:
+            self.plan, self.services = load_plan(ship(self.plan, self.services))
         self.clock = VirtualClock(0)
+        self.given: list[Any] = []  # records for sinks
         self.caches = [self.new_cache() for _ in range(processes)]
         self.stores: dict[int, Store] = defaultdict(Store)
         self.random = random.Random(seed)
@@ -129,7 +136,9 @@ class MicroBatches:
         for target, chain in self.sinks.items():
             mine = (row for row in rows if row.stage == self.plan.last_stage and row.target == target)
             for row in sorted(mine, key=lambda r: (r.sender, r.seq)):
-                chain.feed(row.sender, self.plan.unpack(row.sender, row.payload))
+                elements = self.plan.unpack(row.sender, row.payload)
+                self.given += [value for element in elements if type(element) is Batch for value in element.values]
+                chain.feed(row.sender, elements)
             chain.settle()
         self.number += 1
 
@@ -239,6 +248,43 @@ def columns(flow: Pipeline) -> Any:
     sessions = keyed.window(EventTimeSessionWindows(100)).aggregate(**sums)
     joined = sliding.union(sessions).key_by("key").interval_join(rows.key_by("key"), -30, 0)
     return joined.select("key", "count", "total", "last", "window_start", "window_end", "at")
+
+
+SCRIPT = """
+from dataclasses import dataclass
+from enum import Enum
+
+class Kind(Enum):
+    EVEN = 0
+    ODD = 1
+
+@dataclass(frozen=True)
+class Meter:
+    kind: Kind
+
+def meter(n):
+    return Meter(Kind(n % 2))
+"""
+
+
+def test_keys_of_classes_of_a_script_are_those_of_its_next_run() -> None:
+    counts = []
+    stores: Any = None
+    for _ in range(2):
+        script: dict[str, Any] = {"__name__": "__main__"}
+        exec(SCRIPT, script)
+        flow = Pipeline("meters")
+        meters = flow.generate().map(script["meter"])
+        meters.key_by(lambda meter: meter).count().map(lambda pair: (pair[0].kind.name, pair[1])).sink(
+            DiscardSink()
+        )
+        job = MicroBatches(flow, shipped=True)
+        job.stores = stores = stores or job.stores
+        for _ in range(3):
+            job.batch(20)
+        counts.append(sorted(job.given))
+    first, second = ([(name, n) for name in ("EVEN", "ODD") for n in run] for run in (range(1, 31), range(31, 61)))
+    assert counts == [first, second]
 
 
 def expected(build: Callable[[Pipeline], Any]) -> list[Any]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterator
 from typing import Any, Final
-
-import cloudpickle
 
 from sluiceway.clock import SystemClock, VirtualClock
 from sluiceway.connector import Reader, ReaderContext
@@ -16,6 +13,7 @@ from sluiceway.runtime.microbatch.batch_log import BatchLog
 from sluiceway.runtime.microbatch.batch_reader import BatchReader, BatchWork, ReaderCache
 from sluiceway.runtime.microbatch.spooled_source import readable
 from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
+from sluiceway.serializers.byvalue import dumps_with_classes
 from sluiceway.steps import SourceStep
 from sluiceway_spark.structured.microbatch.metrics import did_since, told
 from sluiceway_spark.structured.microbatch.source_spec import SourcePart, SourceStage, batch_files
@@ -77,7 +75,7 @@ def _run(plan: SteppedPlan, services: Services, files: BatchLog, vertex: int, wo
         calls_clock=SystemClock(),
     )
     try:
-        restored, position = pickle.loads(before.payload) if before is not None else ((), None)
+        restored, position = files.unpickled(before.payload) if before is not None else ((), None)
         chain.open(restored, position)
         clock.advance(work.silent_ms)  # and no further: who repeats the batch has the same time
         while not chain.read(MANY, lambda: reader.over or chain.waiting >= packer.many) and not reader.over:
@@ -89,7 +87,7 @@ def _run(plan: SteppedPlan, services: Services, files: BatchLog, vertex: int, wo
         chain.settle()
         snapshots = chain.snapshot(work.batch)
         rest = [row for part in chain.take() for row in packer.pack(*part)]
-        reader.finish(cloudpickle.dumps((snapshots, chain.position())))
+        reader.finish(dumps_with_classes((snapshots, chain.position())))
         yield from rest
         yield told(plan, did_since(plan, chain, (0, 0)))
     finally:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.engine import Services
-from sluiceway.runtime.messages.pickling import load
 from sluiceway.runtime.microbatch.batch_limits import BatchLimits
 from sluiceway.runtime.microbatch.batch_log import BatchLog
 from sluiceway.runtime.microbatch.batch_reader import BatchWork
 from sluiceway.runtime.stepped import SteppedPlan
+from sluiceway_spark.structured.stages.batch_tasks import load_plan
 
 __all__ = ["SourcePart", "SourceStage", "batch_files"]
 
@@ -40,7 +40,7 @@ class SourceStage:
         sys.path += [entry for entry in self.path if entry not in sys.path]
         found = _plans.get(0)
         if found is None or found[0] != self.shipped:
-            found = _plans[0] = (self.shipped, *load(self.shipped, lambda number: None))
+            found = _plans[0] = (self.shipped, *load_plan(self.shipped))
         _, plan, services = found
         return plan, services, services.checkpoint_storage(self.directory)
 
@@ -64,4 +64,4 @@ class SourcePart:
 
 def batch_files(storage: CheckpointStorage, plan: SteppedPlan, vertex: int, run: str) -> BatchLog:
     """Return the files of the micro-batches of one source in one run of the query."""
-    return BatchLog(storage, f"sources/{plan.graph.vertex(vertex).uid}/{run}")
+    return BatchLog(storage, f"sources/{plan.graph.vertex(vertex).uid}/{run}", plan.classes)

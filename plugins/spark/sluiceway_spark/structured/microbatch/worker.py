@@ -7,9 +7,9 @@ from typing import Final
 
 from sluiceway.clock import Clock, SystemClock
 from sluiceway.engine import Services
-from sluiceway.runtime.messages.pickling import load
 from sluiceway.runtime.stepped import SteppedPlan
 from sluiceway_spark.structured.row_format import Row
+from sluiceway_spark.structured.stages.batch_tasks import load_plan
 from sluiceway_spark.structured.stages.chained_sinks import ChainedSinks
 from sluiceway_spark.structured.stages.chained_sinks_spec import ChainedSinksSpec
 from sluiceway_spark.structured.stages.large_plans import PlanFile, bytes_of
@@ -68,7 +68,7 @@ class _Process:
             import sys
 
             sys.path += [entry for entry in path if entry not in sys.path]
-            self.plan, self.services = load(bytes_of(shipped), lambda number: None)
+            self.plan, self.services = load_plan(bytes_of(shipped))
             self.shipped = shipped
         return self.plan
 

@@ -12,6 +12,7 @@ from sluiceway.runtime.messages.pickling import dump, dump_error, load
 from sluiceway.runtime.microbatch.driven_enumerator import Dealt, SplitsInTurn
 from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
 from sluiceway.runtime.task.source_input import SourceInput
+from sluiceway.serializers.program_classes import ProgramClasses
 from sluiceway.steps import SinkStep
 from sluiceway.util.overriding import override
 from sluiceway_spark.structured.row_format import Row, rows_in, to_batches
@@ -25,6 +26,7 @@ __all__ = [
     "Outcome",
     "StageWorker",
     "SubtaskFailedError",
+    "load_plan",
     "sent",
     "ship",
     "source_task",
@@ -77,6 +79,14 @@ def ship(plan: SteppedPlan, services: Services) -> bytes:
         if isinstance(step, SinkStep) and isinstance(step.sink, SparkTableSink):
             step.sink.look_up()
     return dump((plan, services))
+
+
+def load_plan(shipped: bytes) -> tuple[SteppedPlan, Services]:
+    """Unpickle plan and services in a Python worker. The plan has the classes of the program that came with it."""
+    classes = ProgramClasses()
+    plan, services = load(shipped, lambda number: None, classes)
+    plan.classes = classes
+    return plan, services
 
 
 def source_task(
@@ -161,7 +171,7 @@ class StageWorker:
 
     def __enter__(self) -> Self:
         try:
-            self._plan, self._services = self.load(self._shipped)
+            self._plan, self._services = load_plan(self._shipped)
         except Exception as error:
             raise sent(error) from None
         return self

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from sluiceway.engine import Services
 from sluiceway.operators import OperatorSnapshot
-from sluiceway.runtime.messages.pickling import dump, load
+from sluiceway.runtime.messages.pickling import dump
 from sluiceway.runtime.stepped import Position, SteppedPlan, SteppedTask
+from sluiceway.serializers.byvalue import dumps_with_classes
+from sluiceway.serializers.program_classes import using
 from sluiceway_spark.structured.row_format import Row, rows_in, to_batches
 from sluiceway_spark.structured.stages.batch_tasks import StageWorker
 
@@ -134,7 +137,8 @@ def open_sink(chain: SteppedTask, kept: bytes | None) -> None:
     if kept is None:
         chain.open()
         return
-    snapshots, position = load(kept)
+    with using(chain.plan.classes):
+        snapshots, position = pickle.loads(kept)
     chain.open(snapshots, position)
 
 
@@ -152,6 +156,6 @@ def finish_batch(plan: SteppedPlan, chain: SteppedTask, batch: int) -> Delivered
         chain.records_to_sinks,
         chain.metrics(),
         chain.ended,
-        dump(kept),
-        dump(committables) if committables else b"",
+        dumps_with_classes(kept),
+        dumps_with_classes(committables) if committables else b"",
     )

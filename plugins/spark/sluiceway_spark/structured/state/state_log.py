@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import cloudpickle
 import msgspec
 
 from sluiceway.errors import CorruptStreamError
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.runtime.stepped import Position
+from sluiceway.serializers.byvalue import dumps_with_classes
 from sluiceway.state import KeyedSnapshot
 from sluiceway.state.changelog import ChangeLog, snapshot_of
 
@@ -167,4 +167,4 @@ def _pickled(value: Any) -> bytes:
     try:
         return pickle.dumps(value)
     except Exception:  # classes of the program are in no module that could be imported here
-        return bytes(cloudpickle.dumps(value))
+        return dumps_with_classes(value)

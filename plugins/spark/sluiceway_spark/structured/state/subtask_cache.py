@@ -14,6 +14,7 @@ from sluiceway.clock import Clock, SystemClock
 from sluiceway.elements import MIN_WATERMARK
 from sluiceway.engine import Services
 from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
+from sluiceway.serializers.program_classes import using
 from sluiceway.state.changelog import ChangelogStateBackend
 from sluiceway_spark.structured.microbatch.metrics import did_since, told
 from sluiceway_spark.structured.row_format import Row
@@ -172,7 +173,8 @@ class Cache:
         log = LogWriter([len(record) for record in records])
         try:
             if records:
-                found = saved(records)
+                with using(plan.classes):
+                    found = saved(records)
                 log.begin_with(found)
                 chain.open(found.operators, found.position)
                 chain.take()  # what it has sent before the last micro-batch was over
