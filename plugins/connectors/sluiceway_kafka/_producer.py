@@ -96,10 +96,11 @@ class Outbox:
                 self.serve()
                 return False
             except (KafkaException, TypeError, ValueError, OverflowError) as error:
+                self.serve()  # what has failed before says more
                 at = "" if partition == -1 else f", partition {partition!r}"
                 raise _kind_of(error)(
                     f"cannot write to topic {topic!r}{at} at {self._connection.servers}: {describe_error(error)}; "
-                    f"the value was {value!r:.80}"
+                    f"the value was {value!r:.80}{self._taken_over(error)}"
                 ) from error
             waiting.popleft()
         return True
@@ -124,12 +125,7 @@ class Outbox:
         if self.failure is not None:
             return
         message = f"the producer at {self._connection.servers} has failed: {describe_error(error)}"
-        if isinstance(error, KafkaException) and error.args[0].code() in _FENCED:
-            message += (
-                f". A later producer has taken over transactional id {self._transactional_id!r}: a newer attempt "
-                "of this job, or another job with the same transactional_id_prefix"
-            )
-        self.failure = ConnectorError(message)
+        self.failure = ConnectorError(message + self._taken_over(error))
 
     def close(self) -> None:
         """Drop what is outstanding, and end the client. A transaction stays as it is."""
@@ -141,13 +137,23 @@ class Outbox:
         # Not close(), which aborts a transaction that a checkpoint may name. The client ends with this reference.
         del self.producer
 
+    def _taken_over(self, error: BaseException) -> str:
+        """Return a sentence where an error says that the producer was fenced, else nothing."""
+        if not (isinstance(error, KafkaException) and error.args[0].code() in _FENCED):
+            return ""
+        return (
+            f". The producer was fenced: a later one has taken over transactional id {self._transactional_id!r}, "
+            "that of a newer attempt of this job, or of another job with the same transactional_id_prefix"
+        )
+
     def _on_delivery(self, error: KafkaError | None, message: Delivered) -> None:
         # The excepted ones come from the purge of close().
         if error is not None and error.code() not in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
             if self.failure is None:
-                self.failure = _kind_of(KafkaException(error))(
+                failed = KafkaException(error)
+                self.failure = _kind_of(failed)(
                     f"a record was not written to topic {message.topic()!r}, partition {message.partition()} at "
-                    f"{self._connection.servers}: {describe_error(error)}"
+                    f"{self._connection.servers}: {describe_error(error)}{self._taken_over(failed)}"
                 )
             self._wake()
 

@@ -27,6 +27,7 @@ from tests.plugins.connectors.kafkawriter import POINTS, POINTS_OF_RECOVERY
 from sluiceway_kafka import KafkaSink, KafkaSource
 from sluiceway_kafka._connection import connection_of
 from sluiceway_kafka._coordinator import Coordinator
+from sluiceway_kafka._producer import Outbox
 from sluiceway_kafka._transactions import TransactionalWriter
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(PATIENT_S)]
@@ -302,8 +303,20 @@ def test_a_producer_that_another_one_has_fenced(kafka_topics: Any) -> None:
     assert kafka_topics.values(topic) == ["theirs"]
 
 
-def test_a_job_whose_producer_is_fenced_ends_with_the_reason(kafka_topics: Any) -> None:
-    """The whole job, not the writer alone."""
+@pytest.mark.parametrize("first", ["producer", "record"])
+def test_a_job_whose_producer_is_fenced_ends_with_the_reason(
+    kafka_topics: Any, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """The whole job, not the writer alone; whichever of the client's reports comes first."""
+    fail = Outbox.fail
+
+    def fail_after_a_record(outbox: Outbox, error: BaseException) -> None:
+        while outbox.failure is None:
+            outbox.producer.poll(0.1)  # polls
+        fail(outbox, error)
+
+    if first == "record":
+        monkeypatch.setattr(Outbox, "fail", fail_after_a_record)
     prefix, given, topic = f"fencedjob{next(_prefixes)}", kafka_topics.make(), kafka_topics.make()
     kafka_topics.write(given, map(str, range(20)))
 
