@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+import sluiceway as sw
 
 SCRIPT = """
 import asyncio, json, sys
@@ -77,3 +82,44 @@ def test_another_run_goes_on_with_them(tmp_path: Path, first: int, second: int, 
     place, _, reached = run(first, "")
     _, began, _ = run(second, place)
     assert began == [count + 1 for count in reached]
+
+
+RULES = sw.MapStateDescriptor[Any, int]("rules")
+
+
+class CountByRule(sw.KeyedBroadcastProcessFunction[Any, Any, Any, Any]):
+    def open(self, context: sw.RuntimeContext) -> None:
+        self.count = context.get_state(sw.ValueStateDescriptor("count", int, default=0))
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        self.count.update(self.count.value() + 1)
+        yield value.number, self.count.value(), ctx.get_broadcast_state(RULES).get(value)
+
+    def process_broadcast_element(self, value: Any, ctx: Any) -> None:
+        ctx.get_broadcast_state(RULES).put(value, value.number + 100)
+
+
+@pytest.mark.parametrize(("first", "second"), list(product((0, 2), (0, 2))))
+def test_classes_that_a_function_defines_are_those_of_the_program(tmp_path: Path, first: int, second: int) -> None:
+    def pipeline() -> tuple[sw.Pipeline, list[Any]]:
+        @dataclass(frozen=True)
+        class Meter:
+            number: int
+
+        flow = sw.Pipeline("meters")
+        rules = flow.from_collection([0, 1]).uid("rules").map(lambda n: Meter(n)).broadcast(RULES)
+        meters = flow.generate(rate=500).uid("numbers").map(lambda n: Meter(n % 2)).key_by(lambda meter: meter)
+        return flow, meters.connect(rules).process(CountByRule()).uid("count").collect()
+
+    async def run(workers: int, before: str | None) -> tuple[str, list[Any]]:
+        flow, counts = pipeline()
+        handle = await flow.start(workers=workers, checkpoint_interval="100ms", from_checkpoint=before)
+        while {number for number, _, _ in counts} != {0, 1} or counts[-1][2] is None:
+            await asyncio.sleep(0.01)  # polls
+        return await handle.stop(savepoint=tmp_path), counts
+
+    place, counts = asyncio.run(run(first, None))
+    reached = [max(n for number, n, _ in counts if number == which) for which in (0, 1)]
+    _, counts = asyncio.run(run(second, place))
+    began = [next((n, rule) for number, n, rule in counts if number == which) for which in (0, 1)]
+    assert began == [(reached[0] + 1, 100), (reached[1] + 1, 101)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from types import CodeType, new_class
 from typing import Any, Final, Generic, get_type_hints
@@ -13,12 +14,16 @@ from weakref import WeakKeyDictionary
 import cloudpickle
 
 from sluiceway.serializers.program_classes import SKELETONS, ProgramClass
+from sluiceway.util.trial_pickling import trial
 
-__all__ = ["ValuePickler", "dumps_by_value", "dumps_with_classes"]
+__all__ = ["ValuePickler", "classes_in", "dumps_by_value", "dumps_with_classes"]
 
 # What msgspec notes on a class that it has looked at: it cannot be pickled, and is made anew where it is missing.
 _NOTES: Final = "__msgspec_cache__"
 
+
+_KEYWORDS: Final = 3
+"""Place of what the class's namespace begins with, among the arguments of the function that makes a class."""
 
 _TYPED_DICT: Final = "_TypedDictMeta"
 """Name of the metaclass of TypedDicts, in ``typing`` and in ``typing_extensions``."""
@@ -35,7 +40,10 @@ _OF_TYPED_DICT: Final = (
 
 
 class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickler of cloudpickle that takes TypedDicts and classes msgspec has looked at, and keeps names of files."""
+    """Pickler of cloudpickle that takes TypedDicts and classes msgspec has looked at.
+
+    Code keeps the names of its files, and a class inside another its qualified name.
+    """
 
     def reducer_override(self, obj: Any) -> Any:
         """Leave out what msgspec has noted on a class; keep the mark of fields without a default what it is."""
@@ -49,6 +57,9 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
         if isinstance(obj, type) and _NOTES in obj.__dict__ and isinstance(reduced, tuple) and len(reduced) > 2:
             attributes = reduced[2][0]
             attributes.pop(_NOTES, None)
+        if isinstance(obj, type) and isinstance(reduced, tuple) and reduced[0].__name__ == SKELETONS[0]:
+            # Else it would be its name alone: classes inside others would hash to other key groups elsewhere.
+            reduced[1][_KEYWORDS].setdefault("__qualname__", obj.__qualname__)
         if isinstance(reduced, tuple) and type(obj).__name__ == _TYPED_DICT:
             return _reduced_typed_dict(obj)
         return reduced
@@ -91,10 +102,38 @@ def dumps_by_value(value: object) -> bytes:
     return buffer.getvalue()
 
 
+class _Nowhere:
+    def write(self, data: Any) -> None: ...
+
+
+class _ClassPickler(ValuePickler):
+    def __init__(self) -> None:
+        super().__init__(_Nowhere(), protocol=5)
+        self.found: list[type] = []
+
+    def reducer_override(self, obj: Any) -> Any:
+        reduced = super().reducer_override(obj)
+        if _is_by_value(obj, reduced):
+            self.found.append(obj)
+        return reduced
+
+
+def classes_in(value: object) -> list[type]:
+    """Return the classes in a value that are pickled by value, as far as it can be pickled."""
+    pickler = _ClassPickler()
+    with suppress(Exception), trial():
+        pickler.dump(value)
+    return pickler.found
+
+
+def _is_by_value(obj: Any, reduced: Any) -> bool:
+    return isinstance(obj, type) and isinstance(reduced, tuple) and reduced[0].__name__ in SKELETONS
+
+
 class _NamingPickler(ValuePickler):
     def reducer_override(self, obj: Any) -> Any:
         reduced = super().reducer_override(obj)
-        if isinstance(obj, type) and isinstance(reduced, tuple) and reduced[0].__name__ in SKELETONS:
+        if _is_by_value(obj, reduced):
             return ProgramClass, (obj.__module__, obj.__qualname__, _by_value(obj))
         return reduced
 

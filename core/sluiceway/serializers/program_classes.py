@@ -17,7 +17,15 @@ from typing import Any, Final
 
 from sluiceway.persisted import persisted
 
-__all__ = ["SKELETONS", "ClassCollector", "ProgramClass", "ProgramClasses", "loads_with_classes", "using"]
+__all__ = [
+    "SKELETONS",
+    "ClassCollector",
+    "OwnClasses",
+    "ProgramClass",
+    "ProgramClasses",
+    "loads_with_classes",
+    "using",
+]
 
 SKELETONS: Final = ("_make_skeleton_class", "_make_skeleton_enum")
 """Functions of cloudpickle that make a class."""
@@ -47,6 +55,30 @@ class ProgramClasses:
         return None if found is _AMBIGUOUS else found
 
 
+class OwnClasses(ProgramClasses):
+    """Classes of a program where its steps are: those of its modules, and those that only a step refers to.
+
+    The latter, as classes that a function defines, are searched when one is asked for.
+
+    Args:
+        search: returns them; called once at the most.
+    """
+
+    def __init__(self, search: Callable[[], Iterable[type]]) -> None:
+        super().__init__()
+        self._search: Callable[[], Iterable[type]] | None = search
+
+    def find(self, module: str, qualname: str) -> type | None:
+        """Return a class, or None if there is no such one."""
+        found = _in_modules(module, qualname)
+        if found is not None:
+            return found
+        search, self._search = self._search, None
+        if search is not None:
+            self.add(search())
+        return super().find(module, qualname)
+
+
 _in_use: ContextVar[ProgramClasses | None] = ContextVar("sluiceway_program_classes", default=None)
 
 
@@ -67,8 +99,10 @@ def _name_of(module: str) -> str:
 def _found(module: str, qualname: str) -> type | None:
     """Return the class of the program that runs here, or None."""
     classes = _in_use.get()
-    if classes is not None:
-        return classes.find(module, qualname)
+    return _in_modules(module, qualname) if classes is None else classes.find(module, qualname)
+
+
+def _in_modules(module: str, qualname: str) -> type | None:
     for name in _SCRIPTS if module in _SCRIPTS else (module,):
         found: Any = sys.modules.get(name)
         for part in qualname.split("."):

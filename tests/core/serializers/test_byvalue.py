@@ -75,3 +75,35 @@ def test_one_of_typing_extensions(tmp_path: Path) -> None:
     pytest.importorskip("typing_extensions", reason="typing_extensions is not installed")
     script = "from typing_extensions import TypedDict\nclass Row(TypedDict):\n    a: int\n"
     assert read(tmp_path, script, "Row", '{"a": "x"}')[0] == "Expected `int`, got `str` - at `$.a`"
+
+
+def test_a_class_inside_another_keeps_its_name(tmp_path: Path) -> None:
+    """Which is part of the hash of a key: the same key has the same key group in each process."""
+    script = """
+from dataclasses import dataclass
+class Site:
+    @dataclass(frozen=True)
+    class Meter:
+        number: int
+def made():
+    @dataclass(frozen=True)
+    class Meter:
+        number: int
+    return Meter
+"""
+    write = """
+import sys
+from sluiceway.keygroups import stable_hash
+from sluiceway.serializers.byvalue import dumps_by_value
+keys = [Site.Meter(1), made()(1)]
+open(sys.argv[1], "wb").write(dumps_by_value([(key, stable_hash(key)) for key in keys]))
+"""
+    read = """
+import pickle, sys
+from sluiceway.keygroups import stable_hash
+print([stable_hash(key) == hashed for key, hashed in pickle.load(open(sys.argv[1], "rb"))])
+"""
+    file = str(tmp_path / "keys.pickle")
+    subprocess.run([sys.executable, "-c", script + write, file], check=True)
+    done = subprocess.run([sys.executable, "-c", read, file], check=True, capture_output=True, text=True)
+    assert done.stdout == "[True, True]\n"

@@ -7,11 +7,17 @@ import subprocess
 import sys
 from enum import Enum
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pytest
 
+from sluiceway import Pipeline
+from sluiceway.connector.lib import DiscardSink
 from sluiceway.errors import SerializationError
+from sluiceway.plugins import default_manager
+from sluiceway.runtime.jobmanager.restore import classes_of
+from sluiceway.runtime.local.engine import job_graph_of
 from sluiceway.serializers.base import PICKLE
 from sluiceway.serializers.byvalue import dumps_with_classes
 from sluiceway.serializers.program_classes import ProgramClasses, using
@@ -66,6 +72,17 @@ def test_they_are_those_of_the_program_that_reads_them(tmp_path: Path, module: s
     assert meter == now["Meter"]("roof")
     assert meter.shown() == "new"
     assert kind is now["Kind"].A
+
+
+def test_those_that_only_a_step_refers_to_are_searched_there(tmp_path: Path) -> None:
+    """Also where another step cannot be pickled, which is no obstacle to a job in one process."""
+    data = written(tmp_path)
+    now, lock = program("new"), Lock()
+    flow = Pipeline("meters")
+    flow.generate().map(lambda value: (lock, value)).map(lambda pair: now["Meter"](pair[1])).sink(DiscardSink())
+    with using(classes_of(job_graph_of(flow.graph(), default_manager().services()))):
+        meter, kind = PICKLE.loads(data)
+    assert (type(meter), kind) == (now["Meter"], now["Kind"].A)
 
 
 def test_without_the_program_they_are_as_they_were(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from sluiceway.checkpoint import (
     METADATA,
     read_enumerators,
@@ -18,8 +20,22 @@ from sluiceway.runtime.jobmanager.metadata_checks import refusals, saved_key_gro
 from sluiceway.runtime.jobmanager.newest_checkpoint import find_newest, find_resumable
 from sluiceway.runtime.logging.engine_log import INFO, WARNING, log
 from sluiceway.runtime.task.snapshot import JobSnapshot
+from sluiceway.serializers.program_classes import OwnClasses, ProgramClasses, using
 
-__all__ = ["restore_from"]
+__all__ = ["classes_of", "restore_from"]
+
+
+def classes_of(graph: JobGraph) -> ProgramClasses:
+    """Return the classes of a job's program in the process that has its graph, see :func:`.using`."""
+
+    def search() -> Iterator[type]:
+        from sluiceway.serializers.byvalue import classes_in  # cloudpickle takes long to import
+
+        # Step by step: in one process, what cannot be pickled is no obstacle to a job.
+        for part in (*(node for vertex in graph.vertices for node in vertex.nodes), *graph.edges):
+            yield from classes_in(part)
+
+    return OwnClasses(search)
 
 
 def restore_from(settings: Settings, graph: JobGraph, services: Services) -> JobSnapshot | None:
@@ -53,12 +69,13 @@ def restore_from(settings: Settings, graph: JobGraph, services: Services) -> Job
     storage = services.checkpoint_storage(parent)
     directory, metadata = find_newest(storage, name)
     _check_origin(storage, directory, settings, graph.job_name)
-    restored = JobSnapshot(
-        read_operators(storage, directory, metadata),
-        read_enumerators(storage, directory, metadata),
-        saved_key_groups(metadata),
-        read_in_flight(storage, directory, metadata),
-    )
+    with using(classes_of(graph)):
+        restored = JobSnapshot(
+            read_operators(storage, directory, metadata),
+            read_enumerators(storage, directory, metadata),
+            saved_key_groups(metadata),
+            read_in_flight(storage, directory, metadata),
+        )
     # Compared with the graph as it would run: the saved number of key groups goes before one that nobody chose.
     wrong = refusals(metadata, services) | wrong_key_groups(restored.key_groups, restored.fit(graph))
     for problem in wrong.values():

@@ -41,7 +41,7 @@ from sluiceway.runtime.jobmanager.job_host import JobHost
 from sluiceway.runtime.jobmanager.job_master import JobMaster
 from sluiceway.runtime.jobmanager.job_metrics import JobFigures, Reporting
 from sluiceway.runtime.jobmanager.job_requests import JobRequests
-from sluiceway.runtime.jobmanager.restore import restore_from
+from sluiceway.runtime.jobmanager.restore import classes_of, restore_from
 from sluiceway.runtime.local.functions_in_use import own_functions
 from sluiceway.runtime.local.temporary_directory import TemporaryDirectory
 from sluiceway.runtime.logging.engine_log import job_logging
@@ -66,6 +66,7 @@ from sluiceway.runtime.taskmanager.snapshot_writer import (
 )
 from sluiceway.runtime.taskmanager.task_manager import TaskManager
 from sluiceway.scheduler import SCHEDULERS, SlotPool, restart_strategy
+from sluiceway.serializers.program_classes import using
 from sluiceway.streamgraph import StreamGraph, StreamNode
 from sluiceway.util.garbage_collector import seldom
 from sluiceway.util.overriding import override
@@ -217,7 +218,13 @@ class LocalJob(Job):
     def run(self) -> JobResult:
         self._check_new()
         try:
-            with job_logging(self._settings), seldom(), own_functions(self._graph) as self._graph:
+            classes = classes_of(self._graph)
+            with (
+                job_logging(self._settings),
+                seldom(),
+                own_functions(self._graph) as self._graph,
+                using(classes),
+            ):
                 try:
                     self.begin()
                     self.worker.run(lambda: self.status.ended)
