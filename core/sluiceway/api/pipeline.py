@@ -213,8 +213,8 @@ class Pipeline(Program, metaclass=HintingType):
 
         Args:
             function: makes the record of a number; None: the number is the record.
-            count: how many; None: without end. A run that goes on from a checkpoint ends at the count which that
-                was taken with, where that is less.
+            count: how many; None: without end. A run that goes on from a checkpoint ends at the
+                smaller of this and the count of the run that took it.
             rate: records per second, of all readers together; None: as fast as they are taken.
             timestamp: gives the event time of a record in ms since the epoch, or as an aware datetime; None:
                 records have none.
