@@ -56,7 +56,7 @@ class Route:
 
 
 class SteppedPlan:
-    """The subtasks of a job by number, in stages that follow one another. Immutable; picklable as the graph is.
+    """The subtasks of a job by number, in stages that follow one another. Picklable as the graph is.
 
     Targets are subtasks, senders are channels from a producing subtask along one edge; both are numbered
     through, in the order of the graph. All vertices that are equally deep run at one stage: sources at 0, sinks at
@@ -73,7 +73,8 @@ class SteppedPlan:
         last_stage: that of the sinks.
         sources: ids of the vertices that read sources, in the order of the graph.
         sinks: ids of the vertices that are sinks, likewise.
-        classes: the program's, which came with the plan to another process; None: it is in the program's own.
+        classes: the program's, set where the plan comes to another process; None: it is in the program's own.
+            All else is immutable.
 
     Raises:
         GraphError: there is a feedback loop.
