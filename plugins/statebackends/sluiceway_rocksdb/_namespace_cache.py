@@ -24,11 +24,12 @@ from collections.abc import (
     Iterable,
     Iterator,
     KeysView,
+    Mapping,
     MutableMapping,
     Sequence,
     ValuesView,
 )
-from itertools import filterfalse, islice, repeat
+from itertools import chain, filterfalse, islice, repeat
 from types import NoneType
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -42,7 +43,7 @@ MISSING: Final[Any] = object()
 # For searches in bulk by identity: == between the user's values may give no truth value, as with arrays.
 _MISSING_ID: Final = id(MISSING)
 _PART: Final = 5_000
-"""So many values are assigned at a time where many are."""
+"""Most values that are assigned at a time."""
 # Types whose objects cannot change: they need no copy where a snapshot still reads them.
 _ATOMS: Final = frozenset({NoneType, bool, int, float, str, bytes})
 
@@ -398,8 +399,9 @@ class CachedEntries(MutableMapping[Any, Any]):
         return found
 
     def update(self, other: Any = (), /, **named: Any) -> None:
-        items = iter(dict(other, **named).items())
-        while part := dict(islice(items, _PART)):
+        # Read as they are assigned, and only as many as there is room for: together they may exceed memory.
+        items = chain(other.items() if isinstance(other, Mapping) else other, named.items())
+        while part := dict(islice(items, max(min(self.check - len(self.young), _PART), 1))):
             self.young.update(part)
             for layer in (self.logged, self.clean):
                 if layer:

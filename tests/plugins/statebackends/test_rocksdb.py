@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -165,6 +165,27 @@ def test_large_values_take_the_place_of_many(make: Make) -> None:
         most = max(most, in_memory(backend))
     assert most < 130, "the limit for objects of any size is 64, and it is looked at now and then"
     assert len(entries[0]) == 100_000
+
+
+def test_large_values_are_assigned_as_they_are_read(make: Make) -> None:
+    backend = make(cache=1_000_000)
+    entries = backend.table(ValueStateDescriptor("v", bytes)).entries()
+    most = behind = 0
+
+    def values() -> Iterator[tuple[int, bytes]]:
+        nonlocal most, behind
+        assigned = 0
+        for i in range(300):
+            yield i, bytes(100_000)
+            while assigned <= i and assigned in entries:
+                assigned += 1
+            behind = max(behind, i - assigned)
+            most = max(most, in_memory(backend))
+
+    entries.update(values())
+    assert max(most, in_memory(backend)) + behind < 260, "at most 130 each, as where they are assigned one by one"
+    assert len(entries) == 300
+    assert all(entries[i] == bytes(100_000) for i in (0, 299))
 
 
 def test_many_namespaces_share_the_memory(make: Make) -> None:
