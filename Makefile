@@ -14,7 +14,7 @@ ARGS ?=
 PYSPARK ?= 4.0.0
 # Three processes of pytest for two cores (tests/conftest.py). A file's tests stay together, so that what they share
 # is made once.
-PYTEST := $(BIN)/python -m pytest --numprocesses auto
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --no-loadscope-reorder
 ELSEWHERE := not slow and not soak and not kafka and not spark
 PLUGINS := tests/plugins
 JOBS := tests/corpus tests/equality tests/integration tests/simulation

@@ -88,6 +88,25 @@ def pytest_xdist_auto_num_workers() -> int | None:
     return cores * 3 // 2
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hand out the tests of a file together, and the longest first."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from scheduling import LongestFirst
+
+    return LongestFirst(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Sort what processes of pytest-xdist take from; who runs tests in one process sees the short ones first."""
+    if hasattr(config, "workerinput"):
+        from scheduling import longest_first
+
+        items[:] = longest_first(items)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[Any]:
     """Collect no garbage while tests are collected.
