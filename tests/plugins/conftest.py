@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 
 @pytest.fixture(scope="session")
-def kafka_topics(kafka_broker: Any) -> Any:
+def kafka_topics(kafka_broker: Any) -> Iterator[Any]:
     """Makes, fills and reads topics of the broker."""
     pytest.importorskip("confluent_kafka", reason='not installed: pip install "sluiceway[kafka]"')
     from tests.plugins.connectors.kafkatopics import Topics
 
-    return Topics(kafka_broker.bootstrap_servers)
+    topics = Topics(kafka_broker.bootstrap_servers)
+    yield topics
+    topics.close()

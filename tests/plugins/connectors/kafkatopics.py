@@ -23,6 +23,10 @@ class Topics:
         self.admin = AdminClient({"bootstrap.servers": servers})
         self.make()  # its connections are there now
 
+    def close(self) -> None:
+        """End the client, which would look for its broker as long as the process lives."""
+        del self.admin
+
     def make(self, partitions: int = 1, name: str = "", **configuration: str) -> str:
         name = name or f"t{uuid.uuid4().hex[:10]}"
         self.admin.create_topics([NewTopic(name, partitions, config=configuration)])[name].result(60)

@@ -55,7 +55,7 @@ class Secured:
 def secured(kafka_secured_broker: KafkaCluster) -> Iterator[Secured]:
     secured = Secured(kafka_secured_broker)
     yield secured
-    del secured.topics  # its client would look for the broker in other tests
+    secured.topics.close()
 
 
 def read(source: KafkaSource) -> list[Any]:

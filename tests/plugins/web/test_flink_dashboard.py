@@ -36,6 +36,8 @@ pairs = pairs.assign_timestamps_and_watermarks(strategy)
 pairs.rebalance().map(once).name("once").key_by(lambda pair: pair[0]).count().name("count").sink(DiscardSink())
 """
 
+_KNOWN = ("status of 404", "SVGLength", "Cannot read properties of null (reading 'layout')")
+
 # Route, an element of the page, and a text that it shows.
 PAGES = [
     ("overview", "flink-overview", "Available Task Slots"),
@@ -126,14 +128,11 @@ class Walk:
     def problems(self) -> list[str]:
         """Return the problems, except the missing profiler of the JVM, of which the dashboard's pages tell.
 
-        Nor does it count that the dashboard measures its own graph while that is hidden.
+        Nor does it count that the dashboard measures its own graph while that is hidden, nor that it lays out the
+        editor of a log whose page is left within 50 ms.
         """
         assert {path for _, path in self.failed} <= {"jobmanager/profiler", "taskmanagers/worker-1/profiler"}
-        return [
-            problem
-            for problem in self.tab.problems
-            if "status of 404" not in problem and "SVGLength" not in problem
-        ]
+        return [problem for problem in self.tab.problems if not any(known in problem for known in _KNOWN)]
 
 
 def test_every_page(running: tuple[Cluster, str], chromium: Any, tmp_path: Path) -> None:
