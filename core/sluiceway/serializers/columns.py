@@ -207,7 +207,8 @@ def _numpy(cls: Any, values: Sequence[Any]) -> tuple[Shape, Any, bool] | None:
         usual = attrgetter("flags.c_contiguous", "flags.writeable")
         small = values[0].ndim > 0 and values[0].nbytes <= _SMALL  # large ones had better not be copied once more
         if alike and small and {(True, True)}.issuperset(map(usual, values)):
-            return ("arrays",), np.stack(values), False
+            # Without the type, numpy changes the bytes of each number to the order of this machine.
+            return ("arrays",), np.stack(values, dtype=dtype), False
     elif issubclass(cls, np.generic) and len(set(map(attrgetter("dtype.str"), values))) == 1:
         return ("scalars",), np.array(values, dtype), False
     return None

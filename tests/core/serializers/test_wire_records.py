@@ -514,7 +514,7 @@ def test_numpy_arrays_and_scalars_come_back_as_they_were() -> None:
     np = pytest.importorskip("numpy", reason="numpy is not installed")
     for make in (
         lambda i: np.array([i, i + 0.5, np.nan]),
-        lambda i: np.arange(6, dtype=">i2").reshape(2, 3) + i,
+        lambda i: (np.arange(6).reshape(2, 3) + i).astype(">i2"),
         lambda i: np.array([f"w{i % 9}", "word"]),
         lambda i: np.array([], dtype=np.float32),
         lambda i: np.array([i], dtype="datetime64[ns]"),
