@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from threading import Lock
 from typing import Any, ClassVar
 
 import pytest
@@ -321,6 +322,56 @@ def test_a_plain_generator_may_reuse_its_row(words: Any, options: Any) -> None:
     counts = rows.key_by(lambda row: row["word"]).count().collect()
     flow.run(**options)
     assert dict(counts) == {"to": 2, "be": 2, "or": 1, "not": 1}
+
+
+def _rows() -> Iterator[dict[str, int]]:
+    row: dict[str, int] = {}
+    for n in range(4):
+        row["n"] = n
+        yield row
+
+
+async def _rows_in_a_loop() -> AsyncIterator[dict[str, int]]:
+    for row in _rows():
+        yield row
+
+
+class _Row:
+    def __init__(self) -> None:
+        self.row: dict[str, int] = {}
+
+    def __call__(self, number: int) -> Any:
+        self.row["n"] = number
+        return self.row if number % 2 else {"n": number}
+
+
+@pytest.mark.parametrize("options", [{}, {"parallelism": 2}, {"batch_size": 1}, {"batch_size": 3}], ids=repr)
+@pytest.mark.parametrize(
+    "source",
+    [
+        lambda flow: flow.from_function(_rows),
+        lambda flow: flow.from_function(_rows, blocking=True),
+        lambda flow: flow.from_function(_rows_in_a_loop),
+        lambda flow: flow.generate(_Row(), count=4),
+    ],
+    ids=["function", "blocking function", "async generator", "generate"],
+)
+def test_the_function_of_a_source_may_reuse_its_row(source: Any, options: Any) -> None:
+    flow = sw.Pipeline("rows")
+    rows = source(flow)
+    read, changed = rows.collect(), rows.map(lambda row: row.update(n=row["n"] + 10) or row).collect()
+    flow.run(**options)
+    assert sorted(row["n"] for row in read) == [0, 1, 2, 3]
+    assert sorted(row["n"] for row in changed) == [10, 11, 12, 13]
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_a_source_hands_on_what_cannot_be_copied_and_is_nobody_elses(blocking: bool) -> None:
+    flow = sw.Pipeline("locks")
+    locks = flow.from_function(lambda: ({"lock": Lock()} for _ in range(3)), blocking=blocking)
+    kinds = locks.map(lambda record: type(record["lock"]).__name__).collect()
+    flow.run()
+    assert kinds == ["lock"] * 3
 
 
 class Shelf:

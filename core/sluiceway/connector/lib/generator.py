@@ -21,7 +21,7 @@ from sluiceway.connector import (
 from sluiceway.connector.lib.static_enumerator import StaticSplitEnumerator
 from sluiceway.connector.lib.timestamps import stamped
 from sluiceway.errors import ConfigurationError, FunctionContractError
-from sluiceway.isolation import all_unchangeable, extend_isolated
+from sluiceway.isolation import all_unchangeable, extend_isolated, isolated_list
 from sluiceway.persisted import persisted
 from sluiceway.util.instants import Instant
 from sluiceway.util.overriding import override
@@ -201,6 +201,8 @@ class _GeneratorReader(Reader[T]):
         self._paused: frozenset[str] = frozenset()
         self._paces: dict[str, _Pace] = {}
         self._no_more = False
+        # Until a batch shows that the function's records cannot be changed.
+        self._isolates = True
 
     def start(self) -> None:
         self._context.request_split()
@@ -283,8 +285,14 @@ class _GeneratorReader(Reader[T]):
             return list(numbers)
         # An iterator of its own says how far map() has come when the function raises.
         left = iter(numbers)
+        made = map(self._function, left)
+        records: list[Any] = []
         try:
-            records = list(map(self._function, left))
+            if self._isolates:
+                # One by one: the function may keep what it has returned, and change it for the next number.
+                extend_isolated(records, made)
+            else:
+                records += made
         except Exception as error:
             error.add_note(f"record: number {_last_taken(numbers, left)} of GeneratorSource")
             raise
@@ -293,14 +301,12 @@ class _GeneratorReader(Reader[T]):
                 f"GeneratorSource: the function raised StopIteration for number {_last_taken(numbers, left)}. "
                 "It must return a record for every number; count= says how many there are"
             )
-        # A function of numbers that gives the same object twice gives copies of it.
-        return records if all_unchangeable(records) else _isolated(records)
-
-
-def _isolated(records: list[Any]) -> list[Any]:
-    out: list[Any] = []
-    extend_isolated(out, records)
-    return out
+        if all_unchangeable(records):
+            self._isolates = False
+        elif not self._isolates:
+            self._isolates = True
+            records = isolated_list(records)
+        return records
 
 
 def _last_taken(numbers: range, left: Any) -> int:

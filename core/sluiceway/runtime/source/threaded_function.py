@@ -17,6 +17,7 @@ from sluiceway.connector.lib import FunctionSource
 from sluiceway.connector.lib.function import _name, _Taken, note_number
 from sluiceway.connector.lib.timestamps import stamped
 from sluiceway.errors import ConnectorError, FunctionContractError
+from sluiceway.isolation import ATOMS, holders_in, isolated
 from sluiceway.runtime.logging.engine_log import WARNING, log
 from sluiceway.util.instants import Instant
 
@@ -119,6 +120,8 @@ class _Producer(Generic[T]):
         self._function = function
         self._to_skip = self._first = to_skip
         self._produced = 0
+        # Places that refer to a record besides an argument: the loop's variable, and a list of this producer's.
+        self._holders = 1
         self._wake = wake
         self._records: deque[T] = deque()
         self._awaited = False
@@ -203,6 +206,7 @@ class _Producer(Generic[T]):
 
     def _produce(self) -> None:
         returned = self._function(self._stopped) if takes_event(self._function) else self._function()
+        self._holders += holders_in(returned)
         try:
             iterator = iter(returned)
         except TypeError:
@@ -249,7 +253,7 @@ class _Producer(Generic[T]):
         if self._to_skip:
             self._to_skip -= 1
             return False
-        self._records.append(record)
+        self._records.append(record if type(record) in ATOMS else isolated(record, self._holders))
         if self._awaited:
             self._tell()
         return len(self._records) >= _MOST_WAITING
