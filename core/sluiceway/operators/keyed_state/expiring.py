@@ -12,6 +12,7 @@ from sluiceway.clock import Clock
 from sluiceway.errors import StateError
 from sluiceway.operators.keyed_state.current_key import CurrentKey
 from sluiceway.operators.keyed_state.handles import MISSING, TableListState, TableMapState
+from sluiceway.operators.keyed_state.lending import LentEntries
 from sluiceway.state import ListStateDescriptor, MapStateDescriptor, StateDescriptor, StateTable
 from sluiceway.state.declared import Check, EntryCheck
 
@@ -137,13 +138,16 @@ class Expiry:
     def _clean_key(self, entries: MutableMapping[Any, Any], key: Any, now: int) -> int:
         """Remove the expired entries of a key; return the time of the last access of the oldest remaining one."""
         since = now - self.ttl
+        # Only looked at, so not lent. What is lent has the time at which it was stored.
+        lending = entries if isinstance(entries, LentEntries) else None
         if self._is_map:
-            touches = [(touched, name) for name, (touched, _) in entries.items()]
+            stored = entries if lending is None else lending.stored
+            touches = [(touched, name) for name, (touched, _) in stored.items()]
             for touched, name in touches:
                 if touched <= since:
                     del entries[name]
             return min((touched for touched, _ in touches if touched > since), default=now)
-        held = entries.get(key)
+        held = entries.get(key) if lending is None else lending.peek(key, None)
         if held is None:
             return now
         if not self._is_list:
@@ -157,7 +161,8 @@ class Expiry:
             entries.pop(key, None)
             return now
         if len(left) < len(held):
-            entries[key] = left
+            # A lent list that stayed would be written back, with all that has expired.
+            (entries.__setitem__ if lending is None else lending.replace)(key, left)
         oldest: int = min(touched for touched, _ in left)
         return oldest
 

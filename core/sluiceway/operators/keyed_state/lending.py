@@ -78,6 +78,12 @@ class LentEntries(MutableMapping[Any, Any]):
         elif self.lent and (mine := self.lent.get(self._place)) is not None and mine.get(key) is not value:
             mine.pop(key, None)
 
+    def replace(self, key: Any, value: Any) -> None:
+        """Set a value, which is lent if the one before it was."""
+        self.stored[key] = value
+        if self.lent and (mine := self.lent.get(self._place)) is not None and key in mine:
+            mine[key] = value
+
     def lend(self, key: Any, value: Any) -> Any:
         """Record that other code holds the value and may change it. Return the value."""
         mine = self.lent.get(self._place)

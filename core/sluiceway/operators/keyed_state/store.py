@@ -219,14 +219,14 @@ class KeyedStateStore(CurrentKey):
                 f"{descriptor.ttl}. Use one descriptor for both"
             )
         table = self._backend.table(descriptor)
-        if descriptor.expires and descriptor.name not in self._expiring:
-            self._expiring[descriptor.name] = self._expiry(descriptor, table)
         # One lending table per state: all of its handles see the same lent objects.
         if (known_table := self._tables.get(descriptor.name)) is not None:
             return known_table
         if must_lend(descriptor, table):
             table = LendingTable.over(table, descriptor)
             self._lending.append(table)
+        if descriptor.expires:
+            self._expiring[descriptor.name] = self._expiry(descriptor, table)
         self._tables[descriptor.name] = table
         return table
 

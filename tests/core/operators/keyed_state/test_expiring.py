@@ -241,6 +241,40 @@ def test_a_list_loses_its_old_elements_alone(expiring, clock):
     assert len(expiring._backend.tables["s"].entries()["a"]) == 2, "what has expired is gone"
 
 
+@pytest.mark.parametrize("element", [int, lambda n: [n]], ids=["atoms", "lists"])
+def test_a_list_that_is_only_added_to_loses_its_old_elements(expiring, clock, element):
+    """Also in the batch in which they are added, in which a backend that stores no objects has lent the list."""
+    state = expiring.list_state(ListStateDescriptor("s", ttl=StateTtlConfig(TTL)))
+    for n in range(900):
+        expiring.current_key = n % 3
+        state.add(element(n))
+        clock.advance(1)
+        if n % 30 == 29:
+            expiring.clear_current_key()
+    held = expiring._backend.tables["s"].entries()
+    assert sum(map(len, held.values())) < 100
+
+
+def test_an_element_may_be_changed_after_others_of_its_list_were_cleaned_up(expiring, clock):
+    state = expiring.list_state(ListStateDescriptor("s", ttl=StateTtlConfig(TTL, cleanup_incrementally=64)))
+    expiring.current_key = "a"
+    state.add(["old"])
+    state.add(["older"])
+    clock.advance(TTL // 2)
+    state.add(["new"])
+    expiring.clear_current_key()
+    clock.advance(TTL - TTL // 2 - 1)
+    expiring.current_key = "a"
+    new = state.get()[-1]
+    clock.advance(1)
+    expiring.current_key = "b"
+    for _ in range(9):
+        state.get()
+    new.append("changed")
+    expiring.clear_current_key()
+    assert [value for _, value in expiring._backend.tables["s"].entries()["a"]] == [["new", "changed"]]
+
+
 def test_a_map_may_be_read_while_it_is_walked(expiring, clock):
     ttl = StateTtlConfig(TTL, "on_read_and_write", cleanup_incrementally=50)
     state = expiring.map_state(MapStateDescriptor("s", ttl=ttl))
