@@ -146,5 +146,9 @@ class _Loop(asyncio.SelectorEventLoop):
             heapq.heappop(self._timers)
             self._stirred = True
         stirred, self._stirred = self._stirred, False
-        self.run_forever()
+        try:
+            self.run_forever()
+        except SystemExit:
+            # Of a coroutine, whose task has it, too: the job fails with it, and not the test that runs this loop.
+            self._stirred = True
         return stirred or self._stirred

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import sluiceway as sw
-from sluiceway.errors import StateError
+from sluiceway.errors import FunctionContractError, StateError
 from sluiceway.testing import EOF, PAUSE, OperatorHarness, PipelineHarness, TestSource, run_pipeline
 
 
@@ -50,6 +50,21 @@ def test_an_hour_takes_no_time() -> None:
         assert harness.clock.now_ms() == 7_200_000
     assert list(out) == [1, 2]
     assert time.monotonic() - before < 10
+
+
+def test_a_coroutine_that_would_exit_the_program_fails_the_job_and_not_the_test() -> None:
+    class Leaving(sw.AsyncFunction[int, int]):
+        async def async_invoke(self, value: int) -> list[int]:
+            await asyncio.sleep(3)
+            if value == 2:
+                raise SystemExit(3)
+            return [value]
+
+    flow = sw.Pipeline("exit")
+    flow.from_collection([1, 2, 3]).async_map(Leaving(), timeout=None).collect()
+    with pytest.raises(FunctionContractError, match=r"SystemExit\(3\)") as caught:
+        run_pipeline(flow)
+    assert "record: 2" in caught.value.__notes__
 
 
 def test_a_socket_is_waited_for(port: int) -> None:
