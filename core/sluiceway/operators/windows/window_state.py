@@ -150,7 +150,7 @@ class WindowTables:
             return known[1:]
         named = replace(descriptor, name=f"{self._owner}: {descriptor.name}")
         make(named)  # checked here
-        reduce: Any = getattr(named, "reduce", None)
+        reduce: Any = named.reduce if isinstance(named, ReducingStateDescriptor) else None
         if isinstance(reduce, ReduceFunction):
             reduce = reduce.reduce
         found = named, self._store.table(named), reduce

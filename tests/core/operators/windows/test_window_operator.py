@@ -28,6 +28,7 @@ from sluiceway.state import (
     ValueStateDescriptor,
 )
 from sluiceway.testing import OperatorHarness
+from sluiceway.util import name_hints
 from sluiceway.windows import (
     CountTrigger,
     EventTimeSessionWindows,
@@ -445,6 +446,21 @@ def test_all_kinds_of_state_per_window() -> None:
         assert h.process_watermark(9) == [(["a1"], [1], 1, 2), (["a1"], [1], 1, 2)]
         assert h.process_watermark(END) == [(["a2"], [1], 1, 2), (["a1", "a2"], [1], 2, 4)]
         assert {name for name, *_ in held(h)} == {"list", "map", "sum", "total"}
+
+
+def test_descriptors_of_each_window_are_not_asked_for_what_they_lack(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    refuse = name_hints.refuse
+
+    def counted(given: object, name: str, *owners: str) -> None:
+        asked.append(name)
+        refuse(given, name, *owners)
+
+    with harness(TumblingEventTimeWindows(10), lambda w: w.process(Opened())) as h:
+        h.process_batch(["a1", "b1"], [1, 2])
+        monkeypatch.setattr(name_hints, "refuse", counted)  # looks for similar names, which is slow
+        assert h.process_watermark(9) == [("a", 0, 1, 1), ("b", 0, 1, 1)]
+    assert asked == []
 
 
 def test_state_per_window_is_refused_where_windows_merge() -> None:
