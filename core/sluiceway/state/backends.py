@@ -278,6 +278,14 @@ class StateTable(ABC):
     def keys(self, namespace: Hashable = VOID_NAMESPACE) -> Iterator[Any]:
         """Yield the keys that have state in ``namespace`` now. The table may be changed meanwhile."""
 
+    def visit_keys(self, namespace: Hashable = VOID_NAMESPACE) -> Iterator[Any]:
+        """Yield at least the keys that have state now and at the end, for a visit that may take hours.
+
+        Other than with :meth:`keys`, a key may come twice, or have no state. A backend that stores state elsewhere
+        holds only a few of the keys at a time. After :meth:`drop` of the namespace no more may come.
+        """
+        return self.keys(namespace)
+
     @abstractmethod
     def drop(self, namespace: Hashable) -> None:
         """Remove all state in ``namespace``. Mappings returned for it are no longer valid.

@@ -174,10 +174,10 @@ class Database:
                 return f"No space left on device, of which {free} bytes are free"
         return "RocksDB's log does not say why"
 
-    def rows(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the rows whose keys begin with ``prefix``, as of the first step."""
+    def rows(self, prefix: bytes, start: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the rows whose keys begin with ``prefix``, as of the first step; from the key ``start`` on."""
         try:
-            yield from rows_of(self._db, prefix)
+            yield from rows_of(self._db, prefix, start)
         except Exception as error:
             raise self._cannot_read(error) from error
 
@@ -260,11 +260,11 @@ class Database:
             raise StateError(f"state backend 'rocksdb' cannot read the database in {path}: {error}") from error
 
 
-def rows_of(db: Any, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the rows whose keys begin with ``prefix``."""
+def rows_of(db: Any, prefix: bytes, start: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the rows whose keys begin with ``prefix``; from the key ``start`` on."""
     end = upper(prefix)
     iterator = db.iter()
-    iterator.seek(prefix)
+    iterator.seek(prefix if start is None else start)
     while iterator.valid():
         key = iterator.key()
         if key[: len(end)] >= end:

@@ -511,6 +511,17 @@ class CachedEntries(MutableMapping[Any, Any]):
 
     def walk(self, decode: Callable[[bytes], Any] | None) -> Iterator[tuple[Any, Any]]:
         """Yield keys with their values, as of the first step; with None for values if ``decode`` is None."""
+        newest = self._newest(decode)
+        if self.whole:
+            return ((key, value) for key, value in newest.items() if value is not MISSING)
+        return self._walk_stored(newest, decode)
+
+    def newest_keys(self) -> list[Any]:
+        """Return the keys whose latest values the database may lack."""
+        return [key for key, value in self._newest(None).items() if value is not MISSING]
+
+    def _newest(self, decode: Callable[[bytes], Any] | None) -> dict[Any, Any]:
+        """Return what hides the rows of the database, removed keys as MISSING; all there is if it is whole."""
         self.table.cache.settle_if_done()
         newest: dict[Any, Any] = dict(self.clean) if self.whole else {}
         newest.update(self._copies(self.logged) if self.guarded and decode is not None else self.logged)
@@ -521,9 +532,7 @@ class CachedEntries(MutableMapping[Any, Any]):
                 if key not in young:
                     newest[key] = value if value is MISSING or decode is None else self._copy(value)
         newest.update(self.young)
-        if self.whole:
-            return ((key, value) for key, value in newest.items() if value is not MISSING)
-        return self._walk_stored(newest, decode)
+        return newest
 
     def _walk_stored(
         self, newest: dict[Any, Any], decode: Callable[[bytes], Any] | None

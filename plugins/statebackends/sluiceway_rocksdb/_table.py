@@ -36,6 +36,8 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _bins: Final = msgspec.msgpack.Decoder(list[bytes]).decode
 _PART: Final = 5_000
 """So many objects are serialized in one go."""
+_VISITED: Final = 100
+"""Rows that are read at a time for a visit of all keys."""
 _MANY: Final = 100_000
 """So many namespaces are remembered as being in the database; of more than that, nothing is known."""
 
@@ -122,6 +124,23 @@ class RocksDBTable(StateTable):
 
     def keys(self, namespace: Hashable = VOID_NAMESPACE) -> Iterator[Any]:
         return iter(list(self._in(namespace, self.schema.meta.kind)))
+
+    def visit_keys(self, namespace: Hashable = VOID_NAMESPACE) -> Iterator[Any]:
+        entries = self._in(namespace, self.schema.meta.kind)
+        # First those that may be written to the database meanwhile, behind the place where it is read.
+        yield from entries.newest_keys()
+        if entries.whole:
+            return
+        for group in self._groups(entries):
+            prefix = entries.prefixes[group]
+            start: bytes | None = prefix
+            while start is not None and not entries.dropped:
+                # Read anew for each part: an iterator keeps files that were compacted, and memtables.
+                part = list(islice(self.store.database.rows(prefix, start), _VISITED))
+                start = part[-1][0] + b"\0" if len(part) == _VISITED else None
+                for place, data in part:
+                    for own, _ in keys_of(place[len(prefix) :], data):
+                        yield KEY_SERIALIZER.loads(own)
 
     def drop(self, namespace: Hashable) -> None:
         entries = self._in(namespace, self.schema.meta.kind)
@@ -293,14 +312,16 @@ class RocksDBTable(StateTable):
 
     def stored(self, entries: CachedEntries) -> Iterator[tuple[Any, bytes]]:
         """Yield the keys of a namespace in the database with their values."""
-        # A copy: a snapshot that is being made in another thread may add some.
-        groups = list(range(*self.store.key_groups) if entries.groups is None else entries.groups)
-        groups.sort()
-        for group in groups:
+        for group in self._groups(entries):
             prefix = entries.prefixes[group]
             for place, data in self.store.database.rows(prefix):
                 for own, value in keys_of(place[len(prefix) :], data):
                     yield KEY_SERIALIZER.loads(own), value
+
+    def _groups(self, entries: CachedEntries) -> list[int]:
+        """Return the key groups in which the database may have rows of a namespace."""
+        # A copy: a snapshot that is being made in another thread may add some.
+        return sorted(range(*self.store.key_groups) if entries.groups is None else entries.groups)
 
     def delete_rows(self, entries: CachedEntries) -> None:
         """Delete a namespace from the database."""

@@ -16,10 +16,13 @@ from typing import Any
 import pytest
 
 import sluiceway_rocksdb._backend
+import sluiceway_rocksdb._database
 import sluiceway_rocksdb._local_directories
 import sluiceway_rocksdb._row_values
 import sluiceway_rocksdb._table
+from sluiceway import StateTtlConfig
 from sluiceway.errors import SerializationError, StateError
+from sluiceway.functions import KeyedProcessFunction, RuntimeContext
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.state import (
     VOID_NAMESPACE,
@@ -29,6 +32,7 @@ from sluiceway.state import (
     StateDescriptor,
     ValueStateDescriptor,
 )
+from sluiceway.testing import OperatorHarness
 from sluiceway.testing.conformance.state_backend import StateBackendConformance
 from sluiceway_rocksdb._backend import RocksDBKeyedBackend, RocksDBStateBackend
 from sluiceway_rocksdb._options import RocksDBOptions
@@ -108,6 +112,50 @@ def test_state_is_larger_than_memory(make: Make) -> None:
     assert most < 400
     assert len(entries) == 20_000
     assert sum(entries.values()) == sum(range(20_000))
+
+
+class Visits(KeyedProcessFunction[int, int, int]):
+    """Notes that a key was there, for an hour."""
+
+    def open(self, context: RuntimeContext) -> None:
+        self.seen = context.get_state(ValueStateDescriptor("seen", bool, ttl=StateTtlConfig("1h")))
+
+    def process_element(self, value: int, ctx: KeyedProcessFunction.Context) -> None:
+        self.seen.update(True)
+
+
+def test_state_beyond_memory_expires_without_all_keys_in_memory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    read = 0  # rows
+
+    def counted(*arguments: Any) -> Iterator[Any]:
+        nonlocal read
+        for row in rows_of(*arguments):
+            read += 1
+            yield row
+
+    rows_of = sluiceway_rocksdb._database.rows_of
+    monkeypatch.setattr(sluiceway_rocksdb._database, "rows_of", counted)
+    monkeypatch.setenv("SLUICEWAY_ROCKSDB_DIRECTORY", str(tmp_path))
+    monkeypatch.setenv("SLUICEWAY_ROCKSDB_CACHE", "50000")
+    with OperatorHarness(lambda s: s.key_by(lambda n: n).process(Visits()), state_backend="rocksdb") as harness:
+        harness.process_batch(range(10_000))
+        harness.advance(3_600_000)
+        most = 0
+        for i in range(500):
+            before = read
+            harness.process_batch([-1] * 20)  # 100 keys are checked
+            # One part in each key group that is come to, of which each has about 80 keys.
+            most = max(most, read - before)
+            if i == 250:
+                harness.process_batch(range(20_000, 20_100))
+        assert most < 1_000
+        snapshot = harness.snapshot()
+    with OperatorHarness(lambda s: s.key_by(lambda n: n).process(Visits()), restored=snapshot) as harness:
+        [subtask] = harness._subtasks
+        table = subtask.operators[0].backend.table(ValueStateDescriptor("seen", bool, ttl=StateTtlConfig("1h")))
+        assert set(table.keys()) == {-1, *range(20_000, 20_100)}
 
 
 def test_a_batch_gets_what_it_lacks_at_once(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

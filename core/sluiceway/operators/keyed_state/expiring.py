@@ -127,12 +127,9 @@ class Expiry:
         """Yield every key with the mapping that holds it; for a map state, the keys are those of its entries."""
         table = self._table
         for namespace in table.namespaces():
-            keys = list(table.keys(namespace))
-            if not keys:
-                continue
             # If the namespace is dropped between two parts of the walk, this mapping is unused and harmless.
             entries = None if self._is_map else table.entries(namespace)
-            for key in keys:
+            for key in table.visit_keys(namespace):
                 yield (table.mapping(key, namespace) if entries is None else entries), key
 
     def _clean_key(self, entries: MutableMapping[Any, Any], key: Any, now: int) -> int:

@@ -44,6 +44,7 @@ def run(suite: StateBackendSuite) -> None:
                 keys = set(table.keys(namespace))
                 assert keys, "a namespace without keys holds no state"
                 assert keys == set(table.entries(namespace))
+                assert keys <= set(table.visit_keys(namespace))
                 values.update({(key, namespace): table.entries(namespace)[key] for key in keys})
             table = backend.table(_MAPS)
             for namespace in table.namespaces():

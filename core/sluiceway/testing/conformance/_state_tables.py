@@ -272,6 +272,33 @@ class TableTests(StateBackendSuite):
                 table.entries("other")[key] = 2
         assert list(table.namespaces()) == ["other"]
 
+    def test_keys_are_visited_while_tables_are_changed(self) -> None:
+        backend = self.keyed()
+        table = backend.table(VALUE)
+        entries = table.entries("w")
+        entries.update(dict.fromkeys(range(500), 1))
+        snapshot = backend.snapshot()
+        seen = set()
+        for key in table.visit_keys("w"):
+            seen.add(key)
+            if key < 500:
+                entries.pop(key, None) if key % 2 else entries.update({key: 2})
+                entries[key + 1000] = 3
+        assert seen >= set(range(500))
+        assert set(entries) == {*range(0, 500, 2), *range(1000, 1500)}
+        assert set(self.keyed(restore=[snapshot]).table(VALUE).visit_keys("w")) == set(range(500))
+        assert list(table.visit_keys("never seen")) == []
+
+    def test_a_visit_of_keys_ends_when_their_namespace_is_dropped(self) -> None:
+        table = self.keyed().table(MAP)
+        for key in range(500):
+            table.mapping(key, "w")["x"] = key
+        visit = table.visit_keys("w")
+        assert next(visit) in range(500)
+        table.drop("w")
+        assert set(visit) <= set(range(500))
+        assert list(table.namespaces()) == []
+
     # -- many tables -----------------------------------------------------------------------------------------
 
     def test_many_tables_do_not_mix(self) -> None:
