@@ -30,7 +30,7 @@ from sluiceway.runtime.cluster.job_manager import STOP_S, JobManager, WorkerLogg
 from sluiceway.runtime.cluster.job_preparation import EarlierRun, PreparedJob
 from sluiceway.runtime.cluster.job_records import JobManagerLostError, JobRecords
 from sluiceway.runtime.cluster.job_run import JobRun
-from sluiceway.runtime.cluster.job_store import JobStore, StoredJob
+from sluiceway.runtime.cluster.job_store import JobStore, JobStoreError, StoredJob
 from sluiceway.runtime.cluster.process_requests import ProcessRequests
 from sluiceway.runtime.cluster.request_answers import RescaleAnswer, checkpoint_answer, savepoint_refusal
 from sluiceway.runtime.cluster.search_path import SearchPath
@@ -185,6 +185,7 @@ class Dispatcher(Handlers):
             # A full disk, for example. The next check writes it again.
             with suppress(OSError):
                 store.election.announce(self._manager.address)
+        self._records.write_ends()
         now = self._clock.monotonic()
         self._manager.loop.at(now + _LEADING_S, lambda: self._keep_leading(store))
 
@@ -501,13 +502,20 @@ class Dispatcher(Handlers):
         # A job that could not be recovered is in the store alone.
         if message.job not in self._manager.jobs and self._give_up(message.job):
             client.send(Done(message.request, message.job))
-        elif (run := self._running(message, client)) is not None and self._wants(message, client, "cancel"):
+        elif (run := self._running(message, client)) is not None:
+            self._records.cancels(message.job)
             run.cancel()
             client.send(Done(message.request, message.job))
 
     @handles(StopJob)
     def _stop_sources(self, message: StopJob, client: Connection) -> None:
-        if (run := self._running(message, client)) is not None and self._wants(message, client, "stop"):
+        if (run := self._running(message, client)) is None:
+            return
+        try:
+            self._records.stops(message.job)
+        except JobStoreError as error:
+            client.send(Refused(message.request, str(error)))
+        else:
             run.stop()
             client.send(Done(message.request, message.job))
 
@@ -559,15 +567,6 @@ class Dispatcher(Handlers):
         else:
             return run
         return None
-
-    def _wants(self, message: CancelJob | StopJob, client: Connection, wanted: str) -> bool:
-        """Record in the job store how a job is to end; False: that failed, and the client has been answered."""
-        try:
-            self._records.wants(message.job, wanted)
-        except OSError as error:
-            client.send(Refused(message.request, f"that cannot be written into the job store: {error}"))
-            return False
-        return True
 
     @handles(AskCheckpoints)
     def _tell_checkpoints(self, message: AskCheckpoints, client: Connection) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -16,7 +17,7 @@ from sluiceway.monitoring.infos import RESCALES_KEPT, FailureInfo, JobInfo, Resc
 from sluiceway.monitoring.job_history import EndedJob, JobHistoryError
 from sluiceway.runtime.cluster.epoch_fence import EpochFence
 from sluiceway.runtime.cluster.job_run import JobRun
-from sluiceway.runtime.cluster.job_store import JobStore, StoredJob
+from sluiceway.runtime.cluster.job_store import JobStore, JobStoreError, StoredJob
 from sluiceway.runtime.failures.error_texts import format_error
 from sluiceway.runtime.jobmanager.job_description import failure_info, told_error
 from sluiceway.runtime.logging.engine_log import ERROR, log
@@ -51,6 +52,8 @@ class JobRecords:
         self._ended: dict[str, EndedJob] = {}
         # Requests to stop a job with a savepoint that are under way.
         self._stops: Counter[str] = Counter()
+        # Jobs whose end is not in the store.
+        self._unwritten: set[str] = set()
         self._last = 0
         self.went_on: list[str] = []
         self.problems: list[str] = []
@@ -170,17 +173,34 @@ class JobRecords:
         """Return the last rescales of a job, including those under earlier job managers."""
         return [*self._rescaled_before.get(job, ()), *now][-RESCALES_KEPT:]
 
-    def wants(self, job: str, wanted: str) -> None:
-        """Record a request to end a job. Raises OSError if it cannot be written."""
-        self._jobs[job].wanted = wanted
-        if self._store is not None:
-            self._store.update(self._jobs[job])
+    def cancels(self, job: str) -> None:
+        """Record that a job is cancelled. A store that cannot be written does not keep a job from that."""
+        self._jobs[job].wanted = "cancel"
+        self._write(self._jobs[job])
+
+    def stops(self, job: str) -> None:
+        """Record that the sources of a job are stopped. Raises JobStoreError if it cannot be written."""
+        stored = self._jobs[job]
+        before, stored.wanted = stored.wanted, "stop"
+        try:
+            self._write_request(stored)
+        except BaseException:
+            stored.wanted = before
+            raise
 
     def ends_with(self, job: str, place: str) -> None:
-        """Record the place of the savepoint that a job is stopped with. Raises OSError if it cannot be written."""
-        self._jobs[job].savepoint = place
-        if self._store is not None:
-            self._store.update(self._jobs[job])
+        """Record the place of the savepoint that a job is stopped with.
+
+        Raises:
+            JobStoreError: it cannot be written.
+        """
+        stored = self._jobs[job]
+        before, stored.savepoint = stored.savepoint, place
+        try:
+            self._write_request(stored)
+        except BaseException:
+            stored.savepoint = before
+            raise
         self._stops[job] += 1
 
     def stop_failed(self, job: str) -> None:
@@ -212,20 +232,25 @@ class JobRecords:
         return next((stored.job for stored in self._jobs.values() if key and stored.key == key), "")
 
     def ended(self, told: JobInfo) -> None:
-        """Record the end of a job.
-
-        Its checkpoints in the store are kept only if it has failed, for a restart with the option ``from``.
-        """
+        """Record the end of a job."""
+        stored = self._jobs[told.job]
         self._told[told.job] = told
-        self._jobs[told.job].ended = told
+        stored.ended = told
         self._stops.pop(told.job, None)
         if self._store is not None:
             try:
-                self._store.end(self._jobs[told.job], told)
+                self._store.end(stored)
             except OSError as error:
                 log(ERROR, "jobs", "its end cannot be written into the job store", job=told.job, error=error)
-            if told.status != JobStatus.FAILED.value:
-                self._store.drop_checkpoints(self._jobs[told.job])
+                self._unwritten.add(told.job)
+
+    def write_ends(self) -> None:
+        """Write the ends of jobs that could not be written before: else the next job manager recovers the jobs."""
+        for job in sorted(self._unwritten):
+            assert self._store is not None
+            with suppress(OSError):
+                self._store.end(self._jobs[job])
+                self._unwritten.discard(job)
 
     def remember(self, ended: EndedJob) -> None:
         """Store the record of an ended job: in the history of the job store, or else in memory."""
@@ -282,12 +307,23 @@ class JobRecords:
         gone = ended[: max(0, len(ended) - most)]
         for job in gone:
             stored = self._jobs.pop(job)
+            self._unwritten.discard(job)
             del self._told[job]
             self._ended.pop(job, None)
             self._before.pop(job, None)
             self._rescaled_before.pop(job, None)
             if self._store is not None:
                 self._store.forget(stored)
+
+    def _write_request(self, stored: StoredJob) -> None:
+        if self._store is not None:
+            try:
+                self._store.update(stored)
+            except OSError as error:
+                raise JobStoreError(
+                    f"job {stored.job!r} is not stopped: that cannot be written into the job store "
+                    f"{self._store.directory}: {error.strerror}. Make it writable again, or cancel the job"
+                ) from error
 
     def _write(self, stored: StoredJob) -> None:
         if self._store is not None:

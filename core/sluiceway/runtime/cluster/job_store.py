@@ -22,6 +22,7 @@ from zlib import crc32
 import msgspec
 
 from sluiceway.election import LeaderElection, LeadershipLostError
+from sluiceway.engine import JobStatus
 from sluiceway.errors import ConfigurationError, SluicewayError
 from sluiceway.monitoring.infos import FailureInfo, JobInfo, RescaleInfo
 from sluiceway.monitoring.job_history import JobHistory
@@ -237,12 +238,26 @@ class JobStore:
         self.check_leadership()
         write_file(self._place(job.job) / _TOLD, msgspec.json.encode(job))
 
-    def end(self, job: StoredJob, told: JobInfo) -> None:
-        """Store the summary of an ended job, and delete everything else. Raises OSError."""
-        # The entry first: it needs no program once it says that the job has ended.
-        job.ended = told
-        self.update(job)
+    def end(self, job: StoredJob) -> None:
+        """Store the summary of an ended job, and delete everything else. Raises OSError.
+
+        Its checkpoints in the store are kept only if it has failed, for a restart with the option ``from``.
+        """
+        assert job.ended is not None
+        try:
+            # The entry first: it needs no program once it says that the job has ended.
+            self.update(job)
+        except OSError:
+            # On a full disk, what is deleted makes room. A job without its program is not run a second time.
+            self._delete_all_but_entry(job)
+            self.update(job)
+        else:
+            self._delete_all_but_entry(job)
+
+    def _delete_all_but_entry(self, job: StoredJob) -> None:
         (self._place(job.job) / _PROGRAM).unlink(missing_ok=True)
+        if job.ended is not None and job.ended.status != JobStatus.FAILED.value:
+            self.drop_checkpoints(job)
 
     def drop_checkpoints(self, job: StoredJob) -> None:
         """Delete the checkpoints of a job that are in the store, if any."""
