@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-import shutil
 import socket
 import sys
 import threading
@@ -12,8 +11,10 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
+from sluiceway.runtime.cluster.cluster_directory import remove_if_dead
 from sluiceway.runtime.cluster.worker_launcher import BEAT, CALL, UP, WorkerConfig
 
 __all__ = ["HeartbeatThread"]
@@ -84,7 +85,7 @@ class HeartbeatThread:
         """Stop after the loop has ended. If the job manager is gone, remove what is left of the cluster."""
         self._done.set()
         if not self._config.rejoin_s and self._is_alone(0):
-            shutil.rmtree(self._config.directory, ignore_errors=True)
+            self._remove_directory()
 
     def part(self) -> None:
         """Stop after both the line and the loop have ended."""
@@ -104,10 +105,17 @@ class HeartbeatThread:
             if self._is_alone(self._config.beat_s):
                 if not self._done.wait(GRACE_S):
                     if not self._config.rejoin_s:
-                        shutil.rmtree(self._config.directory, ignore_errors=True)
+                        self._remove_directory()
                     # The loop may be in a call that never returns: no ordinary exit can be waited for.
                     os._exit(EXIT_CODE)
                 return
+
+    def _remove_directory(self) -> None:
+        """Remove the cluster's directory, unless its job manager lives: a function may have closed the line."""
+        ends = time.monotonic() + GRACE_S
+        # The line of a process that ends is closed a moment before its lock is released.
+        while not remove_if_dead(Path(self._config.directory)) and time.monotonic() < ends:
+            time.sleep(0.02)
 
     def _has_come(self) -> bool:
         """Wait for the line on the listening socket; return False if the loop ends before."""

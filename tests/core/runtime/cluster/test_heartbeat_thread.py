@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from patience import PATIENT_S
 
+from sluiceway.runtime.cluster.cluster_directory import lock_directory
 from sluiceway.runtime.cluster.heartbeat_thread import HeartbeatThread
 from sluiceway.runtime.cluster.worker_launcher import UP, WorkerConfig
 
@@ -68,4 +69,18 @@ def test_who_is_left_alone_removes_what_the_cluster_had(tmp_path: Path) -> None:
     guard.close()
     guard._thread.join(PATIENT_S)
     assert not directory.exists()
+    theirs.close()
+
+
+def test_the_directory_of_a_job_manager_that_lives_is_not_removed(tmp_path: Path) -> None:
+    """A function may close all descriptors of its worker, the line among them."""
+    directory = tmp_path / "cluster"
+    directory.mkdir()
+    with lock_directory(directory):
+        ours, theirs = socket.socketpair()
+        guard = HeartbeatThread(config(directory), theirs)
+        ours.close()
+        guard.close()
+        guard._thread.join(PATIENT_S)
+        assert directory.exists()
     theirs.close()
