@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -14,8 +15,15 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     Args:
         arguments: what follows the command's name; None: those of the process.
     """
-    from sluiceway.cli.app import app
-    from sluiceway.cli.output import open_closed_streams
+    try:
+        from sluiceway.cli.app import app
+        from sluiceway.cli.output import open_closed_streams
+    except KeyboardInterrupt:
+        # The imports take most of the time of a short command; later ones are reported by the app.
+        from sluiceway.exit_codes import CANCELLED
+
+        print("cancelled", file=sys.stderr)
+        raise SystemExit(CANCELLED) from None
 
     open_closed_streams()
     app.main(args=None if arguments is None else list(arguments), prog_name="sluiceway")

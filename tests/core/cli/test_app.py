@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import re
+import sys
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +15,7 @@ import click
 import pytest
 from patience import PATIENT_S
 
-from sluiceway import exit_codes
+from sluiceway import cli, exit_codes
 from sluiceway.errors import MissingExtraError
 from sluiceway.hooks import Offer, hookimpl
 from sluiceway.plugins import PluginManager
@@ -28,6 +29,20 @@ def manager(monkeypatch: pytest.MonkeyPatch) -> PluginManager:
     made = PluginManager()
     monkeypatch.setattr("sluiceway.plugins.manager._default", made)
     return made
+
+
+def test_ctrl_c_during_the_imports_shows_no_stack(monkeypatch: Any, capsys: Any) -> None:
+    class Interrupts:
+        def find_spec(self, name: str, path: Any, target: Any = None) -> None:
+            if name == "sluiceway.cli.app":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "sluiceway.cli.app", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Interrupts(), *sys.meta_path])
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["version"])
+    assert ended.value.code == exit_codes.CANCELLED
+    assert capsys.readouterr().err == "cancelled\n"
 
 
 # -- help and mistakes --------------------------------------------------------------------------------------
