@@ -137,7 +137,12 @@ def _serve_in_foreground(config: ClusterConfig, foreground: dict[str, Any]) -> i
                 shutil.rmtree(config.directory, ignore_errors=True)
             return exit_codes.OUTSIDE
         end_on_signals(dispatcher.stop)
-        announce(config, os.getpid(), str(Path(config.logs) / "jobmanager.jsonl"))
+        try:
+            announce(config, os.getpid(), str(Path(config.logs) / "jobmanager.jsonl"))
+        except OSError as error:
+            dispatcher.abandon()
+            os.write(2, f"error: {cluster_file()} cannot be written: {error.strerror or error}\n".encode())
+            return exit_codes.OUTSIDE
         os.close(foreground["starting"])
         log(INFO, "jobs", f"cluster started (process {os.getpid()}), with {foreground['told']}")
         notify_service_manager("READY=1")

@@ -133,6 +133,32 @@ def test_a_home_that_cannot_be_written_is_named(sluiceway: Any, monkeypatch: pyt
         assert "Traceback" not in refused.stderr
 
 
+@pytest.mark.parametrize("foreground", [False, True])
+@pytest.mark.parametrize("what", ["epoch", "cluster"])
+def test_a_home_on_a_full_disk_is_named_and_the_last_logs_stay(
+    cluster: Any, start: Any, place: Path, what: str, foreground: bool
+) -> None:
+    home = place / "home"
+    (home / "logs").mkdir(mode=0o700, parents=True)
+    home.chmod(0o700)
+    (home / "logs" / "jobmanager.jsonl").write_text("the last words")
+    # Writes to this device fail as those to a full disk.
+    (home / f"{what}.part").symlink_to("/dev/full")
+    for _ in range(2):
+        process = start("cluster", "start", *["--foreground"] * foreground)
+        said = process.communicate(timeout=PATIENT_S)[1]
+        assert process.returncode == 3, said
+        assert "No space left on device" in said
+        named = f"the home of the cluster, {home}" if what == "epoch" else str(home / "cluster.json")
+        assert f"{named}, cannot be written" in said or f"{named} cannot be written" in said
+        assert "Traceback" not in said
+    if what == "epoch":
+        assert (home / "logs" / "jobmanager.jsonl").read_text() == "the last words"
+    (home / f"{what}.part").unlink()
+    started = cluster("cluster", "start")
+    assert started.returncode == 0, started.stderr
+
+
 @pytest.mark.parametrize("command", [("cluster", "start"), ("cluster", "status"), ("list",)])
 def test_a_user_without_a_home_is_told_what_to_set(
     sluiceway: Any, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]

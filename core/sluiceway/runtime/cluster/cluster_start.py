@@ -168,6 +168,8 @@ def _config(wanted: ClusterConfig, before: tuple[Path, str] | None) -> ClusterCo
         wanted: what was chosen.
         before: directory and secret of the previous cluster, if its workers wait for a job manager.
     """
+    # First, as the full disk that prevents it leaves the logs of the previous cluster where they are then.
+    epoch = next_epoch()
     if before is None:
         directory, secret, logs = make_directory(), secrets.token_hex(32), put_logs_aside()
     else:
@@ -179,7 +181,7 @@ def _config(wanted: ClusterConfig, before: tuple[Path, str] | None) -> ClusterCo
         directory=str(directory),
         secret=secret,
         logs=str(logs),
-        epoch=next_epoch(),
+        epoch=epoch,
         job_store=wanted.job_store or str(job_store_directory()),
     )
 

@@ -65,10 +65,7 @@ def start_lock(within_s: float) -> FileIO:
         make_private_directory(cluster_file().parent)
         file = FileIO(cluster_file().with_name("starting"), "w", opener=private_opener)
     except OSError as error:
-        raise ConfigurationError(
-            f"the home of the cluster, {cluster_file().parent}, cannot be written: {error.strerror or error}. "
-            "Set SLUICEWAY_HOME to a directory that this user may write"
-        ) from error
+        raise _unwritable(error) from error
     until = time.monotonic() + within_s
     while True:
         try:
@@ -87,6 +84,13 @@ def start_lock(within_s: float) -> FileIO:
             raise
         else:
             return file
+
+
+def _unwritable(error: OSError) -> ConfigurationError:
+    return ConfigurationError(
+        f"the home of the cluster, {cluster_file().parent}, cannot be written: {error.strerror or error}. "
+        "Set SLUICEWAY_HOME to a directory that this user may write"
+    )
 
 
 def is_starting() -> bool:
@@ -152,9 +156,16 @@ def read_cluster_file() -> Known:
 
 
 def next_epoch() -> int:
-    """Return the epoch of a new job manager: higher than those of all earlier ones."""
+    """Return the epoch of a new job manager: higher than those of all earlier ones.
+
+    Raises:
+        ConfigurationError: it cannot be written.
+    """
     last = _last_epoch()
-    _write_privately(_epoch_file(), f"{last + 1}\n")
+    try:
+        _write_privately(_epoch_file(), f"{last + 1}\n")
+    except OSError as error:
+        raise _unwritable(error) from error
     return last + 1
 
 
