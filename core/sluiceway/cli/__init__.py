@@ -17,7 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """
     try:
         from sluiceway.cli.app import app
-        from sluiceway.cli.output import open_closed_streams
+        from sluiceway.cli.output import ignore_full_stderr, open_closed_streams
     except KeyboardInterrupt:
         # The imports take most of the time of a short command; later ones are reported by the app.
         from sluiceway.exit_codes import CANCELLED
@@ -26,5 +26,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         raise SystemExit(CANCELLED) from None
 
     open_closed_streams()
+    ignore_full_stderr()
     app.main(args=None if arguments is None else list(arguments), prog_name="sluiceway")
     raise SystemExit(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import select
 import sys
@@ -13,6 +14,7 @@ __all__ = [
     "directory_is_gone",
     "flush",
     "forget_stdout",
+    "ignore_full_stderr",
     "is_broken_pipe",
     "is_unwritable",
     "open_closed_streams",
@@ -36,6 +38,36 @@ def open_closed_streams() -> None:
             os.set_inheritable(number, True)
             if getattr(sys, name) is None:
                 setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
+def ignore_full_stderr() -> None:
+    """Have standard error drop what cannot be written, as on a full disk, except to a reader that went away.
+
+    What is written there says how a command fares: its results and its exit code do not depend on that.
+    """
+    stream = sys.stderr
+    if not isinstance(stream, io.TextIOWrapper):
+        return
+    write, flush = stream.write, stream.flush
+
+    def write_if_possible(text: str) -> int:
+        try:
+            return write(text)
+        except BrokenPipeError:
+            raise
+        except OSError:
+            return len(text)
+
+    def flush_if_possible() -> None:
+        try:
+            flush()
+        except BrokenPipeError:
+            raise
+        except OSError:
+            pass
+
+    # Attributes of the stream itself, so that whoever holds it already, as the handlers of loggers do, has them.
+    vars(stream).update(write=write_if_possible, flush=flush_if_possible)
 
 
 def is_broken_pipe(error: BaseException) -> bool:

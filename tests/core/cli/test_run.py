@@ -271,6 +271,20 @@ def test_standard_streams_may_be_closed(write: Any, closed: str, out: str) -> No
     assert (done.returncode, done.stdout) == (0, out), done.stderr
 
 
+@pytest.mark.parametrize("options", [[], ["--resume", "--checkpoints", "kept", "--checkpoint-interval", "1h"]])
+def test_a_full_disk_under_stderr_does_not_keep_a_job_from_running(write: Any, options: list[str]) -> None:
+    write("job.py", "flow = sw.Pipeline('job')\nflow.from_collection([1, 2]).print()\n")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "sluiceway", "run", *options, "job.py"],
+            stdout=subprocess.PIPE,
+            stderr=full,
+            text=True,
+            check=False,
+        )
+    assert (done.stdout, done.returncode) == ("1\n2\n", 0)
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
 @pytest.mark.parametrize("words", [["explain", "job.py"], ["--help"], ["run", "job.py"], ["check", "job.py"]])
 def test_output_that_cannot_be_written_is_one_sentence(write: Any, words: list[str]) -> None:
