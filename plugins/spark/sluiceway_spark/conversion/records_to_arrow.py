@@ -10,7 +10,7 @@ from typing import Any, Final
 from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway_spark.conversion.arrow_schema import fields_of, for_spark, schema_of
 
-__all__ = ["Columns"]
+__all__ = ["Columns", "column_of"]
 
 _SHOWN: Final = 200
 _Take = Callable[[Sequence[Any]], Sequence[Sequence[Any]]]
@@ -67,7 +67,7 @@ class Columns:
         arrays = []
         for column, field in zip(columns, self.schema, strict=True):
             try:
-                arrays.append(_array(column, field.type))
+                arrays.append(column_of(column, field.type))
             except (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError) as error:
                 raise self._misfit(rows, column, field, error) from error
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
@@ -139,7 +139,7 @@ class Columns:
 
         for row, value in zip(rows, column, strict=True):
             try:
-                _array([value], field.type)
+                column_of([value], field.type)
             except (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError):
                 return ConnectorError(
                     f"{self._where}: column {field.name!r} is {field.type}, which {value!r:.{_SHOWN}} is not, of "
@@ -178,12 +178,31 @@ class Columns:
         )
 
 
-def _array(column: Sequence[Any], kind: Any) -> Any:
+def column_of(column: Sequence[Any], kind: Any) -> Any:
+    """Return values as an Arrow array of a type, without cutting fractions off, as pyarrow does for integers.
+
+    Raises:
+        Exception: pyarrow's, or one of Python's: a value is not of the type.
+    """
     import pyarrow as pa
 
     if pa.types.is_nested(kind):
-        column = [_plain(value, kind) for value in column]
-    return pa.array(column, type=kind)
+        return pa.array([_plain(value, kind) for value in column], type=kind)
+    if not pa.types.is_integer(kind):
+        return pa.array(column, type=kind)
+    try:
+        found = pa.array(column)  # as fast as with the type, and shows whether all of them are integers
+        if pa.types.is_integer(found.type):
+            return found.cast(kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        pass  # named below
+    return pa.array([None if value is None else _whole(value) for value in column], type=kind)
+
+
+def _whole(value: Any) -> Any:
+    if value != int(value):
+        raise TypeError(f"{value!r} is no integer")
+    return value
 
 
 def _plain(value: Any, kind: Any) -> Any:
@@ -202,6 +221,8 @@ def _plain(value: Any, kind: Any) -> Any:
         if isinstance(value, (str, bytes)):
             raise TypeError("a text is no list")
         return [_plain(part, kind.value_type) for part in value]
+    if type(value) is not int and pa.types.is_integer(kind):
+        return _whole(value)
     return value
 
 

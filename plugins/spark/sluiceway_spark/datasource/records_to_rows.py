@@ -10,7 +10,7 @@ from typing import Any, Final
 from sluiceway.elements import Batch
 from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway_spark.conversion.arrow_schema import column_type, fields_of, schema_of
-from sluiceway_spark.conversion.records_to_arrow import Columns
+from sluiceway_spark.conversion.records_to_arrow import Columns, column_of
 
 __all__ = ["Tables", "arrow_schema_of"]
 
@@ -135,7 +135,7 @@ class Tables:
         import pyarrow as pa
 
         try:
-            array = pa.array(values, self._rest.field(0).type)
+            array = column_of(values, self._rest.field(0).type)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             (name,) = self._rest.names
             batches = self._columns.batches([{name: value} for value in values])  # says which one it is

@@ -213,6 +213,7 @@ def test_times_are_cut_to_what_spark_has(tmp_path: Path) -> None:
         (WORDS, [(1, "to", "be")], r"\(1, 'to', 'be'\) has 3 fields, there are 2 columns: id, word"),
         (WORDS, [Inner(1, [])], r"Inner has the fields x, y, the columns are id, word"),
         (WORDS, [(1, "to"), ("two", "be")], r"'id' is int64, which 'two' is not, of \('two', 'be'\)"),
+        (WORDS, [(1, "to"), (2.5, "be")], r"'id' is int64, which 2.5 is not, of \(2.5, 'be'\)"),
         (WORDS, [(1 << 70, "to")], r"column 'id' is int64, which 1180591620717411303424 is not"),
         (WORDS, [pa.record_batch({"n": [1]})], r"an Arrow batch has the columns n, the columns are id, word"),
         (WORDS, [pa.record_batch({"id": ["x"], "word": ["y"]})], r"an Arrow batch does not fit the schema: .*'x'"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -128,6 +129,17 @@ def test_a_record_that_does_not_fit_is_shown() -> None:
         table(int, [1, "b"])
     with pytest.raises(ConnectorError, match="source x: column 'count' is int64, which 'many' is not, of Pair"):
         table(Pair, [Pair("a", 1), Pair("a", "many")])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("fraction", [1.5, Decimal("1.5")], ids=repr)
+def test_no_fraction_is_cut_off(fraction: Any) -> None:
+    with pytest.raises(ConnectorError, match=re.escape(f"column 'value' is int64, which {fraction!r} is not")):
+        table(int, [1, fraction, None])
+    with pytest.raises(ConnectorError, match=re.escape(f"which {fraction!r} is not, of Pair(")):
+        table(Pair, [Pair("a", 1), Pair("a", fraction)])
+    with pytest.raises(ConnectorError, match=re.escape(f"which [1, {fraction!r}] is not")):
+        table(list[int], [[1], [1, fraction]])
+    assert table(int, [1, 2.0, Decimal(3), None]) == [{"value": n} for n in (1, 2, 3, None)]
 
 
 @pytest.mark.parametrize("stamps", [list, lambda stamps: array("q", stamps)], ids=["list", "array"])
