@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from sluiceway.errors import ConfigurationError
 from sluiceway_spark.connector.staging_files import StagedPartition, stager
+from sluiceway_spark.conversion.any_names import map_in_arrow
 from sluiceway_spark.conversion.arrow_schema import schema_as_is
 
 __all__ = ["StagingJob"]
@@ -58,7 +59,7 @@ class StagingJob:
         self._finished = finished = self._accumulator()
         if messages is None:
             stage = _told(stager(directory, known=known, finished=finished))
-            rows = self._frame.mapInArrow(stage, "partition int, names array<string>").collect()
+            rows = map_in_arrow(self._frame, stage, "partition int, names array<string>").collect()
             self._all = [(row.partition, row.names) for row in rows]
         else:
             staged = stager(directory, self._schema, known=known, finished=finished)

@@ -12,6 +12,7 @@ from sluiceway.config.settings import Settings
 from sluiceway.errors import ConfigurationError
 from sluiceway.runtime.messages.pickling import dump
 from sluiceway.runtime.stepped import SteppedPlan
+from sluiceway_spark.conversion.any_names import map_in_arrow
 from sluiceway_spark.conversion.arrow_schema import schema_as_is
 from sluiceway_spark.conversion.arrow_to_records import ARROW, record_type
 from sluiceway_spark.conversion.readable_types import check_readable
@@ -138,10 +139,10 @@ def _batch(frame: Any, plan: SteppedPlan, shipped: Shipped, columns: Any, slots:
     ]
     groups = [each for each in groups if each.stages]
     if not groups:
-        return frame.mapInArrow(entry_task(shipped, last=True), columns)
+        return map_in_arrow(frame, entry_task(shipped, last=True), columns)
     # A row for each subtask from outside of the DataFrame, which may have no partition at all.
     calls = frame.sparkSession.range(0, 1, 1, 1).mapInArrow(calling_task(shipped), SCHEMA)
-    rows = frame.mapInArrow(entry_task(shipped, last=False), SCHEMA).union(calls)
+    rows = map_in_arrow(frame, entry_task(shipped, last=False), SCHEMA).union(calls)
     *others, final = groups
     for each in others:
         rows = together(rows, each.parts, each.parts).mapInArrow(
@@ -157,9 +158,9 @@ def _streaming(frame: Any, plan: SteppedPlan, shipped: Shipped, columns: Any, wh
 
     timed = frame.withColumn(NOW, expr("unix_millis(current_timestamp())"))
     if plan.last_stage == 1:
-        return timed.mapInArrow(entry_task(shipped, last=True), columns)
+        return map_in_arrow(timed, entry_task(shipped, last=True), columns)
     _need_state(frame.sparkSession, where)
-    rows = timed.mapInArrow(entry_task(shipped, last=False), SCHEMA)
+    rows = map_in_arrow(timed, entry_task(shipped, last=False), SCHEMA)
     shape = shape_of(plan)
     job = in_message_or_file(frame.sparkSession, shipped.job)
     for stage in range(1, plan.last_stage):

@@ -74,6 +74,7 @@ def test_what_the_jvm_makes_is_what_map_in_arrow_gives(spark: Any, zone: str, tm
     ("statement", "setting"),
     [
         ("SELECT INTERVAL '3' DAY AS x", None),
+        ("SELECT INTERVAL '3' DAY AS x, 1 AS `a.b`, 2 AS `c``d`, 3 AS X", None),
         ("SELECT 'long' AS x", ("spark.sql.execution.arrow.useLargeVarTypes", "true")),
     ],
 )

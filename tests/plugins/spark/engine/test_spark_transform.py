@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENT_S
 
 import sluiceway as sw
 from sluiceway.errors import ConfigurationError, GraphError
@@ -126,6 +127,24 @@ def test_an_empty_dataframe_gives_an_empty_one(session: Any) -> None:
     nothing = session.createDataFrame([], DDL)
     assert transform(nothing, sums, DDL, watermark_strategy=STAMPED).collect() == []
     assert transform(nothing, lambda rows: rows.map(dict), DDL).collect() == []
+
+
+def test_columns_have_any_name(session: Any, tmp_path: Path) -> None:
+    frame = session.sql("SELECT 1L AS `a.b`, 2L AS `c``d`, 3L AS e, 4L AS E")
+
+    def told(rows: Any) -> Any:
+        return rows.map(lambda row: {"told": str(row)})
+
+    [row] = transform(frame, told, "told string").collect()
+    assert row.told == "{'a.b': 1, 'c`d': 2, 'e': 3, 'E': 4}"
+    [row] = transform(frame, lambda rows: told(rows.key_by(lambda row: row["a.b"])), "told string").collect()
+    assert row.told == "{'a.b': 1, 'c`d': 2, 'e': 3, 'E': 4}"
+    (tmp_path / "rows").write_text('{"a.b": 1, "c`d": 2}')
+    stream = session.readStream.schema("`a.b` long, `c``d` long").json(str(tmp_path))
+    written = transform(stream, told, "told string").writeStream.format("memory").queryName("any_name")
+    query = written.trigger(availableNow=True).start()
+    assert query.awaitTermination(PATIENT_S)
+    assert [row.told for row in session.table("any_name").collect()] == ["{'a.b': 1, 'c`d': 2}"]
 
 
 def test_event_times_come_from_a_column_and_go_into_one(session: Any) -> None:
