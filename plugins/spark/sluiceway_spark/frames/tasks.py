@@ -16,6 +16,7 @@ from sluiceway.network.partitioners import ForwardPartitioner
 from sluiceway.runtime.messages.pickling import load
 from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
 from sluiceway.steps import SourceStep
+from sluiceway_spark.conversion.not_null import has_required, null_in
 from sluiceway_spark.datasource.records_to_rows import Tables
 from sluiceway_spark.frames.endpoints import FrameSource, PartitionReader
 from sluiceway_spark.frames.rows import LAST, calls, records_for_spark, seq_of, with_ends
@@ -177,15 +178,15 @@ def _results(
     def elements(row: Row) -> Iterable[Element]:
         return plan.unpack(row.sender, row.payload) if packed else row.payload
 
-    required = [place for place, field in enumerate(result.schema) if not field.nullable]
+    required = [place for place, field in enumerate(result.schema) if has_required(field)]
     for batch in records_for_spark(rows, plan.last_stage, elements):
         made = tables.of(batch)
         for place in required:  # of which Spark would read whatever is in memory
-            if (column := made.column(place)).null_count:
-                record = batch.values[column.is_null().index(True).as_py()] if len(batch) == len(column) else ""
+            if (found := null_in(made.column(place), result.schema.field(place))) is not None:
+                row, path = found
+                record = batch.values[row] if len(batch) == made.num_rows else ""
                 raise ConnectorError(
-                    f"{result.where}: column {result.schema.field(place).name!r} is NOT NULL, and has no value in "
-                    f"{record!r:.200}"
+                    f"{result.where}: column {path!r} is NOT NULL, and has no value in {record!r:.200}"
                 )
         yield made
 

@@ -196,6 +196,10 @@ def test_a_failing_function_and_a_record_that_does_not_fit_are_named(frame: Any)
     with pytest.raises(PythonException) as missing:
         transform(frame, lambda rows: rows.map(lambda row: {"n": None}), "n long not null").collect()
     assert "column 'n' is NOT NULL, and has no value in {'n': None}" in str(missing.value)
+    nothing = {"n": {"of": None}}
+    with pytest.raises(PythonException) as within:
+        transform(frame, lambda rows: rows.map(lambda row: nothing), "n struct<of: long not null>").collect()
+    assert "column 'n.of' is NOT NULL, and has no value in {'n': {'of': None}}" in str(within.value)
     assert "sluiceway-failed" not in str(failed.value) + str(misfit.value)
 
 

@@ -1,0 +1,38 @@
+"""Nulls in columns that are NOT NULL, and in parts of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pa = pytest.importorskip("pyarrow")
+
+from sluiceway_spark.conversion.not_null import has_required, null_in  # noqa: E402 - where there is no pyarrow
+
+NUMBER = pa.int64()
+LIST = pa.list_(pa.field("element", NUMBER, nullable=False))
+MAP = pa.map_(pa.string(), pa.field("value", NUMBER, nullable=False))
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "row", "path"),
+    [
+        (LIST, [[1], None, [], [2, None]], 3, "x[]"),
+        (MAP, [[("a", 1)], None, [("b", None)]], 2, "x.value"),
+        (pa.struct([("z", NUMBER), pa.field("y", NUMBER, nullable=False)]), [{"y": 1}, None, {"z": 1}], 2, "x.y"),
+        (pa.list_(pa.struct([("y", LIST)])), [None, [{"y": None}], [{"y": [1]}, {"y": [None]}]], 2, "x[].y[]"),
+    ],
+)
+def test_the_first_null_within_a_column_is_found(kind: Any, values: list[Any], row: int, path: str) -> None:
+    field, column = pa.field("x", kind), pa.array(values, kind)
+    assert has_required(field)
+    assert null_in(column, field) == (row, path)
+    assert null_in(column.slice(1), field) == (row - 1, path)
+    assert null_in(column.slice(0, row), field) is None
+
+
+def test_a_null_in_place_of_a_column_is_found_if_the_column_takes_none() -> None:
+    column = pa.array([1, None], NUMBER)
+    assert null_in(column, pa.field("x", NUMBER, nullable=False)) == (1, "x")
+    assert not has_required(pa.field("x", pa.list_(NUMBER)))
