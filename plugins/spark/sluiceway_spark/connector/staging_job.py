@@ -118,7 +118,7 @@ def _plain_schema(frame: Any) -> Any:
         conf = frame.sparkSession.conf
         if conf.get(_LARGE, "false") == "true":
             return None
-        return schema_as_is(frame.schema, conf.get("spark.sql.session.timeZone"))
+        return schema_as_is(frame.schema, conf.get("spark.sql.session.timeZone"), "the DataFrame")
     except (AttributeError, ConfigurationError):  # over Connect; a type that is not known here
         return None
 

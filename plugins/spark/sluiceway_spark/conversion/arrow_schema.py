@@ -108,7 +108,7 @@ def _of_struct(struct: Any, where: str) -> list[tuple[str, Any]]:
     return [(field.name, _of_spark(field.dataType, f"{where}: column {field.name!r}")) for field in struct]
 
 
-def _of_spark(kind: Any, where: str) -> Any:
+def _of_spark(kind: Any, where: str, lacks: str = "which SparkSink cannot write") -> Any:
     import pyarrow as pa
 
     simple = {
@@ -136,10 +136,10 @@ def _of_spark(kind: Any, where: str) -> Any:
         return pa.map_(_of_spark(kind.keyType, where), _of_spark(kind.valueType, where))
     if name == "StructType":
         return pa.struct(_of_struct(kind, where))
-    raise ConfigurationError(f"{where} is {kind.simpleString()}, which SparkSink cannot write")
+    raise ConfigurationError(f"{where} is {kind.simpleString()}, {lacks}")
 
 
-def schema_as_is(struct: Any, zone: str) -> Any:
+def schema_as_is(struct: Any, zone: str, where: str) -> Any:
     """Return the Arrow schema that Spark makes of a StructType in a session with this time zone.
 
     Raises:
@@ -147,29 +147,31 @@ def schema_as_is(struct: Any, zone: str) -> Any:
     """
     import pyarrow as pa
 
-    return pa.schema(_fields_as_is(struct, zone))
+    return pa.schema(_fields_as_is(struct, zone, where, ""))
 
 
-def _fields_as_is(struct: Any, zone: str) -> list[Any]:
+def _fields_as_is(struct: Any, zone: str, where: str, path: str) -> list[Any]:
     import pyarrow as pa
 
-    return [pa.field(f.name, _as_is(f.dataType, f.name, zone), f.nullable) for f in struct]
+    return [pa.field(f.name, _as_is(f.dataType, zone, where, path + f.name), f.nullable) for f in struct]
 
 
-def _as_is(kind: Any, where: str, zone: str) -> Any:
+def _as_is(kind: Any, zone: str, where: str, path: str) -> Any:
     import pyarrow as pa
 
     name = type(kind).__name__
     if name == "TimestampType":
         return pa.timestamp("us", zone)
     if name == "ArrayType":
-        return pa.list_(pa.field("element", _as_is(kind.elementType, where, zone), kind.containsNull))
+        element = _as_is(kind.elementType, zone, where, f"{path}[]")
+        return pa.list_(pa.field("element", element, kind.containsNull))
     if name == "MapType":
-        value = pa.field("value", _as_is(kind.valueType, where, zone), kind.valueContainsNull)
-        return pa.map_(_as_is(kind.keyType, where, zone), value)
+        value = _as_is(kind.valueType, zone, where, f"{path}.value")
+        key = _as_is(kind.keyType, zone, where, f"{path}.key")
+        return pa.map_(key, pa.field("value", value, kind.valueContainsNull))
     if name == "StructType":
-        return pa.struct(_fields_as_is(kind, zone))
-    return _of_spark(kind, where)
+        return pa.struct(_fields_as_is(kind, zone, where, f"{path}."))
+    return _of_spark(kind, f"{where}: column {path!r}", "for which there is no column here: cast it, as to STRING")
 
 
 # ---- record types ----------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ def result_of(plan: SteppedPlan, schema: Any, timestamp: str | None, where: str)
     kinds = {plan.deployment(sink, 0).inputs[0].record_type} if plan.graph.in_edges(sink) else {None}
     kind = next(iter(kinds)) if len(kinds) == 1 else None
     columns = _struct(schema, kind, timestamp, where)
-    arrow = schema_as_is(columns, "UTC")
+    arrow = schema_as_is(columns, "UTC", f"{where}: the result")
     if timestamp is not None:
         named = {field.name.lower(): field for field in columns}
         found = named.get(timestamp.lower())

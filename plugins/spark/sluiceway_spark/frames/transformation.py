@@ -107,7 +107,9 @@ def transform(
     check_readable(frame.schema, f"the DataFrame of {where}", as_arrow=in_columns or records == ARROW)
     rows = _rows(records, timestamp, frame.columns, where)
     streams = bool(frame.isStreaming)
-    source = FrameSource(rows, streams, schema_as_is(frame.schema, "UTC") if in_columns else None)
+    source = FrameSource(
+        rows, streams, schema_as_is(frame.schema, "UTC", f"the DataFrame of {where}") if in_columns else None
+    )
     session = frame.sparkSession
     slots = parallelism or (_STREAM_PARALLELISM if streams else _slots(session))
     flow = Pipeline(name, parallelism=max(_LEAST, slots), max_parallelism=max_parallelism)

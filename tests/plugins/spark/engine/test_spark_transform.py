@@ -233,6 +233,19 @@ def test_arguments_that_do_not_fit_the_dataframe_are_refused(frame: Any) -> None
     ):
         with pytest.raises(ConfigurationError, match=said):
             transform(frame, totals, **options)
+    long = frame.selectExpr("named_struct('of', INTERVAL '1' DAY) AS n")
+    for options, said in (
+        (
+            {"schema": long.schema},
+            "transform 'totals': the result: column 'n.of' is interval day, for which",
+        ),
+        (
+            {"schema": DDL, "records": "columns"},
+            "the DataFrame of transform 'totals': column 'n.of' is interval",
+        ),
+    ):
+        with pytest.raises(ConfigurationError, match=said):
+            transform(long, totals, **options)
     with pytest.raises(ConfigurationError, match="two columns are called 'n'"):
         transform(frame.select("n", "n"), totals, "n long")
 
