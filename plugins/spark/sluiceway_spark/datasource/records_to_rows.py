@@ -10,6 +10,7 @@ from typing import Any, Final
 from sluiceway.elements import Batch
 from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway_spark.conversion.arrow_schema import column_type, fields_of, schema_of
+from sluiceway_spark.conversion.not_null import has_required, null_in
 from sluiceway_spark.conversion.records_to_arrow import Columns, column_of
 
 __all__ = ["Tables", "arrow_schema_of"]
@@ -89,6 +90,7 @@ class Tables:
             raise ConfigurationError(f"{where}: there is no column for the records")
         self._rest = pa.schema(rest)
         self._columns = Columns(self._rest, where)
+        self._required = [place for place, field in enumerate(schema) if has_required(field)]
         self._is_single: bool | None = None if kind is None else len(rest) == 1 and not _is_row(kind)
         self._make: Callable[[Any], Any] | None = None
 
@@ -96,7 +98,7 @@ class Tables:
         """One batch with these records, in order.
 
         Raises:
-            ConnectorError: one of them does not fit the schema.
+            ConnectorError: one of them does not fit the schema, or has no value for what is NOT NULL.
         """
         import pyarrow as pa
 
@@ -106,7 +108,7 @@ class Tables:
         else:
             made = self._single(batch.values) if self._takes_values(batch.values) else self._rows(batch.values)
         if self._place is None:
-            return made
+            return self._checked(made, batch)
         columns = list(made.columns)
         stamps = batch.timestamps
         if stamps is not None and len(stamps) != made.num_rows:
@@ -114,7 +116,17 @@ class Tables:
         kind = self._schema.field(self._place).type
         times = pa.nulls(made.num_rows, kind) if stamps is None else _times(stamps, kind)
         columns.insert(self._place, times)
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        return self._checked(pa.RecordBatch.from_arrays(columns, schema=self._schema), batch)
+
+    def _checked(self, made: Any, batch: Batch[Any]) -> Any:
+        for place in self._required:  # of which Spark would read whatever is in memory
+            if (found := null_in(made.column(place), self._schema.field(place))) is not None:
+                row, path = found
+                record = batch.values[row] if len(batch) == made.num_rows else ""
+                raise ConnectorError(
+                    f"{self._where}: column {path!r} is NOT NULL, and has no value in {record!r:.200}"
+                )
+        return made
 
     def _fitted(self, data: Any) -> Any:
         """Return columns as those of the schema, by name."""

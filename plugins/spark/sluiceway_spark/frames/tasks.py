@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 from sluiceway.clock import Clock, SystemClock, VirtualClock
 from sluiceway.elements import MAX_WATERMARK, Batch, Element, Watermark
 from sluiceway.engine import Services
-from sluiceway.errors import ConnectorError
 from sluiceway.functions import CheckpointedFunction
 from sluiceway.network.partitioners import ForwardPartitioner
 from sluiceway.runtime.messages.pickling import load
 from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
 from sluiceway.steps import SourceStep
-from sluiceway_spark.conversion.not_null import has_required, null_in
 from sluiceway_spark.datasource.records_to_rows import Tables
 from sluiceway_spark.frames.endpoints import FrameSource, PartitionReader
 from sluiceway_spark.frames.rows import LAST, calls, records_for_spark, seq_of, with_ends
@@ -178,17 +176,8 @@ def _results(
     def elements(row: Row) -> Iterable[Element]:
         return plan.unpack(row.sender, row.payload) if packed else row.payload
 
-    required = [place for place, field in enumerate(result.schema) if has_required(field)]
     for batch in records_for_spark(rows, plan.last_stage, elements):
-        made = tables.of(batch)
-        for place in required:  # of which Spark would read whatever is in memory
-            if (found := null_in(made.column(place), result.schema.field(place))) is not None:
-                row, path = found
-                record = batch.values[row] if len(batch) == made.num_rows else ""
-                raise ConnectorError(
-                    f"{result.where}: column {path!r} is NOT NULL, and has no value in {record!r:.200}"
-                )
-        yield made
+        yield tables.of(batch)
 
 
 class _Entry:

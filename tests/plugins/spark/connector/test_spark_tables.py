@@ -142,6 +142,20 @@ def test_no_fraction_is_cut_off(fraction: Any) -> None:
     assert table(int, [1, 2.0, Decimal(3), None]) == [{"value": n} for n in (1, 2, 3, None)]
 
 
+def test_a_record_without_a_value_for_what_is_not_null_is_shown() -> None:
+    value = pa.schema([pa.field("value", pa.int64(), nullable=False)])
+    with pytest.raises(ConnectorError, match="source x: column 'value' is NOT NULL, and has no value in None"):
+        table(int, [1, None], value)
+    parts = pa.schema([("n", pa.int64()), ("parts", pa.list_(pa.field("element", pa.int64(), nullable=False)))])
+    with pytest.raises(ConnectorError, match=r"column 'parts\[\]' is NOT NULL, and has no value in .*None\]}"):
+        table(None, [{"n": None, "parts": None}, {"n": 1, "parts": [2, None]}], parts)
+    timed = value.append(pa.field("when", UTC, nullable=False))
+    with pytest.raises(ConnectorError, match="column 'when' is NOT NULL, and has no value in 7"):
+        table(int, Batch([7]), timed, "when")
+    with pytest.raises(ConnectorError, match=r"column 'parts\[\]' is NOT NULL"):
+        table(None, Batch.of_columns(pa.record_batch({"n": [1], "parts": [[None]]})), parts)
+
+
 @pytest.mark.parametrize("stamps", [list, lambda stamps: array("q", stamps)], ids=["list", "array"])
 def test_an_event_time_that_is_no_timestamp_of_sparks_is_null(stamps: Any) -> None:
     first, last = -62_135_596_800_000, 253_402_300_799_999
