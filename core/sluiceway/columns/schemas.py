@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import typing
 from collections.abc import Mapping, Sequence
-from types import NoneType
+from types import NoneType, UnionType
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -46,6 +46,10 @@ _PLAIN: Final[dict[Any, pa.DataType]] = {
 }
 _SEQUENCES: Final = (list, Sequence)
 _MAPPINGS: Final = (dict, Mapping)
+_UNIONS: Final = (typing.Union, UnionType)
+_QUALIFIERS: Final = tuple(
+    getattr(typing, name) for name in ("Required", "NotRequired", "ReadOnly") if hasattr(typing, name)
+)
 _PAIR: Final = 2
 
 
@@ -71,7 +75,8 @@ def fields_of(cls: Any) -> dict[str, Any]:
             f"{type_name(cls)} has no named and typed fields that could be columns: use a dataclass, a "
             "NamedTuple, a msgspec Struct, a TypedDict or a pydantic model, or give a pyarrow.Schema"
         )
-    hints = typing.get_type_hints(cls)
+    # With extras: an annotation may name the Arrow type of a field.
+    hints = {name: _unqualified(hint) for name, hint in typing.get_type_hints(cls, include_extras=True).items()}
     names: Any = (
         getattr(cls, "__dataclass_fields__", None)
         or getattr(cls, "__struct_fields__", None)
@@ -104,9 +109,29 @@ def schema_of(given: Any) -> pa.Schema:
 def _field(name: str, hint: Any, where: str) -> Any:
     alternatives = [one for one in members(hint) if one is not NoneType]
     nullable = len(alternatives) < len(members(hint))
+    if (named := _named_type(hint)) is not None:
+        return pa.field(name, named, nullable)
     if len(alternatives) != 1:
         raise _no_type(where, hint)
     return pa.field(name, _arrow_type(alternatives[0], where), nullable)
+
+
+def _unqualified(hint: Any) -> Any:
+    """Return the type of a field without what a TypedDict says about the presence of the field."""
+    while typing.get_origin(hint) in _QUALIFIERS:
+        (hint,) = typing.get_args(hint)
+    return hint
+
+
+def _named_type(hint: Any) -> pa.DataType | None:
+    """Return the Arrow type in ``Annotated[Decimal, pyarrow.decimal128(12, 2)]``, also of a part of a union."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        named = next((arg for arg in args[1:] if isinstance(arg, pa.DataType)), None)
+        return _named_type(args[0]) if named is None else named
+    if origin in _UNIONS:
+        return next((named for arg in args if (named := _named_type(arg)) is not None), None)
+    return None
 
 
 def _arrow_type(hint: Any, where: str) -> pa.DataType:
@@ -116,9 +141,8 @@ def _arrow_type(hint: Any, where: str) -> pa.DataType:
         return plain
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
-        # Annotated[Decimal, pyarrow.decimal128(12, 2)] names the Arrow type.
-        named = [arg for arg in args[1:] if isinstance(arg, pa.DataType)]
-        return named[0] if named else _arrow_type(args[0], where)
+        named = _named_type(hint)
+        return _arrow_type(args[0], where) if named is None else named
     if origin is typing.Literal and len(kinds := set(map(type, args))) == 1:
         return _arrow_type(kinds.pop(), where)
     if origin in _SEQUENCES and len(args) == 1:
