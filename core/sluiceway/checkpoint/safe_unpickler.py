@@ -11,11 +11,24 @@ from decimal import Decimal
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
+from sluiceway.util.overriding import override
 from sluiceway.windows.base import GlobalWindow, TimeWindow
 
 __all__ = ["FindClass", "PlainUnpickler", "pickled_type", "plain_classes"]
 
 FindClass: TypeAlias = Callable[[str, str], Any]
+
+_DEEPEST: Final = 200
+_PART: Final = 16
+_MOST_SHARED: Final = 64 << 20
+
+
+def _bytearray(*arguments: Any) -> bytearray:
+    """Return the bytearray of a pickle, which has its bytes or its text: a mere length could be any."""
+    if arguments and not isinstance(arguments[0], (bytes, str)):
+        raise pickle.UnpicklingError("a bytearray is pickled with its bytes")
+    return bytearray(*arguments)
+
 
 # Written in C, so that a pickle can do nothing to the classes themselves.
 _HARMLESS: Final = {
@@ -28,7 +41,7 @@ _HARMLESS: Final = {
     ("builtins", "complex"): complex,
     ("builtins", "set"): set,
     ("builtins", "frozenset"): frozenset,
-    ("builtins", "bytearray"): bytearray,
+    ("builtins", "bytearray"): _bytearray,
 }
 # In Python: each pickle has one of its own.
 _DERIVED: Final[dict[tuple[str, str], type]] = {
@@ -61,11 +74,46 @@ class PlainUnpickler(pickle.Unpickler):
 
     def __init__(self, data: bytes) -> None:
         super().__init__(io.BytesIO(data))
+        self._size = len(data)
         self._find_class = plain_classes()
 
+    @override
+    def load(self) -> Any:
+        """Return the value.
+
+        Raises:
+            UnpicklingError: it is not plain data, contains itself, or is nested more than 200 deep; or it is much
+                longer written out than pickled, since a pickle has each part once that is in several places.
+        """
+        value = super().load()
+        _check_extent(value, _PART * self._size + _MOST_SHARED)
+        return value
+
+    @override
     def find_class(self, module: str, name: str) -> Any:
         """Return a class of plain data; refuse any other."""
         return self._find_class(module, name)
+
+
+def _check_extent(value: Any, most: int) -> None:
+    """Raise UnpicklingError for a value whose text would be too long, or without an end."""
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        inner: list[Any] = []
+        for part in level:
+            if isinstance(part, (str, bytes, bytearray)):
+                most -= len(part)
+            elif isinstance(part, (list, tuple, set, frozenset, dict)):
+                most -= _PART * len(part)
+                if most > 0:
+                    inner += part
+                    inner += part.values() if isinstance(part, dict) else ()
+            if most <= 0:
+                raise pickle.UnpicklingError("the value is too long to be written out")
+        if inner and depth >= _DEEPEST:
+            raise pickle.UnpicklingError("the value is nested too deeply, or contains itself")
+        level = inner
 
 
 def pickled_type(data: bytes) -> str:

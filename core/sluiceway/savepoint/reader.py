@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from sluiceway.checkpoint import StateReader, load_metadata, split_location
 from sluiceway.checkpoint.metadata import CheckpointMetadata, ListEntry, OperatorEntry, Section, VertexEntry
@@ -23,6 +23,8 @@ __all__ = ["TIMERS_NAME", "SavedOperator", "SavedState", "SavedTable", "read"]
 
 TIMERS_NAME = "timers"
 ROWS = 1 << 16
+
+_ENDLESS: Final = "a value contains itself, or is nested too deeply"
 
 
 class SavedTable:
@@ -98,10 +100,9 @@ class SavedTable:
                     for role, shape in shapes.items():
                         arrays += shape.arrays(role, part[role])
                 except MisfitError as error:
-                    raise StateError(
-                        f"state {self.name!r} of operator {self.uid!r} cannot be a table: {error}. "
-                        "Read its rows with sluiceway.read_state() instead"
-                    ) from error
+                    raise self._no_table(error) from error
+                except RecursionError as error:
+                    raise self._no_table(_ENDLESS) from error
                 yield pa.record_batch(arrays, schema)
 
     def reader(self, rows: int = ROWS) -> Any:
@@ -152,14 +153,23 @@ class SavedTable:
             # declared type, the source gives that type up, and all is inferred from the beginning.
             while True:
                 only = frozenset(role for role, shape in shapes.items() if shape.infers)
-                for part in self._source.parts(ROWS, only=only):
-                    for role in only:
-                        shapes[role].see(part[role])
+                try:
+                    for part in self._source.parts(ROWS, only=only):
+                        for role in only:
+                            shapes[role].see(part[role])
+                except RecursionError as error:
+                    raise self._no_table(_ENDLESS) from error
                 if not self._source.unfit():
                     break
                 shapes = self._source.shapes()
             self._plan = shapes, _schema(shapes)
         return self._plan
+
+    def _no_table(self, why: object) -> StateError:
+        return StateError(
+            f"state {self.name!r} of operator {self.uid!r} cannot be a table: {why}. "
+            "Read its rows with sluiceway.read_state() instead"
+        )
 
 
 def _schema(shapes: Mapping[str, Shape]) -> Any:

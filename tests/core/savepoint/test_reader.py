@@ -22,7 +22,7 @@ from sluiceway.operators.keyed_state import KeyedStateStore
 from sluiceway.operators.keyed_timers import TIMERS
 from sluiceway.operators.operator_state import ListMode, ListSnapshot
 from sluiceway.savepoint import read
-from sluiceway.savepoint.json_text import as_text
+from sluiceway.savepoint.json_text import as_json, as_text
 from sluiceway.state import BackendContext, KeyedSnapshot, StateBackend
 from sluiceway.windows.base import GLOBAL_WINDOW, TimeWindow
 
@@ -494,6 +494,65 @@ def test_nothing_runs(keyed: Keyed, save: Save, tmp_path: Path) -> None:
     assert not (tmp_path / "hacked").exists()
     read(path, allow_pickle=True)["op"]["v"].to_arrow()
     assert (tmp_path / "hacked").exists(), "it would have"
+
+
+def in_itself() -> Any:
+    value: dict[str, Any] = {"name": "root"}
+    value["parent"] = value
+    return value
+
+
+def nested(levels: int) -> Any:
+    value: Any = (1,)
+    for _ in range(levels):
+        value = (value,)
+    return value
+
+
+class OfLength:
+    """Pickled as a bytearray that has a length and no bytes."""
+
+    def __reduce__(self) -> Any:
+        return bytearray, (50_000_000,)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param(in_itself(), id="a value that contains itself"),
+        pytest.param(nested(450), id="a value nested deeply"),
+        pytest.param([["x" * (1 << 20)] * 10] * 10, id="a value far longer written out than pickled"),
+        pytest.param(OfLength(), id="a length without bytes"),
+    ],
+)
+def test_a_value_without_an_end_in_sight_stays_pickled(keyed: Keyed, save: Save, value: Any) -> None:
+    snapshot = keyed(one_key(sw.ValueStateDescriptor("v"), value))
+    path = save([OperatorSnapshot("op", keyed=snapshot)])
+    [row] = read(path)["op"]["v"].rows()
+    assert isinstance(row["value"], bytes)
+    assert row["value_type"] in ("pickle", "bytearray", "msgspec")
+    [found] = sw.read_state(path)
+    assert as_json(found.value) == f'"<{found.value.serializer}, {len(found.value.data)} bytes>"'
+
+
+def test_what_is_in_several_places_is_shown_in_each(keyed: Keyed, save: Save) -> None:
+    shared = [1, {"a": bytearray(b"b"), "c": {2}}]
+    snapshot = keyed(one_key(sw.ValueStateDescriptor("v"), (shared, nested(150), shared)))
+    [found] = sw.read_state(save([OperatorSnapshot("op", keyed=snapshot)]))
+    assert found.value == (shared, nested(150), shared)
+
+
+def test_a_value_that_contains_itself_is_no_table_where_it_is_unpickled(keyed: Keyed, save: Save) -> None:
+    snapshot = keyed(one_key(sw.ValueStateDescriptor("v"), in_itself()))
+    path = save([OperatorSnapshot("op", keyed=snapshot)])
+    with pytest.raises(StateError) as caught:
+        read(path, allow_pickle=True)["op"]["v"].to_arrow()
+    assert str(caught.value) == (
+        "state 'v' of operator 'op' cannot be a table: a value contains itself, or is nested too deeply. "
+        "Read its rows with sluiceway.read_state() instead"
+    )
+    [found] = sw.read_state(path, trusted=True)
+    assert found.value["parent"]["parent"]["name"] == "root"
 
 
 # -- batches, and who takes them ------------------------------------------------------------
