@@ -9,15 +9,33 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from numbers import Number
 from types import NoneType
 from typing import Any, Final
 
 import pyarrow as pa
 
-__all__ = ["exact_array"]
+__all__ = ["converts_exactly", "exact_array"]
 
 _Check = Callable[[Sequence[Any]], None]
+
+_LISTS: Final = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+_ALIKE: Final = (
+    (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
+    (
+        pa.types.is_string,
+        pa.types.is_large_string,
+        pa.types.is_binary,
+        pa.types.is_large_binary,
+        pa.types.is_fixed_size_binary,
+    ),
+    (pa.types.is_date,),
+    (pa.types.is_time,),
+    (pa.types.is_duration,),
+)
+"""Types whose casts to each other keep values or raise, apart from casts to floats and decimals."""
+_SINGLE_BITS: Final = 32
 
 _INTEGERS: Final = frozenset({int, NoneType})
 
@@ -41,6 +59,41 @@ def exact_array(values: Sequence[Any], kind: Any) -> Any:
     if check is not None:
         check(values)
     return array
+
+
+def converts_exactly(old: Any, new: Any, *, as_records: bool = False) -> bool:
+    """Return whether Arrow's cast from one type to another keeps each value, or raises an error.
+
+    Its other casts give something else without an error: 5 becomes true, a time loses its zone or becomes a
+    number, 1.239 becomes 1.24, and 1e300 infinity.
+
+    Args:
+        old: type of the values.
+        new: type to cast them to.
+        as_records: allow what records of such values have in such a column, too: floats are rounded, and a time
+            without a zone is one of UTC.
+    """
+    if old.equals(new) or pa.types.is_null(old):
+        return True
+    again = partial(converts_exactly, as_records=as_records)
+    if pa.types.is_dictionary(old) or pa.types.is_dictionary(new):
+        return again(*(kind.value_type if pa.types.is_dictionary(kind) else kind for kind in (old, new)))
+    if pa.types.is_map(old) and pa.types.is_map(new):
+        return again(old.key_type, new.key_type) and again(old.item_type, new.item_type)
+    if pa.types.is_struct(old) and pa.types.is_struct(new):
+        names = {field.name for field in old}
+        return all(again(old.field(field.name).type, field.type) for field in new if field.name in names)
+    if any(is_list(old) for is_list in _LISTS) and any(is_list(new) for is_list in _LISTS):
+        return again(old.value_type, new.value_type)
+    if pa.types.is_floating(new):
+        if pa.types.is_floating(old):
+            return as_records or bool(old.bit_width <= new.bit_width)
+        return bool(pa.types.is_integer(old) and new.bit_width >= _SINGLE_BITS)
+    if pa.types.is_decimal(new):
+        return bool(pa.types.is_decimal(old) or pa.types.is_integer(old))
+    if pa.types.is_timestamp(old) and pa.types.is_timestamp(new):
+        return as_records or (old.tz is None) == (new.tz is None)
+    return any(any(is_of(old) for is_of in kinds) and any(is_of(new) for is_of in kinds) for kinds in _ALIKE)
 
 
 def _check_of(kind: Any) -> _Check | None:

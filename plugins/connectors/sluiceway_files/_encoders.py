@@ -281,15 +281,20 @@ class ParquetFormat(SinkFormat):
         """Return which columns of ``schema=`` are missing, or of a type that cannot be converted."""
         import pyarrow
 
+        from sluiceway.columns.exact import converts_exactly
+
         found = []
         for field in () if self.schema is None else self.schema:
             if field.name not in schema.names:
                 found.append(f"schema=: {unknown_column(field.name, schema.names)}")
                 continue
             kind = schema.field(field.name).type
+            is_kept = converts_exactly(kind, field.type, as_records=True)
             try:
                 pyarrow.array([], kind).cast(field.type)
             except pyarrow.ArrowException:
+                is_kept = False
+            if not is_kept:
                 found.append(
                     f"schema= has {field.name!r} with {field.type}, and the column has {kind}: cast it before"
                 )

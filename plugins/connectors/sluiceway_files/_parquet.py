@@ -372,7 +372,9 @@ class _ColumnsReader(_ParquetReader):
 
         if batch.schema != self._schema:
             try:
-                batch = batch.select(self._schema.names).cast(self._schema)
+                batch = batch.select(self._schema.names)
+                _check_types(batch.schema, self._schema)
+                batch = batch.cast(self._schema)
             except (pyarrow.ArrowException, KeyError, ValueError) as error:
                 raise RejectedRecordError(
                     f"{self._file.name} has other columns than the first file ({self._schema.to_string()!r}): "
@@ -381,3 +383,15 @@ class _ColumnsReader(_ParquetReader):
         self._data = batch
         self._count, self._taken = batch.num_rows, 0
         self._take(0)
+
+
+def _check_types(found: Any, wanted: Any) -> None:
+    """Raise ValueError for a column whose values would become others in the type of the first file."""
+    from sluiceway.columns.exact import converts_exactly
+
+    for old, new in zip(found, wanted, strict=True):
+        if not converts_exactly(old.type, new.type):
+            raise ValueError(
+                f"column {old.name!r} has {old.type}. source() gives the records of each file as they are, and "
+                "to_columns() makes columns of them"
+            )

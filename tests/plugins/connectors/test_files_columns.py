@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime, time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from sluiceway import Pipeline, WatermarkStrategy
 from sluiceway.engine import JobStatus
 from sluiceway.errors import ConnectorError
 from sluiceway.table import agg, col
+from sluiceway.util.arrow_values import rows_as_dicts
 from sluiceway.windows import TumblingEventTimeWindows
 from sluiceway_files import FilesSink, FilesSource
 
@@ -122,6 +124,70 @@ def test_files_of_other_columns_are_an_error_with_their_name(files: Path) -> Non
     pq.write_table(pa.table({"n": ["x"]}), files / "9.parquet")
     with pytest.raises(ConnectorError, match=r"9\.parquet has (no|other) column"):
         Pipeline().table(FilesSource.parquet(str(files))).to_arrow()
+
+
+NOON = datetime(2024, 1, 1, 12)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (pa.array([True]), pa.array([5])),
+        (pa.array([1]), pa.array([NOON])),
+        (pa.array([1]), pa.array(["1"])),
+        (pa.array([NOON.date()]), pa.array([NOON])),
+        (pa.array([NOON]), pa.array([NOON], pa.timestamp("us", "Europe/Berlin"))),
+        (pa.array([1.5], pa.float32()), pa.array([1e300])),
+        (pa.array([Decimal("1.50")]), pa.array([1.239])),
+        (pa.array([1.5]), pa.array([Decimal("12345678901234567890.5")])),
+        (pa.array([[True]]), pa.array([[5]])),
+        (pa.array([{"x": True}]), pa.array([{"x": 5}])),
+        (pa.array([[("k", True)]], pa.map_("string", "bool")), pa.array([[("k", 5)]], pa.map_("string", "int8"))),
+    ],
+)
+def test_no_value_becomes_another_one_in_the_type_of_the_first_file(
+    tmp_path: Path, first: pa.Array, second: pa.Array
+) -> None:
+    pq.write_table(pa.table({"a": first}), tmp_path / "0.parquet")
+    pq.write_table(pa.table({"a": second}), tmp_path / "1.parquet")
+    source = FilesSource.parquet(str(tmp_path))
+    with pytest.raises(ConnectorError) as caught:
+        Pipeline().table(source).to_arrow()
+    begin, end = str(caught.value).split(" has other columns than the first file (")
+    assert begin == f"{tmp_path}/1.parquet"
+    assert "): column 'a' has " in end
+    assert end.endswith(
+        "source() gives the records of each file as they are, and to_columns() makes columns of them"
+    )
+    assert [row["a"] for row in _read(source)] == rows_as_dicts_of(first, second)
+
+
+def rows_as_dicts_of(*arrays: pa.Array) -> list[Any]:
+    return [row["a"] for array in arrays for row in rows_as_dicts(pa.record_batch({"a": array}))]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (pa.array([1], pa.int8()), pa.array([5])),
+        (pa.array([1.5]), pa.array([5])),
+        (pa.array([1.5]), pa.array([2.5], pa.float32())),
+        (pa.array([1]), pa.array([5.0])),
+        (pa.array([Decimal("1.50")]), pa.array([Decimal("2.5")])),
+        (pa.array([b"x"]), pa.array(["y"])),
+        (pa.array(["x"]), pa.array(["y"]).dictionary_encode()),
+        (pa.array([1]), pa.nulls(1)),
+        (pa.array([NOON], pa.timestamp("ns", "UTC")), pa.array([NOON], pa.timestamp("ms", "Europe/Berlin"))),
+        (pa.array([[1]], pa.list_(pa.int8())), pa.array([[5, None]], pa.large_list(pa.int64()))),
+    ],
+)
+def test_values_that_stay_what_they_are_come_in_the_type_of_the_first_file(
+    tmp_path: Path, first: pa.Array, second: pa.Array
+) -> None:
+    pq.write_table(pa.table({"a": first}), tmp_path / "0.parquet")
+    pq.write_table(pa.table({"a": second}), tmp_path / "1.parquet")
+    found = Pipeline().table(FilesSource.parquet(str(tmp_path))).to_arrow()
+    assert found["a"].to_pylist() == [first[0].as_py(), second.cast(first.type)[0].as_py()]
 
 
 def test_columns_that_are_not_there_are_told_before_the_run(files: Path) -> None:

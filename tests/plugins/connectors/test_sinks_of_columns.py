@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from copy import copy
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sluiceway import Pipeline
@@ -57,6 +59,56 @@ def test_rows_that_a_sink_cannot_write_are_refused_before_the_run(sink: Any, mes
     with pytest.raises(GraphError, match=rf"sink\(\) at \S*test_sinks_of_columns.py:\d+: \w+Sink\(.*{message}"):
         flow.table(ROWS).sink(sink)
     assert not flow._transformations[1:]
+
+
+NOON = datetime(2024, 1, 1, 12)
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        (pa.array([5]), pa.bool_()),
+        (pa.array([5]), pa.string()),
+        (pa.array([NOON]), pa.date32()),
+        (pa.array([NOON]), pa.int64()),
+        (pa.array([1.239]), pa.decimal128(5, 2)),
+        (pa.array([[5]]), pa.list_(pa.bool_())),
+    ],
+)
+def test_a_column_that_would_have_other_values_is_refused_as_records_are(
+    tmp_path: Path, column: pa.Array, kind: pa.DataType
+) -> None:
+    sink = FilesSink.parquet(tmp_path / "out", schema=pa.schema([("a", kind)]))
+    with pytest.raises(GraphError) as caught:
+        Pipeline().table(pa.table({"a": column})).sink(sink)
+    assert str(caught.value).endswith(
+        f"schema= has 'a' with {kind}, and the column has {column.type}: cast it before"
+    )
+    flow = Pipeline()
+    flow.from_collection([{"a": column[0].as_py()}]).sink(sink)
+    with pytest.raises(ConnectorError):
+        flow.run(restart="none")
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        (pa.array([[0.1]]), pa.list_(pa.float32())),
+        (pa.array([NOON]), pa.timestamp("us", "UTC")),
+        (pa.array([5]), pa.int8()),
+        (pa.array([5]), pa.float64()),
+        (pa.array([[("k", 5)]], pa.map_("string", "int64")), pa.map_("string", "int8")),
+    ],
+)
+def test_a_column_is_converted_as_records_are(tmp_path: Path, column: pa.Array, kind: pa.DataType) -> None:
+    flow = Pipeline()
+    schema = pa.schema([("a", kind)])
+    flow.table(pa.table({"a": column})).sink(FilesSink.parquet(tmp_path / "columns", schema=schema))
+    flow.from_collection([{"a": column[0].as_py()}]).sink(FilesSink.parquet(tmp_path / "records", schema=schema))
+    flow.run()
+    columns, records = (pq.read_table(tmp_path / name) for name in ("columns", "records"))
+    assert columns.equals(records)
+    assert columns.schema.field("a").type == kind
 
 
 def test_rows_that_fit_are_written(tmp_path: Path) -> None:
