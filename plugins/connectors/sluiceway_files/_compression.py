@@ -84,7 +84,8 @@ def compressing(raw: Any, compression: Compression | None) -> Any:
         return bz2.BZ2File(raw, "wb")
     if compression == "xz":
         return lzma.LZMAFile(raw, "wb")
-    return _zstandard().ZstdCompressor().stream_writer(raw, closefd=False)
+    # As the other formats and the program zstd have it, not as the library has it by default.
+    return _zstandard().ZstdCompressor(write_checksum=True).stream_writer(raw, closefd=False)
 
 
 class _Streams(io.RawIOBase):

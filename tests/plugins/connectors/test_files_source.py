@@ -286,10 +286,8 @@ def test_all_streams_of_a_file_are_read(tmp_path: Path, name: str, lines: int) -
     assert drive_source(FilesSource.text(tmp_path)) == "".join(parts).splitlines()
 
 
-@pytest.mark.parametrize(
-    ("name", "place"),
-    [(f"a.{kind}", place) for kind in ("gz", "bz2", "xz") for place in (0.0, 0.5)] + [("a.zst", 0.0)],
-)
+@pytest.mark.parametrize("name", ["a.gz", "a.bz2", "a.xz", "a.zst"])
+@pytest.mark.parametrize("place", [0.0, 0.5])
 @pytest.mark.parametrize("lines", [10, 100_000])
 def test_damage_of_a_further_stream_is_an_error(tmp_path: Path, name: str, place: float, lines: int) -> None:
     stream = packed(name, "".join(f"{number}\n" for number in range(lines)).encode())
