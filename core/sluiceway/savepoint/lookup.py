@@ -16,7 +16,7 @@ from sluiceway.checkpoint.native_files import with_rows
 from sluiceway.checkpoint.offline_reader import Decoder, StateRow, content_of, kind_in_columns
 from sluiceway.errors import CheckpointError, ConfigurationError, StateError, choose
 from sluiceway.keygroups import key_group
-from sluiceway.operators.keyed_state.queries import as_key, key_candidates, missing_key
+from sluiceway.operators.keyed_state.queries import as_key, key_candidates, key_of_json, missing_key
 from sluiceway.plugins import PluginManager, default_manager
 from sluiceway.serializers import Row, decode_rows
 from sluiceway.state import StateMeta, TableKind
@@ -235,7 +235,7 @@ def find_live_state(
 
 def _namespace(text: str) -> Any:
     try:
-        return as_key(json.loads(text))
+        return key_of_json(text)
     except ValueError as error:
         raise ConfigurationError(
             f"the namespace {text!r} is not valid JSON ({error}): a window is [0, 60000]"
@@ -319,7 +319,7 @@ def _as_dict(entries: list[tuple[Any, Any]]) -> Any:
 
 def _entry(entries: list[tuple[Any, Any]], text: str, state: str) -> Any:
     candidates = key_candidates(text)
-    with suppress(ValueError):
+    with suppress(ValueError, RecursionError):
         candidates.append(json.loads(text))  # the fields of a class
     for candidate in candidates:
         for name, value in entries:

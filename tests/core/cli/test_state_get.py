@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from sluiceway.cli.app import app
-from sluiceway.errors import SluicewayError, StateError
+from sluiceway.errors import ConfigurationError, SluicewayError, StateError
 from sluiceway.operators.keyed_state.queries import key_candidates
 from sluiceway.runtime.cluster.client import ClusterClient
 from sluiceway.savepoint.lookup import find_live_state, find_state
@@ -215,6 +215,21 @@ def test_a_place_without_such_a_step_says_what_there_is(cluster: Any, place: Pat
     assert "--live takes a job of the cluster" in found.stderr
     found = cluster("state", "get", "job", "--uid", "a", "--state", "b", "--key", "c", "--live")
     assert "no cluster is running" in found.stderr
+
+
+def test_text_that_is_nested_too_deeply_is_no_json(tmp_path: Path) -> None:
+    deep = "[" * 5_000
+    assert key_candidates(deep) == [deep]
+    assert key_candidates(deep + "]" * 5_000, str) == [deep + "]" * 5_000]
+    with write(str(tmp_path / "made")) as savepoint:
+        savepoint.put("op", MapStateDescriptor("map"), [("k", "a", 1)], key=0, map_key=1, value=2)
+    place = savepoint.location
+    with pytest.raises(StateError, match=r"has no state 'map' in step 'op'; others are 'k'$"):
+        find_state(place, "op", "map", deep)
+    with pytest.raises(StateError, match=r"has no entry '\[+'; others are 'a'$"):
+        find_state(place, "op", "map", "k", map_key=deep)
+    with pytest.raises(ConfigurationError, match=r"is not valid JSON \(it is nested too deeply\)"):
+        find_state(place, "op", "map", "k", namespace=deep)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from sluiceway.state import (
     TableSchema,
 )
 
-__all__ = ["Found", "NotedBackend", "as_key", "key_candidates", "missing_key"]
+__all__ = ["Found", "NotedBackend", "as_key", "key_candidates", "key_of_json", "missing_key"]
 
 _KEYS: Final = 10_000
 _NAMESPACES: Final = 1_000
@@ -52,6 +52,14 @@ def as_key(value: Any) -> Any:
     return tuple(map(as_key, value)) if isinstance(value, list) else value
 
 
+def key_of_json(text: str) -> Any:
+    """Return the key or namespace that a text is as JSON. Raises ValueError if it is none."""
+    try:
+        return as_key(json.loads(text))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 def key_candidates(text: str, type_: Any = None) -> list[Any]:
     """Return the keys that a text can mean: its value as JSON, and the text itself.
 
@@ -63,7 +71,7 @@ def key_candidates(text: str, type_: Any = None) -> list[Any]:
         StateError: the text is no key of that type.
     """
     try:
-        parsed = [as_key(json.loads(text))]
+        parsed = [key_of_json(text)]
         hash(parsed[0])
     except (ValueError, TypeError):
         parsed = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
@@ -12,7 +11,7 @@ from sluiceway.errors import SluicewayError, choose
 from sluiceway.graph import ExecutionState, JobGraph, JobVertex
 from sluiceway.keygroups import key_group, subtask_for_key_group
 from sluiceway.operators.keyed import KeyedOperator
-from sluiceway.operators.keyed_state.queries import as_key, key_candidates
+from sluiceway.operators.keyed_state.queries import key_candidates, key_of_json
 from sluiceway.runtime.jobmanager.job_master import JobMaster
 from sluiceway.runtime.loop.tasklet import Scheduled, TaskletLoop
 from sluiceway.runtime.messages.clients import AskState
@@ -56,7 +55,7 @@ def _look(task: Task, message: ReadState) -> FoundState:
     operator = next(o for o in task.operators if o.context.node.uid == message.uid)
     assert isinstance(operator, KeyedOperator)
     keys = [KEY_SERIALIZER.loads(key) for key in message.keys]
-    namespace = as_key(json.loads(message.namespace)) if message.namespace else None
+    namespace = key_of_json(message.namespace) if message.namespace else None
     meta, found = operator.backend.look(
         message.uid, message.state, message.text, keys, namespace, operator.own_tables
     )
@@ -149,7 +148,7 @@ class StateReads:
         # The master's graph, not one of the start: a rescale gives keys to other subtasks.
         vertex, node = _step(self._master.graph, message.uid)
         if message.namespace:
-            json.loads(message.namespace)
+            key_of_json(message.namespace)
         found: dict[str, list[Any]] = {}
         for key in key_candidates(message.key, key_type(getattr(node.step, "key", None))):
             group = key_group(key, node.max_parallelism)
