@@ -151,7 +151,7 @@ def _lines(part: LogPart) -> Iterator[_Line]:
     for each in part.data.splitlines():
         try:
             yield _DECODER.decode(each)
-        except (msgspec.MsgspecError, RecursionError):
+        except (msgspec.MsgspecError, ValueError, RecursionError):
             continue  # the part begins or ends within it
 
 

@@ -120,7 +120,7 @@ async def body_of(request: Request, kind: type[Any]) -> Any:
             raise RequestError(413, f"The body of a request has at most {LONGEST_BODY} bytes.")
     try:
         return msgspec.json.decode(body or b"{}", type=kind)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise RequestError(400, f"The body of the request is not valid: {error}") from None
 
 

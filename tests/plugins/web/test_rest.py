@@ -378,7 +378,7 @@ def test_a_savepoint_that_fails_says_why(show: Callable[..., Page]) -> None:
     request = json.loads(told)["request-id"]
     done = page.until(f"{JOB}/savepoints/{request}", lambda answer: answer["status"]["id"] == "COMPLETED")
     assert "failure-cause" in done["operation"]
-    for body in (b"[", b"[]", b'{"target-directory": 3}', b"[" * 50_000):
+    for body in (b"[", b"[]", b'{"target-directory": 3}', b'{"target-directory": "\xff"}', b"[" * 50_000):
         status, _, told = page.request("POST", f"{JOB}/savepoints", body)
         assert (status, "not valid" in json.loads(told)["errors"][0]) == (400, True)
     page.end()

@@ -177,7 +177,7 @@ class FileLeaderElection(LeaderElection):
     def _told(self) -> _Told | None:
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=_Told)
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
             return None
 
     def _stored_epoch(self) -> int:

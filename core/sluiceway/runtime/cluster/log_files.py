@@ -265,7 +265,7 @@ def lines_of(data: bytes) -> Iterator[LogLine]:
     """Return the lines in the data of a file."""
     for each in data.splitlines():
         # A killed process may have left half a line.
-        with suppress(msgspec.DecodeError, msgspec.ValidationError):
+        with suppress(msgspec.MsgspecError, ValueError, RecursionError):
             yield _DECODER.decode(each)
 
 

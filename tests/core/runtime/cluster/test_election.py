@@ -83,11 +83,14 @@ def test_a_leader_that_dies_or_is_deposed_while_suspended_is_followed(
     election.close()
 
 
-@pytest.mark.parametrize("content", ["", "{", '{"pid": "x"}', "\x00\xff", '{"pid": %d, "began": 1, "epoch": 1}'])
+@pytest.mark.parametrize(
+    "content", ["", "{", '{"pid": "x"}', "\x00\xff", '{"address": "\xff"}', '{"pid": %d, "began": 1, "epoch": 1}']
+)
 def test_a_damaged_file_of_the_lock_deposes_nobody(
     tmp_path: Path, other: subprocess.Popen[str], content: str
 ) -> None:
-    (tmp_path / "lock").write_text(content % other.pid if "%d" in content else content)
+    # Of one byte each: \xff is no UTF-8.
+    (tmp_path / "lock").write_text(content % other.pid if "%d" in content else content, encoding="latin-1")
     election = FileLeaderElection(tmp_path)
     assert not election.depose()
     assert not election.campaign()

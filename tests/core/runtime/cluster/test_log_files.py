@@ -32,7 +32,7 @@ def test_lines_of_all_processes_are_ordered_by_time(tmp_path: Path) -> None:
         log.close()
         log.close()
     with open(tmp_path / "logs" / "b.jsonl", "ab") as file:
-        file.write(b'{"time":"half a li')
+        file.write(b'{"time":"\xff"}\n{"time":' + b"[" * 100_000 + b'\n{"time":"half a li')
     assert said(tmp_path / "logs") == ["a1.0", "b2.0", "b3.0", "b3.5", "a4.0"]
     assert {p.stat().st_mode & 0o777 for p in (tmp_path / "logs").iterdir()} == {0o600}
     assert (tmp_path / "logs").stat().st_mode & 0o777 == 0o700
