@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -184,6 +185,27 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
         letters_in(tmp_path)
     with pytest.raises(sw.ConnectorError, match="there is no directory"):
         dead_letter_files(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("line", [b'{"job": "\xff"}', b'{"job": ' + b"[" * 100_000], ids=["not utf-8", "too deep"])
+def test_a_damaged_line_is_named(tmp_path: Path, line: bytes) -> None:
+    (tmp_path / "x.dead.jsonl").write_bytes(line + b"\n")
+    with pytest.raises(sw.ConnectorError, match=r"x\.dead\.jsonl, line 1: no dead letter: "):
+        letters_in(tmp_path)
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_an_error_with_half_a_surrogate_pair_becomes_a_letter(tmp_path: Path, workers: int) -> None:
+    def refuse(text: str) -> str:
+        raise ValueError(f"no {text}")
+
+    flow = sw.Pipeline("halves")
+    flow.from_collection(["a\ud800"]).map(refuse).on_error("skip").print()
+    flow.run(workers=workers, dead_letters=tmp_path)
+    [letter] = letters_in(tmp_path)
+    assert letter.error == "ValueError: no a\\ud800"
+    assert letter.data is not None
+    assert pickle.loads(letter.data) == "a\ud800"
 
 
 def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:

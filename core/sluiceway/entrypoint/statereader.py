@@ -37,6 +37,7 @@ from sluiceway.savepoint.json_text import as_json
 from sluiceway.savepoint.lookup import KeyValue as Found
 from sluiceway.savepoint.lookup import find_last_state, find_live_state
 from sluiceway.util.overriding import override
+from sluiceway.util.surrogates import json_bytes
 
 __all__ = ["ProcessStateMonitor", "main"]
 
@@ -111,9 +112,9 @@ def main() -> None:
     known = None if asked["known"] is None else Known(**asked["known"])
     try:
         answer = _QUESTIONS[asked["question"]](known, **asked["about"])
-        told = msgspec.json.encode({"answer": answer})
+        told = json_bytes({"answer": answer})
     except (SluicewayError, OSError) as error:
-        told = msgspec.json.encode({"error": str(error)[:_RECORD]})
+        told = json_bytes({"error": str(error)[:_RECORD]})
     answers.write(told)
     answers.close()
 

@@ -17,6 +17,7 @@ from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, JobInfo
 from sluiceway.util.durable_files import write_file
 from sluiceway.util.file_names import file_name_of_id
 from sluiceway.util.private_files import make_private_directory
+from sluiceway.util.surrogates import json_bytes
 
 __all__ = ["EndedJob", "JobHistory", "JobHistoryError"]
 
@@ -64,7 +65,7 @@ class JobHistory:
         description = ended.description
         if description.metrics is not None:
             description = msgspec.structs.replace(description, metrics=_finite(description.metrics))
-        write_file(file, msgspec.json.encode(msgspec.structs.replace(ended, description=description)))
+        write_file(file, json_bytes(msgspec.structs.replace(ended, description=description)))
         return file
 
     def has(self, job: str) -> bool:

@@ -8,12 +8,16 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from sluiceway.util.surrogates import encodable
+
 __all__ = ["as_json", "as_text"]
 
 
 def as_json(value: Any) -> str:
     """Return a value as JSON; parts that JSON cannot express are their ``repr`` as a string."""
-    return json.dumps(_plain(value), ensure_ascii=False)
+    # The escape of half a surrogate pair is one of JSON, too.
+    text: str = encodable(json.dumps(_plain(value), ensure_ascii=False))
+    return text
 
 
 def as_text(value: Any) -> str | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from starlette.responses import Response
+
+from sluiceway.util.surrogates import json_bytes
 
 __all__ = ["JsonResponse", "RequestError", "error_response"]
 
@@ -30,7 +31,7 @@ class JsonResponse(Response):
 
     def render(self, content: Any) -> bytes:
         """Encode the content."""
-        return msgspec.json.encode(content)
+        return json_bytes(content)
 
 
 def error_response(status: int, message: str) -> JsonResponse:

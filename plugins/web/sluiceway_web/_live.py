@@ -18,6 +18,7 @@ from sluiceway.monitoring.losses import losses, why_lost
 from sluiceway.monitoring.micro_batches import is_load_known
 from sluiceway.monitoring.rates import SubtaskRates
 from sluiceway.monitoring.split_diagnosis import source_splits
+from sluiceway.util.surrogates import json_bytes
 from sluiceway_web._cluster_page import cluster_page
 from sluiceway_web._context import context_of
 from sluiceway_web._errors import RequestError, error_response
@@ -258,9 +259,7 @@ async def live(request: Request) -> Response:
                 try:
                     event = encoder.event(await encoded())
                 except RequestError as error:
-                    event = (
-                        b"data: " + msgspec.json.encode({"error": str(error), "status": error.status}) + b"\n\n"
-                    )
+                    event = b"data: " + json_bytes({"error": str(error), "status": error.status}) + b"\n\n"
                 yield event
         finally:
             _Streams.count -= 1

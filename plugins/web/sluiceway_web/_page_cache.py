@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
+from sluiceway.util.surrogates import json_bytes
+
 __all__ = ["PageCache", "PageFields"]
 
 _MOST_PAGES: Final = 64
@@ -32,7 +34,7 @@ class PageFields:
     def of(cls, page: dict[str, Any]) -> PageFields:
         """Encode a page."""
         history = page.pop("history", None)
-        return cls({name: msgspec.json.encode(value) for name, value in page.items()}, history)
+        return cls({name: json_bytes(value) for name, value in page.items()}, history)
 
     def whole(self) -> bytes:
         """Return the JSON of the whole page."""

@@ -34,6 +34,28 @@ def programs(place: Path) -> None:
     (place / "quick.py").write_text(dedent(QUICK))
 
 
+def test_a_failure_with_half_a_surrogate_pair_ends_its_job_alone(cluster: Any, place: Path) -> None:
+    (place / "half.py").write_text(
+        dedent(
+            """
+            import sluiceway as sw
+
+            def refuse(value):
+                raise ValueError("no \\udcff")
+
+            flow = sw.Pipeline("half")
+            flow.from_collection([1]).map(refuse).print()
+            """
+        )
+    )
+    cluster("cluster", "start", "--workers", "1", "--slots", "2")
+    cluster("submit", "endless.py")
+    cluster("submit", "--restart", "none", "half.py")
+    assert cluster.ended("half-2")["failure"].startswith("ValueError: no \\udcff\n")
+    assert cluster.comes_to_be("endless-1", "running")
+    assert "ValueError: no \\udcff" in cluster("list").stdout
+
+
 def test_without_a_cluster_every_command_says_how_to_start_one(cluster: Any) -> None:
     for arguments in (
         "list",

@@ -45,6 +45,13 @@ def test_numbers_that_json_does_not_have_are_left_out(tmp_path: Path) -> None:
     assert history.find("a") == ended("a", records=1)
 
 
+def test_a_failure_with_half_a_surrogate_pair_is_told_with_an_escape(tmp_path: Path) -> None:
+    history = JobHistory(tmp_path)
+    one = ended("a")
+    history.add(msgspec.structs.replace(one, info=msgspec.structs.replace(one.info, failure="no \udcff")))
+    assert history.find("a").info.failure == "no \\udcff"
+
+
 def test_a_time_without_records_that_has_no_end_is_that_of_the_job(tmp_path: Path) -> None:
     history = JobHistory(tmp_path)
     one = ended("a")

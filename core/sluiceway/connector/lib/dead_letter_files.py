@@ -16,6 +16,7 @@ from sluiceway.errors import ConnectorError
 from sluiceway.functions import DeadLetter
 from sluiceway.util.durable_files import sync_directory
 from sluiceway.util.overriding import override
+from sluiceway.util.surrogates import json_bytes
 
 __all__ = ["DeadLetterSink", "dead_letter_files", "delete_dead_letters", "read_dead_letters"]
 
@@ -200,7 +201,7 @@ def read_dead_letters(files: Sequence[Path]) -> Iterator[DeadLetter]:
         for number, line in enumerate(lines, 1):
             try:
                 yield decode(line)
-            except msgspec.MsgspecError as error:
+            except (msgspec.MsgspecError, ValueError, RecursionError) as error:
                 raise ConnectorError(f"{path}, line {number}: no dead letter: {error}") from error
 
 
@@ -224,4 +225,4 @@ def delete_dead_letters(files: Sequence[Path], which: Callable[[DeadLetter], boo
 
 
 def _encoded(letters: Sequence[DeadLetter]) -> bytes:
-    return b"".join(msgspec.json.encode(letter) + b"\n" for letter in letters)
+    return b"".join(json_bytes(letter) + b"\n" for letter in letters)

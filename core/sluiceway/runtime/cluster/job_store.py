@@ -31,6 +31,7 @@ from sluiceway.runtime.cluster.private_places import check_private
 from sluiceway.util.durable_files import sync_directory, write_file
 from sluiceway.util.file_names import file_name_of_id
 from sluiceway.util.private_files import make_private_directory
+from sluiceway.util.surrogates import json_bytes
 
 __all__ = ["JobStore", "JobStoreError", "StoredJob", "prepare_store"]
 
@@ -236,7 +237,7 @@ class JobStore:
     def update(self, job: StoredJob) -> None:
         """Store a changed entry. Raises OSError."""
         self.check_leadership()
-        write_file(self._place(job.job) / _TOLD, msgspec.json.encode(job))
+        write_file(self._place(job.job) / _TOLD, json_bytes(job))
 
     def end(self, job: StoredJob) -> None:
         """Store the summary of an ended job, and delete everything else. Raises OSError.

@@ -13,6 +13,7 @@ from sluiceway.config.settings import Settings
 from sluiceway.monitoring.infos import CheckpointInfo
 from sluiceway.network.channel_state import InFlight
 from sluiceway.runtime.task.snapshot import JobSnapshot, TaskSnapshot
+from sluiceway.util.surrogates import encodable
 
 __all__ = [
     "CheckpointPolicy",
@@ -178,7 +179,7 @@ class CheckpointRecord:
             triggered_ms=self.triggered_ms,
             duration_ms=self.duration_ms,
             size=self.size,
-            reason=self.reason[:_REASON],
+            reason=encodable(self.reason[:_REASON]),
             savepoint=self.savepoint,
             in_flight=sum(snapshot.in_flight_size for snapshot in self.tasks.values()),
         )

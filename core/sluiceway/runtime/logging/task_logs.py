@@ -18,6 +18,7 @@ import msgspec
 from sluiceway.record_errors import step_around
 from sluiceway.runtime.logging.context import LogOrigin, TaskFields, stepping
 from sluiceway.util.overriding import override
+from sluiceway.util.surrogates import json_bytes
 
 __all__ = [
     "JsonFormatter",
@@ -169,15 +170,7 @@ def make_line(
 
 def as_json(line: LogLine) -> str:
     """Return a line as a JSON object."""
-    try:
-        return msgspec.json.encode(line).decode()
-    except UnicodeEncodeError:  # half of a surrogate pair, which UTF-8 cannot encode
-        told = {name: _encodable(text) for name, text in msgspec.structs.asdict(line).items()}
-        return msgspec.json.encode(LogLine(**told)).decode()
-
-
-def _encodable(text: Any) -> Any:
-    return text.encode("utf-8", "backslashreplace").decode() if isinstance(text, str) else text
+    return json_bytes(line).decode()
 
 
 def as_text(line: LogLine) -> str:

@@ -15,6 +15,7 @@ from sluiceway.errors import SluicewayError
 from sluiceway.runtime.messages import clients, keys, processes, tasks, workers
 from sluiceway.runtime.messages.base import Message
 from sluiceway.runtime.messages.payload import Cause, Payload
+from sluiceway.util.surrogates import encodable
 
 __all__ = [
     "LARGE",
@@ -96,7 +97,12 @@ def encode(message: Message) -> bytes:
     Raises:
         SerializationError: an object in it cannot be pickled.
     """
-    return _ENCODER.encode(message)
+    try:
+        return _ENCODER.encode(message)
+    except UnicodeEncodeError:
+        # Texts for people, such as errors of functions. Values of the user are pickled.
+        plain = msgspec.to_builtins(message, builtin_types=(bytes,), enc_hook=_to_bytes)
+        return _ENCODER.encode(encodable(plain))
 
 
 def decode(data: bytes | bytearray | memoryview, *, handshake: bool = False) -> Message:
