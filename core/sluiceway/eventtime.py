@@ -176,7 +176,9 @@ class ColumnTimestamps(TimestampAssigner[Any]):
 def takes_record_timestamp(assigner: object) -> bool:
     """Return whether a plain callable takes Flink's arguments of an assigner: (record, current timestamp)."""
     try:
-        signature = inspect.signature(assigner)  # type: ignore[arg-type]
+        signature = inspect.signature(assigner, follow_wrapped=False)  # type: ignore[arg-type]
+        if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in signature.parameters.values()):
+            signature = inspect.signature(assigner)  # type: ignore[arg-type]  # a decorator hands its arguments on
     except (TypeError, ValueError):  # many built-ins have none
         return False
     for arguments in (1, 2):

@@ -37,8 +37,9 @@ from sluiceway.functions import (
     ReduceFunction,
     WindowFunction,
 )
+from sluiceway.util.name_hints import snake
 
-__all__ = ["check_arity", "check_count", "check_function", "check_text", "describe", "to_ms"]
+__all__ = ["check_arity", "check_count", "check_function", "check_methods", "check_text", "describe", "to_ms"]
 
 _KINDS: tuple[type, ...] = (
     ProcessWindowFunction,
@@ -84,6 +85,10 @@ _BELONGS = {
     "KeyedBroadcastProcessFunction": "key_by(key).connect(other.broadcast(descriptor)).process()",
 }
 
+_COLLECTORS = frozenset(
+    {"out", "collector", "result_future", "resultFuture"}
+)  # parameters of Flink's methods in Java
+
 
 def describe(value: object) -> str:
     """Return a short representation of a value with its type, for messages."""
@@ -116,6 +121,7 @@ def check_function(
                 f"{where}: {type(fn).__name__} computes keys for all subtasks, on both sides of the exchange, so "
                 "it is never opened and has no state: derive it from KeySelector alone"
             )
+        check_methods(where, fn)
         return
     kinds = " or ".join(kind.__name__ for kind in allowed)
     named = " or ".join(f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}" for kind in allowed)
@@ -154,7 +160,7 @@ def _name(fn: object) -> str:
 def check_arity(where: str, fn: Any, arguments: int) -> None:
     """Raise TypeError unless ``fn`` can be called with this number of positional arguments."""
     try:
-        signature = inspect.signature(fn)
+        signature = inspect.signature(fn, follow_wrapped=False)
     except (TypeError, ValueError):  # many built-ins have no signature
         return
     try:
@@ -163,6 +169,46 @@ def check_arity(where: str, fn: Any, arguments: int) -> None:
         count = "1 argument" if arguments == 1 else f"{arguments} arguments"
         raise TypeError(
             f"{where} calls its function with {count}, but {_name(fn)}{signature} cannot be called so"
+        ) from None
+
+
+def check_methods(where: str, fn: object) -> None:
+    """Raise TypeError if a function object has a method that cannot be called, or never will be, as it is written.
+
+    Args:
+        where: the step's word and the user's line, for the message.
+        fn: an object of a class that derives from one or more kinds of function.
+    """
+    kind = type(fn)
+    methods: dict[str, Any] = {}
+    for base in kind.__mro__:
+        if base.__module__.partition(".")[0] == "sluiceway":
+            for name, method in vars(base).items():
+                if inspect.isfunction(method) and not name.startswith("_"):
+                    methods.setdefault(name, method)
+    for name, method in methods.items():
+        if getattr(kind, name) is not method and callable(own := getattr(fn, name)):
+            _check_method(where, f"{kind.__name__}.{name}", own, list(inspect.signature(method).parameters)[1:])
+    for name in dir(kind):
+        meant = snake(name)
+        if meant != name and meant in methods and getattr(kind, meant) is methods[meant]:
+            raise TypeError(f"{where}: {kind.__name__}.{name} is never called; the method is called {meant}")
+
+
+def _check_method(where: str, called: str, method: Any, given: list[str]) -> None:
+    try:
+        # What calls with other arguments than the function that it wraps is called itself.
+        signature = inspect.signature(method, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*given)
+    except TypeError:
+        hint = ""
+        if any(name in _COLLECTORS for name in signature.parameters):
+            hint = ". There is no collector: yield the results, or return a list of them"
+        raise TypeError(
+            f"{where} calls {called}({', '.join(given)}), but {called}{signature} cannot be called so{hint}"
         ) from None
 
 

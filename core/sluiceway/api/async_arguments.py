@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from sluiceway.api.arguments import check_arity, check_count, check_function, describe
+from sluiceway.api.arguments import check_arity, check_count, check_function, check_methods, describe
 from sluiceway.api.location import caller_location
 from sluiceway.config.options import duration_ms
 from sluiceway.functions import AsyncFunction, AsyncRetryStrategy
@@ -52,6 +52,7 @@ def _check_async(method: str, where: str, fn: Any) -> None:
         for name in ("open", "close"):
             if not inspect.iscoroutinefunction(getattr(fn, name)):
                 raise TypeError(f"{where}: declare {type(fn).__name__}.{name} as 'async def': it is awaited")
+        check_methods(where, fn)
         return
     called = getattr(fn, "__call__", fn)  # noqa: B004 (an object with an "async def __call__")
     if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(called):

@@ -11,7 +11,7 @@ from abc import ABCMeta
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
-__all__ = ["ELSEWHERE", "Hinting", "HintingType", "hint_for", "refuse", "refuse_in_module", "similar"]
+__all__ = ["ELSEWHERE", "Hinting", "HintingType", "hint_for", "refuse", "refuse_in_module", "similar", "snake"]
 
 _TYPES: Final = "types are Python's own, and annotations of functions are enough, or returns(type)"
 _DURATION: Final = 'durations are a timedelta, ms, or a text such as "10s"'
@@ -457,16 +457,15 @@ def hint_for(owner: str, name: str) -> str | None:
         name: as in Flink's Python API, or in its Java API (``getIndexOfThisSubtask``).
     """
     known = ELSEWHERE.get(owner, {})
-    return known.get(name) or known.get(_snake(name))
+    return known.get(name) or known.get(snake(name))
 
 
 def similar(name: str, names: list[str]) -> str | None:
     """Return the one of ``names`` that is meant, very likely: a slip of the keyboard, or Java's spelling."""
     from difflib import get_close_matches
 
-    snake = _snake(name)
-    if snake in names:
-        return snake
+    if (pythonic := snake(name)) in names:
+        return pythonic
     # With the usual cutoff of 0.6, "split" is taken for "print".
     close = get_close_matches(name, names, n=1, cutoff=0.75)
     return close[0] if close else None
@@ -552,5 +551,6 @@ class HintingType(ABCMeta):
             refuse(cls, name, *_owners(cls))
 
 
-def _snake(name: str) -> str:
+def snake(name: str) -> str:
+    """Return a name of Java's in Python's spelling: ``onTimer`` as ``on_timer``."""
     return "".join(f"_{letter.lower()}" if letter.isupper() and i else letter for i, letter in enumerate(name))

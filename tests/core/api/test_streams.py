@@ -1,5 +1,6 @@
 """What the methods of a stream make, and what they refuse."""
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
@@ -249,6 +250,103 @@ class Later:
 
 def one_by_one(value: int) -> Iterator[bool]:
     yield value > 1
+
+
+class Collecting(sw.KeyedProcessFunction[int, int, int]):
+    """Flink's methods, as they are in Java."""
+
+    def process_element(self, value: int, ctx: Any, out: Any) -> None: ...  # type: ignore[override]
+
+
+class TimersCollected(Keyed):
+    def on_timer(self, timestamp: int, ctx: Any, out: Any) -> None: ...  # type: ignore[override]
+
+
+class JavaTimer(Keyed):
+    def onTimer(self, timestamp: int, ctx: Any) -> None: ...
+
+
+class OpensAlone(Twice):
+    def open(self) -> None: ...  # type: ignore[override]
+
+
+class WindowCollected(sw.ProcessWindowFunction[int, int, int]):
+    def process(self, key: int, context: Any, elements: Any, out: Any) -> None: ...  # type: ignore[override]
+
+
+class Answering(sw.AsyncFunction[int, int]):
+    async def async_invoke(self, value: int, result_future: Any) -> None: ...  # type: ignore[override]
+
+
+NO_COLLECTOR = r"cannot be called so\. There is no collector: yield the results, or return a list of them$"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda s: s.key_by(abs).process(Collecting()),
+            rf"process\(\) {HERE} calls Collecting\.process_element\(value, ctx\), but .* {NO_COLLECTOR}",
+        ),
+        (
+            lambda s: s.key_by(abs).process(TimersCollected()),
+            rf"process\(\) {HERE} calls TimersCollected\.on_timer\(timestamp, ctx\), but .* {NO_COLLECTOR}",
+        ),
+        (
+            lambda s: s.key_by(abs).process(JavaTimer()),
+            rf"process\(\) {HERE}: JavaTimer\.onTimer is never called; the method is called on_timer$",
+        ),
+        (
+            lambda s: s.map(OpensAlone()),
+            rf"map\(\) {HERE} calls OpensAlone\.open\(context\), but .*\.open\(\).* cannot be called so$",
+        ),
+        (
+            lambda s: s.key_by(abs).count_window(2).process(WindowCollected()),
+            rf"process\(\) {HERE} calls WindowCollected\.process\(key, ctx, elements\), but .* {NO_COLLECTOR}",
+        ),
+        (
+            lambda s: s.async_map(Answering(), timeout="1s"),
+            rf"async_map\(\) {HERE} calls Answering\.async_invoke\(value\), but .* {NO_COLLECTOR}",
+        ),
+    ],
+)
+def test_a_function_object_s_methods_are_checked_before_the_job_runs(
+    numbers: sw.DataStream[int], call: Callable[[Any], Any], message: str
+) -> None:
+    with pytest.raises(TypeError, match=message):
+        call(numbers)
+
+
+def with_two(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def called(*before: Any) -> Any:
+        return function(*before, 2)
+
+    return called
+
+
+def one_with_two(function: Callable[..., Any]) -> Callable[[Any], Any]:
+    @functools.wraps(function)
+    def called(value: Any) -> Any:
+        return function(value, 2)
+
+    return called
+
+
+class Times(sw.MapFunction[int, int]):
+    @with_two
+    def map(self, value: int, by: int) -> int:  # type: ignore[override]
+        return value * by
+
+
+def test_a_decorator_may_add_arguments(numbers: sw.DataStream[int]) -> None:
+    numbers.map(Times())
+    numbers.map(with_two(lambda value, by: value * by))
+    numbers.map(one_with_two(lambda value, by: value * by))
+    strategy: sw.WatermarkStrategy[Any] = sw.WatermarkStrategy.no_watermarks()
+    numbers.assign_timestamps_and_watermarks(
+        strategy.with_timestamp_assigner(one_with_two(lambda value, by: value * by))
+    )
 
 
 @pytest.mark.parametrize(
