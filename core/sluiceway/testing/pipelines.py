@@ -14,8 +14,11 @@ from sluiceway.api.run_options import RunOptions
 from sluiceway.clock import VirtualClock
 from sluiceway.config.settings import Settings, resolve
 from sluiceway.engine import JobResult, JobStatus
+from sluiceway.errors import ConfigurationError
 from sluiceway.metrics import JobMetrics
 from sluiceway.plugins import default_manager
+from sluiceway.runtime.jobmanager.checkpoint_places import check_place
+from sluiceway.runtime.jobmanager.restore import restore_from
 from sluiceway.runtime.jobmanager.state_compatibility import check_states, restored_job
 from sluiceway.runtime.local.engine import LocalJob, job_graph_of
 from sluiceway.runtime.loop.blocking_io import Inline
@@ -27,6 +30,20 @@ from sluiceway.testing.virtual_loop import VirtualEventLoop
 __all__ = ["PipelineHarness", "run_pipeline"]
 
 _ROUNDS_AT_A_TIME = 64
+
+
+def _check_options(settings: Settings, restored: JobSnapshot | None) -> None:
+    defaults = Settings()
+    for name in ("engine", "workers", "hosted"):
+        given = getattr(settings, name)
+        if given != getattr(defaults, name):
+            raise ConfigurationError(
+                f"{name}={given!r}: the harness runs all of the job in this thread, in virtual time; leave it "
+                "out, or run the pipeline with its run()"
+            )
+    if restored is not None and (settings.from_checkpoint is not None or settings.resume):
+        other = "resume" if settings.from_checkpoint is None else "from_checkpoint"
+        raise ConfigurationError(f"a job begins with one snapshot: give the harness restored or {other}, not both")
 
 
 class PipelineHarness:
@@ -42,12 +59,16 @@ class PipelineHarness:
         patience_s: real seconds to wait for something outside the test (a socket, a helper thread).
             Coroutines run in the test's thread and in virtual time.
         most_rounds: how often each task may have its turn before :meth:`run` gives up waiting for rest.
-        options: those of ``Pipeline.run``. Neither the environment nor a file is looked at.
+        options: those of ``Pipeline.run``, apart from those that choose another engine or worker processes.
+            Neither the environment nor a file is looked at.
 
     Attributes:
         clock: the job's clock.
 
     Raises:
+        CheckpointError: the place for checkpoints cannot be written, or there is none to begin with.
+        ConfigurationError: an option that the harness does not have, or ``restored`` beside a checkpoint to begin
+            with.
         GraphError: the pipeline cannot become a job.
         StateError: the snapshot has state that no step goes by, or that is of another step than now.
     """
@@ -73,6 +94,7 @@ class PipelineHarness:
         self._result: JobResult | None = None
         self._closed = False
         settings = resolve({"seed": 0, **options}, environ={}, directory="/").settings
+        _check_options(settings, restored)
         self._poller = SelectorPoller()
         self._event_loop = VirtualEventLoop(self.clock, patience_s)
         # Later threads are helpers of the job, which may bring something before time goes on.
@@ -81,14 +103,18 @@ class PipelineHarness:
         def make(graph: StreamGraph, settings: Settings) -> LocalJob:
             services = default_manager().services(self.clock)
             job_graph = job_graph_of(graph, services)
-            if restored is not None:
-                check_states(restored_job(restored), job_graph, settings, services)
+            begun = restored
+            if begun is None:
+                begun = restore_from(settings, job_graph, services)
+            else:
+                check_states(restored_job(begun), job_graph, settings, services)
+            check_place(settings, services)
             return LocalJob(
                 job_graph,
                 settings,
                 services,
                 lambda: self._poller,
-                restored,
+                begun,
                 lambda: self._event_loop,
                 lambda worker: Inline(worker.soon),
             )

@@ -4,6 +4,7 @@ import pickle
 import socketserver
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -257,6 +258,49 @@ def test_state_and_positions_come_back_at_any_parallelism(before: int, after: in
         again.resume()
         harness.run_to_end()
     assert sorted(second) == [("a", 11), ("b", 22), ("c", 5)]
+
+
+@pytest.mark.parametrize("option", ["from_checkpoint", "resume"])
+def test_a_job_goes_on_from_a_checkpoint_on_disk(tmp_path: Path, option: str) -> None:
+    flow, first = totals(TestSource(PAIRS))
+    with PipelineHarness(flow, checkpoints=tmp_path, checkpoint_interval="1s") as harness:
+        harness.advance(2_000)
+    assert sorted(first) == [("a", 1), ("b", 2)]
+
+    again = TestSource(PAIRS)
+    flow, second = totals(again)
+    where: dict[str, Any] = {"resume": True, "checkpoints": tmp_path}
+    if option == "from_checkpoint":
+        where = {"from_checkpoint": tmp_path}
+    with PipelineHarness(flow, **where) as harness:
+        harness.run()
+        again.resume()
+        harness.run_to_end()
+    assert sorted(second) == [("a", 11), ("b", 22), ("c", 5)]
+
+
+@pytest.mark.parametrize("option", [{"workers": 2}, {"engine": "spark"}, {"hosted": True}])
+def test_options_that_the_harness_does_not_have_are_refused(option: Any) -> None:
+    flow = sw.Pipeline("test")
+    flow.from_collection([1]).sink(DiscardSink())
+    with pytest.raises(sw.ConfigurationError, match=r"the harness runs all of the job in this thread"):
+        PipelineHarness(flow, **option)
+
+
+def test_a_place_for_checkpoints_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    flow = sw.Pipeline("test")
+    flow.from_collection([1]).sink(DiscardSink())
+    with pytest.raises(sw.CheckpointError, match="checkpoints cannot be kept in"):
+        PipelineHarness(flow, checkpoints=tmp_path / "file" / "below", checkpoint_interval="1s")
+
+
+def test_a_job_begins_with_one_snapshot(tmp_path: Path) -> None:
+    flow, _ = totals(TestSource(PAIRS))
+    with PipelineHarness(flow) as harness:
+        snapshot = harness.snapshot()
+    with pytest.raises(sw.ConfigurationError, match="give the harness restored or from_checkpoint, not both"):
+        PipelineHarness(flow, restored=snapshot, from_checkpoint=tmp_path)
 
 
 def test_a_snapshot_before_anything_ran() -> None:
