@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import sluiceway as sw
 from sluiceway.connector import CommittingSinkWriter, DeliveryGuarantee, Sink, Wait, WriterContext
+from sluiceway.errors import StateError
 from sluiceway.windows import GlobalWindows, TumblingEventTimeWindows, TumblingProcessingTimeWindows
 
 RECORDS = [("a", 1), ("b", 2), ("a", 3), ("a", 4)]
@@ -143,3 +145,40 @@ def test_what_is_on_its_way_to_a_sink_is_waited_for_before_the_last_commit(optio
     flow.from_collection(range(10)).sink(SlowSink())
     flow.run(**options)
     assert sorted(COMMITTED) == list(range(10))
+
+
+def running(flow: sw.Pipeline, pairs: sw.DataStream[tuple[str, int]]) -> sw.Collected[tuple[str, int]]:
+    return pairs.key_by(lambda pair: pair[0]).sum(1).uid("sums").collect()
+
+
+def ended(place: Path) -> None:
+    flow = sw.Pipeline("sums")
+    running(flow, flow.from_collection([("a", 1), ("b", 2)]).uid("first"))
+    flow.run(checkpoints=place, checkpoint_interval="1h")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_another_source_before_steps_that_have_ended_is_refused(workers: int, tmp_path: Path) -> None:
+    ended(tmp_path)
+    flow = sw.Pipeline("sums")
+    running(flow, flow.from_collection([("a", 10)]).name("more").uid("second"))
+    message = r"in the snapshot 'sum\(1\) -> .*' of job 'sums' has come to the end .* of 'more' \(uid second\)"
+    with pytest.raises(StateError, match=message):
+        flow.run(from_checkpoint=tmp_path, allow_dropped_state=True, workers=workers)
+
+
+def test_a_source_that_joins_one_that_has_ended_is_refused(tmp_path: Path) -> None:
+    ended(tmp_path)
+    flow = sw.Pipeline("sums")
+    first = flow.from_collection([("a", 1), ("b", 2)]).uid("first")
+    running(flow, first.union(flow.from_collection([("a", 10)]).uid("second")))
+    with pytest.raises(StateError, match=r"\(uid second\), not read to its end there"):
+        flow.run(from_checkpoint=tmp_path)
+
+
+def test_a_job_that_had_ended_ends_at_once_also_with_another_step(tmp_path: Path) -> None:
+    ended(tmp_path)
+    flow = sw.Pipeline("sums")
+    sums = running(flow, flow.from_collection([("a", 1), ("b", 2)]).uid("first").map(lambda pair: pair))
+    assert flow.run(from_checkpoint=tmp_path).status is sw.JobStatus.FINISHED
+    assert sums == []

@@ -53,8 +53,9 @@ def restore_from(settings: Settings, graph: JobGraph, services: Services) -> Job
         ConfigurationError: somebody else may have written it, and ``allow_pickles`` does not allow that.
         IncompatibleStateError: a state is of another type than its step declares, or its step is of another kind
             now and knows nothing of it, unless that is allowed, as far as that can be seen before the job runs;
-            or there is state that no step of the job goes by, unless that is allowed; or keyed state of another
-            number of key groups than was chosen, or in files of a state backend that is missing.
+            or there is state that no step of the job goes by, unless that is allowed; or a source was added before
+            steps that had come to their end; or keyed state of another number of key groups than was chosen, or in
+            files of a state backend that is missing.
     """
     location = settings.from_checkpoint
     if location is None and settings.resume and settings.checkpoints is not None:
@@ -80,6 +81,7 @@ def restore_from(settings: Settings, graph: JobGraph, services: Services) -> Job
     wrong = refusals(metadata, services) | wrong_key_groups(restored.key_groups, restored.fit(graph))
     for problem in wrong.values():
         raise IncompatibleStateError(problem)
+    restored.check_ends(graph)
     if not settings.allow_dropped_state:
         restored.check_known(graph)
     # It imports operators that most jobs do not use, so only a restore does so.

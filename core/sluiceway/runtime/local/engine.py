@@ -164,7 +164,8 @@ class LocalJob(Job):
         restored: snapshot to restore; None: the job starts empty.
 
     Raises:
-        StateError: what is to be restored holds state of a step that the graph does not have.
+        StateError: what is to be restored holds state of a step that the graph does not have, or has come to its
+            end, where the graph has records for it.
     """
 
     def __init__(
@@ -184,8 +185,10 @@ class LocalJob(Job):
         self._make_background = make_background
         self._background: Background | None = None
         check_checkpoints(graph, settings)
-        if restored is not None and not settings.allow_dropped_state:
-            restored.check_known(graph)
+        if restored is not None:
+            restored.check_ends(graph)
+            if not settings.allow_dropped_state:
+                restored.check_known(graph)
         self._graph = graph if restored is None else restored.fit(graph)
         self._restored = restored
         self._transport = services.transport("local" if settings.transport == "auto" else settings.transport)

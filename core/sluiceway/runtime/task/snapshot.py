@@ -207,6 +207,31 @@ class JobSnapshot(msgspec.Struct, frozen=True):
             mine = [s for s in mine if s.subtask == subtask]
         return all(s.drained for s in mine)
 
+    def check_ends(self, graph: JobGraph) -> None:
+        """Raise an error if records would come to a task that is restored as finished, which reads none.
+
+        Raises:
+            IncompatibleStateError: names a source and the steps.
+        """
+        fed: dict[int, JobVertex] = {}  # by vertex: a source that may still have records for it
+        for vertex in graph.vertices:
+            edges = [edge for edge in graph.in_edges(vertex.id) if not edge.feedback]
+            if edges:
+                source = next((fed[edge.source] for edge in edges if edge.source in fed), None)
+            else:
+                read = [s.drained for s in self.operators if s.uid == vertex.uid]
+                source = None if read and all(read) else vertex
+            if source is None:
+                continue
+            if edges and all(self.drained(vertex, subtask) for subtask in range(vertex.parallelism)):
+                raise IncompatibleStateError(
+                    f"in the snapshot {vertex.name!r} of job {graph.job_name!r} has come to the end of its input, "
+                    f"after which it takes no records, and those of {source.head.name!r} (uid {source.uid}), not "
+                    "read to its end there, would be lost: begin with a checkpoint or savepoint from before that "
+                    "end, or put the state into a new savepoint, with sluiceway.savepoint.write()"
+                )
+            fed[vertex.id] = source
+
     def check_known(self, graph: JobGraph) -> None:
         """Raise an error for state that no step of the job restores.
 
