@@ -10,6 +10,8 @@ aggregates of windows: ``agg.sum("price")``.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NoReturn
+
 from sluiceway.api.table.keyed import KeyedTable, WindowedTable
 from sluiceway.api.table.over import OverTable
 from sluiceway.api.table.stream import Expression, TableStream, col, lit, when
@@ -29,3 +31,10 @@ __all__ = [
     "lit",
     "when",
 ]
+
+if not TYPE_CHECKING:  # a type checker would take it for leave to import anything
+
+    def __getattr__(name: str) -> NoReturn:
+        from sluiceway.util.name_hints import refuse_in_module
+
+        refuse_in_module(__name__, name, __all__)

@@ -33,7 +33,17 @@ _SOURCE: Final = "use source(source), with a Source object or the name of a conn
 _SINK: Final = "use sink(sink), with a Sink object or the name of a connector; or for_each(function)"
 _TABLE: Final = "use Pipeline.table() for steps in columns, and Pipeline.sql() for queries"
 _SCHEMA: Final = "a schema is a pyarrow.Schema, or a class with annotations"
+_JSON: Final = (
+    'a source decodes its records and a sink encodes them, as KafkaSource(..., deserializer="json") and '
+    "FilesSource.json_lines(...)"
+)
 _UDF: Final = "use TableStream.map_batches(function), with a function of a batch of rows"
+_STATE_GET: Final = "use `sluiceway state get`, which reads checkpoints, or with --live a running job of a cluster"
+_RETRY: Final = "use AsyncRetryStrategy.fixed_delay(...) or AsyncRetryStrategy.exponential_backoff(...)"
+_RETRY_IF: Final = "use the arguments if_result and if_exception of AsyncRetryStrategy.fixed_delay(...)"
+_GROUP_WINDOW: Final = (
+    'use key_by(...).window(...) with TumblingEventTimeWindows("10min") and others of sluiceway.windows'
+)
 _TTL: Final = 'use StateTtlConfig("1h", ...), which has an argument for each setting; it is ttl= of a descriptor'
 
 _PACKAGE: Final[Mapping[str, str]] = {
@@ -120,7 +130,34 @@ _PACKAGE: Final[Mapping[str, str]] = {
     "ScalarFunction": _UDF,
     "TableFunction": _UDF,
     "udf": _UDF,
+    "udtf": "use TableStream.flat_map(function)",
+    "udaf": "use agg.custom(function, *columns) of sluiceway.table",
     "col": "use sluiceway.table.col",
+    "lit": "use sluiceway.table.lit",
+    "Expressions": "expressions are col, lit and when of sluiceway.table",
+    "Tumble": _GROUP_WINDOW,
+    "Slide": _GROUP_WINDOW,
+    "Session": _GROUP_WINDOW,
+    "Over": "use key_by(...).over(rows=n) of a stream in columns",
+    "SavepointReader": "use sluiceway.savepoint.read(path)",
+    "SavepointWriter": "use sluiceway.savepoint.write(path), or edit(path, new_path)",
+    "QueryableStateClient": _STATE_GET,
+    "AsyncRetryStrategies": _RETRY,
+    "FixedDelayRetryStrategy": _RETRY,
+    "ExponentialBackoffDelayRetryStrategy": _RETRY,
+    "AsyncRetryPredicates": _RETRY_IF,
+    "RetryPredicates": _RETRY_IF,
+    "ResultFuture": "an async function returns its results",
+    "SerializableTimestampAssigner": "use TimestampAssigner, or a function of the record",
+    "MapPartitionFunction": "use BatchProcessFunction, which is given many records at a time",
+    "RateLimiterStrategy": "use Pipeline.generate(function, rate=...)",
+    "SingleOutputStreamOperator": "it is a DataStream",
+    "DataStreamSource": "it is a DataStream",
+    "SideOutputDataStream": "it is a DataStream",
+    "Dataflow": "use Pipeline(name)",
+    "Application": "use Pipeline(name)",
+    "App": "use Pipeline(name)",
+    "PatternStream": "there is no CEP",
     "Pattern": "there is no CEP",
     "CEP": "there is no CEP",
     "DataStreamUtils": _NOT_HERE,
@@ -128,7 +165,8 @@ _PACKAGE: Final[Mapping[str, str]] = {
     "Counter": "use RuntimeContext.metrics.counter(name)",
     "Meter": "use a counter, whose rate a reporter's backend computes",
     "Distribution": "use RuntimeContext.metrics.histogram(name)",
-    "DeliveryGuarantee": "a sink is exactly-once with checkpoints if it commits in two phases; its page says so",
+    "DeliveryGuarantee": 'use guarantee="exactly-once" of KafkaSink and SqlSink; FilesSink is exactly-once with '
+    "checkpoints",
     "NumberSequenceSource": "use Pipeline.from_sequence(start, end)",
     "DataGeneratorSource": "use Pipeline.generate(function, count=...)",
     "CollectionSource": "use Pipeline.from_collection(values)",
@@ -148,8 +186,8 @@ _PACKAGE: Final[Mapping[str, str]] = {
     "Encoder": _FILES,
     "CsvReaderFormat": _FILES,
     "CsvSchema": _FILES,
-    "JsonRowDeserializationSchema": _FILES,
-    "JsonRowSerializationSchema": _FILES,
+    "JsonRowDeserializationSchema": _JSON,
+    "JsonRowSerializationSchema": _JSON,
     "ParquetColumnarRowInputFormat": _FILES,
     "SimpleStringSchema": "texts are str; a source decodes them",
     "SerializationSchema": "a sink encodes its records: write them as str, bytes or dicts",
@@ -201,6 +239,11 @@ _PACKAGE: Final[Mapping[str, str]] = {
     },
 }
 
+_STATEFUL: Final = "use key_by(...).process(function) with a KeyedProcessFunction, which has state"
+_BEFORE_RESULT: Final = (
+    "it belongs behind window(...), before what makes the results: reduce(), aggregate() and so on"
+)
+
 _STREAM: Final[Mapping[str, str]] = {
     "get_name": "the name is set with name(text); Pipeline.explain() shows it",
     "set_name": "use name()",
@@ -233,11 +276,43 @@ _STREAM: Final[Mapping[str, str]] = {
     "assign_timestamps": "use assign_timestamps_and_watermarks(strategy)",
     "fold": "use aggregate()",
     "global": "use global_(), as `global` is a word of Python's",
-    "as_queryable_state": "there is no queryable state; `sluiceway state show` reads checkpoints",
+    "as_queryable_state": _STATE_GET,
     "side_output": "emit with ctx.output(tag, value) in a process function, and take it with get_side_output(tag)",
     "flatten": "use flat_map(lambda values: values)",
     "groupby": "use key_by()",
     "group_by": "use key_by()",
+    "key_on": "use key_by()",
+    "print_to_err": "use for_each(function)",
+    "uid_hash": "use uid(text)",
+    "map_partition": "use process(function) with a BatchProcessFunction",
+    "sort_partition": "use windows: apply(function) is given the records of one, as a list to be sorted",
+    "full_window_partition": "use key_by(...).window(GlobalWindows.create_with_end_of_stream_trigger())",
+    "apply": "use map(), flat_map() or filter()",
+    "update": "use map(), with a function that returns the record",
+    "inspect": "use map(), with a function that returns the record",
+    "peek": "use map(), with a function that returns the record",
+    "map_value": "use map()",
+    "map_values": "use map()",
+    "filter_map": "use flat_map()",
+    "merge": "use union()",
+    "concat": "use union()",
+    "branch": "use filter() for each part, or side outputs of a process function",
+    "redistribute": "use rebalance()",
+    "repartition": "use rebalance()",
+    "stateful_map": _STATEFUL,
+    "stateful_flat_map": _STATEFUL,
+    "to_topic": "use sink(KafkaSink(servers, topic)), of sluiceway_kafka",
+    "tumbling_window": 'use key_by(...).window(TumblingEventTimeWindows("10s"))',
+    "hopping_window": 'use key_by(...).window(SlidingEventTimeWindows("10s", "5s"))',
+    "sliding_window": 'use key_by(...).window(SlidingEventTimeWindows("10s", "5s"))',
+    "session_window": 'use key_by(...).window(EventTimeSessionWindows("10s"))',
+    "collect_window": "use key_by(...).window(...).apply(function), which is given the records of a window",
+    "mean": "use aggregate(function) with an AggregateFunction",
+    "avg": "use aggregate(function) with an AggregateFunction",
+    "fold_window": "use key_by(...).window(...).aggregate(function)",
+    "reduce_window": "use key_by(...).window(...).reduce(function)",
+    "allowed_lateness": _BEFORE_RESULT,
+    "side_output_late_data": _BEFORE_RESULT,
 }
 
 _PIPELINE: Final[Mapping[str, str]] = {
@@ -303,6 +378,16 @@ _PIPELINE: Final[Mapping[str, str]] = {
     "register_job_listener": "listeners outside plugins are not built; a plugin's hooks are told of jobs",
     "close": "nothing is left open after run()",
     "union": "use union() of a stream",
+    "execute_sql": "use sql(query, name=table, ...)",
+    "sql_query": "use sql(query, name=table, ...)",
+    "create_temporary_view": "name the tables of a query in sql(query, name=table, ...)",
+    "from_pandas": "use table(frame)",
+    "from_path": "use table(source)",
+    "create_statement_set": "give the pipeline several sinks, and call run()",
+    "dataframe": "use source(KafkaSource(servers, topic)), of sluiceway_kafka",
+    "topic": "use source(KafkaSource(servers, topic)), of sluiceway_kafka",
+    "agent": "use source(KafkaSource(servers, topic)), of sluiceway_kafka",
+    "Table": "use key_by(...).process(function) with keyed state",
     "set_auto_watermark_interval": "use run(auto_watermark_interval=...)",
     "set_latency_tracking_interval": "use run(latency_interval=...)",
 }
@@ -352,7 +437,7 @@ _DESCRIPTOR: Final[Mapping[str, str]] = {
     "get_name": "use the attribute name",
     "get_type": "use the attribute type",
     "get_element_type_info": "use the attribute type",
-    "set_queryable": "there is no queryable state; `sluiceway state show` reads checkpoints",
+    "set_queryable": _STATE_GET,
     "get_default_value": "use the attribute default",
 }
 
@@ -387,10 +472,138 @@ _COUNT_WINDOWS: Final = (
     "to_records().key_by(...).count_window(n)"
 )
 
+_ORDERED: Final = (
+    "a stream without an end has no order over all rows: key_by(...).over(rows=n) takes those of a key in the "
+    "order of event time, to_arrow().sort_by(column) sorts the results of input that ends"
+)
+_FIRST_ROWS: Final = "use to_arrow().slice(0, n), or to_records().take(n)"
+_TABLE_JOINS: Final = (
+    "use key_by(...).interval_join(other, lower, upper) or key_by(...).asof_join(other); lookup(rows, on=column) "
+    "with rows that stay the same; a join in windows works on records: to_records().join(...)"
+)
+_TOP: Final = "use key_by(...).window(...).aggregate(top=agg.top_k(column, n))"
+_AGGREGATE: Final = "use aggregate(name=agg.{}), with agg of sluiceway.table"
+_OF_A_KEY: Final = (
+    "use key_by(...).aggregate(name=agg.{0}) for one row per key at the end of the input, or with window(...) "
+    "before it; or key_by(...).running(name=agg.{0}) for one per row; agg is in sluiceway.table"
+)
+_AGGREGATES: Final[Mapping[str, str]] = {
+    "count": "count()",
+    "mean": "mean(column)",
+    "avg": "mean(column)",
+    "sum": "sum(column)",
+    "min": "min(column)",
+    "max": "max(column)",
+    "min_by": "min(column)",
+    "max_by": "max(column)",
+    "reduce": "sum(column)",
+    "agg": "sum(column)",
+}
+_BEHIND_KEY_BY: Final = "say first what to make of the rows of a key, as in aggregate(...) or running(...)"
+_BEFORE_KEY_BY: Final = "call it before key_by(...)"
+_RECORDS_BY_KEY: Final = "it works on records: to_records().key_by(...)"
+
+_TABLE_STREAM: Final[Mapping[str, str]] = {
+    "where": "use filter()",
+    "group_by": "use key_by(*columns), then aggregate(), window() or running()",
+    "groupby": "use key_by(*columns), then aggregate(), window() or running()",
+    "order_by": _ORDERED,
+    "sort": _ORDERED,
+    "sort_values": _ORDERED,
+    "limit": _FIRST_ROWS,
+    "fetch": _FIRST_ROWS,
+    "head": _FIRST_ROWS,
+    "take": _FIRST_ROWS,
+    "distinct": "use key_by(*columns).distinct()",
+    "unique": "use key_by(*columns).distinct()",
+    "deduplicate": "use key_by(*columns).distinct()",
+    "drop_duplicates": "use key_by(*columns).distinct()",
+    "join": _TABLE_JOINS,
+    "left_outer_join": _TABLE_JOINS,
+    "right_outer_join": _TABLE_JOINS,
+    "full_outer_join": _TABLE_JOINS,
+    "merge": _TABLE_JOINS,
+    "join_lateral": "use explode(column) or lookup_async(function, ...)",
+    "union_all": "use union()",
+    "concat": "use union()",
+    "with_column": "use with_columns()",
+    "add_columns": "use with_columns()",
+    "add_or_replace_columns": "use with_columns()",
+    "assign": "use with_columns()",
+    "drop_columns": "use drop()",
+    "rename_columns": "use rename()",
+    "alias": "use rename()",
+    "cast": "use with_columns(name=col(name).cast(type))",
+    "apply": "use map_batches() or map()",
+    "top_n": _TOP,
+    "over_window": "use key_by(...).over(rows=n)",
+    "flat_aggregate": _TOP,
+    "to_pandas": "use to_arrow().to_pandas()",
+    "to_polars": "use polars.from_arrow(), which takes what to_arrow() returns",
+    "to_list": "use to_arrow().to_pylist()",
+    "to_pylist": "use to_arrow().to_pylist()",
+    "execute_and_collect": "use to_arrow()",
+    "to_data_stream": "use to_records()",
+    "to_append_stream": "use to_records()",
+    "to_changelog_stream": "use to_records(): streams have no retractions",
+    "to_retract_stream": "use to_records(): streams have no retractions",
+    "execute": "use to_arrow(), or sink(), print() or collect() and run() of the pipeline",
+    "execute_insert": "use sink(), and run() of the pipeline",
+    "insert_into": "use sink()",
+    "get_schema": "use the property schema",
+    "print_schema": "use the property schema",
+    "columns": "use schema.names",
+    "explain": "use explain() of the pipeline",
+    **{name: _OF_A_KEY.format(call) for name, call in _AGGREGATES.items()},
+}
+
 ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = {
     "": _PACKAGE,
     "DataStream": _STREAM,
-    "KeyedTable": {"count_window": _COUNT_WINDOWS},
+    "TableStream": _TABLE_STREAM,
+    "KeyedTable": {
+        "count_window": _COUNT_WINDOWS,
+        "select": _AGGREGATE.format("sum(column)"),
+        "top_n": _TOP,
+        "order_by": _ORDERED,
+        "deduplicate": "use distinct()",
+        "join": _TABLE_JOINS,
+        **{name: _OF_A_KEY.format(call).replace("key_by(...).", "") for name, call in _AGGREGATES.items()},
+        **dict.fromkeys(("to_records", "to_arrow", "print", "sink", "collect"), _BEHIND_KEY_BY),
+        **dict.fromkeys(("filter", "with_columns", "lookup", "map", "map_batches", "union"), _BEFORE_KEY_BY),
+        **dict.fromkeys(("process", "apply"), _RECORDS_BY_KEY + ".process(...)"),
+    },
+    "WindowedTable": {
+        "select": _AGGREGATE.format("sum(column)"),
+        **{name: _AGGREGATE.format(call) for name, call in _AGGREGATES.items()},
+        **{
+            name: f"{_RECORDS_BY_KEY}.window(...).{name}(...)"
+            for name in ("process", "apply", "trigger", "evictor")
+        },
+    },
+    "agg": {
+        "avg": "use mean(column)",
+        "average": "use mean(column)",
+        "median": "use quantile(column, 0.5)",
+        "std": "use stddev(column)",
+        "stddev_samp": "use stddev(column)",
+        "stddev_pop": "use stddev(column, ddof=0)",
+        "var": "use variance(column)",
+        "var_samp": "use variance(column)",
+        "var_pop": "use variance(column, ddof=0)",
+        "first_value": "use first(column)",
+        "last_value": "use last(column)",
+        "list_agg": "use collect(column)",
+        "array_agg": "use collect(column)",
+        "n_unique": "use count_distinct(column)",
+        "approx_count_distinct": "use count_distinct(column)",
+        "len": "use count()",
+        "size": "use count()",
+    },
+    "OverTable": {
+        "select": _AGGREGATE.format("sum(column)"),
+        **{name: _AGGREGATE.format(call) for name, call in _AGGREGATES.items()},
+    },
     "Pipeline": _PIPELINE,
     "RuntimeContext": _RUNTIME,
     "Context": _CONTEXT,

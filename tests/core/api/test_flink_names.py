@@ -48,7 +48,9 @@ CLASSES = """
     BulkWriterFactory JsonRowDeserializationSchema JsonRowSerializationSchema RichMapFunction
     RichFlatMapFunction RichFilterFunction RichReduceFunction RichAsyncFunction RichSinkFunction
     RichSourceFunction RichCoMapFunction Collector TimestampAssigner WatermarkGenerator WatermarkOutput
-    StreamTableEnvironment
+    StreamTableEnvironment Expressions udf udaf udtf Tumble Slide Session Over SavepointReader SavepointWriter
+    AsyncRetryPredicates ResultFuture SerializableTimestampAssigner MapPartitionFunction PatternStream
+    SingleOutputStreamOperator DataStreamSource RateLimiterStrategy QueryableStateClient
 """
 
 METHODS = {
@@ -71,7 +73,8 @@ METHODS = {
         force_non_parallel set_buffer_timeout start_new_chain disable_chaining slot_sharing_group set_description
         map flat_map key_by filter union connect shuffle project rescale rebalance forward broadcast process
         assign_timestamps_and_watermarks partition_custom add_sink sink_to execute_and_collect print
-        get_side_output window_all count_window_all cache split select""",
+        get_side_output window_all count_window_all cache split select map_partition full_window_partition
+        sort_partition print_to_err allowed_lateness side_output_late_data as_queryable_state""",
     "KeyedStream": """
         map flat_map reduce filter add_sink key_by process window union connect partition_custom print sum min max
         min_by max_by count_window""",
@@ -191,6 +194,12 @@ def test_an_import_says_it_too(statement: str, hint: str) -> None:
         exec(statement)
     assert hint in str(caught.value)
     assert "cannot import name" in str(caught.value)
+
+
+def test_queryable_state_is_read_by_a_command() -> None:
+    for owner_of_it in (owner("DataStream"), owner("KeyedStream")):
+        assert "use `sluiceway state get`" in said(owner_of_it, "as_queryable_state")
+    assert "use `sluiceway state get`" in said(owner("ValueStateDescriptor"), "set_queryable")
 
 
 def test_classes_answer_for_static_methods() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple, TypedDict
@@ -18,6 +19,7 @@ from sluiceway.connector.lib import CollectionSource
 from sluiceway.elements import Columns
 from sluiceway.errors import FunctionContractError, GraphError
 from sluiceway.table import TableStream, agg, col, lit, when
+from sluiceway.util.name_hints import ELSEWHERE
 from sluiceway.windows import TumblingEventTimeWindows
 
 
@@ -631,3 +633,56 @@ def test_joins_refuse_rows_with_unions(join: str) -> None:
             GraphError, match=rf"{join}_join\(\) at .*: {side} column 'u' .*sparse_union<i: int64=0>"
         ):
             left.asof_join(right, suffix="_r") if join == "asof" else left.interval_join(right, 0, 1, suffix="_r")
+
+
+# ---- names of Flink's Table API, and of data frames ------------------------------------------------------------
+
+
+def _answer(owner: Any, name: str) -> str:
+    with pytest.raises(AttributeError) as caught:
+        getattr(owner, name)
+    return str(caught.value)
+
+
+def _owners() -> dict[str, Any]:
+    table = Pipeline().table(_table())
+    keyed = table.key_by("user")
+    windowed = keyed.window(TumblingEventTimeWindows("1s"))
+    return {
+        "TableStream": table,
+        "KeyedTable": keyed,
+        "WindowedTable": windowed,
+        "OverTable": keyed.over(rows=2),
+        "agg": agg,
+    }
+
+
+@pytest.mark.parametrize("kind", ["TableStream", "KeyedTable", "WindowedTable", "OverTable", "agg"])
+def test_names_of_other_libraries_are_not_there_and_are_answered(kind: str) -> None:
+    owner = _owners()[kind]
+    for name, hint in ELSEWHERE[kind].items():
+        assert _answer(owner, name).endswith(f"; {hint}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "hint"),
+    [
+        ("TableStream", "where", r"use filter\(\)$"),
+        ("TableStream", "distinct", r"use key_by\(\*columns\)\.distinct\(\)$"),
+        ("TableStream", "sum", r"use key_by\(\.\.\.\)\.aggregate\(name=agg\.sum\(column\)\) for one row per key"),
+        ("TableStream", "join", r"key_by\(\.\.\.\)\.interval_join\(.*lookup\(rows, on=column\)"),
+        ("TableStream", "over", r"over\(\): key_by\(\) first"),
+        ("TableStream", "process", r"works on records, so call to_records\(\) first"),
+        ("KeyedTable", "select", r"use aggregate\(name=agg\.sum\(column\)\)"),
+        ("KeyedTable", "filter", r"call it before key_by\(\.\.\.\)$"),
+        ("WindowedTable", "trigger", r"to_records\(\)\.key_by\(\.\.\.\)\.window\(\.\.\.\)\.trigger\(\.\.\.\)$"),
+        ("agg", "avg", r"use mean\(column\)$"),
+    ],
+)
+def test_a_name_of_another_library_says_what_to_use(kind: str, name: str, hint: str) -> None:
+    assert re.search(hint, _answer(_owners()[kind], name))
+
+
+def test_an_import_of_a_name_of_flink_s_says_what_to_use() -> None:
+    with pytest.raises(ImportError, match=r"cannot import name 'Tumble' from 'sluiceway\.table'; use key_by"):
+        exec("from sluiceway.table import Tumble")

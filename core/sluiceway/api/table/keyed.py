@@ -228,7 +228,7 @@ class KeyedTable:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            answer(self, name, "KeyedTable", "DataStream")
+            answer(self, name, "KeyedTable")
 
 
 class WindowedTable(HasLateRows):
@@ -286,7 +286,7 @@ class WindowedTable(HasLateRows):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            answer(self, name)
+            answer(self, name, "WindowedTable")
 
 
 def key_columns(names: tuple[object, ...], schema: pa.Schema) -> tuple[str, ...]:

@@ -85,7 +85,7 @@ class OverTable(HasLateRows):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            answer(self, name)
+            answer(self, name, "OverTable")
 
 
 def over(keyed: KeyedTable, rows: object, age: Duration | None) -> OverTable:

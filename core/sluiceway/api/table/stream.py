@@ -53,6 +53,7 @@ from sluiceway.graph import InputRef, Transformation
 from sluiceway.steps import ColumnTransformStep, SinkStep, Step, TimestampsStep, ToRecordsStep
 from sluiceway.streamgraph import PartitionerSpec
 from sluiceway.types import parameter_type
+from sluiceway.util.name_hints import hint_for
 
 if TYPE_CHECKING:
     from sluiceway.api.program import Program
@@ -468,16 +469,17 @@ class TableStream(StepSettings):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            if not name.startswith("_") and name in dir(DataStream):
+            public = not name.startswith("_") and not hint_for("TableStream", name)
+            if public and (name in dir(KeyedTable) or name in KEYED_ONLY):
+                raise AttributeError(
+                    f"TableStream has no {name}(): key_by() first, as in key_by('user').{name}(...)"
+                )
+            if public and name in dir(DataStream):
                 raise AttributeError(
                     f"TableStream has no {name}(): it works on records, so call to_records() first, as in "
                     f"to_records().{name}(...)"
                 )
-            if name in KEYED_ONLY:
-                raise AttributeError(
-                    f"TableStream has no {name}(): key_by() first, as in key_by('user').{name}(...)"
-                )
-            answer(self, name)
+            answer(self, name, "TableStream")
 
 
 def _nullable(schema: pa.Schema) -> pa.Schema:

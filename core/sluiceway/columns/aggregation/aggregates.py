@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,7 @@ from sluiceway.columns.aggregation.picked import Extreme, Picked
 from sluiceway.columns.aggregation.sums import Averaged, Counted, Summed
 from sluiceway.columns.schemas import has_unions
 from sluiceway.errors import ConfigurationError, FunctionContractError, GraphError
-from sluiceway.util.name_hints import similar
+from sluiceway.util.name_hints import hint_for, refuse_in_module, similar
 
 __all__ = [
     "RUNNING",
@@ -414,3 +414,8 @@ _TAKES: Final[Mapping[str, str]] = {
     "top_k": "integers, floats, dates and times",
     "quantile": _NUMBERS,
 }
+
+if not TYPE_CHECKING:  # a type checker would take it for leave to import anything
+
+    def __getattr__(name: str) -> NoReturn:
+        refuse_in_module(__name__, name, __all__, hint_for("agg", name))
