@@ -362,7 +362,11 @@ def _call(node: exp.Expr, scope: Scope) -> Typed:
 
 def _unknown(node: exp.Expr) -> str:
     if isinstance(node, exp.Window):
-        return "OVER looks at other rows: functions over rows have no translation yet"
+        return (
+            "OVER looks at other rows, and has no translation: of a stream in columns, key_by(...).over(rows=n) "
+            "has aggregates of the last rows, key_by(...).running(...) of all so far, and agg.top_k the greatest "
+            "values of a window"
+        )
     if isinstance(node, exp.AggFunc):
         return f"{node.sql_name()} combines rows: it stands in SELECT or HAVING of a query with GROUP BY"
     if isinstance(node, exp.Query | exp.Subquery | exp.Exists):

@@ -33,9 +33,16 @@ __all__ = ["table_of"]
 Tables = Mapping[str, TableStream]
 
 _SELECT: Final = frozenset({"expressions", "from_", "where", "group", "having", "with_", "distinct"})
-_TABLE_FUNCTION: Final = re.compile(r"\bTABLE\s*\(\s*(TUMBLE|HOP|CUMULATE|SESSION)\s*\(", re.IGNORECASE)
+_TABLE_FUNCTION: Final = re.compile(
+    r"\bTABLE\s*\(\s*(TUMBLE|HOP|CUMULATE|SESSION)\s*\(|\b(TUMBLE|HOP|CUMULATE|SESSION)\s*\(\s*TABLE\b",
+    re.IGNORECASE,
+)
 _CLAUSES: Final[dict[str, tuple[str, str]]] = {
-    "joins": ("", "joins have no translation: put one table into FROM"),
+    "joins": (
+        "",
+        "joins have no translation: put one table into FROM, which may be the result of "
+        "key_by(...).interval_join(...), key_by(...).asof_join(...) or lookup(...)",
+    ),
     "order": ("ORDER", "a stream without an end has no order over all rows"),
     "limit": ("LIMIT", "LIMIT would depend on the order in which rows arrive"),
     "offset": ("OFFSET", "OFFSET would depend on the order in which rows arrive"),
@@ -95,6 +102,8 @@ def _parsed(text: str, where: str) -> exp.Expr:
         if function := _TABLE_FUNCTION.search(text):
             start = function.start()
             why = f"windows are written in GROUP BY, as in GROUP BY user, {WINDOW_EXAMPLE}"
+        elif text[start : start + 1] == "`":
+            why = 'names are quoted as in "user", without backticks'
         raise GraphError(f"{where}: {at_offset(text, start, why)}") from None
     except TokenError as error:
         raise GraphError(f"{where}: {str(error.__cause__ or error).splitlines()[0]}") from None
