@@ -93,7 +93,10 @@ class Pipeline(Program, metaclass=HintingType):
         timestamp: Callable[[T], Instant] | None = None,
         watermark_strategy: WatermarkStrategy[T] | None = None,
     ) -> DataStream[T]:
-        """Read the elements of a list, tuple, range or other sequence, once each, in order.
+        """Read the elements of a list, tuple, range or other sequence, once each.
+
+        One subtask reads them in order; several, each a consecutive part. ``set_parallelism(1)`` behind it has one
+        read all of them, at any parallelism of the pipeline.
 
         Args:
             values: the elements; a list is copied.
