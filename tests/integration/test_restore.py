@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import sluiceway as sw
 from sluiceway.config.settings import Settings
+from sluiceway.connector import Enumerator, EnumeratorContext
+from sluiceway.connector.lib import CollectionSource
 from sluiceway.errors import StateError
 from sluiceway.plugins import default_manager
 from sluiceway.runtime.local.engine import LocalEngine, LocalJob, job_graph_of
@@ -74,3 +78,48 @@ def test_state_that_no_step_would_get_is_refused_by_name() -> None:
     other.from_collection(WORDS).uid("words").key_by(lambda w: w).count().uid("renamed").print()
     with pytest.raises(StateError, match=r"state of 'count', which no step of job 'other' goes by"):
         job_of(other, 1, snapshot)
+
+
+def counted(words: sw.DataStream[str]) -> sw.DataStream[tuple[str, int]]:
+    counts = words.key_by(lambda word: word).count().uid("count")
+    counts.collect()
+    return counts
+
+
+def refused(flow: sw.Pipeline, snapshot: JobSnapshot, kind: type[Exception]) -> str:
+    with pytest.raises(kind) as caught:
+        job_of(flow, 1, snapshot).run()
+    return "\n".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
+
+
+def test_another_source_under_the_uid_is_named_as_what_may_be_wrong() -> None:
+    snapshot = run_a_while(job_of(pipeline([]), 1), 6)
+    flow = sw.Pipeline("restore")
+    counted(flow.from_function(lambda: iter(WORDS)).uid("words"))
+    text = refused(flow, snapshot, AttributeError)
+    assert re.search(r"has splits of type \w+ under the uid 'words': give this source another uid if it is", text)
+
+
+class Found(CollectionSource[str]):
+    """Source whose enumerator has a state of its own."""
+
+    def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
+        return super().create_enumerator(context, restored.found if restored else None)
+
+
+def test_another_enumerator_under_the_uid_is_named_as_what_may_be_wrong() -> None:
+    snapshot = run_a_while(job_of(pipeline([]), 1), 6)
+    flow = sw.Pipeline("restore")
+    counted(flow.source(Found(WORDS)).uid("words"))
+    text = refused(flow, replace(snapshot, enumerators={"words": 7}), AttributeError)
+    assert (
+        "has an enumerator's state of type int under the uid of this source: give this source another uid" in text
+    )
+
+
+def test_positions_under_the_uid_of_another_step_are_refused() -> None:
+    snapshot = run_a_while(job_of(pipeline([]), 1), 6)
+    flow = sw.Pipeline("restore")
+    counted(flow.from_collection(WORDS).map(str).uid("words"))
+    text = refused(flow, snapshot, StateError)
+    assert "has the positions of a source under the uid 'words', which is that of another step" in text

@@ -94,7 +94,16 @@ class EnumeratorDriver(EnumeratorContext):
 
     def start(self, readers: Iterable[int] = ()) -> None:
         """Create and start the enumerator, and add readers that are up already."""
-        enumerator = self.source.create_enumerator(self, self._restored)
+        try:
+            enumerator = self.source.create_enumerator(self, self._restored)
+        except (AttributeError, TypeError) as error:
+            if self._restored is not None:
+                error.add_note(
+                    "the snapshot that the job goes on from has an enumerator's state of type "
+                    f"{type(self._restored).__name__} under the uid of this source: give this source another uid "
+                    "if it is another one than that of the snapshot"
+                )
+            raise
         self.enumerator = checked(enumerator, Enumerator, self.source, "create_enumerator")
         self.enumerator.start()
         for reader in readers:

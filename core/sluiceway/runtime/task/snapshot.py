@@ -249,6 +249,14 @@ class JobSnapshot(msgspec.Struct, frozen=True):
         known = {n.uid for v in graph.vertices for n in v.nodes}
         listed = {s.uid for s in self.operators if any(kept.elements for kept in s.lists)}
         undealt = {uid for uid, state in self.enumerators.items() if state}
+        sources = {v.uid for v in graph.vertices if all(edge.feedback for edge in graph.in_edges(v.id))}
+        positions = {s.uid for s in self.operators if s.splits} | undealt
+        if moved := (positions & known) - sources:
+            raise IncompatibleStateError(
+                f"the snapshot has the positions of a source under the uid {', '.join(map(repr, sorted(moved)))}, "
+                f"which is that of another step in job {graph.job_name!r}, so that the source would begin anew: "
+                "give the source that uid, with .uid(...), or leave the positions behind, with allow-dropped-state"
+            )
         lost = (_stateful(self.operators) | listed | undealt) - known
         if lost:
             raise IncompatibleStateError(

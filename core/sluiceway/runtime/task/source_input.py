@@ -129,7 +129,11 @@ class SourceInput(TaskInput):
                 self._member = AlignedReader(strategy.alignment, self._time, reader, self._clock, self._report)
         reader.start()
         if self._restored:
-            self._add(reader, self._restored)
+            try:
+                self._add(reader, self._restored)
+            except (AttributeError, TypeError) as error:
+                self._note_restored(error)
+                raise
         for action in self._before_open:
             action(self._reader)
         self._before_open.clear()
@@ -253,7 +257,11 @@ class SourceInput(TaskInput):
         assert self._reader is not None
         if self._member is not None and not self._member.may_read():
             return self._wait(NOTHING, self._member.again_at)
-        polled = self._reader.poll(self.limit)
+        try:
+            polled = self._reader.poll(self.limit)
+        except (AttributeError, TypeError) as error:
+            self._note_restored(error)
+            raise
         # Also with a wait: a reader may have found nothing but unreadable records.
         if rejected := self._reader.rejected():
             self._out.append(Rejected([(*each, None) for each in rejected]))
@@ -292,7 +300,17 @@ class SourceInput(TaskInput):
             self._time.add(split.split_id for split in splits)
         reader.add_splits(splits)
 
+    def _note_restored(self, error: Exception) -> None:
+        """Add to an error of the reader that its splits may be those of another source."""
+        if self._restored:
+            kinds = " and ".join(sorted({type(split).__name__ for split in self._restored}))
+            error.add_note(
+                f"the snapshot that the job goes on from has splits of type {kinds} under the uid {self._uid!r}: "
+                "give this source another uid if it is another one than that of the snapshot"
+            )
+
     def _take(self, batch: Batch[Any]) -> Element:
+        self._restored = ()
         if self._time is None:
             self._out.append(batch)
             return self._out.popleft()
