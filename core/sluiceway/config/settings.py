@@ -207,7 +207,7 @@ def _of_given(given: Mapping[str, object], flag: Callable[[str], str]) -> _Layer
     layer: _Layer = {}
     for key, value in given.items():
         if key not in keywords:
-            raise choose("option", key, (k for k, name in keywords.items() if name in OPTIONS))
+            raise choose("option", key, (k for k, name in keywords.items() if name in OPTIONS and k != "from"))
         if value is not None:
             layer[keywords[key]] = (value, flag(key), f"{flag(key)}={value!r}")
     return layer

@@ -171,6 +171,13 @@ def test_an_argument_that_does_not_exist_is_told_with_the_one_that_was_meant(tmp
     )
 
 
+def test_no_name_is_suggested_that_python_keeps_for_itself(tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        look(tmp_path, {"from_": "kept"})
+    assert str(caught.value).startswith("there is no option 'from_'. Known: ")
+    assert "'from_checkpoint', 'heartbeat_timeout'" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("chosen", "expected"),
     [
