@@ -119,7 +119,7 @@ _PACKAGE: Final[Mapping[str, str]] = {
     "JobClient": "use JobHandle, which Pipeline.start() returns",
     "JobExecutionResult": "use JobResult, which Pipeline.run() returns",
     "JobID": "a job goes by its name",
-    "CompletableFuture": "Pipeline.start() and the methods of JobHandle are awaited",
+    "CompletableFuture": "Pipeline.start() is awaited, and so are result(), stop() and others of JobHandle",
     "InputDependencyConstraint": "bounded input is read as a stream",
     "StreamTableEnvironment": _TABLE,
     "TableEnvironment": _TABLE,
@@ -557,6 +557,21 @@ _TABLE_STREAM: Final[Mapping[str, str]] = {
     **{name: _OF_A_KEY.format(call) for name, call in _AGGREGATES.items()},
 }
 
+_BUILT_BY: Final = "use {}, which has an argument for each setting"
+_KAFKA_SOURCE: Final = _BUILT_BY.format("KafkaSource(servers, topics, ...)")
+_KAFKA_SINK: Final = _BUILT_BY.format("KafkaSink(servers, topic, ...)")
+_OFFSETS: Final = (
+    'use start= and stop= of KafkaSource, with "earliest", "latest", "committed", KafkaOffsets.timestamp(ms) or '
+    "KafkaOffsets.partitions({...})"
+)
+_SERIALIZERS: Final = 'use serializer=, key= and key_serializer= of KafkaSink, as in serializer="json"'
+_FILES_SOURCE: Final = "use FilesSource.text(paths), .csv(paths), .json_lines(paths) or .parquet(paths)"
+_FILES_SINK: Final = (
+    "use FilesSink.text(directory), .csv(directory), .json_lines(directory) or .parquet(directory), with "
+    "roll_size and roll_interval as arguments"
+)
+_SQL_SINK: Final = _BUILT_BY.format('SqlSink(database, table, columns, guarantee="exactly-once")')
+
 ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = {
     "": _PACKAGE,
     "DataStream": _STREAM,
@@ -604,6 +619,33 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = {
         "select": _AGGREGATE.format("sum(column)"),
         **{name: _AGGREGATE.format(call) for name, call in _AGGREGATES.items()},
     },
+    "KafkaSource": {"builder": _KAFKA_SOURCE},
+    "KafkaSink": {"builder": _KAFKA_SINK},
+    "KafkaOffsets": {"committed_offsets": _OFFSETS, "offsets": _OFFSETS},
+    "FilesSource": {
+        "for_record_stream_format": _FILES_SOURCE,
+        "for_bulk_file_format": _FILES_SOURCE,
+        "builder": _FILES_SOURCE,
+        "json": _FILES_SOURCE,
+    },
+    "FilesSink": {
+        "for_row_format": _FILES_SINK,
+        "for_bulk_format": _FILES_SINK,
+        "builder": _FILES_SINK,
+        "json": _FILES_SINK,
+    },
+    "SqlSink": {"sink": _SQL_SINK, "exactly_once_sink": _SQL_SINK, "builder": _SQL_SINK},
+    "sluiceway_kafka": {
+        "KafkaSourceBuilder": _KAFKA_SOURCE,
+        "FlinkKafkaConsumer": _KAFKA_SOURCE,
+        "KafkaSinkBuilder": _KAFKA_SINK,
+        "FlinkKafkaProducer": _KAFKA_SINK,
+        "KafkaOffsetsInitializer": _OFFSETS,
+        "KafkaRecordSerializationSchema": _SERIALIZERS,
+        "KafkaRecordDeserializationSchema": "use deserializer= and key_deserializer= of KafkaSource",
+    },
+    "sluiceway_files": {"FileSource": _FILES_SOURCE, "FileSink": _FILES_SINK, "StreamingFileSink": _FILES_SINK},
+    "sluiceway_sql": {"JdbcSink": _SQL_SINK},
     "Pipeline": _PIPELINE,
     "RuntimeContext": _RUNTIME,
     "Context": _CONTEXT,

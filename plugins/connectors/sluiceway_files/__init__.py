@@ -14,15 +14,17 @@ __all__ = ["FilesSink", "FilesSource"]
 
 
 def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        from sluiceway.util.name_hints import hint_for, refuse_in_module
+
+        refuse_in_module(__name__, name, __all__, hint_for(__name__, name))
     if name == "FilesSource":
         from sluiceway_files._source import FilesSource
 
         return FilesSource
-    if name == "FilesSink":
-        from sluiceway_files._sink import FilesSink
+    from sluiceway_files._sink import FilesSink
 
-        return FilesSink
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return FilesSink
 
 
 def __dir__() -> list[str]:

@@ -10,6 +10,7 @@ from sluiceway.config.options import duration_ms
 from sluiceway.connector import DeliveryGuarantee, Sink, SinkWriter, WriterContext
 from sluiceway.connector.line_splitter import check_encoding
 from sluiceway.errors import ConfigurationError, choose
+from sluiceway.util.name_hints import HintingType
 from sluiceway.util.overriding import override
 from sluiceway.util.redaction import redact
 from sluiceway_files import _compression
@@ -28,7 +29,7 @@ _MAX_OPEN: Final = 100
 _CODECS: Final = ("snappy", "gzip", "brotli", "zstd", "lz4", "none")
 
 
-class FilesSink(Sink[Any]):
+class FilesSink(Sink[Any], metaclass=HintingType):
     """Sink of files in one directory. Created by one of its class methods, one per format.
 
     A file has a hidden name, which begins with ``.``, while it is written, and gets its own at once and whole.

@@ -29,6 +29,7 @@ from sluiceway.connector.discovery import watch_interval_ms
 from sluiceway.connector.line_splitter import DEFAULT_MAX_LINE_LENGTH, DecodeErrors, LineDecoder, check_encoding
 from sluiceway.errors import ConfigurationError, ConnectorError, choose
 from sluiceway.metrics import MetricGroup
+from sluiceway.util.name_hints import HintingType
 from sluiceway.util.overriding import override
 from sluiceway.util.redaction import redact
 from sluiceway_files import _compression
@@ -68,7 +69,7 @@ else:
     T, R = TypeVar("T"), TypeVar("R")
 
 
-class FilesSource(Source[T]):
+class FilesSource(Source[T], metaclass=HintingType):
     """Source of the records in files. Created by one of its class methods, one per format.
 
     Paths are files, directories (read with all below them) or globs, local or with the scheme of a filesystem

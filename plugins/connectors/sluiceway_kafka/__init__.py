@@ -47,7 +47,9 @@ _CLIENTS = ("confluent_kafka", "kafka")
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from sluiceway.util.name_hints import hint_for, refuse_in_module
+
+        refuse_in_module(__name__, name, __all__, hint_for(__name__, name))
     try:
         module = import_module(f"{__name__}.{_MODULES[name]}")
     except ModuleNotFoundError as error:

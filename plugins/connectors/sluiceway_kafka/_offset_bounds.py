@@ -11,6 +11,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, TopicP
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from sluiceway.errors import ConfigurationError, ConnectorError
+from sluiceway.util.name_hints import HintingType
 from sluiceway_kafka._connection import Connection, failing_with
 
 __all__ = ["EARLIEST", "KafkaOffsets", "Partition", "offsets_of", "resolve"]
@@ -24,7 +25,7 @@ _Fallback = Literal["earliest", "latest", "fail"]
 
 
 @dataclass(frozen=True, slots=True)
-class KafkaOffsets:
+class KafkaOffsets(metaclass=HintingType):
     """Positions in partitions. Made by its class methods.
 
     Attributes:

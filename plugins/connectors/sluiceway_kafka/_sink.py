@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 from sluiceway.connector import DeliveryGuarantee, Sink, SinkWriter, WriterContext
 from sluiceway.errors import ConfigurationError
+from sluiceway.util.name_hints import HintingType
 from sluiceway.util.overriding import override
 from sluiceway_kafka._connection import check_duration, connection_of
 from sluiceway_kafka._encoders import Headers, Serializer, encoder_of
@@ -27,7 +28,7 @@ _GUARANTEES: Final = {
 }
 
 
-class KafkaSink(Sink[Any]):
+class KafkaSink(Sink[Any], metaclass=HintingType):
     """Writes records to topics of Apache Kafka.
 
     The guarantee is one of:

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from sluiceway.connector import Boundedness, Enumerator, EnumeratorContext, Reader, ReaderContext, Source
 from sluiceway.errors import ConfigurationError, ConnectorError
+from sluiceway.util.name_hints import HintingType
 from sluiceway.util.overriding import override
 from sluiceway_kafka._arrow import need_pyarrow
 from sluiceway_kafka._connection import Connection, check_duration, connection_of, failing_with
@@ -37,7 +38,7 @@ _NO_GROUP: Final = "sluiceway"
 """The client wants a group even where nothing is committed."""
 
 
-class KafkaSource(Source[Any]):
+class KafkaSource(Source[Any], metaclass=HintingType):
     """The records of topics of Apache Kafka.
 
     Each partition is a split with a watermark of its own, read by one subtask; its position is the offset after

@@ -14,15 +14,17 @@ __all__ = ["PostgreSqlSource", "SqlSink"]
 
 
 def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        from sluiceway.util.name_hints import hint_for, refuse_in_module
+
+        refuse_in_module(__name__, name, __all__, hint_for(__name__, name))
     if name == "PostgreSqlSource":
         from sluiceway_sql._postgresql_source import PostgreSqlSource
 
         return PostgreSqlSource
-    if name == "SqlSink":
-        from sluiceway_sql._sink import SqlSink
+    from sluiceway_sql._sink import SqlSink
 
-        return SqlSink
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return SqlSink
 
 
 def __dir__() -> list[str]:

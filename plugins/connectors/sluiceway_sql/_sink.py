@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from sluiceway.connector import DeliveryGuarantee, Sink, SinkWriter, WriterContext
 from sluiceway.errors import ConfigurationError, unknown_column
+from sluiceway.util.name_hints import HintingType
 from sluiceway.util.overriding import override
 from sluiceway_sql._databases import DatabaseLike, database_of
 from sluiceway_sql._table import Target
@@ -19,7 +20,7 @@ _COMMIT_TABLE: Final = "sluiceway_commits"
 Promise: TypeAlias = Literal["exactly-once", "idempotent", "at-least-once"]
 
 
-class SqlSink(Sink[Any]):
+class SqlSink(Sink[Any], metaclass=HintingType):
     """Writes each record as a row of a table.
 
     A record is a mapping, dataclass, named tuple or msgspec struct with the columns' names, which may have more;
