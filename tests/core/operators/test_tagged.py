@@ -122,6 +122,33 @@ def test_connected_streams() -> None:
     assert (list(main), sorted(side)) == (["ab"], [1, 2])
 
 
+@pytest.mark.parametrize("as_object", [True, False])
+@pytest.mark.parametrize("batch_size", [1, 100])
+def test_interval_joins(as_object: bool, batch_size: int) -> None:
+    def parts(left: int, right: int, ctx: Any) -> Iterator[Any]:
+        yield left
+        yield ODD, right
+        ctx.output(ODD, -right)
+
+    class Parts(sw.ProcessJoinFunction[int, int, Any]):
+        def process_element(self, left: int, right: int, ctx: Any) -> Iterator[Any]:
+            return parts(left, right, ctx)
+
+    strategy = sw.WatermarkStrategy[int].no_watermarks().with_timestamp_assigner(lambda n: n)
+    flow = sw.Pipeline()
+    lefts, rights = (
+        flow.from_collection(numbers).assign_timestamps_and_watermarks(strategy).key_by(lambda n: "all")
+        for numbers in ([1, 5], [2, 6])
+    )
+    joined = lefts.interval_join(rights).between(0, 1)
+    made = joined.process(Parts() if as_object else parts)
+    main = made.process(lambda value, ctx: [(value, ctx.timestamp())]).collect()
+    side = made.get_side_output(ODD).process(lambda value, ctx: [(value, ctx.timestamp())]).collect()
+    flow.run(batch_size=batch_size)
+    assert sorted(main) == [(1, 2), (5, 6)]
+    assert sorted(side) == [(-6, 6), (-2, 2), (2, 2), (6, 6)]
+
+
 def test_other_pairs_stay_what_they_are() -> None:
     def pairs(value: int, ctx: Any) -> list[Any]:
         return [(value, ODD), (ODD, value, value), ("odd", value)]

@@ -14,6 +14,7 @@ from sluiceway.isolation import all_unchangeable, copied
 from sluiceway.keygroups import check_key
 from sluiceway.operators.base import Operator
 from sluiceway.operators.escape_analysis import keeps_nothing
+from sluiceway.operators.process_context import Results as ProcessResults
 from sluiceway.operators.results import check_results
 from sluiceway.record_errors import MISSING, Fault, record_loop, register_loop
 
@@ -47,14 +48,10 @@ def insert(run: Run, timestamp: int, value: Any) -> int:
     return at
 
 
-class Results:
+class Results(ProcessResults):
     """Results with their timestamps."""
 
-    __slots__ = ("stamps", "values")
-
-    def __init__(self) -> None:
-        self.values: list[Any] = []
-        self.stamps: list[int] = []
+    __slots__ = ()
 
     def emit(self, operator: Operator) -> None:
         """Emit the results, if there are any."""

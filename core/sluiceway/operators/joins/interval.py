@@ -22,6 +22,8 @@ from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.joins.base import InputKey, Lender, Results, Run, check_joined, insert, pair_loop
 from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.operators.late_records import LateRecords
+from sluiceway.operators.process_context import Sides
+from sluiceway.operators.tagged import take_tagged
 from sluiceway.record_errors import record_loop
 from sluiceway.state import StateTable, ValueStateDescriptor
 from sluiceway.steps import IntervalJoinStep
@@ -158,6 +160,8 @@ class IntervalJoinOperator(KeyedOperator):
         finally:
             self.store.clear_current_key()
         self._late[port].emit()
+        if self._step.with_context:
+            take_tagged(results, self._ctx.sides, stamped=True)
         if self._ctx.sides:
             self._emit_sides()
         results.emit(self)
@@ -271,8 +275,8 @@ class IntervalJoinOperator(KeyedOperator):
 
     def _emit_sides(self) -> None:
         sides, self._ctx.sides = self._ctx.sides, {}
-        for name, results in sides.items():
-            self.output.side(name, Batch(results.values, results.stamps))
+        for name, (values, stamps) in sides.items():
+            self.output.side(name, Batch(values, cast("list[int]", stamps)))  # each pair has a timestamp
 
 
 class _Context(ProcessJoinFunction.Context):
@@ -281,7 +285,7 @@ class _Context(ProcessJoinFunction.Context):
     def __init__(self) -> None:
         self.left = 0
         self.right = 0
-        self.sides: dict[str, Results] = {}
+        self.sides: Sides = {}
 
     def get_left_timestamp(self) -> int:
         return self.left
@@ -295,9 +299,9 @@ class _Context(ProcessJoinFunction.Context):
     def output(self, tag: OutputTag[Any], value: Any) -> None:
         if not isinstance(tag, OutputTag):
             raise FunctionContractError(f"ctx.output(tag, value) needs an OutputTag first, not {tag!r:.100}")
-        results = self.sides.setdefault(tag.name, Results())
-        results.values.append(isolated(value))
-        results.stamps.append(self.get_timestamp())
+        values, stamps = self.sides.setdefault(tag.name, ([], []))
+        values.append(isolated(value))
+        stamps.append(self.get_timestamp())
 
 
 def _callable(fn: Any) -> Callable[..., Any]:
