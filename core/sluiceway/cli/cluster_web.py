@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from typing import IO, TYPE_CHECKING
 
 from sluiceway.cli.web_interface import link
 from sluiceway.errors import ConfigurationError, ConnectorError
+from sluiceway.util.engine_processes import engine_command
 
 if TYPE_CHECKING:
     from sluiceway.entrypoint.webserver import WebProcess
@@ -71,7 +71,7 @@ def _start(told: WebProcess) -> tuple[IO[bytes], str]:
     make_private_directory(cluster_file().parent)
     with open(cluster_file().with_name("web.log"), "wb", opener=private_opener) as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "sluiceway.entrypoint.webserver"],
+            engine_command("sluiceway.entrypoint.webserver"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

@@ -83,9 +83,26 @@ def _told(error: BaseException, engine_frames: bool) -> list[str]:
             _leave_out_engine(told)
         else:
             before = ["error: a fault inside Sluiceway or a plugin, not in the pipeline's own code:"]
+    if isinstance(error, (AttributeError, ImportError)) and (hiding := list(_hiding_files())):
+        before = [
+            f"error: {file} hides the module {name!r} of the standard library from what imports it: rename it"
+            for name, file in hiding
+        ]
     # Without frames there would still be the heading of a traceback.
     formatted = told.format() if told.stack or told.__cause__ else told.format_exception_only()
     return before + "".join(formatted).splitlines()
+
+
+def _hiding_files() -> Iterator[tuple[str, str]]:
+    """Yield the imported modules that hide one of the standard library, with their files."""
+    import sysconfig
+
+    standard = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib"))
+    for name in sorted(sys.stdlib_module_names.intersection(sys.modules)):
+        file = getattr(sys.modules[name], "__file__", None)
+        # An installed package may replace a module on purpose, as setuptools does distutils.
+        if isinstance(file, str) and not file.startswith(standard) and f"-packages{os.sep}" not in file:
+            yield name, file
 
 
 def _raised_in_step(error: SluicewayError) -> list[str]:

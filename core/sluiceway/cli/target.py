@@ -92,6 +92,8 @@ def load_target(target: str, arguments: Sequence[str] = ()) -> Iterator[Pipeline
     is_file = where.endswith(".py") or os.sep in where or os.path.isfile(where) or where in (".", "..")
     script = where if is_file else where.rpartition(".")[2]
     argv = _Arguments([script, *arguments])
+    # Before the directory of the program is searched, where a random.py would hide that of the standard library.
+    import_module("sluiceway.api")
     old_argv, old_path = sys.argv, list(sys.path)
     sys.argv = argv
     # As python FILE and python -m MODULE do.

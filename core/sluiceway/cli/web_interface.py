@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from sluiceway.errors import ConfigurationError
+from sluiceway.util.engine_processes import engine_command
 
 if TYPE_CHECKING:
     from sluiceway.engine import Job
@@ -59,7 +59,7 @@ def web_interface(
     process = None
     try:
         process = subprocess.Popen(
-            [sys.executable, "-m", "sluiceway.entrypoint.webserver"],
+            engine_command("sluiceway.entrypoint.webserver"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for the job

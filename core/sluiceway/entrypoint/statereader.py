@@ -36,6 +36,7 @@ from sluiceway.savepoint import state_sizes
 from sluiceway.savepoint.json_text import as_json
 from sluiceway.savepoint.lookup import KeyValue as Found
 from sluiceway.savepoint.lookup import find_last_state, find_live_state
+from sluiceway.util.engine_processes import engine_command
 from sluiceway.util.overriding import override
 from sluiceway.util.surrogates import json_bytes
 
@@ -83,7 +84,7 @@ class ProcessStateMonitor(StateMonitor):
             raise SluicewayError(f"{_AT_ONCE} questions about state are being answered already: try again")
         try:
             done = subprocess.run(
-                [sys.executable, "-m", "sluiceway.entrypoint.statereader"],
+                engine_command("sluiceway.entrypoint.statereader"),
                 input=json.dumps({"known": self._known, "question": question, "about": about}).encode(),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

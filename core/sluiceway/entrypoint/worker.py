@@ -117,8 +117,6 @@ def _refuse_breakpoint(*args: object, **keywords: object) -> NoReturn:
 
 def _import_needed() -> None:
     """Import the modules that every worker needs, before the configuration of this one is known."""
-    if not sys.flags.safe_path:
-        del sys.path[0]  # the working directory, in which the user may have a module of any name
     for module in _NEEDED:
         with suppress(
             ImportError

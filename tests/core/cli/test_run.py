@@ -510,3 +510,29 @@ def test_an_empty_pipeline_is_told_what_it_lacks(write: Any, sluiceway: Any) -> 
     result = sluiceway("run", "job.py")
     assert result.exit_code == 2
     assert "'void'" in result.stderr
+
+
+@pytest.mark.parametrize("words", [["run", "--quiet", "--workers", "1"], ["check"]], ids=" ".join)
+@pytest.mark.parametrize("module", ["random", "types"])
+def test_a_file_beside_the_program_may_have_the_name_of_a_standard_module(
+    write: Any, words: list[str], module: str
+) -> None:
+    write("job.py", "import sluiceway as sw\nflow = sw.Pipeline('a')\nflow.from_collection([7]).print()\n")
+    write(f"{module}.py", "X = 1\n")
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "sluiceway", *words, "job.py"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_file_that_hides_a_standard_module_from_the_engine_is_named(write: Any) -> None:
+    write("job.py", "import sluiceway as sw\nflow = sw.Pipeline('a')\nflow.from_collection([7]).print()\n")
+    write("logging.py", "X = 1\n")
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "sluiceway", "check", "job.py"], capture_output=True, text=True, check=False
+    )
+    hiding = os.path.abspath("logging.py")
+    assert done.stderr.startswith(
+        f"error: {hiding} hides the module 'logging' of the standard library from what imports it: rename it\n"
+    )
+    assert "a fault inside" not in done.stderr

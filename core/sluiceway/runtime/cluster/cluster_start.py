@@ -37,6 +37,7 @@ from sluiceway.runtime.cluster.home import (
     read_cluster_file,
     start_lock,
 )
+from sluiceway.util.engine_processes import engine_command
 from sluiceway.util.private_files import make_private_directory, private_opener
 
 __all__ = ["run_cluster", "start_cluster", "wait_for_start"]
@@ -69,7 +70,7 @@ def start_cluster(wanted: ClusterConfig) -> int:
         with open(ready, "rb", buffering=0) as line, open(own_log, "wb", opener=private_opener) as log:
             try:
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "sluiceway.entrypoint.jobmanager"],
+                    engine_command("sluiceway.entrypoint.jobmanager"),
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=log,
@@ -136,7 +137,7 @@ def run_cluster(wanted: ClusterConfig, log_format: str, told: str) -> NoReturn:
             os.dup2(line.fileno(), 0)
         sys.stdout.flush()
         sys.stderr.flush()
-        os.execv(sys.executable, [sys.executable, "-m", "sluiceway.entrypoint.jobmanager"])
+        os.execv(sys.executable, engine_command("sluiceway.entrypoint.jobmanager"))
 
 
 def _end_session(process: subprocess.Popen[bytes]) -> None:

@@ -8,7 +8,6 @@ changed what its children inherit, such as the environment or the working direct
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import signal
@@ -21,6 +20,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sluiceway.util.engine_processes import engine_command
+
 __all__ = ["AHEAD", "WAITS_S", "Launched", "ahead", "launch"]
 
 MODULE: Final = "sluiceway.entrypoint.worker"
@@ -28,12 +29,6 @@ AHEAD: Final = "ahead"
 """Argument of an interpreter that is started ahead."""
 WAITS_S: Final = 60.0
 """Seconds that it waits for its configuration before it ends, as no worker is needed after all."""
-
-# The path travels as an argument, not in PYTHONPATH, which programs started by users' functions would inherit.
-_BY_PATH: Final = (
-    "import json, runpy, sys; sys.path[:] = json.loads(sys.argv.pop()); "
-    f"runpy.run_module({MODULE!r}, run_name='__main__', alter_sys=True)"
-)
 
 # Well below that time: it must not end while its configuration is on the way.
 _STALE_S: Final = WAITS_S / 2
@@ -100,7 +95,6 @@ def ahead(workers: int) -> Iterator[None]:
 
 
 def _start(*arguments: str, path: Sequence[str] | None = None) -> Launched:
-    program = ["-m", MODULE, *arguments] if path is None else ["-c", _BY_PATH, json.dumps(list(path))]
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     stderr = -1
     with suppress(OSError):  # a process without standard error
@@ -108,7 +102,7 @@ def _start(*arguments: str, path: Sequence[str] | None = None) -> Launched:
     try:
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, *program],
+                engine_command(MODULE, *arguments, path=path),
                 stdin=theirs.fileno(),
                 stderr=theirs.fileno(),
                 pass_fds=() if stderr < 0 else (stderr,),

@@ -7,7 +7,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -23,6 +22,7 @@ from sluiceway.runtime.loop.tasklet import TaskletLoop
 from sluiceway.runtime.messages.base import Message
 from sluiceway.runtime.messages.handlers import Handlers, handles
 from sluiceway.runtime.messages.workers import Heartbeat, Leads, RegisterStandby, StopStandby
+from sluiceway.util.engine_processes import engine_command
 
 __all__ = ["MODULE", "Standbys", "start_standby"]
 
@@ -35,9 +35,7 @@ _MOST_DELAY_S: Final = 30.0
 
 def start_standby(config: ClusterConfig) -> subprocess.Popen[bytes]:
     """Start a standby job manager in a session of its own, so that it outlives this process."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", MODULE], stdin=subprocess.PIPE, stdout=2, start_new_session=True
-    )
+    process = subprocess.Popen(engine_command(MODULE), stdin=subprocess.PIPE, stdout=2, start_new_session=True)
     assert process.stdin is not None
     with suppress(OSError), process.stdin as told:  # if it has ended, polling the child shows it
         told.write(json.dumps({**asdict(config), "stands_by": True}).encode() + b"\n")
