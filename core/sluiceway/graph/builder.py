@@ -293,6 +293,9 @@ class _Builder:
     def _choose_parallelism(self, t: Transformation) -> int:
         label = self._label(t)
         limit, what = subtask_limit(t.step)
+        if t.parallelism is None and t.parallelism_of:
+            # A step before it, which has one already, or the only one behind it.
+            return max(self._parallelism.get(of) or self._choose_parallelism(of) for of in t.parallelism_of)
         if t.parallelism is None:
             default = max(self._settings.parallelism, 1)
             if isinstance(t.step, SinkStep) and t.step.sink.follows_input:
@@ -408,7 +411,7 @@ class _Builder:
             skips_errors=self._skips(t),
             max_dead_letters=self._settings.max_dead_letters if t.skips_errors is None else t.max_dead_letters,
             max_parallelism_given=t.max_parallelism is not None or self._max_parallelism is not None,
-            parallelism_given=t.parallelism is not None,
+            parallelism_given=any(each.parallelism is not None for each in (t, *t.parallelism_of)),
         )
 
     def _skips(self, t: Transformation) -> bool:

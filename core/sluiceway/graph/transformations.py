@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +42,7 @@ class Transformation:
         name: for people.
         uid: stable name for state.
         parallelism: number of subtasks.
+        parallelism_of: steps whose parallelism it has, the highest of them; empty: its own.
         max_parallelism: number of key groups.
         buffer_timeout_ms: time for which a record may stay in an output buffer that is not full.
         slot_sharing_group: the group; None: the group of its inputs if they share one, else ``default``.
@@ -61,6 +62,7 @@ class Transformation:
     name: str | None = None
     uid: str | None = None
     parallelism: int | None = None
+    parallelism_of: Sequence[Transformation] = ()
     max_parallelism: int | None = None
     buffer_timeout_ms: int | None = None
     slot_sharing_group: str | None = None

@@ -15,6 +15,7 @@ import pyarrow.compute
 import pytest
 
 from sluiceway import Pipeline, WatermarkStrategy
+from sluiceway.config.settings import Settings
 from sluiceway.connector.lib import CollectionSource
 from sluiceway.elements import Columns
 from sluiceway.errors import FunctionContractError, GraphError
@@ -633,6 +634,42 @@ def test_joins_refuse_rows_with_unions(join: str) -> None:
             GraphError, match=rf"{join}_join\(\) at .*: {side} column 'u' .*sparse_union<i: int64=0>"
         ):
             left.asof_join(right, suffix="_r") if join == "asof" else left.interval_join(right, 0, 1, suffix="_r")
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda rows: rows.collect(),
+        lambda rows: rows.print().set_parallelism(1),
+        lambda rows: rows.map(dict).set_parallelism(1).collect(),
+        lambda rows: rows.flat_map(list).set_parallelism(1).collect(),
+    ],
+    ids=["collect", "print", "map", "flat_map"],
+)
+def test_a_stream_of_one_subtask_keeps_its_order_through_conversions(end: Any) -> None:
+    flow = Pipeline()
+    rows = flow.table(pa.table({"n": [1]})).set_parallelism(1).filter(col("n") > 0).set_parallelism(1)
+    end(rows)
+    nodes = flow.graph(Settings(parallelism=3)).nodes
+    (conversion,) = (node for node in nodes if node.name == "to_records")
+    assert conversion.parallelism_given
+    assert {node.parallelism for node in nodes} == {1}
+
+
+def test_conversions_are_done_in_as_many_subtasks_as_what_they_are_for() -> None:
+    flow = Pipeline()
+    rows = flow.table(pa.table({"n": [1]})).set_parallelism(1)
+    rows.map(dict).set_parallelism(2).collect()
+    rows.map(dict).collect()
+    found = [node for node in flow.graph(Settings(parallelism=3)).nodes if node.name == "to_records"]
+    assert [(node.parallelism, node.parallelism_given) for node in found] == [(2, True), (3, False)]
+
+
+def test_rows_of_one_subtask_come_to_the_program_in_their_order() -> None:
+    table = pa.table({"n": list(range(40))})
+    rows = Pipeline().from_collection(table.to_batches(max_chunksize=1)).set_parallelism(1)
+    found = rows.to_columns(table.schema).set_parallelism(1).to_arrow(parallelism=3, workers=2, batch_size=1)
+    assert found["n"].to_pylist() == list(range(40))
 
 
 # ---- names of Flink's Table API, and of data frames ------------------------------------------------------------

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 __all__ = ["Expression", "TableStream", "col", "lit", "when"]
 
 R = TypeVar("R")
+S = TypeVar("S", bound=StepSettings)
 T = TypeVar("T")
 
 Expression: TypeAlias = nw.Expr | str
@@ -393,16 +394,24 @@ class TableStream(StepSettings):
 
     def map(self, fn: Callable[[Any], R] | MapFunction[Any, R]) -> DataStream[R]:
         """Emit ``fn(row)`` for each row: a dict, or an object of the class that ``fn`` is annotated with."""
-        return self._records_for(fn).map(fn)
+        records = self._records_for(fn)
+        return _with_parallelism_of(records.map(fn), records)
 
     def flat_map(self, fn: Callable[[Any], Iterable[R]] | FlatMapFunction[Any, R]) -> DataStream[R]:
         """Emit the elements of ``fn(row)`` for each row, which is as for :meth:`map`."""
-        return self._records_for(fn).flat_map(fn)
+        records = self._records_for(fn)
+        return _with_parallelism_of(records.flat_map(fn), records)
 
     def _records_for(self, fn: Any) -> DataStream[Any]:
         method = "map" if isinstance(fn, MapFunction) else "flat_map" if isinstance(fn, FlatMapFunction) else None
         wanted = parameter_type(fn, 0, method)
         return self.to_records(wanted) if is_record_type(wanted) else self.to_records()
+
+    def _records_in_order(self, record_type: Any = None) -> DataStream[Any]:
+        """Return the records for a sink that keeps the order of a stream of one subtask."""
+        records = self.to_records(record_type)
+        records._settable("to_records").parallelism_of = [ref.upstream for ref in self._inputs]
+        return records
 
     # ---- ends ---------------------------------------------------------------------------------------------
 
@@ -425,11 +434,12 @@ class TableStream(StepSettings):
 
     def print(self, label: str = "") -> DataStreamSink:
         """Print every row as a dict on a line of its own, after ``label> `` if there is a label."""
-        return self.to_records().print(label)
+        records = self.to_records()
+        return _with_parallelism_of(records.print(label), records)
 
     def collect(self) -> Collected[dict[str, Any]]:
         """Keep all rows in memory as dicts, as :meth:`DataStream.collect`. :meth:`to_arrow` keeps columns."""
-        return self.to_records().collect()
+        return self._records_in_order().collect()
 
     def to_arrow(self, **options: Unpack[RunOptions]) -> pa.Table:
         """Run what this stream is made of, to its end, and return its rows.
@@ -441,7 +451,7 @@ class TableStream(StepSettings):
             ConfigurationError, GraphError: as :meth:`Pipeline.run`.
             BaseException: what the job failed with.
         """
-        with self.to_records(pa.RecordBatch).execute_and_collect(**options) as batches:
+        with self._records_in_order(pa.RecordBatch).execute_and_collect(**options) as batches:
             return pa.Table.from_batches(list(batches), self._schema)
 
     # ---- inside -------------------------------------------------------------------------------------------
@@ -480,6 +490,12 @@ class TableStream(StepSettings):
                     f"to_records().{name}(...)"
                 )
             answer(self, name, "TableStream")
+
+
+def _with_parallelism_of(result: S, records: DataStream[Any]) -> S:
+    """Return a step behind a conversion to records, which from now on has the parallelism of that step."""
+    records._settable("to_records").parallelism_of = [result._settable("to_records")]
+    return result
 
 
 def _nullable(schema: pa.Schema) -> pa.Schema:
