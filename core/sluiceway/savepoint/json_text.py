@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from sluiceway.util.surrogates import encodable
 
@@ -29,6 +32,8 @@ def as_text(value: Any) -> str | None:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)  # JSON has no NaN, and readers refuse files with it
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, (list, tuple)):
@@ -41,4 +46,6 @@ def _plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, (Decimal, UUID)):
         return str(value)
+    if isinstance(value, dt.timedelta):
+        return msgspec.to_builtins(value)  # in ISO 8601
     return repr(value)
