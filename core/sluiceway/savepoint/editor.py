@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -504,8 +505,8 @@ def _change_map(table: StateTable, key: Any, namespace: Hashable, function: Chan
 
 
 def edit(
-    old: str,
-    location: str,
+    old: str | os.PathLike[str],
+    location: str | os.PathLike[str],
     *,
     max_parallelism: int | None = None,
     backend: str = "memory",
@@ -542,4 +543,6 @@ def edit(
         ConfigurationError: max_parallelism is out of range.
         MissingExtraError: the library of a backend is not installed.
     """
-    return SavepointEditor(old, location, max_parallelism, backend, allow_pickle, default_manager())
+    return SavepointEditor(
+        os.fspath(old), os.fspath(location), max_parallelism, backend, allow_pickle, default_manager()
+    )

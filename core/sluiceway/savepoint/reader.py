@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
@@ -127,7 +128,7 @@ class SavedTable:
         """Return the table as a ``polars.DataFrame``. Raises MissingExtraError if Polars is not installed."""
         return _needed("polars").from_arrow(self.to_arrow())
 
-    def write(self, path: str) -> int:
+    def write(self, path: str | os.PathLike[str]) -> int:
         """Write the table to a file, batch by batch, and return the number of rows.
 
         Args:
@@ -137,7 +138,7 @@ class SavedTable:
         Raises:
             ConfigurationError: the path has another ending.
         """
-        return write_table(path, self.schema, self.batches())
+        return write_table(os.fspath(path), self.schema, self.batches())
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.reader().__arrow_c_stream__(requested_schema)
@@ -286,7 +287,7 @@ class SavedState:
         return f"<{m.kind} {m.checkpoint_id} of job {m.job_name!r} with {', '.join(self.operators) or 'no state'}>"
 
 
-def read(location: str, *, allow_pickle: bool = False) -> SavedState:
+def read(location: str | os.PathLike[str], *, allow_pickle: bool = False) -> SavedState:
     """Read a checkpoint or savepoint as tables, without its job.
 
     Args:
@@ -297,7 +298,7 @@ def read(location: str, *, allow_pickle: bool = False) -> SavedState:
     Raises:
         CheckpointError: the directory has no complete checkpoint, or it is damaged; names the file.
     """
-    return SavedState(location, allow_pickle, default_manager())
+    return SavedState(os.fspath(location), allow_pickle, default_manager())
 
 
 def _states(

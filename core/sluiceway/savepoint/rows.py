@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
@@ -61,7 +62,7 @@ class StateRows:
 
 
 def read_state(
-    location: str,
+    location: str | os.PathLike[str],
     *,
     uid: str | None = None,
     state: str | None = None,
@@ -81,7 +82,7 @@ def read_state(
         UnknownNameError: while iterating, if the uid or name does not exist; lists the existing ones.
         MissingExtraError: the library of the state backend that wrote the files is not installed.
     """
-    return StateRows(location, uid, state, trusted, default_manager())
+    return StateRows(os.fspath(location), uid, state, trusted, default_manager())
 
 
 def _column(pyarrow: Any, values: list[Any]) -> Any:

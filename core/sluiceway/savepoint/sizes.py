@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -62,7 +63,9 @@ class _Sum:
     subtask_sizes: dict[int, int] = field(default_factory=dict)
 
 
-def state_sizes(location: str, *, uid: str | None = None, manager: PluginManager | None = None) -> list[StateSize]:
+def state_sizes(
+    location: str | os.PathLike[str], *, uid: str | None = None, manager: PluginManager | None = None
+) -> list[StateSize]:
     """Measure the keyed state in a checkpoint or savepoint; the largest state comes first.
 
     All of it is read, one key group after the other. Nothing is unpickled that could run code.
@@ -78,7 +81,7 @@ def state_sizes(location: str, *, uid: str | None = None, manager: PluginManager
         MissingExtraError: the library of the state backend that wrote the files is not installed.
     """
     sums: dict[tuple[str, str, str], _Sum] = {}
-    for step, subtask, meta, keys, in_columns in _groups(location, uid, manager or default_manager()):
+    for step, subtask, meta, keys, in_columns in _groups(os.fspath(location), uid, manager or default_manager()):
         found = sums.setdefault((step, meta.name, in_columns or meta.declared or meta.kind.value), _Sum())
         if not in_columns:
             found.keys += len(keys)

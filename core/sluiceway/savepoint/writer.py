@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Iterator
 from importlib.metadata import version
 from types import TracebackType
@@ -283,7 +284,11 @@ class SavepointWriter:
 
 
 def write(
-    location: str, *, max_parallelism: int | None = None, job_name: str = "", backend: str = "memory"
+    location: str | os.PathLike[str],
+    *,
+    max_parallelism: int | None = None,
+    job_name: str = "",
+    backend: str = "memory",
 ) -> SavepointWriter:
     """Write a savepoint from tables, as initial state of a job.
 
@@ -303,4 +308,4 @@ def write(
         ConfigurationError: max_parallelism is out of range.
         MissingExtraError: the library of the backend is not installed.
     """
-    return SavepointWriter(location, max_parallelism, job_name, backend, default_manager())
+    return SavepointWriter(os.fspath(location), max_parallelism, job_name, backend, default_manager())

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import sluiceway as sw
@@ -81,3 +83,39 @@ def test_a_write_that_breaks_leaves_nothing(
     with pytest.raises(AttributeError):
         table.write(str(tmp_path / "tags.jsonl"))
     assert not list(tmp_path.glob("tags*"))
+
+
+def test_lines_of_json_are_json_for_every_reader_and_are_taken_back(
+    keyed: Callable[..., KeyedSnapshot], save: Callable[..., str], tmp_path: Path
+) -> None:
+    number, pause = sw.ValueStateDescriptor("number", float), sw.ValueStateDescriptor("pause", dt.timedelta)
+
+    def fill(store: KeyedStateStore) -> None:
+        for key, value in enumerate((float("inf"), float("-inf"), float("nan"))):
+            store.current_key = key
+            store.value_state(number).update(value)
+            store.value_state(pause).update(dt.timedelta(seconds=-key))
+
+    place = save([OperatorSnapshot("op", keyed=keyed(fill))])
+    with sw.savepoint.edit(place, tmp_path / "new") as savepoint:
+        for descriptor in (number, pause):
+            file = tmp_path / f"{descriptor.name}.jsonl"
+            read(place)["op"][descriptor.name].write(str(file))
+            lines = [msgspec.json.decode(line) for line in file.read_text().splitlines()]  # refuses NaN
+            savepoint.put("op", descriptor, lines)
+    for descriptor in (number, pause):
+        old, new = (read(where)["op"][descriptor.name].rows() for where in (place, tmp_path / "new"))
+        assert sorted(map(str, new)) == sorted(map(str, old))
+
+
+def test_places_may_be_paths(checkpoint: str, tmp_path: Path) -> None:
+    place, new, made = Path(checkpoint), tmp_path / "new", tmp_path / "made"
+    table = read(place)["the op"]["count"]
+    assert table.write(tmp_path / "count.csv") == 2
+    with sw.savepoint.edit(place, new) as edited:
+        edited.put("the op", COUNT, table)
+    with sw.savepoint.write(made) as written:
+        written.put("the op", COUNT, table)
+    for other in (new, made):
+        assert sorted(row.value for row in sw.savepoint.read_state(other, state="count")) == [0, 1]
+        assert {size.keys for size in sw.savepoint.state_sizes(other)} == {2}
