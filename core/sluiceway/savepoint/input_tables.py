@@ -99,7 +99,15 @@ def parts_of(data: Any) -> Iterator[GivenPart]:
     if hasattr(data, "to_arrow_reader"):  # a query of DuckDB
         data = data.to_arrow_reader()
     if hasattr(data, "__arrow_c_stream__"):
-        for batch in arrow().RecordBatchReader.from_stream(data):
+        try:
+            reader = arrow().RecordBatchReader.from_stream(data)
+        except (arrow().ArrowInvalid, arrow().ArrowTypeError) as error:  # pandas has objects of any kind
+            text = ": ".join(map(str, reversed(error.args)))
+            raise ConfigurationError(
+                f"the {type(data).__name__} has values that have no type in Arrow ({text}): make that column one "
+                "type, such as text, or give an Arrow table, as to_arrow() of a table of read() returns"
+            ) from None
+        for batch in reader:
             doubts = {f.name: f.metadata[DOUBT].decode() for f in batch.schema if DOUBT in (f.metadata or {})}
             yield GivenPart({name: _python(batch.column(name)) for name in batch.schema.names}, None, doubts)
         return

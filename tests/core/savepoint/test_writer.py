@@ -405,3 +405,10 @@ def test_an_exception_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         breaks()
     assert not os.listdir(tmp_path)
+
+
+def test_objects_of_pandas_that_arrow_has_no_type_for_are_named(tmp_path: Path) -> None:
+    frame = pytest.importorskip("pandas").DataFrame({"key": ["a", "b"], "value": [[("x", 1)], 2]})
+    says = r"the DataFrame has values that have no type in Arrow \(.*column value.*\): .* give an Arrow table"
+    with pytest.raises(ConfigurationError, match=says), write(str(tmp_path / "made")) as savepoint:
+        savepoint.put("op", COUNT, frame)
