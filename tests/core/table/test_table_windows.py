@@ -621,3 +621,15 @@ def test_aggregates_may_have_the_names_of_columns_of_the_state(assigner: Any) ->
             "a": [2 if name == "n" else 11 for name in later],
             "b": [1 if name == "n" else 7 for name in later],
         }
+
+
+@pytest.mark.parametrize("size", [10, 20])
+def test_sums_beyond_floats_are_infinite_without_a_warning(size: int) -> None:
+    inf = float("inf")
+    rows = pa.table({"k": [1] * 6, "x": [inf, 1.0, 1e308, 1e308, -inf, 1e308], "at": [1, 12, 23, 24, 35, 46]})
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("at")
+    stream = Pipeline().table(rows, watermark_strategy=strategy).key_by("k")
+    found = stream.window(SlidingEventTimeWindows(size, 10)).aggregate(s=agg.sum("x"), m=agg.mean("x")).to_arrow()
+    wanted = [inf, 1.0, inf, -inf, 1e308] if size == 10 else [inf, inf, inf, "nan", -inf, 1e308]
+    sums = found["s"].to_pylist()
+    assert [("nan" if number != number else number) for number in sums][: len(wanted)] == wanted

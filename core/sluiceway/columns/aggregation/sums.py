@@ -134,7 +134,8 @@ class Summed(PlainAccumulator):
         valid = values.valid
         if self._is_float:
             at, numbers = without_nulls(at, values)
-            np.add.at(self.arrays["total"], at, numbers.astype(np.float64, copy=False))
+            with np.errstate(all="ignore"):  # infinity and NaN are results as in IEEE 754
+                np.add.at(self.arrays["total"], at, numbers.astype(np.float64, copy=False))
         else:
             if not self._limbs and not self._fits(values):
                 self._widen()
@@ -237,7 +238,8 @@ class Summed(PlainAccumulator):
             if name == "some":
                 mine[at] |= theirs[: len(at)]
             else:
-                mine[at] += theirs[: len(at)]
+                with np.errstate(all="ignore"):
+                    mine[at] += theirs[: len(at)]
 
     def totals(self, count: int) -> Any:
         """Return the sums as floats, for means."""
