@@ -570,7 +570,18 @@ def _pandas(data: pa.RecordBatch) -> Any:
 def _polars(data: pa.RecordBatch) -> Any:
     import polars as pl
 
-    return pl.from_arrow(data)
+    # Polars 2.1 refuses a part of a column of lists of one size that has nulls, and a batch may be such a part.
+    columns = [
+        pa.concat_arrays([column, column[:0]]) if _has_lists_of_one_size(column.type) else column
+        for column in data.columns
+    ]
+    return pl.from_arrow(pa.RecordBatch.from_arrays(columns, schema=data.schema))
+
+
+def _has_lists_of_one_size(kind: pa.DataType) -> bool:
+    return pa.types.is_fixed_size_list(kind) or any(
+        _has_lists_of_one_size(kind.field(index).type) for index in range(kind.num_fields)
+    )
 
 
 _GIVEN: Final[dict[str, Callable[[pa.RecordBatch], Any]]] = {

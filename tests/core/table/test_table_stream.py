@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypedDict
 
 import narwhals as nw
 import pandas as pd
+import polars
 import pyarrow as pa
 import pyarrow.compute
 import pytest
@@ -723,3 +724,16 @@ def test_a_name_of_another_library_says_what_to_use(kind: str, name: str, hint: 
 def test_an_import_of_a_name_of_flink_s_says_what_to_use() -> None:
     with pytest.raises(ImportError, match=r"cannot import name 'Tumble' from 'sluiceway\.table'; use key_by"):
         exec("from sluiceway.table import Tumble")
+
+
+def test_polars_is_given_parts_of_columns_of_lists_of_one_size() -> None:
+    pair = pa.list_(pa.int64(), 2)
+    pairs = pa.array([[1, 2], None, [3, 4], [5, 6], None], pair)
+    rows = pa.table({"pair": pairs, "in": pa.StructArray.from_arrays([pairs], ["pair"])})
+
+    def same(frame: polars.DataFrame) -> polars.DataFrame:
+        return frame
+
+    parts = [batch.slice(start, 3) for batch in rows.to_batches() for start in (0, 3)]
+    stream = Pipeline().from_collection(parts).to_columns(rows.schema).map_batches(same, rows.schema)
+    assert stream.to_arrow(batch_size=1).to_pylist() == rows.to_pylist()
