@@ -51,6 +51,7 @@ _TABLE = pa.table(
         ("SELECT CAST(fine AS TIMESTAMP) AS at FROM orders", 1, 13, "engines differ"),
         ("SELECT floo(price) FROM orders", 1, 8, "FLOO has no translation; did you mean FLOOR"),
         ("SELECT round(price, 2) FROM orders", 1, 21, "DECIMALS has no translation"),
+        ("SELECT replace('abc', 'a', 'b') AS x FROM orders", 1, 16, "REPLACE takes a text with a column in it"),
         (
             "SELECT row_number() OVER () FROM orders",
             1,

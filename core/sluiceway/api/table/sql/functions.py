@@ -130,7 +130,8 @@ def _replace(node: exp.Expr, args: list[Typed]) -> Typed:
     old, new = _written(args[1], "REPLACE"), _written(args[2], "REPLACE")
     if not old:
         raise RefusedError(args[1].node, "REPLACE takes at least one character to replace")
-    return _made(node, text.expr.str.replace_all(old, new, literal=True), TEXT, text)
+    expr = _column_text(text, "REPLACE")
+    return _made(node, expr.str.replace_all(old, new, literal=True), TEXT, text)
 
 
 def _searching(name: str, pattern: Callable[[str], str]) -> Callable[[exp.Expr, list[Typed]], Typed]:
