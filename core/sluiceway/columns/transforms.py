@@ -115,7 +115,7 @@ def failing(transform: Transform, data: pa.RecordBatch) -> str | None:
     given: Any = getattr(transform, "expressions", None) or getattr(transform, "predicates", ())
     for one in given:
         try:
-            _frame(data).select(one)
+            Select((one,)).apply(data, None)
         except pa.ArrowException:
             return Select((one,)).of_nothing(data.schema).schema.names[0]
     return None
@@ -199,12 +199,20 @@ def _nulls(schema: pa.Schema, rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.nulls(rows, field.type) for field in schema], schema=schema)
 
 
-def _frame(data: pa.RecordBatch) -> nw.DataFrame[pa.Table]:
-    return nw.from_native(pa.Table.from_batches([data]), eager_only=True)
+def _frame(*data: pa.RecordBatch) -> nw.DataFrame[pa.Table]:
+    return nw.from_native(pa.Table.from_batches(data), eager_only=True)
 
 
 def _batch(frame: nw.DataFrame[pa.Table]) -> pa.RecordBatch:
     return as_one(frame.to_native())
+
+
+def _computed(data: pa.RecordBatch, compute: Callable[[nw.DataFrame[Any]], nw.DataFrame[Any]]) -> pa.RecordBatch:
+    """Return what expressions make of rows, each of which is computed from itself."""
+    if data.num_rows != 1:
+        return _batch(compute(_frame(data)))
+    # struct() of Narwhals takes each column of one row for a constant, and fails.
+    return as_one(compute(_frame(data, data)).to_native().slice(0, 1))
 
 
 @dataclass(frozen=True)
@@ -216,7 +224,7 @@ class Select(_OfExpressions):
 
     def apply(self, data: pa.RecordBatch, stamps: Stamps) -> tuple[pa.RecordBatch, Stamps]:
         """Return the computed columns alone."""
-        return _batch(_frame(data).select(*self.expressions)), stamps
+        return _computed(data, lambda frame: frame.select(*self.expressions)), stamps
 
     def compiled(self, schema: pa.Schema) -> Apply:
         """Return a function that calls Arrow's kernels where all expressions are simple ones."""
@@ -260,7 +268,7 @@ class WithColumns(_OfExpressions):
 
     def apply(self, data: pa.RecordBatch, stamps: Stamps) -> tuple[pa.RecordBatch, Stamps]:
         """Return the rows with the computed columns."""
-        return _batch(_frame(data).with_columns(*self.expressions)), stamps
+        return _computed(data, lambda frame: frame.with_columns(*self.expressions)), stamps
 
     def compiled(self, schema: pa.Schema) -> Apply:
         """Return a function that calls Arrow's kernels where all expressions are simple ones."""
@@ -307,7 +315,8 @@ class Filter(_OfExpressions):
 
     def apply(self, data: pa.RecordBatch, stamps: Stamps) -> tuple[pa.RecordBatch, Stamps]:
         """Return the rows for which the predicates are true."""
-        chosen = _batch(_frame(data).select(nw.all_horizontal(*self.predicates, ignore_nulls=False))).column(0)
+        together = nw.all_horizontal(*self.predicates, ignore_nulls=False)
+        chosen = _computed(data, lambda frame: frame.select(together)).column(0)
         if len(chosen) != data.num_rows:  # constants alone make one row
             chosen = pa.repeat(chosen[0], data.num_rows)
         return _filtered(data, stamps, chosen)

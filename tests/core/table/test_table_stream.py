@@ -737,3 +737,18 @@ def test_polars_is_given_parts_of_columns_of_lists_of_one_size() -> None:
     parts = [batch.slice(start, 3) for batch in rows.to_batches() for start in (0, 3)]
     stream = Pipeline().from_collection(parts).to_columns(rows.schema).map_batches(same, rows.schema)
     assert stream.to_arrow(batch_size=1).to_pylist() == rows.to_pylist()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_structs_are_made_of_batches_of_any_size(size: int) -> None:
+    table = pa.table({"i": [1, None, 3], "s": ["a", "b", None]})
+    flow = Pipeline()
+    rows = flow.from_collection(table.to_batches(max_chunksize=size)).to_columns(table.schema)
+    made = rows.with_columns(both=nw.struct("i", "s")).filter(nw.struct("i", "s").struct.field("s") != "b")
+    assert made.select("both").to_arrow(batch_size=1).to_pylist() == [{"both": {"i": 1, "s": "a"}}]
+
+
+def test_rows_beside_one_that_fails_are_kept_where_structs_are_made() -> None:
+    rows = Pipeline().table(pa.table({"k": ["a", "b", "c"], "text": ["1", "two", "3"]}))
+    made = rows.select(both=nw.struct("k", col("text").cast(nw.Int64()))).on_error("skip")
+    assert [row["both"]["k"] for row in made.to_arrow().to_pylist()] == ["a", "c"]
