@@ -1,8 +1,9 @@
 """Conversion of Python values to Arrow arrays without loss.
 
 ``pyarrow.array`` cuts off what a type cannot hold in some cases, without an error: 1.5 becomes 1 in a column of
-integers, and a datetime loses its time in one of dates. Both are errors here. Times are cut off to the unit of
-their column, as on Spark: a column of milliseconds is asked for by name.
+integers, and a datetime loses its time in one of dates. Both are errors here, and so is a text in a column of
+lists, of which it makes a list of characters. Times are cut off to the unit of their column, as on Spark: a column
+of milliseconds is asked for by name.
 """
 
 from __future__ import annotations
@@ -109,9 +110,19 @@ def _check_of(kind: Any) -> _Check | None:
     if pa.types.is_struct(kind):
         return _check_of_struct(kind)
     if pa.types.is_nested(kind) and hasattr(kind, "value_type"):
-        each = _check_of(kind.value_type)
-        return None if each is None else lambda values: each([one for value in _known(values) for one in value])
+        return _check_of_list(_check_of(kind.value_type))
     return None
+
+
+def _check_of_list(each: _Check | None) -> _Check:
+    def check(values: Sequence[Any]) -> None:
+        if str in map(type, values):
+            text = next(value for value in values if type(value) is str)
+            raise ValueError(f"{text!r} is a text, which would become a list of its characters")
+        if each is not None:
+            each([one for value in _known(values) for one in value])
+
+    return check
 
 
 def _check_of_map(kind: Any) -> _Check | None:

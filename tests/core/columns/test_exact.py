@@ -31,10 +31,13 @@ _FINE = dt.datetime(2025, 1, 1, 12, 0, 0, 1234)
         ({"a": {"b": 1.5}}, pa.struct([("a", pa.struct([("b", pa.int64())]))])),
         ({"x": 1.5}, pa.map_(pa.string(), pa.int64())),
         ([("x", _NOON)], pa.map_(pa.string(), pa.date32())),
+        ("ab", pa.list_(pa.string())),
+        (["ab"], pa.large_list(pa.list_(pa.string()))),
+        ({"tags": "ab"}, pa.struct([("tags", pa.list_(pa.string()))])),
     ],
 )
 def test_a_loss_is_an_error(value: Any, kind: Any) -> None:
-    with pytest.raises(ValueError, match=r"no whole number|time of the day"):
+    with pytest.raises(ValueError, match=r"no whole number|time of the day|list of its characters"):
         exact_array([None, value], kind)
 
 
@@ -48,6 +51,7 @@ def test_a_loss_is_an_error(value: Any, kind: Any) -> None:
         (_FINE, pa.timestamp("ns")),
         (7, pa.timestamp("ms")),
         ([], pa.list_(pa.int64())),
+        (("ab", None), pa.list_(pa.string())),
         ({}, pa.struct([("a", pa.int64())])),
         ({"x": 1}, pa.map_(pa.string(), pa.int64())),
     ],
