@@ -51,7 +51,8 @@ class SlidingAccumulators:
         self.step_name = step_name
         self._slices = slices
         self._width = width
-        self._start = self._turned = self._end = MIN_WATERMARK
+        # The first window of the first records there can be begins before them, at most 2**62 ms.
+        self._start = self._turned = self._end = 2 * MIN_WATERMARK
         self._front: dict[Any, Any] = {}
         self._back: dict[Any, Any] = {}
         # Per slice of the front: the top of its keys once the slice has left, and the keys that leave with it.

@@ -179,6 +179,15 @@ def test_negative_times_and_offsets() -> None:
         assert h.records == [("a1", -14), ("a2 a3", -4)]
 
 
+@pytest.mark.parametrize("made", [lambda w: w.count(), lambda w: w.apply(lambda key, window, values: [key])])
+def test_the_first_windows_of_all_time_are_evaluated(made: Callable[[Any], Any]) -> None:
+    first = -(2**63)
+    with harness(SLIDING, made) as h:
+        h.process_batch(["a1", "a2"], [first, first + 2])
+        h.process_watermark(END)
+        assert [at for _, at in h.records] == [first + 2, first + 7]
+
+
 def test_merge_may_change_what_it_is_given_and_results_may_be_accumulators() -> None:
     with harness(SlidingEventTimeWindows.of(30, 10), lambda w: w.aggregate(Whole())) as h:
         h.process_batch([f"a{i}" for i in range(9)], [i * 10 for i in range(9)])
