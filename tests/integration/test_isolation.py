@@ -366,12 +366,25 @@ def test_the_function_of_a_source_may_reuse_its_row(source: Any, options: Any) -
 
 
 @pytest.mark.parametrize("blocking", [True, False])
-def test_a_source_hands_on_what_cannot_be_copied_and_is_nobody_elses(blocking: bool) -> None:
+@pytest.mark.parametrize(
+    "locked",
+    [lambda: ({"lock": Lock()} for _ in range(3)), lambda: [{"lock": Lock()} for _ in range(3)]],
+    ids=["generator", "list"],
+)
+def test_a_source_hands_on_what_cannot_be_copied_and_is_nobody_elses(locked: Any, blocking: bool) -> None:
     flow = sw.Pipeline("locks")
-    locks = flow.from_function(lambda: ({"lock": Lock()} for _ in range(3)), blocking=blocking)
+    locks = flow.from_function(locked, blocking=blocking)
     kinds = locks.map(lambda record: type(record["lock"]).__name__).collect()
     flow.run()
     assert kinds == ["lock"] * 3
+
+
+def test_a_list_that_a_source_function_keeps_is_not_changed() -> None:
+    kept = [{"n": 1}, {"n": 2}]
+    flow = sw.Pipeline("kept")
+    changed = flow.from_function(lambda: kept).map(lambda row: row.update(n=row["n"] + 10) or row).collect()
+    flow.run()
+    assert (changed, kept) == ([{"n": 11}, {"n": 12}], [{"n": 1}, {"n": 2}])
 
 
 class Shelf:

@@ -22,7 +22,7 @@ from sluiceway.connector import (
 )
 from sluiceway.connector.lib.timestamps import stamped
 from sluiceway.errors import ConfigurationError, ConnectorError, FunctionContractError
-from sluiceway.isolation import ATOMS, isolated
+from sluiceway.isolation import ATOMS, holders_in, isolated
 from sluiceway.persisted import persisted
 from sluiceway.util.instants import Instant
 from sluiceway.util.overriding import override
@@ -144,6 +144,8 @@ class _FunctionReader(SimpleReader[T]):
         self._timestamp = timestamp
         self._split = _Taken(0)
         self._iterator: Iterator[T] | None = None
+        # Places that refer to a record besides a local variable: a list of this reader's own.
+        self._holders = 0
         self._to_skip = 0
         self._ended = False
 
@@ -184,6 +186,7 @@ class _FunctionReader(SimpleReader[T]):
 
     def _call(self) -> Iterator[T]:
         returned = self._function()
+        self._holders = holders_in(returned)
         try:
             return iter(returned)
         except TypeError:
@@ -202,7 +205,7 @@ class _FunctionReader(SimpleReader[T]):
         patience = now() + _PATIENCE_S
         try:
             for record in self._iterator:
-                taken.append(record if type(record) in ATOMS else isolated(record))
+                taken.append(record if type(record) in ATOMS else isolated(record, self._holders))
                 if len(taken) >= limit or now() >= patience:
                     return taken
         except Exception as error:
