@@ -253,6 +253,92 @@ def test_function_objects(word: str, fn: Any, expected: list[Any]) -> None:
         assert fn.calls == ["open", "close"]
 
 
+class Numbered(sw.CheckpointedFunction, sw.CheckpointListener):
+    """Counts the calls of a subtask in operator state, and the checkpoints of which it is notified."""
+
+    def __init__(self) -> None:
+        self.calls, self.completed = 0, 0
+
+    def initialize_state(self, context: sw.FunctionInitializationContext) -> None:
+        self.kept = context.operator_state_store.get_list_state(sw.ListStateDescriptor("calls", int))
+        self.calls = sum(self.kept.get())
+
+    def snapshot_state(self, context: sw.FunctionSnapshotContext) -> None:
+        self.kept.update([self.calls])
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        self.completed += 1
+
+    def number(self) -> int:
+        self.calls += 1
+        return self.calls
+
+
+class NumberedPairs(Numbered, sw.JoinFunction[Event, Event, int]):
+    def join(self, left: Event, right: Event) -> int:
+        return self.number()
+
+
+class NumberedLists(Numbered, sw.FlatJoinFunction[Event, Event, int]):
+    def join(self, left: Event, right: Event) -> Iterable[int]:
+        return [self.number()]
+
+
+class NumberedGroups(Numbered, sw.CoGroupFunction[Event, Event, int]):
+    def co_group(self, lefts: Sequence[Event], rights: Sequence[Event]) -> Iterable[int]:
+        return [self.number()]
+
+
+@pytest.mark.parametrize(
+    ("word", "kind"), [("join", NumberedPairs), ("join", NumberedLists), ("co_group", NumberedGroups)]
+)
+def test_function_objects_have_operator_state(word: str, kind: type[Numbered]) -> None:
+    def program(fn: Numbered) -> tuple[sw.Pipeline, list[TestSource], Any]:
+        flow = sw.Pipeline("numbered")
+        times = sw.WatermarkStrategy[Event].for_monotonous_timestamps().with_timestamp_assigner(time_of)
+        sources = [
+            TestSource([("a", 1, 1), ("a", 11, 1), ("a", 25, 1), PAUSE, ("a", 40, 1), EOF]) for _ in range(2)
+        ]
+        left, right = (
+            flow.source(s).uid(f"in{i}").assign_timestamps_and_watermarks(times).uid(f"times{i}")
+            for i, s in enumerate(sources)
+        )
+        windows = getattr(left, word)(right).where(key_of).equal_to(key_of).window(TumblingEventTimeWindows(10))
+        return flow, sources, windows.apply(fn).uid("numbered").collect()
+
+    flow, _, numbers = program(fn := kind())
+    with PipelineHarness(flow, checkpoint_interval="1s") as harness:
+        harness.advance(1_500)
+        snapshot = harness.snapshot()
+    before = list(numbers)
+    assert before
+    assert before == list(range(1, len(before) + 1))
+    assert fn.completed == 1
+
+    flow, sources, numbers = program(kind())
+    with PipelineHarness(flow, restored=snapshot) as harness:
+        harness.run()
+        for source in sources:
+            source.resume()
+        harness.run_to_end()
+    assert numbers[0] == len(before) + 1
+
+
+def test_a_function_that_only_listens_is_notified() -> None:
+    class Listening(sw.CoGroupFunction[Event, Event, int], sw.CheckpointListener):
+        completed = 0
+
+        def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+            self.completed += 1
+
+        def co_group(self, lefts: Sequence[Event], rights: Sequence[Event]) -> Iterable[int]:
+            return [1]
+
+    flow, _ = program("co_group", fn := Listening())
+    run_pipeline(flow, checkpoint_interval="1h")
+    assert fn.completed == 1
+
+
 def test_a_failing_function_is_told_with_both_records() -> None:
     flow, _ = program("join", lambda left, right: left[2] // right[2])
     with pytest.raises(ZeroDivisionError) as caught:

@@ -15,9 +15,13 @@ from sluiceway.api.stream import DataStream
 from sluiceway.api.unknown_names import answer
 from sluiceway.api.windowed import WindowedStream
 from sluiceway.functions import (
+    CheckpointedFunction,
+    CheckpointListener,
     CoGroupFunction,
     FlatJoinFunction,
     Function,
+    FunctionInitializationContext,
+    FunctionSnapshotContext,
     JoinFunction,
     KeySelector,
     OutputTag,
@@ -32,6 +36,7 @@ from sluiceway.operators.escape_analysis import changes_nothing
 from sluiceway.operators.joins.base import check_joined, pair_loop
 from sluiceway.steps import TagStep, WindowContents
 from sluiceway.types import element_type, is_known, parameter_type, return_type
+from sluiceway.util.overriding import override
 from sluiceway.windows.base import Evictor, Trigger, Window, WindowAssigner
 from sluiceway.windows.durations import Duration
 
@@ -235,7 +240,9 @@ class WindowedJoin(_Windowed[L, R]):
         if isinstance(fn, FlatJoinFunction):
             output = element_type(output)
         wanted = [parameter_type(fn, side, method) for side in (0, 1)]
-        joined: DataStream[OUT] = self._apply(fn, _Pairs(fn), wanted, output)
+        joined: DataStream[OUT] = self._apply(
+            fn, _over(fn, _Pairs, _CheckpointedPairs, _ListeningPairs), wanted, output
+        )
         return joined
 
 
@@ -261,7 +268,9 @@ class WindowedCoGroup(_Windowed[L, R]):
         method = "co_group" if isinstance(fn, Function) else None
         wanted = [element_type(parameter_type(fn, side, method)) for side in (0, 1)]
         output = element_type(return_type(fn, method))
-        grouped: DataStream[OUT] = self._apply(fn, _Groups(fn), wanted, output)
+        grouped: DataStream[OUT] = self._apply(
+            fn, _over(fn, _Groups, _CheckpointedGroups, _ListeningGroups), wanted, output
+        )
         return grouped
 
 
@@ -355,3 +364,52 @@ class _Pairs(_OfBoth):
                 if returned is not None:
                     check_joined(str(self.step_name), returned)
                     yield from returned
+
+
+class _Listening(CheckpointListener):
+    """Window function that notifies the function of the join of checkpoints."""
+
+    _fn: Any
+
+    @override
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        if isinstance(self._fn, CheckpointListener):
+            self._fn.notify_checkpoint_complete(checkpoint_id)
+
+    @override
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        if isinstance(self._fn, CheckpointListener):
+            self._fn.notify_checkpoint_aborted(checkpoint_id)
+
+
+class _Checkpointed(CheckpointedFunction, _Listening):
+    """Window function whose operator state is that of the function of the join."""
+
+    @override
+    def initialize_state(self, context: FunctionInitializationContext) -> None:
+        self._fn.initialize_state(context)
+
+    @override
+    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        self._fn.snapshot_state(context)
+
+
+class _CheckpointedGroups(_Checkpointed, _Groups): ...
+
+
+class _CheckpointedPairs(_Checkpointed, _Pairs): ...
+
+
+class _ListeningGroups(_Listening, _Groups): ...
+
+
+class _ListeningPairs(_Listening, _Pairs): ...
+
+
+def _over(
+    fn: Any, plain: type[_OfBoth], checkpointed: type[_OfBoth], listening: type[_OfBoth]
+) -> WindowFunction[Any, Any, Any]:
+    """Return the window function that calls ``fn``, of the class that has its hooks of checkpoints, too."""
+    if isinstance(fn, CheckpointedFunction):
+        return checkpointed(fn)
+    return listening(fn) if isinstance(fn, CheckpointListener) else plain(fn)
