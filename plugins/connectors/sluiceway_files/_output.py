@@ -8,6 +8,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from fsspec.implementations.local import LocalFileSystem
@@ -59,7 +60,14 @@ class Output:
 
     def __getstate__(self) -> dict[str, Any]:
         # A worker may have another working directory.
-        return {**self.__dict__, "directory": absolute(self.directory)}
+        state = {**self.__dict__, "directory": absolute(self.directory)}
+        state.pop("place", None)
+        return state
+
+    @cached_property
+    def place(self) -> str:
+        """URL or absolute path, that of the first use: functions may change the working directory during a run."""
+        return absolute(self.directory)
 
     @property
     def suffix(self) -> str:
@@ -132,7 +140,7 @@ class OutputWriter(SinkWriter[Any]):
         return interval is not None and (self.context.clock.monotonic() - self._begun_at) * 1000 >= interval
 
     def open(self) -> None:
-        self.filesystem, path = open_filesystem(self.output.directory, self.output.options)
+        self.filesystem, path = open_filesystem(self.output.place, self.output.options)
         self.directory = path.rstrip("/")
         place = shown(self.filesystem, self.directory)
         with failing_with(f"write to {place}"):

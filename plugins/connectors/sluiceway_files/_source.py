@@ -7,7 +7,7 @@ from contextlib import closing
 from copy import copy
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from fsspec.implementations.local import LocalFileSystem
@@ -432,7 +432,14 @@ class FilesSource(Source[T], metaclass=HintingType):
 
     def __getstate__(self) -> dict[str, Any]:
         # A worker may have another working directory.
-        return {**self.__dict__, "_paths": tuple(map(absolute, self._paths))}
+        state = {**self.__dict__, "_paths": tuple(map(absolute, self._paths))}
+        state.pop("_places", None)
+        return state
+
+    @cached_property
+    def _places(self) -> tuple[str, ...]:
+        """URLs and absolute paths, those of the first use: functions may change the working directory later."""
+        return tuple(map(absolute, self._paths))
 
     def __repr__(self) -> str:
         return f"FilesSource({', '.join(repr(redact(path)) for path in self._paths)})"
@@ -517,7 +524,7 @@ class FilesSource(Source[T], metaclass=HintingType):
         return schema_of(pyarrow.schema([pyarrow.field(name, pyarrow.string(), nullable=False) for name in names]))
 
     def _in_first_file(self, look: Callable[[Any, str], Any]) -> Any:
-        found = find(self._paths, self._options)
+        found = find(self._places, self._options)
         if not found:
             raise ConnectorError(f"{self!r} has no file yet, so that the columns are not known")
         filesystem = self._filesystem(found[0].root)
@@ -544,7 +551,7 @@ class FilesSource(Source[T], metaclass=HintingType):
             )
         return WatchingEnumerator(
             context,
-            partial(find_by_name, self._paths, self._options, must_be=False),
+            partial(find_by_name, self._places, self._options, must_be=False),
             partial(self._planner, context.parallelism),
             self._watch_ms,
             restored or Discovered(),
@@ -555,7 +562,7 @@ class FilesSource(Source[T], metaclass=HintingType):
         return _FilesReader(context, self)
 
     def _plan(self, readers: int = 1) -> list[FileSplit]:
-        files = find(self._paths, self._options)
+        files = find(self._places, self._options)
         plan = self._planner(readers, files)
         return [split for file in files for split in plan(file)]
 
@@ -578,7 +585,7 @@ class FilesSource(Source[T], metaclass=HintingType):
             return self._format.plan(file, name, opener, compression, split_size)
 
     def _filesystem(self, root: int) -> Any:
-        return open_filesystem(self._paths[root], self._options)[0]
+        return open_filesystem(self._places[root], self._options)[0]
 
     def _compression_of(self, path: str) -> Compression | None:
         found = _compression.of_name(path) if self._compression == "infer" else self._compression

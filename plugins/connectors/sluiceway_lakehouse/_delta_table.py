@@ -65,6 +65,11 @@ def need_deltalake() -> None:
         ) from error
 
 
+def _absolute(path: str) -> str:
+    """Return a path that is valid in other processes, which may have another working directory."""
+    return path if "://" in path else os.path.abspath(os.path.expanduser(path))
+
+
 @dataclass(frozen=True)
 class DeltaPlace:
     """Place of a table.
@@ -89,15 +94,15 @@ class DeltaPlace:
         return cls(path, given)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.uri, "options": self.options}
+        return {"path": _absolute(self.path), "options": self.options}
 
     def __str__(self) -> str:
         return f"Delta table {redact(self.path)}"
 
-    @property
+    @cached_property
     def uri(self) -> str:
-        """Path that is valid in other processes, or URL."""
-        return self.path if "://" in self.path else os.path.abspath(os.path.expanduser(self.path))
+        """URL or absolute path, that of the first use: functions may change the working directory during a run."""
+        return _absolute(self.path)
 
     @contextmanager
     def failing_with(self, doing: str) -> Iterator[None]:

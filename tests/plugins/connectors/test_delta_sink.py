@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -23,7 +24,7 @@ from sluiceway.connector import Sink
 from sluiceway.connector.lib.generator import GeneratorSource
 from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway.table import col
-from sluiceway.testing import BreakingSink
+from sluiceway.testing import BreakingSink, InjectedError
 from sluiceway.testing.conformance.committing import CommittingSinkConformance
 from sluiceway.testing.drivers import SinkDriver
 from sluiceway_lakehouse import DeltaSink
@@ -373,6 +374,27 @@ def test_a_version_per_writer_and_checkpoint(tmp_path: Path) -> None:
     assert DeltaTable(tmp_path).version() == 6  # none without rows
     assert len(rows_of(tmp_path)) == 30
     assert len(list(tmp_path.glob("*.parquet"))) == 6
+
+
+def test_a_relative_path_stays_what_it_was_when_a_function_changes_the_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    failed: list[int] = []
+
+    def leaving(n: int) -> dict[str, int]:
+        os.chdir(tmp_path / "elsewhere")
+        if n == 50 and not failed:
+            failed.append(n)
+            raise InjectedError
+        return {"n": n}
+
+    flow = sw.Pipeline("numbers")
+    flow.source(GeneratorSource(count=100)).map(leaving).sink(DeltaSink("numbers", schema=NUMBERS))
+    flow.run(checkpoint_interval="1h", restart="fixed-delay:1:1ms")
+    assert len(rows_of(tmp_path / "numbers")) == 100
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_what_several_writers_have_left_becomes_one_version(tmp_path: Path) -> None:

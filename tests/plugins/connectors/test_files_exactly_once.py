@@ -12,12 +12,14 @@ import fsspec
 import pyarrow.parquet as pq
 import pytest
 
+import sluiceway as sw
 from sluiceway.clock import VirtualClock
 from sluiceway.connector import CommittingSinkWriter, Sink
 from sluiceway.errors import ConfigurationError, ConnectorError
+from sluiceway.testing import InjectedError
 from sluiceway.testing.conformance.committing import CommittingSinkConformance
 from sluiceway.testing.drivers import SinkDriver
-from sluiceway_files import FilesSink
+from sluiceway_files import FilesSink, FilesSource
 
 ROWS = [{"id": i, "text": 'with "quotes"' if i % 5 == 0 else f"text {i}"} for i in range(40)]
 
@@ -390,3 +392,25 @@ def test_options_that_cannot_work_are_refused(options: dict[str, Any], message: 
     with pytest.raises(ConfigurationError) as caught:
         FilesSink.of(**{"directory": "a", **options})
     assert str(caught.value) == message
+
+
+def test_relative_paths_stay_what_they_were_when_a_function_changes_the_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "words.txt").write_text("".join(f"{n}\n" for n in range(100)))
+    failed: list[str] = []
+
+    def leaving(line: str) -> str:
+        os.chdir(tmp_path / "elsewhere")
+        if line == "50" and not failed:
+            failed.append(line)
+            raise InjectedError
+        return line
+
+    flow = sw.Pipeline("words")
+    flow.source(FilesSource.text("words.txt")).map(leaving).sink(FilesSink.text("out"))
+    flow.run(checkpoint_interval="1h", restart="fixed-delay:1:1ms")
+    assert lines(tmp_path / "out") == [str(n) for n in range(100)]
+    assert list((tmp_path / "elsewhere").iterdir()) == []

@@ -118,6 +118,20 @@ def test_what_is_there_is_handed_out_and_then_what_comes(tmp_path: Path, enumera
     assert look(watching, context) == [(1, "d.txt")], "whoever has asked first"
 
 
+def test_a_relative_path_stays_what_it_was_when_a_function_changes_the_directory(
+    tmp_path: Path, enumerator: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    watching, context = enumerator(path="in")
+    watching.handle_split_request(0)
+    os.chdir(tmp_path / "elsewhere")
+    put(tmp_path / "in" / "a.txt", "a")
+    age(tmp_path / "in" / "a.txt", context, 5000)
+    assert look(watching, context) == [(0, "a.txt")]
+
+
 def test_a_file_that_grows_is_taken_when_it_has_stayed_the_same(tmp_path: Path, enumerator: Make) -> None:
     watching, context = enumerator()
     watching.handle_split_request(0)
