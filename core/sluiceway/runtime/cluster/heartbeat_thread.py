@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import socket
 import sys
 import threading
@@ -112,10 +113,16 @@ class HeartbeatThread:
 
     def _remove_directory(self) -> None:
         """Remove the cluster's directory, unless its job manager lives: a function may have closed the line."""
-        ends = time.monotonic() + GRACE_S
+        directory, ends = Path(self._config.directory), time.monotonic() + GRACE_S
         # The line of a process that ends is closed a moment before its lock is released.
-        while not remove_if_dead(Path(self._config.directory)) and time.monotonic() < ends:
+        while not self._is_orphan() and not remove_if_dead(directory) and time.monotonic() < ends:
             time.sleep(0.02)
+        if self._is_orphan():
+            # A process that the job manager had forked may hold the lock still.
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def _is_orphan(self) -> bool:
+        return self._own and os.getppid() != self._config.parent
 
     def _has_come(self) -> bool:
         """Wait for the line on the listening socket; return False if the loop ends before."""
@@ -133,7 +140,7 @@ class HeartbeatThread:
         poll.register(self._line, select.POLLIN)
         ended = bool(poll.poll(wait_s * 1000)) and not self._has_called()
         # The line may stay open in another process that has inherited it; an orphan has another parent.
-        return ended or (self._own and os.getppid() != self._config.parent)
+        return ended or self._is_orphan()
 
     def _has_called(self) -> bool:
         """Read the line; return False if it is closed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,4 +84,17 @@ def test_the_directory_of_a_job_manager_that_lives_is_not_removed(tmp_path: Path
         guard.close()
         guard._thread.join(PATIENT_S)
         assert directory.exists()
+    theirs.close()
+
+
+def test_an_orphan_removes_the_directory_though_a_child_of_the_job_manager_has_its_lock(tmp_path: Path) -> None:
+    directory = tmp_path / "cluster"
+    directory.mkdir()
+    with lock_directory(directory):
+        ours, theirs = socket.socketpair()
+        guard = HeartbeatThread(replace(config(directory), parent=-1), theirs)
+        guard.close()
+        guard._thread.join(PATIENT_S)
+        assert not directory.exists()
+    ours.close()
     theirs.close()
