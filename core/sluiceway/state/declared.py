@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from sluiceway.errors import DeclaredTypeError
 from sluiceway.record_errors import shown
-from sluiceway.state.descriptors import MapStateDescriptor, StateDescriptor
+from sluiceway.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
 from sluiceway.types import check_against, type_name
 
 __all__ = ["Check", "EntryCheck", "check_of", "entry_check_of"]
@@ -21,7 +21,14 @@ EntryCheck: TypeAlias = "Callable[[Any, Any], object]"
 
 def check_of(descriptor: StateDescriptor) -> Check | None:
     """Return the check of a value, or of an element of a list; None if the descriptor declares no type."""
-    return _check(descriptor.type, f"state {descriptor.name!r} is declared as", "type=")
+    name = descriptor.name
+    if isinstance(descriptor, MapStateDescriptor):
+        what = f"the values of state {name!r} are declared as"
+    elif isinstance(descriptor, ListStateDescriptor):
+        what = f"the elements of state {name!r} are declared as"
+    else:
+        what = f"state {name!r} is declared as"
+    return _check(descriptor.type, what, "type=")
 
 
 def entry_check_of(descriptor: MapStateDescriptor) -> EntryCheck | None:

@@ -143,7 +143,7 @@ def test_a_type_is_changed_on_the_way(old: str, new: str) -> None:
     ("descriptor", "made", "says"),
     [
         (COUNT, "1", "state 'count' is declared as int, and '1' of type str was written"),
-        (SEEN, ["1"], "state 'seen' is declared as int, and '1' of type str was written"),
+        (SEEN, ["1"], "the elements of state 'seen' are declared as int, and '1' of type str was written"),
         (SEEN, 5, "state 'seen' of operator 'visits' .* returned 5 for key 'key .*'. Return a list, or None"),
         (PAGES, {1: 1}, "the keys of state 'pages' are declared as str, and 1 of type int was written"),
         (PAGES, [1], "state 'pages' of operator 'visits' .* Return a dict, or None"),

@@ -118,7 +118,8 @@ def timed(new_backend: Callable[[], KeyedStateBackend]) -> KeyedStateStore:
 def test_a_value_of_another_type_is_refused_and_not_kept(timed: KeyedStateStore, write: Write, ttl: Any) -> None:
     for wrong in ("tea", None, Visit("home", "long")):  # type: ignore[arg-type]
         with pytest.raises(
-            sw.DeclaredTypeError, match=r"^state 's' is declared as Visit, and .* was written\. Wri"
+            sw.DeclaredTypeError,
+            match=r"^(the (values|elements) of )?state 's' (is|are) declared as Visit, and .* was written\. Wri",
         ):
             write(timed, wrong, ttl)
     right = Visit("home", 3)  # an int where a float is declared
@@ -216,7 +217,9 @@ def test_operator_state_is_checked() -> None:
             for kept in self.lists:
                 kept.add(1)
                 for write, given in ((kept.add, value), (kept.add_all, [2, value]), (kept.update, [3, value])):
-                    with pytest.raises(sw.DeclaredTypeError, match=r"^state '.' is declared as int, and 'x'"):
+                    with pytest.raises(
+                        sw.DeclaredTypeError, match=r"^the elements of state '.' are declared as int, and 'x'"
+                    ):
                         write(given)
             return [kept.get() for kept in self.lists]
 
@@ -306,3 +309,18 @@ def test_the_record_is_named_or_skipped_whatever_runs_the_job(backend: str, opti
     [letter] = dead
     assert letter.record == "('a', 'three')"
     assert letter.error.startswith("sluiceway.errors.DeclaredTypeError: state 'total' is declared as int")
+
+
+def test_the_type_of_a_map_is_not_taken_for_that_of_its_values() -> None:
+    class Keeping(sw.KeyedProcessFunction[Any, Any, Any]):
+        def open(self, context: sw.RuntimeContext) -> None:
+            self.seen = context.get_map_state(sw.MapStateDescriptor("seen", dict[str, float]))
+
+        def process_element(self, value: Any, ctx: Any) -> Any:
+            self.seen.put(value, 1.5)
+
+    flow = sw.Pipeline("map")
+    flow.from_collection(["word"]).key_by(str).process(Keeping()).print()
+    says = r"^the values of state 'seen' are declared as dict\[str, float\], and 1.5 of type float was written"
+    with pytest.raises(sw.DeclaredTypeError, match=says):
+        flow.run()
