@@ -244,3 +244,11 @@ def test_results_of_ranges_are_those_of_their_rows(kind: pa.DataType) -> None:
             one_by_one.append(accumulator.result(1))
         assert repr(found.to_pylist()) == repr(pa.concat_arrays(one_by_one).to_pylist()), name
     assert compared >= 3
+
+
+def test_an_overflow_counts_the_rows_whose_windows_have_it() -> None:
+    rows = pa.table({"k": [1] * 3, "n": [2**62] * 3, "at": [1, 2, 3]})
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("at")
+    over = Pipeline().table(rows, watermark_strategy=strategy).key_by("k").over(rows=2)
+    with pytest.raises(OverflowError, match=r"sum\('n'\) does not fit in int64: 2 of 3 results computed together"):
+        over.aggregate(total=agg.sum("n")).to_arrow()

@@ -278,8 +278,8 @@ class Summed(PlainAccumulator):
     def _check(self, outside: Any) -> None:
         if outside.any():
             raise AggregateOverflowError(
-                f"{self._name} does not fit in {self._type}: {int(outside.sum())} of {len(outside)} keys have a "
-                "larger one. Cast the column to a decimal or a float before the aggregate"
+                f"{self._name} does not fit in {self._type}: {int(outside.sum())} of {len(outside)} results "
+                "computed together are larger. Cast the column to a decimal or a float before the aggregate"
             )
 
     def _decimals(self, count: int, empty: Any) -> Any:
