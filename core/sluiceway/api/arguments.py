@@ -38,6 +38,7 @@ from sluiceway.functions import (
     WindowFunction,
 )
 from sluiceway.util.name_hints import snake
+from sluiceway.util.surrogates import encodable
 
 __all__ = ["check_arity", "check_count", "check_function", "check_methods", "check_text", "describe", "to_ms"]
 
@@ -223,11 +224,13 @@ def check_count(what: str, value: object, *, maximum: int | None = None) -> int:
 
 
 def check_text(what: str, value: object) -> str:
-    """Return ``value`` if it is a str that is not blank. Raises TypeError or ValueError."""
+    """Return ``value`` if it is a str that is not blank and can be written. Raises TypeError or ValueError."""
     if not isinstance(value, str):
         raise TypeError(f"{what}{_at(caller_location())} takes a str, not {describe(value)}")
     if not value.strip():
         raise ValueError(f"{what}{_at(caller_location())} must not be empty")
+    if encodable(value) != value:
+        raise ValueError(f"{what}{_at(caller_location())}: {value!r:.100} has characters that UTF-8 does not have")
     return value
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, overload
 
 from sluiceway.state.ttl import StateTtlConfig
 from sluiceway.util.name_hints import Hinting
+from sluiceway.util.surrogates import encodable
 
 if TYPE_CHECKING:
     from types import UnionType
@@ -66,6 +67,8 @@ class StateDescriptor(Hinting):
             raise TypeError(f"{type(self).__name__}: the name of a state is a str, not {self.name!r:.60}")
         if not self.name:
             raise ValueError(f"{type(self).__name__}: a state needs a name")
+        if encodable(self.name) != self.name:
+            raise ValueError(f"{type(self).__name__}: {self.name!r:.100} has characters that UTF-8 does not have")
         if self.ttl is not None and not isinstance(self.ttl, StateTtlConfig):
             raise TypeError(
                 f"{type(self).__name__}({self.name!r}): ttl takes a StateTtlConfig, as in "

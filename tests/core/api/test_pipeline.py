@@ -96,6 +96,11 @@ def test_chaining_needs_both(own: bool, option: bool, chained: bool) -> None:
     ("arguments", "error", "message"),
     [
         ({"name": ""}, ValueError, r"Pipeline\(name\).* must not be empty"),
+        (
+            {"name": "a\ud800"},
+            ValueError,
+            r"Pipeline\(name\).*'a\\ud800' has characters that UTF-8 does not",
+        ),
         ({"name": 3}, TypeError, r"Pipeline\(name\).* takes a str, not 3"),
         ({"parallelism": 0}, ValueError, r"Pipeline\(parallelism=\).* must be at least 1, not 0"),
         ({"max_parallelism": 32769}, ValueError, r"Pipeline\(max_parallelism=\).* from 1 to 32768, not 32769"),

@@ -425,6 +425,7 @@ def test_a_wrong_argument_is_a_type_error(
             rf"set_max_parallelism\(\) {HERE} must be from 1 to 32768, not 40000",
         ),
         (lambda s: s.name(" "), rf"name\(\) {HERE} must not be empty"),
+        (lambda s: s.uid("a\ud800"), rf"uid\(\) {HERE}: 'a\\ud800' has characters that UTF-8 does not have"),
         (lambda s: s.set_buffer_timeout(-2), rf"set_buffer_timeout\(\) {HERE}: -2 is not .*; -1 is for no limit"),
         (lambda s: s.set_buffer_timeout(timedelta(seconds=-1)), rf"set_buffer_timeout\(\) {HERE}"),
     ],

@@ -101,6 +101,10 @@ def test_descriptors_want_a_name(descriptor):
         descriptor(3)
     with pytest.raises(ValueError, match=rf"^{descriptor.__name__}: a state needs a name"):
         descriptor("")
+    with pytest.raises(
+        ValueError, match=rf"^{descriptor.__name__}: 'a\\ud800' has characters that UTF-8 does not"
+    ):
+        descriptor("a\ud800")
 
 
 def test_the_types_of_a_map_cannot_be_mixed_up():
