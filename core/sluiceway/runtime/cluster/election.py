@@ -25,10 +25,12 @@ from sluiceway.election import Leader, LeaderElection
 from sluiceway.runtime.logging.engine_log import WARNING, log
 from sluiceway.util.durable_files import write_file
 
-__all__ = ["FileLeaderElection"]
+__all__ = ["FileLeaderElection", "epoch_of"]
 
 LOCK: Final = "lock"
 EPOCH: Final = "epoch"
+_NO_EPOCH: Final = 1 << 53
+"""Number that no count of leaders reaches, and that control messages can hold."""
 _KILL_S: Final = 5.0
 
 _HELD: Final[weakref.WeakSet[FileIO]] = weakref.WeakSet()
@@ -182,11 +184,19 @@ class FileLeaderElection(LeaderElection):
 
     def _stored_epoch(self) -> int:
         try:
-            return int((self._directory / EPOCH).read_text())
+            return epoch_of(self._directory / EPOCH)
         except FileNotFoundError:
             return 0
         except ValueError:  # damaged: seconds since 1970 exceed any earlier epoch
             return int(time.time())
+
+
+def epoch_of(file: Path) -> int:
+    """Return the epoch in a file. Raises OSError, and ValueError for what is no epoch."""
+    epoch = int(file.read_text())
+    if not 0 <= epoch < _NO_EPOCH:
+        raise ValueError(f"{epoch} is no epoch")
+    return epoch
 
 
 def _is_at(path: Path, file: FileIO) -> bool:

@@ -16,6 +16,7 @@ import msgspec
 
 from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway.runtime.cluster.cluster_config import ClusterConfig
+from sluiceway.runtime.cluster.election import epoch_of
 from sluiceway.runtime.cluster.private_places import check_private
 from sluiceway.util.private_files import make_private_directory, private_opener
 
@@ -171,7 +172,7 @@ def next_epoch() -> int:
 
 def _last_epoch() -> int:
     try:
-        return int(_epoch_file().read_text())
+        return epoch_of(_epoch_file())
     except FileNotFoundError:
         return 0
     except (OSError, ValueError):  # damaged: seconds since 1970 exceed any earlier epoch

@@ -16,6 +16,7 @@ from patience import PATIENT_S
 from sluiceway.election import LeadershipLostError
 from sluiceway.errors import ConfigurationError
 from sluiceway.runtime.cluster.election import FileLeaderElection
+from sluiceway.runtime.cluster.home import next_epoch
 from sluiceway.runtime.cluster.job_store import JobStore, StoredJob
 
 LEADING = dedent(
@@ -100,6 +101,20 @@ def test_a_damaged_file_of_the_lock_deposes_nobody(
     assert election.campaign()
     assert election.epoch == 2
     election.close()
+
+
+@pytest.mark.parametrize("content", ["", "x", "\xff", "-7", "9" * 32])
+def test_a_damaged_epoch_is_followed_by_one_that_messages_can_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
+    (tmp_path / "epoch").write_text(content, encoding="latin-1")
+    election = FileLeaderElection(tmp_path)
+    assert election.campaign()
+    assert 1_700_000_000 < election.epoch < 1 << 53
+    election.close()
+    monkeypatch.setenv("SLUICEWAY_HOME", str(tmp_path))
+    (tmp_path / "epoch").write_text(content, encoding="latin-1")
+    assert 1_700_000_000 < next_epoch() < 1 << 53
 
 
 def test_a_forked_child_does_not_keep_the_lock_of_a_leader_that_is_dead(tmp_path: Path) -> None:
