@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, overload
 
 from sluiceway.state.ttl import StateTtlConfig
@@ -156,6 +156,17 @@ class MapStateDescriptor(StateDescriptor, Generic[K, T]):
     """Descriptor of a mapping per key; ``key_type`` is the type of its keys, ``type`` that of its values."""
 
     key_type: Any = field(default=None, kw_only=True)
+    # PyFlink's form, which takes the type of the keys first, is answered rather than refused by Python.
+    _third: InitVar[Any] = None
+
+    def __post_init__(self, _third: Any) -> None:
+        super().__post_init__()
+        if _third is not None:
+            value, key = (each.__name__ if isinstance(each, type) else repr(each) for each in (_third, self.type))
+            raise TypeError(
+                f"MapStateDescriptor({self.name!r}) takes the type of the values, and that of the keys by name: "
+                f"MapStateDescriptor({self.name!r}, {value:.60}, key_type={key:.60})"
+            )
 
     if TYPE_CHECKING:
 

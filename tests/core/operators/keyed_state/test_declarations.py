@@ -108,8 +108,12 @@ def test_descriptors_want_a_name(descriptor):
 
 
 def test_the_types_of_a_map_cannot_be_mixed_up():
-    with pytest.raises(TypeError, match="positional"):
-        MapStateDescriptor("s", str, int)
+    says = r"keys by name: MapStateDescriptor\('s', int, key_type=list\[str\]\)$"
+    with pytest.raises(TypeError, match=says):
+        MapStateDescriptor("s", list[str], int)
+    assert replace(MapStateDescriptor("s", int, key_type=str), name="t") == MapStateDescriptor(
+        "t", int, key_type=str
+    )
 
 
 def test_a_function_that_would_never_be_opened_is_refused(store):
