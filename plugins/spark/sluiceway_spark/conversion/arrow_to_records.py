@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from sluiceway.errors import ConfigurationError, ConnectorError
+from sluiceway_spark.conversion.time_zones import with_python_zones
 
 __all__ = ["ARROW", "Convert", "converter", "record_type", "values_of"]
 
@@ -163,6 +164,8 @@ def values_of(column: Any) -> list[Any]:
     if not column.null_count and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         values: list[Any] = column.to_numpy().tolist()  # faster than to_pylist()
         return values
+    if (known := with_python_zones(kind)) is not None:
+        column, kind = column.cast(known), known  # the instants stay
     if pa.types.is_timestamp(kind) and kind.unit == "us":
         return _times(column, kind)
     plain = list(column.to_pylist())

@@ -123,6 +123,36 @@ def test_times_are_those_of_arrow(times: list[Any], zone: str | None) -> None:
     assert [t and t.utcoffset() for t in found] == [t and t.utcoffset() for t in expected]
 
 
+@pytest.mark.parametrize(
+    ("zone", "hours"),
+    [
+        ("GMT+8", 8),
+        ("UTC-03:30", -3.5),
+        ("+0800", 8),
+        ("-3", -3),
+        ("+08:00:00", 8),
+        ("Z", 0),
+        ("PST", -8),
+        ("JST", 9),
+    ],
+)
+def test_a_session_may_have_a_zone_that_python_does_not_know(zone: str, hours: float) -> None:
+    noon = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
+    kind, utc = pa.timestamp("us", zone), pa.timestamp("us", "UTC")
+    nested = pa.struct([("x", pa.list_(utc))]), pa.struct([("x", pa.list_(kind))])
+    columns = [
+        pa.array([noon, None], utc).cast(kind),
+        pa.array([{"x": [noon]}, None], nested[0]).cast(nested[1]),
+        pa.array([[(noon, noon)], None], pa.map_(utc, utc)).cast(pa.map_(kind, kind)),
+    ]
+    batch = pa.RecordBatch.from_arrays(columns, ["at", "within", "by"])
+    found, nothing = converter(tuple, batch.schema, "t")(batch)
+    assert found == (noon, {"x": [noon]}, {noon: noon})
+    assert nothing == (None, None, None)
+    there = [found[0], *found[1]["x"], *found[2], *found[2].values()]
+    assert [at.utcoffset() for at in there] == [dt.timedelta(hours=hours)] * 4
+
+
 @given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.none()), st.lists(st.floats(allow_nan=False) | st.none()))
 def test_numbers_are_those_of_arrow(integers: list[Any], floats: list[Any]) -> None:
     for column in (pa.array(integers, pa.int64()), pa.array(floats, pa.float64())):

@@ -154,24 +154,25 @@ def test_a_database_is_read_by_jdbc_in_several_tasks(spark: Any) -> None:
 
 
 @pytest.mark.pysparks
-def test_each_type_of_spark_has_its_value(spark: Any) -> None:
+@pytest.mark.parametrize("zone", [BERLIN, dt.timezone(dt.timedelta(hours=2), "UTC+2")], ids=str)
+def test_each_type_of_spark_has_its_value(spark: Any, zone: dt.tzinfo) -> None:
     """The value, nothing, and both in an array in a struct in a map."""
     columns = [
         f"IF(id = 0, {value}, NULL) AS `{name}`, map('m', named_struct('s', array({value}, NULL))) AS `in {name}`"
         for name, (value, _) in VALUES.items()
     ]
-    zone = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", str(zone))
     try:
         found = drive_source(SparkSource.sql(f"SELECT id, {', '.join(columns)} FROM range(2)"))
     finally:
-        spark.conf.set("spark.sql.session.timeZone", zone)
+        spark.conf.set("spark.sql.session.timeZone", before)
     row, nothing = sorted_rows(found)
     for name, (_, expected) in VALUES.items():
         assert (name, row[name], type(row[name])) == (name, expected, type(expected))
         assert (name, nothing[name]) == (name, None)
         assert (name, row[f"in {name}"]) == (name, {"m": {"s": [expected, None]}})
-    assert row["TIMESTAMP"].tzinfo == row["in TIMESTAMP"]["m"]["s"][0].tzinfo == BERLIN
+    assert row["TIMESTAMP"].tzinfo == row["in TIMESTAMP"]["m"]["s"][0].tzinfo == zone
     assert row["TIMESTAMP_NTZ"].tzinfo is None
 
 
