@@ -157,7 +157,8 @@ class Job:
                 (OperatorSnapshot("uid-7", subtask=number, keyed=backend.snapshot()),), checkpoint_id=self.id
             )
             if not (is_declined and number):
-                tasks[0, number] = self.writer.write(deployment, self.id, taken)
+                tasks[0, number] = written = self.writer.write(deployment, self.id, taken)
+                self.writer.written(deployment.attempt_id, self.id, written.entry)
         self.pending[self.id] = tasks
         if is_declined:
             self.abort(self.id)

@@ -168,7 +168,9 @@ class StorageCheckpointStore(CompletedCheckpointStore):
         self._clock = clock
         self._background = background
         self._metadata: dict[int, CheckpointMetadata] = {}
-        self._given_up: dict[int, set[str]] = {}
+        # Aborted checkpoints, and the last of them that each of their shared files belongs to.
+        self._given_up: set[int] = set()
+        self._given_up_files: dict[str, int] = {}
 
     def adopt(self, metadata: CheckpointMetadata) -> None:
         """Adopt a checkpoint that an earlier job manager has completed."""
@@ -216,7 +218,7 @@ class StorageCheckpointStore(CompletedCheckpointStore):
             # It was aborted while it was stored. Tasks do not know that it was complete, and may have written the
             # same shared files again for one in progress.
             shared = {name for v in metadata.vertices for entry in v.subtasks for name in shared_files(entry)}
-            self._given_up.setdefault(id_, set()).update(shared)
+            self._give_up(id_, shared)
         self._background.run(lambda: self._directory.discard(id_, shared=not is_newest), _whatever)
 
     def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
@@ -224,21 +226,29 @@ class StorageCheckpointStore(CompletedCheckpointStore):
         entry = snapshot.entry
         if entry is not None:
             # Shared files stay until a newer checkpoint is complete: one that is being taken may refer to them.
-            self._given_up.setdefault(checkpoint_id, set()).update(shared_files(entry))
+            self._give_up(checkpoint_id, shared_files(entry))
             self._background.run(lambda: self._delete(checkpoint_id, entry), _whatever)
 
     def discard_rest(self, checkpoint_id: int, savepoint: str) -> None:
         """Delete it once a newer checkpoint is complete: until then tasks may still write it."""
-        self._given_up.setdefault(checkpoint_id, set())
+        self._give_up(checkpoint_id)
 
     def ended(self) -> None:
         """Delete all files that no complete checkpoint refers to."""
         self._background.run(lambda: self._directory.collect(_EVER, 0), _whatever)
 
+    def _give_up(self, checkpoint_id: int, shared: Iterable[str] = ()) -> None:
+        self._given_up.add(checkpoint_id)
+        for name in shared:
+            self._given_up_files[name] = max(checkpoint_id, self._given_up_files.get(name, checkpoint_id))
+
     def _delete_given_up(self, checkpoint_id: int) -> None:
         """Delete files of aborted checkpoints that are older than a complete one."""
-        before = [id_ for id_ in self._given_up if id_ < checkpoint_id]
-        names = {name for id_ in before for name in self._given_up.pop(id_)}
+        before = sorted(id_ for id_ in self._given_up if id_ < checkpoint_id)
+        self._given_up.difference_update(before)
+        names = {name for name, id_ in self._given_up_files.items() if id_ < checkpoint_id}
+        for name in names:
+            del self._given_up_files[name]
         if names:
             self._background.run(lambda: self._directory.delete_shared(names), _whatever)
         for id_ in before:

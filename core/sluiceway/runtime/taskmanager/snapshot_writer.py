@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from typing import Final
 
 from msgspec.structs import replace as replace_struct
 
@@ -27,6 +28,9 @@ from sluiceway.util.overriding import override
 
 __all__ = ["SavepointWriter", "SendingWriter", "SnapshotWriter", "StorageWriter", "TemporaryWriter"]
 
+_MOST_PENDING: Final = 16
+"""Checkpoints of an attempt whose files are remembered until one is complete: the latest."""
+
 
 class SnapshotWriter(ABC):
     """Writer of snapshots; its result is acknowledged to the coordinator."""
@@ -34,6 +38,9 @@ class SnapshotWriter(ABC):
     @abstractmethod
     def write(self, deployment: TaskDeployment, checkpoint_id: int, snapshot: TaskSnapshot) -> TaskSnapshot:
         """Read the state and release it. Blocks; called in a helper thread, while the task continues."""
+
+    def written(self, attempt_id: str, checkpoint_id: int, entry: SubtaskEntry | None) -> None:
+        """Handle the end of a :meth:`write` of an attempt that has not ended. In the loop's thread."""
 
     def completed(self, attempt_ids: Collection[str], checkpoint_id: int) -> None:
         """Handle the completion of a checkpoint: its files are retained. In the loop's thread.
@@ -109,31 +116,40 @@ class StorageWriter(SnapshotWriter):
 
     def __init__(self, storage: CheckpointStorage) -> None:
         self._storage = storage
-        self._written: dict[tuple[str, int], SubtaskEntry] = {}
+        # By attempt and checkpoint.
+        self._written: dict[str, dict[int, SubtaskEntry]] = {}
         # Files that never change, of the last completed checkpoint by attempt. Not those of pending ones: if they
         # are aborted, their files are deleted.
         self._known: dict[str, dict[str, SharedFileEntry]] = {}
 
     @override
     def write(self, deployment: TaskDeployment, checkpoint_id: int, snapshot: TaskSnapshot) -> TaskSnapshot:
-        d = deployment
-        known = self._known.get(d.attempt_id)
-        written = _written(self._storage, d, checkpoint_id, snapshot, known=known)
-        assert written.entry is not None
-        self._written[d.attempt_id, checkpoint_id] = written.entry
-        return written
+        known = self._known.get(deployment.attempt_id)
+        return _written(self._storage, deployment, checkpoint_id, snapshot, known=known)
 
+    @override
+    def written(self, attempt_id: str, checkpoint_id: int, entry: SubtaskEntry | None) -> None:
+        if entry is not None:
+            entries = self._written.setdefault(attempt_id, {})
+            entries[checkpoint_id] = entry
+            # Those of aborted checkpoints go here: as long as none is complete, nothing else removes them.
+            if len(entries) > _MOST_PENDING:
+                del entries[next(iter(entries))]
+
+    @override
     def completed(self, attempt_ids: Collection[str], checkpoint_id: int) -> None:
-        """Record files that never change, which later checkpoints need not write again."""
-        for (attempt_id, id_), entry in list(self._written.items()):
-            if id_ == checkpoint_id and attempt_id in attempt_ids:
+        for attempt_id in attempt_ids:
+            entries = self._written.get(attempt_id, {})
+            if (entry := entries.get(checkpoint_id)) is not None:
+                # Files that never change, which later checkpoints need not write again.
                 self._known[attempt_id] = shared_files(entry)
-            if id_ <= checkpoint_id:
-                del self._written[attempt_id, id_]
+            for id_ in [id_ for id_ in entries if id_ <= checkpoint_id]:
+                del entries[id_]
 
     @override
     def forget(self, attempt_id: str) -> None:
         self._known.pop(attempt_id, None)
+        self._written.pop(attempt_id, None)
 
 
 class TemporaryWriter(StorageWriter):

@@ -293,6 +293,8 @@ class TaskManager(Handlers):
 
         def done(written: TaskSnapshot | None, problem: BaseException | None) -> None:
             if written is not None:
+                if not taken.savepoint and d.attempt_id in self._tasks:
+                    writer.written(d.attempt_id, checkpoint_id, written.entry)
                 # Between processes, sending pickles the objects of the snapshot.
                 try:
                     self._send(_acknowledgement(d, written))

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 import sluiceway as sw
-from sluiceway.checkpoint import CheckpointDirectory
+from sluiceway.checkpoint import CheckpointDirectory, NativeFileEntry, SubtaskEntry
+from sluiceway.checkpoint.metadata import KeyedEntry, NativeEntry, OperatorEntry
 from sluiceway.clock import VirtualClock
 from sluiceway.plugins import default_manager
 from sluiceway.runtime.jobmanager.checkpoint_records import CompletedCheckpoint
 from sluiceway.runtime.jobmanager.checkpoint_store import SavepointCheckpointStore, StorageCheckpointStore
 from sluiceway.runtime.local.engine import job_graph_of
 from sluiceway.runtime.loop.blocking_io import Inline
+from sluiceway.runtime.task.snapshot import TaskSnapshot
 
 SERVICES = default_manager().services()
 
@@ -77,3 +80,29 @@ def test_those_of_a_savepoint_go_at_once(stores: Stores) -> None:
         stores.write(f"savepoint-job-1-100-{number}/0-0-0.state")
     stores.savepoints.discard_rest(3, str(stores.place / "savepoint-job-1-100-3"))
     assert stores.files == {"savepoint-job-1-100-4/0-0-0.state"}
+
+
+def test_shared_files_are_known_once_however_many_checkpoints_are_aborted(stores: Stores) -> None:
+    name = "x" * 200
+
+    def abort(number: int) -> None:
+        shared = NativeFileEntry(name="x", file=f"../shared/{name}", size=5, crc32=0, shared=True)
+        native = NativeEntry(format="rows", start=0, end=8, files=(shared,))
+        entry = SubtaskEntry(
+            index=0, operators=(OperatorEntry(uid="step", keyed=KeyedEntry(tables=(), native=native)),)
+        )
+        stores.checkpoints.discard_part(number, TaskSnapshot((), checkpoint_id=number, entry=entry))
+        stores.checkpoints.discard_rest(number, "")
+
+    stores.write(f"run/shared/{name}")
+    abort(1)
+    tracemalloc.start()
+    try:
+        for number in range(2, 1000):
+            abort(number)
+        assert tracemalloc.get_traced_memory()[0] < 200_000
+    finally:
+        tracemalloc.stop()
+    assert f"run/shared/{name}" in stores.files
+    stores.keep(1000)
+    assert stores.files == {"run/chk-1000/metadata.json"}
