@@ -117,15 +117,20 @@ def test_state_is_larger_than_memory(make: Make) -> None:
 class Visits(KeyedProcessFunction[int, int, int]):
     """Notes that a key was there, for an hour."""
 
+    def __init__(self, note: Any) -> None:
+        self._note = note
+        self.descriptor = ValueStateDescriptor("seen", type(note), ttl=StateTtlConfig("1h"))
+
     def open(self, context: RuntimeContext) -> None:
-        self.seen = context.get_state(ValueStateDescriptor("seen", bool, ttl=StateTtlConfig("1h")))
+        self.seen = context.get_state(self.descriptor)
 
     def process_element(self, value: int, ctx: KeyedProcessFunction.Context) -> None:
-        self.seen.update(True)
+        self.seen.update(self._note)
 
 
+@pytest.mark.parametrize("note", [True, [1]], ids=["value", "object that is lent"])
 def test_state_beyond_memory_expires_without_all_keys_in_memory(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, note: Any
 ) -> None:
     read = 0  # rows
 
@@ -139,7 +144,9 @@ def test_state_beyond_memory_expires_without_all_keys_in_memory(
     monkeypatch.setattr(sluiceway_rocksdb._database, "rows_of", counted)
     monkeypatch.setenv("SLUICEWAY_ROCKSDB_DIRECTORY", str(tmp_path))
     monkeypatch.setenv("SLUICEWAY_ROCKSDB_CACHE", "50000")
-    with OperatorHarness(lambda s: s.key_by(lambda n: n).process(Visits()), state_backend="rocksdb") as harness:
+    with OperatorHarness(
+        lambda s: s.key_by(lambda n: n).process(Visits(note)), state_backend="rocksdb"
+    ) as harness:
         harness.process_batch(range(10_000))
         harness.advance(3_600_000)
         most = 0
@@ -152,9 +159,9 @@ def test_state_beyond_memory_expires_without_all_keys_in_memory(
                 harness.process_batch(range(20_000, 20_100))
         assert most < 1_000
         snapshot = harness.snapshot()
-    with OperatorHarness(lambda s: s.key_by(lambda n: n).process(Visits()), restored=snapshot) as harness:
+    with OperatorHarness(lambda s: s.key_by(lambda n: n).process(Visits(note)), restored=snapshot) as harness:
         [subtask] = harness._subtasks
-        table = subtask.operators[0].backend.table(ValueStateDescriptor("seen", bool, ttl=StateTtlConfig("1h")))
+        table = subtask.operators[0].backend.table(Visits(note).descriptor)
         assert set(table.keys()) == {-1, *range(20_000, 20_100)}
 
 

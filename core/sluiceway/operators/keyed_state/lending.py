@@ -228,6 +228,9 @@ class LendingTable(StateTable):
     def keys(self, namespace: Hashable = VOID_NAMESPACE) -> Iterator[Any]:
         return self._table.keys(namespace)
 
+    def visit_keys(self, namespace: Hashable = VOID_NAMESPACE) -> Iterator[Any]:
+        return self._table.visit_keys(namespace)
+
     def drop(self, namespace: Hashable) -> None:
         for place in [place for place in self.lent if place[0] == namespace]:
             del self.lent[place]
