@@ -179,30 +179,18 @@ class Columns:
 
 
 def column_of(column: Sequence[Any], kind: Any) -> Any:
-    """Return values as an Arrow array of a type, without cutting fractions off, as pyarrow does for integers.
+    """Return values as an Arrow array of a type, without cutting off fractions or times of the day.
 
     Raises:
-        Exception: pyarrow's, or one of Python's: a value is not of the type.
+        Exception: pyarrow's, or one of Python's: a value does not fit.
     """
     import pyarrow as pa
 
+    from sluiceway.columns.exact import exact_array
+
     if pa.types.is_nested(kind):
-        return pa.array([_plain(value, kind) for value in column], type=kind)
-    if not pa.types.is_integer(kind):
-        return pa.array(column, type=kind)
-    try:
-        found = pa.array(column)  # as fast as with the type, and shows whether all of them are integers
-        if pa.types.is_integer(found.type):
-            return found.cast(kind)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        pass  # named below
-    return pa.array([None if value is None else _whole(value) for value in column], type=kind)
-
-
-def _whole(value: Any) -> Any:
-    if value != int(value):
-        raise TypeError(f"{value!r} is no integer")
-    return value
+        column = [_plain(value, kind) for value in column]
+    return exact_array(column, kind)
 
 
 def _plain(value: Any, kind: Any) -> Any:
@@ -221,8 +209,6 @@ def _plain(value: Any, kind: Any) -> Any:
         if isinstance(value, (str, bytes)):
             raise TypeError("a text is no list")
         return [_plain(part, kind.value_type) for part in value]
-    if type(value) is not int and pa.types.is_integer(kind):
-        return _whole(value)
     return value
 
 

@@ -142,6 +142,13 @@ def test_no_fraction_is_cut_off(fraction: Any) -> None:
     assert table(int, [1, 2.0, Decimal(3), None]) == [{"value": n} for n in (1, 2, 3, None)]
 
 
+def test_no_time_of_the_day_is_cut_off() -> None:
+    midnight, noon = (dt.datetime(2025, 1, 1, hour) for hour in (0, 12))
+    with pytest.raises(ConnectorError, match=r"column 'value' is date32\[day\], which .*12, 0\) is not"):
+        table(dt.date, [midnight.date(), noon])
+    assert table(dt.date, [midnight, None]) == [{"value": midnight.date()}, {"value": None}]
+
+
 def test_a_record_without_a_value_for_what_is_not_null_is_shown() -> None:
     value = pa.schema([pa.field("value", pa.int64(), nullable=False)])
     with pytest.raises(ConnectorError, match="source x: column 'value' is NOT NULL, and has no value in None"):
