@@ -187,6 +187,38 @@ def _is_recursive(schema: Any, named: Mapping[str, Any]) -> bool:
     return visit(schema)
 
 
+def _has_array_of_nothing(schema: Any, named: Mapping[str, Any]) -> bool:
+    """Return True if a value may hold an array whose items take no bytes."""
+    left, seen = [schema], set[str]()
+    while left:
+        node = left.pop()
+        if isinstance(node, str):
+            if node in named and node not in seen:
+                seen.add(node)
+                left.append(named[node])
+        elif isinstance(node, list):
+            left += node
+        elif "fields" in node:
+            left += [each["type"] for each in node["fields"]]
+        elif node["type"] == "array" and _takes_no_bytes(node["items"], named, frozenset()):
+            return True
+        else:
+            left += [node[part] for part in ("type", "items", "values") if part in node]
+    return False
+
+
+def _takes_no_bytes(node: Any, named: Mapping[str, Any], within: frozenset[str]) -> bool:
+    """Return True if all values of a schema have an empty encoding. ``within`` are the names that it is in."""
+    if isinstance(node, str):
+        known = node in named and node not in within
+        return node == "null" or (known and _takes_no_bytes(named[node], named, within | {node}))
+    if isinstance(node, list):  # its index takes a byte
+        return False
+    if "fields" in node:
+        return all(_takes_no_bytes(each["type"], named, within | {node["name"]}) for each in node["fields"])
+    return node["size"] == 0 if node["type"] == "fixed" else _takes_no_bytes(node["type"], named, within)
+
+
 class _AvroReader(FormatReader):
     def __init__(self, format_: AvroFormat, wake: Callable[[], None] | None) -> None:
         from fastavro import parse_schema
@@ -202,6 +234,9 @@ class _AvroReader(FormatReader):
                 for text in texts:
                     parse_schema(json.loads(text), named)
                 parsed = parse_schema(json.loads(schema.schema_str or ""), named)
+                if _has_array_of_nothing(parsed, named):
+                    # A few bytes can announce any number of items, and fastavro makes them all.
+                    raise ValueError("it has an array of items that take no bytes, such as 'null'")
                 return _reader_of(parsed, named), parsed
             except Exception as error:
                 raise SerializationError(

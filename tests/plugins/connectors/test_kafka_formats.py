@@ -338,6 +338,39 @@ def test_avro_that_nests_without_end_is_a_bad_record(memory: str, schema: Any, l
         reader.decode(prefix + level * 100_000 + b"\0")
 
 
+def _record(name: str, *types: Any) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": f"f{n}", "type": t} for n, t in enumerate(types)]}
+
+
+def _array(items: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        _array("null"),
+        _array({"type": "null"}),
+        _array({"type": "fixed", "name": "Nothing", "size": 0}),
+        _array(_record("Empty", "null", _record("Inner"))),
+        _record("Outer", _record("Inner"), {"type": "map", "values": ["int", _array("Inner")]}),
+    ],
+    ids=["null", "null as an object", "fixed", "record", "by name, in a map"],
+)
+def test_avro_arrays_whose_items_take_no_bytes_are_refused(memory: str, schema: Any) -> None:
+    """A few bytes can announce so many that they fill the memory."""
+    reader, prefix = avro_reader(memory, schema)
+    with pytest.raises(SerializationError, match=r"cannot be used.* an array of items that take no bytes"):
+        reader.decode(prefix + b"\0")
+
+
+def test_other_avro_arrays_are_read(memory: str) -> None:
+    inner = _record("Inner", "null", ["null", "int"])
+    reader, prefix = avro_reader(memory, _record("Outer", _array(["null"]), _array(inner), _array(_array("int"))))
+    data = b"\x02\0\0" + b"\x02\0\0" + b"\x02\x02\x08\0\0"
+    assert reader.decode(prefix + data) == {"f0": [None], "f1": [{"f0": None, "f1": None}], "f2": [[4]]}
+
+
 def test_avro_that_nests_a_little_is_read(memory: str) -> None:
     value = None
     for _ in range(100):
