@@ -94,7 +94,7 @@ class MetricGroup(Hinting):
         for name, read in list(self.gauges.items()):
             try:
                 figures[name] = read()
-            except Exception:  # a user's gauge must not end whoever reports
+            except (Exception, SystemExit):  # a user's gauge must not end whoever reports
                 continue
         for name, histogram in list(self.histograms.items()):
             if histogram.count:

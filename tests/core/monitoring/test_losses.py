@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,6 +64,7 @@ def test_a_job_that_skips_lines_of_a_file(tmp_path: Path, workers: int) -> None:
 class Broken(sw.ProcessFunction[int, int]):
     def open(self, runtime_context: sw.RuntimeContext) -> None:
         runtime_context.metrics.gauge("broken", lambda: 1 / 0)
+        runtime_context.metrics.gauge("ending", lambda: sys.exit(3))
         runtime_context.metrics.gauge("right", lambda: 7)
 
     def process_element(self, value: int, ctx: sw.ProcessFunction.Context) -> Iterator[int]:
