@@ -26,8 +26,9 @@ def engine_command(module: str, *arguments: str, path: Sequence[str] | None = No
     """
     given = json.dumps([os.path.dirname(CORE.rstrip(os.sep))] if path is None else list(path))
     extent = "len(sys.path):" if path is None else ":"
+    # The name comes first, so that it is seen in a list of processes that is as wide as a terminal.
     program = (
-        f"import json, runpy, sys; sys.path[{extent}] = json.loads(sys.argv.pop()); "
-        f"runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
+        f"module = {module!r}; import json, runpy, sys; sys.path[{extent}] = json.loads(sys.argv.pop()); "
+        "runpy.run_module(module, run_name='__main__', alter_sys=True)"
     )
     return [sys.executable, "-P", "-c", program, *arguments, given]

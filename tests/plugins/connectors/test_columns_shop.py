@@ -126,7 +126,10 @@ def test_no_order_and_no_sum_is_lost_or_doubled_whatever_is_killed(
                 process = shop.start()
                 continue
             told = subprocess.run(
-                ["ps", "-o", "pid=,args=", "--ppid", str(process.pid)], capture_output=True, text=True, check=False
+                ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(process.pid)],
+                capture_output=True,
+                text=True,
+                check=False,
             )
             workers = [line.split()[0] for line in told.stdout.splitlines() if "entrypoint.worker" in line]
             os.kill(int(random.choice(workers)), signal.SIGKILL)

@@ -89,7 +89,7 @@ class Job:
     def workers(self) -> list[int]:
         assert self.process is not None
         told = subprocess.run(
-            ["ps", "-o", "pid=,args=", "--ppid", str(self.process.pid)],
+            ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(self.process.pid)],
             capture_output=True,
             text=True,
             check=False,
