@@ -11,7 +11,7 @@ from scheduling import LongestFirst, longest_first
 
 @dataclass
 class Item:
-    """What is asked of a test."""
+    """Test as far as its order depends on it."""
 
     nodeid: str
     marks: list[str] = field(default_factory=list)
