@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -26,6 +28,7 @@ from sluiceway.connector import (
 from sluiceway.connector.lib import CollectionSource, CollectSink
 from sluiceway.connector.lib.collection import _CollectionReader
 from sluiceway.testing import _waits
+from sluiceway.testing.conformance._held import nothing_left_behind
 from sluiceway.testing.conformance.sink import SinkConformance
 from sluiceway.testing.conformance.source import SourceConformance
 from sluiceway.testing.drivers import SinkDriver, SourceDriver, drive_source
@@ -289,3 +292,18 @@ def test_a_closed_driver_has_no_writers() -> None:
     driver.close()
     with pytest.raises(AssertionError, match="the writers are closed"):
         driver.write([1])
+
+
+def test_a_socket_that_is_left_behind_is_told_with_both_ends() -> None:
+    with ExitStack() as sockets:
+        server = sockets.enter_context(socket.create_server(("127.0.0.1", 0)))
+        with pytest.raises(AssertionError) as told, nothing_left_behind():
+            client = sockets.enter_context(socket.create_connection(server.getsockname()))
+        assert f"AF_INET at {client.getsockname()!r}, peer {server.getsockname()!r}" in str(told.value)
+
+
+def test_a_socket_that_listens_is_told_with_its_own_end() -> None:
+    with ExitStack() as sockets:
+        with pytest.raises(AssertionError) as told, nothing_left_behind():
+            server = sockets.enter_context(socket.create_server(("127.0.0.1", 0)))
+        assert f"AF_INET at {server.getsockname()!r}, peer None" in str(told.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -41,5 +42,24 @@ def nothing_left_behind() -> Iterator[None]:
     deadline = time.monotonic() + _PATIENCE_S
     while left := _held() - before:
         gc.collect()
-        assert time.monotonic() < deadline, f"left behind: {', '.join(sorted(left))}"
+        assert time.monotonic() < deadline, f"left behind: {', '.join(sorted(map(_described, left)))}"
         time.sleep(_STEP_S)
+
+
+def _described(held: str) -> str:
+    """Add the two ends of a socket, which tell whose it is: clients of other tests open theirs at any time."""
+    name, _, target = held.removeprefix("descriptor ").partition(": ")
+    if not target.startswith("socket:"):
+        return held
+    try:
+        with socket.socket(fileno=os.dup(int(name))) as sock:
+            return f"{held} {sock.family.name} at {sock.getsockname()!r}, peer {_peer(sock)!r}"
+    except OSError:  # closed meanwhile
+        return held
+
+
+def _peer(sock: socket.socket) -> object:
+    try:
+        return sock.getpeername()
+    except OSError:  # it listens, or its other end is gone
+        return None
