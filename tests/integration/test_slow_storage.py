@@ -147,7 +147,7 @@ def test_a_restart_waits_for_its_checkpoint(reads: SlowReads, tmp_path: Path) ->
             reads.hold()
             fails.set()
             await until(reads.begun.is_set)
-            assert job.status is JobStatus.RUNNING
+            assert job.status is JobStatus.RESTARTING
             assert job.metrics().restarts == 1
             with pytest.raises(RescaleError, match="is being restarted after a failure"):
                 await job.rescale(2)

@@ -82,7 +82,7 @@ class JobHandle(Hinting):
         meter = RateMeter()
         metrics = self.metrics()
         meter.read("", metrics)
-        if metrics.status == "running":
+        if metrics.running:
             await asyncio.sleep(seconds)
             metrics = self.metrics()
         failures = [failure_info(failure) for failure in self.failures]

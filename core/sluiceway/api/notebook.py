@@ -157,7 +157,7 @@ def _facts(metrics: JobMetrics, per_s: float) -> Iterator[str]:
     if now.doing and not now.records_in:
         yield now.doing
         return
-    running = metrics.status == "running"
+    running = metrics.running
     yield f"{now.records_in:,} records in" + (f" ({show_count(per_s)}/s)" if running else "")
     yield f"{now.records_out:,} out"
     if now.watermark is not None:

@@ -43,7 +43,7 @@ _HEAD: Final = (
     "buffers",
 )
 _NAME_WIDTH: Final = 40
-_LIVING: Final = ("created", "running", "cancelling", "failing")
+_LIVING: Final = ("created", "running", "restarting", "cancelling", "failing")
 # Backgrounds of the 256 colours, from nothing to all: what is busy gets hot, what is blocked gets dark.
 _HOT: Final = (None, 58, 94, 130, 166, 160)
 _DARK: Final = (None, 252, 248, 244, 240, 235)

@@ -105,7 +105,7 @@ def _measure(client: ClusterClient, job: str, over_s: float) -> tuple[JobMetrics
     meter = RateMeter()
     first = _figures(client, job)
     meter.read(job, first)
-    if first.status == "running":
+    if first.running:
         time.sleep(over_s)
     newest = client.metrics(job) or first
     return newest, meter.read(job, newest)

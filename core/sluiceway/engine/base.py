@@ -29,10 +29,14 @@ __all__ = ["Engine", "Job", "JobFailure", "JobResult", "JobStatus", "LifecycleLi
 
 
 class JobStatus(Enum):
-    """State of a job in its life cycle."""
+    """State of a job in its life cycle.
+
+    It is RESTARTING while some of its subtasks, after a failure, wait for their next attempts.
+    """
 
     CREATED = "created"
     RUNNING = "running"
+    RESTARTING = "restarting"
     CANCELLING = "cancelling"
     FAILING = "failing"
     FINISHED = "finished"
@@ -43,6 +47,11 @@ class JobStatus(Enum):
     def ended(self) -> bool:
         """Return whether the state is final."""
         return self in (JobStatus.FINISHED, JobStatus.CANCELED, JobStatus.FAILED)
+
+    @property
+    def running(self) -> bool:
+        """Return whether the job has begun and is to go on, also if some subtasks wait for a restart."""
+        return self in (JobStatus.RUNNING, JobStatus.RESTARTING)
 
 
 @dataclass(frozen=True, slots=True)

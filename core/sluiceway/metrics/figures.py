@@ -189,3 +189,8 @@ class JobMetrics:
     doing: str = ""
     checkpoints: CheckpointFigures = CheckpointFigures()
     workers: tuple[WorkerMetrics, ...] = ()
+
+    @property
+    def running(self) -> bool:
+        """Return whether the job has begun and is to go on, also if some subtasks wait for a restart."""
+        return self.status in ("running", "restarting")

@@ -184,7 +184,7 @@ def _not_running(
     metrics: JobMetrics, description: JobDescription, failures: Sequence[FailureInfo]
 ) -> Finding | None:
     status = metrics.status
-    if status != "running":
+    if not metrics.running:
         doing = f": {metrics.doing}" if metrics.doing and status == "created" else ""
         return Finding("status", f"The job is {status}{doing}.", "notice")
     if (waits := waits_for_restart(description, failures)) is not None:

@@ -47,6 +47,11 @@ class JobInfo(msgspec.Struct, frozen=True):
     failures: list[FailureInfo]
     tasks: dict[str, int] = {}
 
+    @property
+    def running(self) -> bool:
+        """Return whether the job has begun and is to go on, also if some subtasks wait for a restart."""
+        return self.status in ("running", "restarting")
+
 
 class StepInfo(msgspec.Struct, frozen=True):
     """One step of a chain. ``kind`` is its type, such as ``map`` or ``source``."""

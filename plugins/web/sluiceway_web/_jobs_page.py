@@ -27,14 +27,14 @@ _SPARKS: Final = 60
 async def jobs_page(sampler: Sampler, wanted: str) -> dict[str, Any]:
     """Return the page of all jobs."""
     reading = await sampler.reading()
-    running = [job for job in reading.cluster.jobs if job.status == "running" and job.job in reading.rates]
+    running = [job for job in reading.cluster.jobs if job.running and job.job in reading.rates]
     sampler.verdicts = {job.job: known for job in running if (known := sampler.verdicts.get(job.job)) is not None}
     for job in _due(sampler, running):
         sampler.verdicts[job.job] = await _judge(sampler, reading, job)
     jobs = []
     for job in reversed(reading.cluster.jobs):
         row: dict[str, Any] = msgspec.to_builtins(job_overview(reading, job))
-        if job.status == "running" and (verdict := sampler.verdicts.get(job.job)) is not None:
+        if job.running and (verdict := sampler.verdicts.get(job.job)) is not None:
             row |= _health(verdict, reading.cluster.figures.get(job.job), reading.rates[job.job])
             row["sparkline"] = _sparkline(sampler.newest(job.job), verdict.sources)
         elif job.status == "created" and (figures := reading.cluster.figures.get(job.job)) and figures.doing:

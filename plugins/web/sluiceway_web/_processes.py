@@ -154,7 +154,7 @@ async def manager_metrics(request: Request) -> list[a.Metric]:
     cluster = (await context_of(request).sampler.reading()).cluster
     figures: dict[str, float] = {
         "numRegisteredTaskManagers": len(workers_of(cluster)),
-        "numRunningJobs": sum(job.status == "running" for job in cluster.jobs),
+        "numRunningJobs": sum(job.running for job in cluster.jobs),
         "taskSlotsAvailable": cluster.free_slots,
         "taskSlotsTotal": cluster.slots,
     }

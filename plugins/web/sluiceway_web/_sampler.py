@@ -239,9 +239,7 @@ class Sampler:
         """Read all figures and their rates. In a helper thread, one at a time: there may be megabytes of them."""
         cluster = self.monitor.cluster(figures=True)
         rates = {
-            job: self._meter.read(job, metrics)
-            for job, metrics in cluster.figures.items()
-            if metrics.status == "running"
+            job: self._meter.read(job, metrics) for job, metrics in cluster.figures.items() if metrics.running
         }
         self._meter.keep(rates)
         return cluster, rates

@@ -49,11 +49,12 @@ RESTARTS = (
 )
 
 
-def test_a_job_that_waits_for_its_restart_says_so_and_why() -> None:
+@pytest.mark.parametrize("status", ["restarting", "running"])
+def test_a_job_that_waits_for_its_restart_says_so_and_why(status: str) -> None:
     down, failures = job("canceled", "failed"), [failure(NOW - 20_000), failure(NOW - 100)]
-    (slow,) = diagnose(down, metrics(), RUNNING, (), failures).findings
+    (slow,) = diagnose(down, metrics(status), RUNNING, (), failures).findings
     assert (slow.kind, slow.severity, slow.vertex, slow.text) == ("restarting", "cause", 1, RESTARTS)
-    (late,) = why_late(down, metrics(), RUNNING, failures=failures).findings
+    (late,) = why_late(down, metrics(status), RUNNING, failures=failures).findings
     assert late.text == RESTARTS, "and not that the job has no event time"
 
 

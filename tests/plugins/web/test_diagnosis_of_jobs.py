@@ -147,6 +147,7 @@ def test_a_job_that_restarts_again_and_again_says_why(show: Callable[..., Page])
     assert "'map(fail) -> sink(DiscardSink)' has failed with ValueError: planted" in finding(answer)[1]
     assert not answer["healthy"]
     assert answer["late"][0]["kind"] == "restarting"
+    page.until("/jobs/planted/status", lambda told: told["status"] == "RESTARTING")
     page.until("/live/jobs?once", lambda told: "ValueError: planted" in told["jobs"][0].get("summary", ""))
     page.end()
 

@@ -200,7 +200,7 @@ class JobMaster(Handlers):
         if within_s is not None:
             # Also for a job that is being cancelled already: whoever wants it to end sooner calls again.
             self._cancelling.shorten(within_s)
-        if self.status in (JobStatus.CREATED, JobStatus.RUNNING):
+        if self.status is JobStatus.CREATED or self.status.running:
             self._set_status(JobStatus.CANCELLING)
             self._cancel_tasks()
 
@@ -241,13 +241,14 @@ class JobMaster(Handlers):
 
     def fail(self, cause: BaseException) -> None:
         """Fail the job, whatever its restart strategy."""
-        if self.status in (JobStatus.CREATED, JobStatus.RUNNING):
+        if self.status is JobStatus.CREATED or self.status.running:
             self._fail(cause)
 
     def _fail_over(self, cause: BaseException) -> None:
         """Restart the whole job, if the restart strategy allows it."""
-        if self.status is JobStatus.RUNNING and not self._failover.failed_everywhere(cause):
+        if self.status.running and not self._failover.failed_everywhere(cause):
             self._fail(cause)
+        self._note_restarts()
         self._drop_broken_links()
 
     @handles(ReportTask)
@@ -290,27 +291,28 @@ class JobMaster(Handlers):
             else:
                 self._failed(vertex, cause)
             return
-        if state.ended and self.status is JobStatus.RUNNING:
+        if state.ended and self.status.running:
             self._failover.ended(vertex)
         self._rescaler.task_changed()
         # No strategy deploys a subtask because another one initializes.
-        if self.status is JobStatus.RUNNING and state is not ExecutionState.INITIALIZING:
+        if self.status.running and state is not ExecutionState.INITIALIZING:
             self._guard(lambda: self._deploy(self._strategy.next()))
         self._check_end()
 
     def _defers_report(self, vertex: ExecutionVertex) -> bool:
-        return self.status is JobStatus.RUNNING and not self._failover.restarts_region_of(vertex)
+        return self.status.running and not self._failover.restarts_region_of(vertex)
 
     def _failed(self, vertex: ExecutionVertex, cause: BaseException) -> None:
         # With its last savepoint complete, the job's sinks commit: a restart would write that output again.
         ended_with = self.checkpoints.ended_with
-        if ended_with and self.status is JobStatus.RUNNING:
+        if ended_with and self.status.running:
             add_note(cause, f"the job was about to end, with the savepoint {ended_with}, which is complete")
             self._fail(cause)
-        elif self.status is JobStatus.RUNNING and self._rescaler.failed(vertex, cause):
+        elif self.status.running and self._rescaler.failed(vertex, cause):
             self._check_end()
-        elif self.status is not JobStatus.RUNNING or not self._failover.failed(vertex, cause):
+        elif not self.status.running or not self._failover.failed(vertex, cause):
             self._fail(cause)
+        self._note_restarts()
         self._drop_broken_links()
 
     def _report_broken_link(self, attempt_id: str) -> None:
@@ -382,7 +384,7 @@ class JobMaster(Handlers):
     @handles(RequestSplit)
     def _split_requested(self, message: RequestSplit) -> None:
         coordinator = self._sources.get(message.vertex)
-        if coordinator is not None and self.status is JobStatus.RUNNING:
+        if coordinator is not None and self.status.running:
             self._guarded(message.vertex, lambda: coordinator.split_requested(message.subtask))
 
     @handles(ReportWatermark)
@@ -421,11 +423,23 @@ class JobMaster(Handlers):
         for region in waiting:
             self._restart(region, asked=True)
 
+    @property
+    def _restart_pending(self) -> bool:
+        """True while a region waits for its restart."""
+        return self._failover.restarting or bool(self._restoring) or bool(self._waiting_for_slots)
+
+    def _note_restarts(self) -> None:
+        """Set the status to RESTARTING while a region waits for its restart, and back to RUNNING."""
+        if self.status.running:
+            new = JobStatus.RESTARTING if self._restart_pending else JobStatus.RUNNING
+            if new is not self.status:
+                self._set_status(new)
+
     def _restart(self, region: tuple[ExecutionVertex, ...], asked: bool = False) -> None:
         """Restart a region, as soon as its checkpoint is read and it has slots."""
         # Three steps in this order, so that a failed one has changed nothing: read the checkpoint, take slots, and
         # only then create new attempts.
-        if self.status is not JobStatus.RUNNING:
+        if not self.status.running:
             self._check_end()
             return
         self._restoring.append(region)
@@ -435,7 +449,7 @@ class JobMaster(Handlers):
         self, region: tuple[ExecutionVertex, ...], asked: bool, problem: BaseException | None
     ) -> None:
         self._restoring.remove(region)
-        if self.status is not JobStatus.RUNNING:
+        if not self.status.running:
             self._check_end()
             return
         if problem is not None:
@@ -458,6 +472,7 @@ class JobMaster(Handlers):
             coordinator = self._sources.get(vertex.job_vertex.id)
             if coordinator is not None:
                 self._guarded(vertex.job_vertex.id, partial(coordinator.reader_failed, vertex.subtask))
+        self._note_restarts()
         self._guard(lambda: self._deploy(self._strategy.next()))
 
     def _deploy(self, vertices: Sequence[ExecutionVertex]) -> None:
@@ -516,7 +531,7 @@ class JobMaster(Handlers):
         return f"in the enumerator of source {self.graph.vertex(vertex_id).head.name!r}"
 
     def _guard(self, action: Callable[[], None], note: str | None = None) -> None:
-        if self.status is not JobStatus.RUNNING:
+        if not self.status.running:
             return
         try:
             action()
@@ -539,7 +554,7 @@ class JobMaster(Handlers):
         """Raise an error if the job is ending or restarting, or can take no checkpoint."""
         if self._stopping:
             raise RescaleError("the job ends: its sources were stopped")
-        if self._failover.restarting or self._restoring or self._waiting_for_slots or self._broken_links:
+        if self._restart_pending or self._broken_links:
             raise RescaleError("the job is being restarted after a failure: try again when it runs")
         check_rescale(self.graph)
 
@@ -675,13 +690,7 @@ class JobMaster(Handlers):
             return
         # All subtasks have ended, but a restart or a rescale is about to create new attempts. The rescaler comes
         # last, since its answer may deploy them at once.
-        if self.status is JobStatus.RUNNING and (
-            self._failover.restarting
-            or self._restoring
-            or self._waiting_for_slots
-            or self._broken_links
-            or self._rescaler.all_ended()
-        ):
+        if self.status.running and (self._restart_pending or self._broken_links or self._rescaler.all_ended()):
             return
         error = self._close_sources()
         if error is not None and self.failure is None:
@@ -696,7 +705,7 @@ class JobMaster(Handlers):
     def _set_status(self, new: JobStatus) -> None:
         old, self.status = self.status, new
         log(INFO, "jobs", f"is {new.value}, was {old.value}", job=self._name)
-        if new is not JobStatus.RUNNING:
+        if not new.running:
             self.checkpoints.coordinator.stop()
             self._rescaler.abandon(f"the job is {new.value}")
         if new.ended:

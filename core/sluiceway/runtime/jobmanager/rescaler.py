@@ -209,7 +209,7 @@ class Rescaler:
     def _check(self) -> None:
         if self._phase is not _Phase.IDLE:
             raise RescaleError(f"the job is being rescaled already ({self._phase.value}): try again when it runs")
-        if self._job.status not in (JobStatus.CREATED, JobStatus.RUNNING):
+        if self._job.status is not JobStatus.CREATED and not self._job.status.running:
             raise RescaleError(f"the job is {self._job.status.value}: only a job that runs can be rescaled")
         self._job.check_rescalable()
 
@@ -365,7 +365,7 @@ class Rescaler:
             stopped_ms=max(0, now_ms - self._stopped_ms) if switched and self._stopped_ms else 0,
         )
         self._problem = None
-        if switched and self._job.status is JobStatus.RUNNING:
+        if switched and self._job.status.running:
             self._job.end_rescale()
         self._job.slots_released()
         level = INFO if status == "completed" else WARNING

@@ -137,9 +137,9 @@ def test_workers_that_are_lost_together_cost_one_restart(one_region: bool, tmp_p
     job = made_job(tmp_path, "fixed-delay:1:60s", one_region)
     job.run.workers_lost([job.place(1), job.place(0)], LOST)
     assert set(job.causes()) == {LOST}
-    assert job.run.status is JobStatus.RUNNING
+    assert job.run.status is JobStatus.RESTARTING
     job.run.workers_lost([job.place(0)], LOST)
-    assert job.run.status is JobStatus.RUNNING, "what restarts belongs to the failure before"
+    assert job.run.status is JobStatus.RESTARTING, "what restarts belongs to the failure before"
 
 
 def test_a_link_that_broke_by_itself_is_its_own_reason(job: Job) -> None:
@@ -148,7 +148,7 @@ def test_a_link_that_broke_by_itself_is_its_own_reason(job: Job) -> None:
     (cause,) = job.causes()
     assert isinstance(cause, LinkLostError)
     assert job.run.master.restarts == 1
-    assert job.run.status is JobStatus.RUNNING
+    assert job.run.status is JobStatus.RESTARTING
 
 
 def test_a_job_that_is_cancelled_meanwhile_is_cancelled(job: Job) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import re
 import threading
 import time
 import weakref
@@ -10,6 +11,7 @@ from traceback import walk_tb
 from typing import Any, NoReturn
 
 import pytest
+from patience import until
 
 import sluiceway as sw
 from sluiceway.clock import SystemClock
@@ -286,6 +288,33 @@ def test_a_region_that_waits_for_its_restart_is_not_forgotten_when_the_others_ha
     out = flow.from_collection(range(100)).map(FailsOnce(57)).collect()
     assert flow.run(restart="fixed-delay:3:50ms").status is JobStatus.FINISHED
     assert set(out) == set(range(100))
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_job_is_restarting_until_its_subtasks_have_new_attempts(
+    workers: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    flow = sw.Pipeline("twice")
+    flow.from_collection(range(100)).map(FailsOnce(57)).collect()
+    with caplog.at_level("INFO", "sluiceway"):
+        assert run(flow, workers=workers).status is JobStatus.FINISHED
+    told = [found[1] for r in caplog.records if (found := re.search(r"\bis (\w+), was", r.getMessage()))]
+    assert told == ["running", "restarting", "running", "finished"]
+
+
+def test_a_job_that_waits_for_its_restart_says_so_and_can_be_cancelled() -> None:
+    flow = sw.Pipeline("waits", parallelism=2)
+    flow.from_collection(range(100)).map(FailsOnce(57)).collect()
+
+    async def watch() -> JobStatus:
+        job = await flow.start(restart="fixed-delay:3:1h", batch_size=10)
+        await asyncio.to_thread(until, lambda: job.status is JobStatus.RESTARTING)
+        assert job.metrics().status == "restarting"
+        assert [finding.kind for finding in (await job.diagnose(over="1ms")).findings] == ["restarting"]
+        job.cancel()
+        return (await job.result()).status
+
+    assert asyncio.run(watch()) is JobStatus.CANCELED
 
 
 def test_a_job_remembers_what_it_got_over_and_what_was_done_about_it() -> None:
