@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -246,10 +246,27 @@ class _ParquetReader(SplitReader):
         if self._values.num_columns:
             columns = opened.schema_arrow.names if columns is None else columns
             columns = [column for column in columns if column not in self._values.schema.names]
-        batches = opened.iter_batches(
-            batch_size=self.rows_at_once, row_groups=[self._split.start], columns=columns, use_threads=False
+        batches = self._whole(
+            opened.iter_batches(
+                batch_size=self.rows_at_once, row_groups=[self._split.start], columns=columns, use_threads=False
+            ),
+            opened.metadata.row_group(self._split.start).num_rows,
         )
-        return iter(batches) if not self._values.num_columns else map(self._with_values, batches)
+        return batches if not self._values.num_columns else map(self._with_values, batches)
+
+    def _whole(self, batches: Iterable[Any], rows: int) -> Iterator[Any]:
+        """Yield the batches of the row group, which has this number of rows."""
+        count = 0
+        for batch in batches:
+            count += batch.num_rows
+            yield batch
+        # Arrow ends without an error where a column has no further page (pyarrow 26).
+        if count != rows:
+            raise RejectedRecordError(
+                f"cannot read {self._file.name}, row group {self._split.start}: it has {rows} rows by the footer "
+                f"of the file, and a column ends after {count}. The file is damaged: replace it by "
+                "one that is whole"
+            )
 
     def _with_values(self, batch: Any) -> Any:
         """Return rows with the columns of the file's directories."""
