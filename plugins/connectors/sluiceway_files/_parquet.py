@@ -167,7 +167,7 @@ def _open(raw: Any, name: str) -> Any:
     import pyarrow.parquet as pq
 
     try:
-        return pq.ParquetFile(raw)
+        return pq.ParquetFile(raw, page_checksum_verification=True)
     except pyarrow.ArrowException as error:
         raise RejectedRecordError(f"cannot read {name}: {error}") from error
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sluiceway import Pipeline
-from sluiceway.errors import RejectedRecordError
+from sluiceway.errors import ConnectorError, RejectedRecordError
 from sluiceway.testing.drivers import drive_source
 from sluiceway_files import FilesSource
 
@@ -36,7 +36,7 @@ def _of_a_table(path: Path) -> Any:
     deltalake.write_deltalake(table, ROWS)
     (file,) = table.glob("*.parquet")
     path.rename(file)
-    with pytest.raises(RejectedRecordError, match=re.escape(file.name)) as caught:
+    with pytest.raises(ConnectorError, match=re.escape(file.name)) as caught:
         drive_source(DeltaSource(table))
     raise type(caught.value)(str(caught.value).replace(f"Delta table {table}, file {file.name}", str(path)))
 
@@ -58,4 +58,14 @@ def test_a_column_that_ends_early_is_an_error(tmp_path: Path, read: Callable[[Pa
         rf"^cannot read {path}, row group 0: it has 3 rows by the footer of the file, and a column ends after 0"
     )
     with pytest.raises(RejectedRecordError, match=message):
+        read(path)
+
+
+@pytest.mark.usefixtures("delta_runtime")
+@each_reader
+def test_a_page_that_differs_from_its_checksum_is_an_error(tmp_path: Path, read: Callable[[Path], Any]) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(ROWS, path, **PLAIN, write_statistics=False, write_page_checksum=True)
+    path.write_bytes(path.read_bytes().replace(b"ipsum", b"ipsus"))
+    with pytest.raises(ConnectorError, match=rf"^cannot read {path}.*: .*CRC checksum verification failed"):
         read(path)
