@@ -168,7 +168,7 @@ def _open(raw: Any, name: str) -> Any:
 
     try:
         return pq.ParquetFile(raw, page_checksum_verification=True)
-    except pyarrow.ArrowException as error:
+    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
         raise RejectedRecordError(f"cannot read {name}: {error}") from error
 
 

@@ -165,7 +165,7 @@ class LakeReader(SimpleReader[Any]):
                 f"{self._name} is not there any more: it was removed by {self._cleaning}, or by hand, before it "
                 f"was read"
             ) from error
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise ConnectorError(f"cannot read {self._name}: {error}") from error
 
     def read(self, limit: int) -> Poll[Any]:

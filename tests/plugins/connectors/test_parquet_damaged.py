@@ -69,3 +69,13 @@ def test_a_page_that_differs_from_its_checksum_is_an_error(tmp_path: Path, read:
     path.write_bytes(path.read_bytes().replace(b"ipsum", b"ipsus"))
     with pytest.raises(ConnectorError, match=rf"^cannot read {path}.*: .*CRC checksum verification failed"):
         read(path)
+
+
+@pytest.mark.usefixtures("delta_runtime")
+@each_reader
+def test_a_name_that_is_not_utf8_is_an_error(tmp_path: Path, read: Callable[[Path], Any]) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(ROWS, path, **PLAIN)
+    path.write_bytes(path.read_bytes().replace(b"word", b"\xfford"))
+    with pytest.raises(ConnectorError, match=rf"^cannot read {path}: 'utf-8' codec can't decode byte 0xff"):
+        read(path)
