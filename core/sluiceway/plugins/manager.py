@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from importlib.metadata import Distribution
 from importlib.util import find_spec
+from reprlib import Repr
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar
 
 import msgspec
 import pluggy
@@ -37,8 +38,9 @@ T = TypeVar("T")
 DISABLE = "SLUICEWAY_DISABLE_PLUGINS"
 TRACE = "SLUICEWAY_TRACE_PLUGINS"
 
-# A plugin that calls sys.exit() while it is imported is as broken as one that raises.
-_PLUGIN_FAILURES = (Exception, SystemExit)
+# Texts of what plugins return by mistake, which may be of any size, or raise.
+_REPR: Final = Repr()
+_REPR.maxother = _REPR.maxstring = 200
 
 
 class Plugin(msgspec.Struct, frozen=True):
@@ -211,7 +213,10 @@ class PluginManager:
         try:
             implementation = load()
             self._pluggy.register(implementation, key)
-        except _PLUGIN_FAILURES as error:
+        except KeyboardInterrupt:
+            raise
+        # Anything else: sys.exit() while it is imported, or a panic of a library in Rust, which is no Exception.
+        except BaseException as error:
             # register() may fail after the plugin was taken in.
             if self._pluggy.has_plugin(key):
                 self._pluggy.unregister(name=key)
@@ -264,7 +269,9 @@ class PluginManager:
         # Our own loop, not pluggy's: that one stops at the first plugin that raises.
         try:
             result = impl.function(*(arguments[name] for name in impl.argnames))
-        except _PLUGIN_FAILURES as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             self._problem(
                 plugin.name,
                 f"{plugin}: its hook {hook} failed: {_say(error)}. {_remedy(plugin)}",
@@ -274,8 +281,8 @@ class PluginManager:
             self._trace(f"{hook} of {plugin.name!r} raised {_say(error)}", began)
             return False, None
         if self._tracing:
-            told = ", ".join(f"{k}={v!r}" for k, v in arguments.items())
-            given = ", ".join(o.name for o in result) if _are_offers(result) else repr(result)
+            told = ", ".join(f"{k}={_REPR.repr(v)}" for k, v in arguments.items())
+            given = ", ".join(o.name for o in result) if _are_offers(result) else _REPR.repr(result)
             self._trace(f"{hook}({told}) of {plugin.name!r} -> {given}", began)
         return True, result
 
@@ -307,7 +314,7 @@ class PluginManager:
             if returned and not _are_offers(result):
                 self._problem(
                     plugin.name,
-                    f"{plugin}: its hook {kind.hook} returned {result!r}, which is no list of "
+                    f"{plugin}: its hook {kind.hook} returned {_REPR.repr(result)}, which is no list of "
                     f"sluiceway.hooks.Offer with a name and a load function each. {_remedy(plugin)}",
                 )
             elif returned:
@@ -353,7 +360,9 @@ class PluginManager:
                 began = perf_counter()
                 try:
                     factory = offered.offer.load()
-                except _PLUGIN_FAILURES as error:
+                except KeyboardInterrupt:
+                    raise
+                except BaseException as error:
                     absent = getattr(error, "name", None) if isinstance(error, ImportError) else None
                     if absent and absent.partition(".")[0] in {
                         r.partition(".")[0] for r in offered.offer.requires
@@ -381,13 +390,14 @@ class PluginManager:
         offered = self.find(kind, name)
         if not callable(factory):
             raise PluginError(
-                f"{offered} of {offered.plugin}: load() returned {factory!r}, which cannot be called to make one"
+                f"{offered} of {offered.plugin}: load() returned {_REPR.repr(factory)}, "
+                "which cannot be called to make one"
             )
         try:
             made = factory(*arguments)
-        except (SluicewayError, OSError, MemoryError):
+        except (SluicewayError, OSError, MemoryError, KeyboardInterrupt):
             raise  # what a restart may cure stays what it is
-        except _PLUGIN_FAILURES as error:
+        except BaseException as error:
             raise PluginError(f"{offered} of {offered.plugin} cannot be made: {_say(error)}") from error
         return _promised(offered, made, promised)
 
@@ -462,9 +472,9 @@ class PluginManager:
                 return
             problem = self._problems[once or message] = Problem(plugin, message, cause)
         if self._tracing and cause is not None:
-            import traceback
+            from sluiceway.runtime.failures.error_texts import format_error
 
-            traceback.print_exception(cause, file=sys.stderr)
+            print(format_error(cause), file=sys.stderr)
         self.report(problem)
 
     def _trace(self, text: str, began: float) -> None:
@@ -513,7 +523,10 @@ def _are_offers(result: object) -> TypeGuard[Sequence[Offer]]:
 
 
 def _say(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    # Imported here: most processes have no broken plugin.
+    from sluiceway.runtime.failures.error_texts import describe
+
+    return describe(error)
 
 
 def _remedy(plugin: Plugin) -> str:

@@ -168,6 +168,12 @@ def test_many_threads_may_ask_at_once(site: Any, manage: Any) -> None:
         ("raise RuntimeError('boom')", "RuntimeError: boom"),
         ("import sys; sys.exit(3)", "SystemExit: 3"),
         ("this is no Python", "SyntaxError: invalid syntax (bad.py, line 2)"),
+        ("class Panic(BaseException): pass\nraise Panic('at lib.rs')", "Panic: at lib.rs"),
+        ("import asyncio\nraise asyncio.CancelledError", "CancelledError"),
+        (
+            "class Mute(Exception):\n    def __str__(self): raise RuntimeError\nraise Mute",
+            "Mute (its text cannot be shown: its __str__ raised RuntimeError)",
+        ),
     ],
 )
 def test_one_that_breaks_on_import_is_left_out_and_the_others_work(
@@ -184,6 +190,12 @@ def test_one_that_breaks_on_import_is_left_out_and_the_others_work(
     assert {p.name: p.state for p in manager.plugins} == {"bad": "broken", "good": "loaded", "core": "loaded"}
 
 
+def test_ctrl_c_while_plugins_are_imported_is_not_theirs(site: Any, manage: Any) -> None:
+    site.install("slow", "raise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        manage().load()
+
+
 def test_an_entry_point_that_leads_nowhere_is_left_out(site: Any, manage: Any) -> None:
     site.install("good", good("silent"), points="good = good\nlost = good:missing")
     manager = manage()
@@ -196,7 +208,10 @@ def test_an_entry_point_that_leads_nowhere_is_left_out(site: Any, manage: Any) -
     [
         ("raise ValueError('not today')", "its hook sluiceway_metrics_reporters failed: ValueError: not today"),
         ("raise SystemExit", "its hook sluiceway_metrics_reporters failed: SystemExit"),
+        ("raise GeneratorExit", "its hook sluiceway_metrics_reporters failed: GeneratorExit"),
         ("return 7", "its hook sluiceway_metrics_reporters returned 7, which is no list of"),
+        ("return type('R', (), {'__repr__': lambda self: 1 / 0})()", "returned <R instance at 0x"),
+        ("return list(range(100_000))", "returned [0, 1, 2, 3, 4, 5, ...], which is no list of"),
         ("return ['silent']", "its hook sluiceway_metrics_reporters returned ['silent'], which is no list of"),
         ("return [Offer('', print)]", "which is no list of sluiceway.hooks.Offer with a name and a load function"),
         ("return [Offer('x', 7)]", "which is no list of sluiceway.hooks.Offer with a name and a load function"),
@@ -430,7 +445,7 @@ def raising(error: str) -> str:
     """
 
 
-@pytest.mark.parametrize("error", ["ValueError('no')", "SystemExit('no')"])
+@pytest.mark.parametrize("error", ["ValueError('no')", "SystemExit('no')", "GeneratorExit('no')"])
 def test_what_is_raised_in_making_one_names_the_plugin(site: Any, manage: Any, error: str) -> None:
     site.install("odd", raising(error))
     with pytest.raises(PluginError) as caught:
