@@ -318,7 +318,12 @@ class PluginManager:
                     f"sluiceway.hooks.Offer with a name and a load function each. {_remedy(plugin)}",
                 )
             elif returned:
-                yield from (Offered(kind, offer, plugin) for offer in result)
+                for offer in result:
+                    offered = Offered(kind, offer, plugin)
+                    if flaw := _flaw(offer):
+                        self._problem(plugin.name, f"{offered} of {plugin} is left out: {flaw}. {_remedy(plugin)}")
+                    else:
+                        yield offered
 
     def find(self, kind: Kind, name: str) -> Offered:
         """The one offer of that name.
@@ -489,6 +494,10 @@ def _installed(module: str) -> bool:
         return find_spec(module) is not None
     except (ImportError, ValueError):  # a parent package is missing, or is half imported
         return False
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # a parent package is broken: whoever imports it is told how
+        return True
 
 
 def _missing(offered: Offered, missing: list[str]) -> MissingExtraError:
@@ -520,6 +529,19 @@ def _are_offers(result: object) -> TypeGuard[Sequence[Offer]]:
     return isinstance(result, (list, tuple)) and all(
         isinstance(o, Offer) and isinstance(o.name, str) and o.name and callable(o.load) for o in result
     )
+
+
+def _flaw(offer: Offer) -> str:
+    """Return which field of an offer cannot be used, and why; empty if all can."""
+    for field in ("summary", "extra"):
+        if not isinstance(value := getattr(offer, field), str):
+            return f"its {field} is {_REPR.repr(value)}, which is no text"
+    for field in ("requires", "libraries"):
+        value = getattr(offer, field)
+        # A text is a sequence of texts, too: requires=("tidelib") names seven modules.
+        if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) and name for name in value):
+            return f"its {field} is {_REPR.repr(value)}, which is no tuple of the names of modules"
+    return ""
 
 
 def _say(error: BaseException) -> str:

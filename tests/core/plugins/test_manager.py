@@ -228,6 +228,29 @@ def test_a_hook_that_breaks_costs_its_own_offers_only(site: Any, manage: Any, bo
     assert says in message
 
 
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ("requires='json'", "its requires is 'json', which is no tuple of the names of modules"),
+        ("requires=None", "its requires is None, which is no tuple of the names of modules"),
+        ("libraries=(7,)", "its libraries is (7,), which is no tuple of the names of modules"),
+        ("summary=None", "its summary is None, which is no text"),
+        ("extra=['fast']", "its extra is ['fast'], which is no text"),
+    ],
+)
+def test_an_offer_with_a_field_of_a_wrong_type_is_left_out_and_the_others_work(
+    site: Any, manage: Any, fields: str, says: str
+) -> None:
+    site.install("bad", good("x").replace('"says nothing")', f'{fields}), Offer("fine", lambda: Silent)'))
+    manager = manage()
+    assert [o.offer.name for o in manager.offers(METRICS_REPORTER)] == ["fine", "jsonl", "log"]
+    assert [o.missing for o in manager.all_offers()] == [[]] * 5
+    assert manager.messages == [
+        f"metrics reporter 'x' of plugin 'bad' (bad 1.0) is left out: {says}. Repair or uninstall it, or set "
+        "SLUICEWAY_DISABLE_PLUGINS=bad; SLUICEWAY_TRACE_PLUGINS=1 shows where it happens"
+    ]
+
+
 def test_a_hook_that_does_not_exist_is_told_with_the_one_that_was_meant(site: Any, manage: Any) -> None:
     site.install(
         "slip",
@@ -399,6 +422,16 @@ def test_a_library_that_is_there_and_cannot_be_imported_counts_as_missing(site: 
     site.install("third", needy(requires=("halfdict",), body="halfdict"))
     with pytest.raises(MissingExtraError, match=r"needs halfdict\.core"):
         manage().services().state_backend("deep")
+
+
+def test_a_library_in_a_package_that_is_broken_is_told_of_where_it_is_loaded(site: Any, manage: Any) -> None:
+    (site.folder / "crashing").mkdir()
+    (site.folder / "crashing" / "__init__.py").write_text("raise RuntimeError('built for another Python')")
+    site.install("third", needy(requires=("crashing.part",), body="crashing.part"))
+    manager = manage()
+    assert [o.missing for o in manager.offers(STATE_BACKEND)] == [[]]
+    with pytest.raises(PluginError, match="cannot be loaded: RuntimeError: built for another Python"):
+        manager.services().state_backend("deep")
 
 
 def test_what_else_goes_wrong_in_loading_is_told_with_its_cause(site: Any, manage: Any) -> None:
