@@ -12,6 +12,8 @@ import msgspec
 from sluiceway.clock import Clock
 from sluiceway.elements import CheckpointBarrier
 from sluiceway.errors import CheckpointFailedError
+from sluiceway.runtime.failures.error_texts import describe
+from sluiceway.runtime.failures.explanation import add_note
 from sluiceway.runtime.jobmanager.checkpoint_records import (
     CheckpointPolicy,
     CheckpointRecord,
@@ -587,7 +589,7 @@ class CheckpointCoordinator:
         if not pending.storing:
             self._discard_parts(pending)
         self._begin_pause()
-        self._record(pending, "failed", f"{cause}" or type(cause).__name__)
+        self._record(pending, "failed", _reason(cause))
         counts = counts and pending.savepoint_request is None
         self._failures += counts
         self._job.aborted(pending.id, cause, self._failures if counts else 0)
@@ -613,10 +615,12 @@ class CheckpointCoordinator:
     def _fail(self, checkpoint_id: int, cause: BaseException) -> None:
         failures, self._failures = self._failures, 0
         error = CheckpointFailedError(
-            f"checkpoint {checkpoint_id} has failed: {cause}. That makes {failures} in a row, and "
+            f"checkpoint {checkpoint_id} has failed: {_reason(cause)}. That makes {failures} in a row, and "
             f"checkpoint-tolerated-failures is {self._policy.tolerated_failures}"
         )
         error.__cause__ = cause
+        for note in getattr(cause, "__notes__", ()):
+            add_note(error, note)
         self._job.fail(error)
 
     def _begin_pause(self) -> None:
@@ -634,6 +638,11 @@ class CheckpointCoordinator:
         # The status last: threads of clients take a record that has ended for complete.
         record.status, record.info = status, None
         return record
+
+
+def _reason(cause: BaseException) -> str:
+    """Return the text of a failure, or its class if it has none or cannot tell it."""
+    return describe(cause).removeprefix(f"{type(cause).__qualname__}: ")
 
 
 def _without_state(snapshot: TaskSnapshot) -> TaskSnapshot:

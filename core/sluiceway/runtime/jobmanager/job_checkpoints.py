@@ -19,6 +19,7 @@ from sluiceway.graph.check.iterations import check_savepoint
 from sluiceway.metrics import CheckpointFigures
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.runtime.failures.error_texts import describe
+from sluiceway.runtime.failures.explanation import add_note, contained
 from sluiceway.runtime.jobmanager.checkpoint_coordinator import (
     CheckpointCoordinator,
     CheckpointPolicy,
@@ -244,8 +245,15 @@ class JobCheckpoints:
 
     def enumerators(self, checkpoint_id: int) -> dict[str, Any]:
         """Return the snapshots of the enumerators: what they have not assigned."""
-        graph = self._executions.job_graph
-        return {graph.vertex(id_).uid: c.checkpoint(checkpoint_id) for id_, c in self._sources.items()}
+        graph, snapshots = self._executions.job_graph, {}
+        for id_, source in self._sources.items():
+            try:
+                snapshots[graph.vertex(id_).uid] = source.checkpoint(checkpoint_id)
+            except BaseException as raised:  # no enumerator may end the process, which runs other jobs, too
+                error = contained(raised, "an enumerator")
+                add_note(error, f"in the enumerator of source {graph.vertex(id_).head.name!r}")
+                raise error from error.__cause__
+        return snapshots
 
     def trigger(self, attempt_id: str, barrier: CheckpointBarrier) -> None:
         """Trigger a checkpoint in a task."""

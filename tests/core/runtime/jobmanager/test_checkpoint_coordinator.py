@@ -269,6 +269,24 @@ def test_one_that_is_declined_is_given_up_and_too_many_fail_the_job() -> None:
     )
 
 
+class MuteError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def test_a_failure_whose_text_cannot_be_shown_is_reported_with_its_class_and_notes() -> None:
+    job = Job(tolerated_failures=0).started()
+    job.until_triggered(1)
+    cause = MuteError()
+    cause.add_note("in step 'sink'")
+    job.coordinator.decline("sink", 1, cause)
+    says = "MuteError (its text cannot be shown: its __str__ raised RuntimeError)"
+    assert job.coordinator.history[-1].reason == says
+    assert str(job.failure).startswith(f"checkpoint 1 has failed: {says}. That makes 1 in a row")
+    assert job.failure is not None
+    assert job.failure.__notes__ == ["in step 'sink'"]
+
+
 def test_a_complete_one_ends_the_row_of_failures() -> None:
     job = Job(tolerated_failures=1).started()
     for id_ in (1, 2, 3, 4):

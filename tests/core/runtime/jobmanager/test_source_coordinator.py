@@ -7,7 +7,7 @@ import pytest
 import sluiceway as sw
 from sluiceway.clock import VirtualClock
 from sluiceway.connector import Boundedness, Enumerator, SimpleEnumerator, SimpleReader, Source, Wait
-from sluiceway.errors import ConnectorError, StateError
+from sluiceway.errors import CheckpointFailedError, ConnectorError, StateError
 from sluiceway.runtime.jobmanager.source_coordinator import SourceCoordinator
 from sluiceway.testing import EOF, PAUSE, PipelineHarness, TestSource
 
@@ -148,6 +148,26 @@ def test_an_enumerator_must_not_say_none():
         harness.run()
         with pytest.raises(ConnectorError, match=r"the enumerator of Parts returned None from snapshot\(\)"):
             harness.snapshot()
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [(ValueError("lost"), "lost"), (SystemExit("lost"), r"an enumerator raised SystemExit\(lost\)")],
+)
+def test_an_enumerator_that_raises_in_a_snapshot_fails_the_job_and_is_named(error, says):
+    class Failing(SimpleEnumerator):
+        def snapshot(self):
+            raise error
+
+    class FailingParts(Parts):
+        def create_enumerator(self, context, restored=None):
+            return Failing(context, [Part(0)])
+
+    flow = sw.Pipeline("failing")
+    flow.source(FailingParts({"ended": 0, "parts": 0})).collect()
+    with pytest.raises(CheckpointFailedError, match=f"checkpoint 1 has failed: {says}") as caught:
+        flow.run(checkpoint_interval="5ms", restart="none")
+    assert caught.value.__notes__ == ["in the enumerator of source 'source(FailingParts)'"]
 
 
 def test_splits_of_a_source_that_is_gone_are_refused_also_those_that_nobody_had():
