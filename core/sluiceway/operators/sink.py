@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sluiceway.connector import CommittingSinkWriter, SinkWriter, Wait, WriterContext
-from sluiceway.connector.products import checked
+from sluiceway.connector.products import checked, listed
 from sluiceway.elements import Batch, Element, LatencyMarker, Watermark
 from sluiceway.operators.base import Operator
 from sluiceway.operators.context import OperatorContext
@@ -123,7 +123,7 @@ class SinkOperator(Operator):
         # Snapshots that no coordinator has triggered all have id 0, so that their committables add up.
         self._ready[self.checkpoint_id] = (
             *self._ready.get(self.checkpoint_id, ()),
-            *writer.prepare_commit(self.checkpoint_id),
+            *_prepared(writer, self.checkpoint_id),
         )
         # All that is not committed, not only this checkpoint's: a job restored from it has to commit the rest,
         # too.
@@ -153,7 +153,7 @@ class SinkOperator(Operator):
         wait = self.blocked()
         if wait is None and self._commits_at_end and isinstance(self._writer, CommittingSinkWriter):
             self._commits_at_end = False
-            last = self._writer.prepare_commit(0)
+            last = _prepared(self._writer, 0)
             self._writer.commit([*(c for some in self._ready.values() for c in some), *last])
             self._ready.clear()
         return wait
@@ -163,3 +163,7 @@ class SinkOperator(Operator):
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
+
+
+def _prepared(writer: CommittingSinkWriter[Any], checkpoint_id: int) -> Sequence[Any]:
+    return listed(writer.prepare_commit(checkpoint_id), writer, "prepare_commit", "committables")

@@ -9,6 +9,7 @@ from typing import Any
 from sluiceway.clock import Clock
 from sluiceway.config.settings import Settings
 from sluiceway.connector import END_OF_INPUT, Boundedness, Reader, Source, Wait
+from sluiceway.connector.products import listed
 from sluiceway.elements import (
     MAX_WATERMARK,
     MIN_WATERMARK,
@@ -366,7 +367,10 @@ class SourceInput(TaskInput):
 
     def snapshot(self, checkpoint_id: int = 0) -> tuple[Any, ...]:
         """Return the reader's splits with positions, and keep them until the checkpoint completes; 0: none."""
-        splits = tuple(self._restored if self._reader is None else self._reader.snapshot())
+        reader = self._reader
+        splits = tuple(
+            self._restored if reader is None else listed(reader.snapshot(), reader, "snapshot", "splits")
+        )
         if checkpoint_id:
             self._snapshots[checkpoint_id] = splits
         return splits
