@@ -92,7 +92,7 @@ class App(Group):
                 rows.append((name, f"(not available: {error})"))
                 continue
             if command is not None and not command.hidden:
-                rows.append((name, command.get_short_help_str(80)))
+                rows.append((name, _short_help(command)))
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
@@ -163,6 +163,13 @@ class App(Group):
         if code == exit_codes.BROKEN_PIPE:
             output.forget_stdout()
         sys.exit(code or exit_codes.OK)
+
+
+def _short_help(command: click.Command) -> str:
+    try:
+        return command.get_short_help_str(80)
+    except Exception as error:  # a plugin's command may have any object as its help
+        return f"(its help cannot be shown: {type(error).__name__})"
 
 
 def _show_version(ctx: click.Context, param: click.Parameter, asked: bool) -> None:

@@ -152,6 +152,19 @@ def test_what_a_plugins_command_raises_is_told_like_our_own(sluiceway: Any, mana
         assert (result.exit_code, result.stderr) == (3, says)
 
 
+def test_a_command_whose_help_is_no_text_hides_no_other(sluiceway: Any, manager: PluginManager) -> None:
+    class Helpless:
+        @hookimpl
+        def sluiceway_cli_commands(self) -> list[Offer]:
+            return [Offer("helpless", lambda: click.Command("helpless", help=7))]  # type: ignore[arg-type]
+
+    manager.register(Helpless(), "helpless")
+    result = sluiceway("--help")
+    assert result.exit_code == 0
+    assert re.search(r"\n  helpless +\(its help cannot be shown: AttributeError\)\n", result.stdout)
+    assert "\n  run " in result.stdout
+
+
 def test_a_mistyped_command_of_a_plugin_is_found_too(sluiceway: Any, manager: PluginManager) -> None:
     manager.register(Greeter(), "greeter")
     assert "Did you mean 'greet'?" in sluiceway("gret").stderr
