@@ -47,7 +47,7 @@ def find_plugins(
             text = distribution.read_text("entry_points.txt")
             if not text or GROUP not in text:
                 continue
-            name, version = distribution.name, distribution.version
+            name, version = distribution.name, distribution.version or ""
             if not name:
                 raise ValueError("its metadata gives no name")
             points = list(distribution.entry_points.select(group=GROUP))

@@ -338,10 +338,11 @@ class PluginManager:
             raise self._unknown(kind, name, offers)
         if len(found) > 1:
             who = " and by ".join(str(o.plugin) for o in found)
-            raise PluginError(
-                f"{found[0]} is offered more than once: by {who}. "
-                f"Uninstall one, or set {DISABLE}={found[-1].plugin.name}"
-            )
+            name = found[-1].plugin.name
+            # Of plugins of one name, the variable would leave out all.
+            alone = all(o.plugin.name != name for o in found[:-1])
+            remedy = f"Uninstall one, or set {DISABLE}={name}" if alone else "Uninstall one"
+            raise PluginError(f"{found[0]} is offered more than once: by {who}. {remedy}")
         return found[0]
 
     def _unknown(self, kind: Kind, name: str, offers: list[Offered]) -> UnknownNameError:

@@ -361,6 +361,24 @@ def test_a_name_offered_twice_is_an_error_when_it_is_used_and_names_both(site: A
     )
 
 
+def test_a_distribution_without_a_version_is_named_without_one(site: Any, manage: Any) -> None:
+    site.install("plain", good("silent"))
+    (site.folder / "plain-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: plain\n")
+    (plugin,) = [p for p in manage().plugins if p.name == "plain"]
+    assert str(plugin) == "plugin 'plain' (plain)"
+
+
+def test_two_plugins_of_one_name_are_not_said_to_be_disabled_one_by_one(site: Any, manage: Any) -> None:
+    site.install("one", good("silent"), points="same = one")
+    site.install("two", good("silent"), points="same = two")
+    with pytest.raises(PluginError) as caught:
+        manage().services().metrics_reporters(["silent"])
+    assert str(caught.value) == (
+        "metrics reporter 'silent' is offered more than once: by plugin 'same' (one 1.0) and by plugin 'same' "
+        "(two 1.0). Uninstall one"
+    )
+
+
 def test_disabling_one_of_two_settles_it(site: Any, manage: Any) -> None:
     site.install("one", good("silent"))
     site.install("two", good("silent"))
