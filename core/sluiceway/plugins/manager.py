@@ -195,12 +195,15 @@ class PluginManager:
 
         Args:
             plugin: a module, or an object with methods, that implements hooks.
-            name: what messages call it.
+            name: what messages call it; one that was registered under it before is replaced, as by a cell of a
+                notebook that runs again.
         """
         with self._lock:
             self.load()
             self._offers.clear()
             self._factories.clear()
+            if self._pluggy.has_plugin(f":{name}"):
+                self._pluggy.unregister(name=f":{name}")
             self._take(Plugin(name, getattr(plugin, "__name__", type(plugin).__name__), "", ""), lambda: plugin)
 
     def _take(self, plugin: Plugin, load: Callable[[], object]) -> None:

@@ -128,6 +128,22 @@ def test_a_plugin_may_be_an_object_that_the_program_registers(manage: Any) -> No
     assert str(manager.plugins[-1]) == "plugin 'mine' (registered by the program)"
 
 
+def test_registering_a_name_again_replaces_the_plugin(manage: Any) -> None:
+    class Mine:
+        def __init__(self, word: str) -> None:
+            self.word = word
+
+        @hookimpl
+        def sluiceway_cli_commands(self) -> list[Offer]:
+            return [Offer("greet", lambda: self.word)]
+
+    manager = manage()
+    for word in ("hello", "good day"):
+        manager.register(Mine(word), "mine")
+        assert manager.factory(CLI_COMMAND, "greet") == word
+    assert manager.told == []
+
+
 def test_the_default_manager_is_one_for_all_threads() -> None:
     seen: list[PluginManager] = []
     threads = [threading.Thread(target=lambda: seen.append(default_manager())) for _ in range(8)]
