@@ -4,8 +4,9 @@ A row's key is: key group (2 bytes), table (2 bytes), length of the namespace (4
 with the highest byte first, so that rows of a key group, of a table in it, and of a namespace in that are
 neighbours.
 
-Equal keys must meet in one row, whatever their types. Plain ones (text, bytes, numbers, None, tuples of these) are
-brought into one form. Of others there is only the hash: their rows are buckets, of all keys with that hash.
+Equal keys must meet in one row, whatever their types. Plain ones (text, bytes, numbers, None, scalars of numpy
+that equal one of these, tuples of them) are brought into one form. Of others there is only the hash: their rows
+are buckets, of all keys with that hash.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ PREFIX: Final = 8
 _encode: Final = msgspec.msgpack.Encoder().encode
 _OTHER: Final = object()
 _SMALL: Final = 2**63
+_LIKE_PYTHON: Final = "biufcSU"
+"""Kinds of numpy's scalars that equal numbers, texts and bytes of Python."""
 
 RowKey = tuple[bytes, bytes | None]
 """Bytes behind the prefix; and the key as it is, where that does not say it."""
@@ -85,6 +88,9 @@ def plain_tails(keys: list[Any]) -> list[bytes] | None:
 
 def normal(key: Any) -> Any:
     """Return the form that all keys equal to this one share; ``_OTHER`` if none is known."""
+    # Scalars of numpy equal Python's, mostly without being of their classes. Times do not: an item may be an int.
+    if type(key).__module__ == "numpy" and hasattr(key, "dtype") and key.dtype.kind in _LIKE_PYTHON:
+        key = key.item()
     # A subclass with a hash of its own may have an equality of its own.
     if isinstance(key, str) and type(key).__hash__ is str.__hash__:
         try:
