@@ -10,6 +10,7 @@ import lzma
 import sys
 import zlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 from sluiceway.errors import ConfigurationError, MissingExtraError
@@ -68,7 +69,8 @@ def decompressing(raw: Any, compression: Compression | None) -> Any:
     if compression == "bz2":
         streams = _Streams(raw, bz2.BZ2Decompressor)
     elif compression == "xz":
-        streams = _Streams(raw, lzma.LZMADecompressor, is_padded=True)
+        # Without its format, a decompressor takes other data, such as zeros, for the older one that has no checks.
+        streams = _Streams(raw, partial(lzma.LZMADecompressor, lzma.FORMAT_XZ), is_padded=True)
     else:
         streams = _Streams(raw, _ZstdFrame)
     return io.BufferedReader(streams, _READ)

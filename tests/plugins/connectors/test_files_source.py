@@ -331,9 +331,10 @@ def test_the_suffix_can_be_overruled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.gz", "a.bz2", "a.xz", "a.zst"])
-def test_damaged_files_are_errors(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("data", [b"this is not compressed at all, is it", bytes(4096)], ids=["text", "zeros"])
+def test_damaged_files_are_errors(tmp_path: Path, name: str, data: bytes) -> None:
     path = tmp_path / name
-    path.write_bytes(b"this is not compressed at all, is it")
+    path.write_bytes(data)
     with pytest.raises(ConnectorError, match=rf"^cannot read {path}: \w"):
         drive_source(FilesSource.text(path))
 
