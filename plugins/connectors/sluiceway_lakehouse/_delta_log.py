@@ -88,9 +88,26 @@ def _actions(place: DeltaPlace, version: int) -> Iterator[dict[str, Any]]:
                 "that it begins anew"
             ) from error
         raise
-    for line in lines:
+    for number, line in enumerate(lines, 1):
         if line.strip():
-            yield json.loads(line)
+            try:
+                action = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise _damaged(place, path, number, str(error)) from error
+            if not _is_action(action):
+                raise _damaged(place, path, number, "it is no action of Delta Lake's")
+            yield action
+
+
+def _is_action(action: Any) -> bool:
+    if not isinstance(action, dict) or not all(isinstance(fields, dict) for fields in action.values()):
+        return False
+    add = action.get("add")
+    return add is None or (isinstance(add.get("path"), str) and isinstance(add.get("partitionValues"), dict))
+
+
+def _damaged(place: DeltaPlace, path: str, line: int, why: str) -> ConnectorError:
+    return ConnectorError(f"{place}: line {line} of {path} cannot be read: {why}. Restore the file as it was")
 
 
 def _path(path: str, place: DeltaPlace) -> str:

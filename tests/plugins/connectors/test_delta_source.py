@@ -260,6 +260,32 @@ def test_a_version_that_is_not_in_the_log_any_more(tmp_path: Path) -> None:
         SourceDriver(DeltaSource(tmp_path, watch=10), restored=kept).__enter__()
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"add": {"path',
+        b"\xff",
+        b"[" * 100_000,
+        b"[1]",
+        b'{"add": 1}',
+        b'{"add": {"path": "a"}}',
+        b'{"add": {"path": 1, "partitionValues": {}}}',
+    ],
+    ids=["cut", "no text", "deep", "list", "number", "field missing", "field of another type"],
+)
+def test_a_damaged_line_of_the_log_is_named(tmp_path: Path, line: bytes) -> None:
+    append(tmp_path, n=[0])
+    with SourceDriver(DeltaSource(tmp_path, watch=10)) as driver:
+        driver.run(most=1)
+        kept = driver.snapshot()
+    append(tmp_path, n=[1])
+    DeltaTable(tmp_path).create_checkpoint()
+    (tmp_path / "_delta_log" / f"{1:020d}.json").write_bytes(b'{"commitInfo": {}}\n' + line)
+    with pytest.raises(ConnectorError, match=r"line 2 of _delta_log/0*1\.json cannot be read") as raised:
+        SourceDriver(DeltaSource(tmp_path, watch=10), restored=kept).__enter__()
+    assert str(tmp_path) in str(raised.value)
+
+
 def test_deletion_vectors_are_refused(tmp_path: Path) -> None:
     """The vector is the one that the protocol of Delta Lake shows."""
     append(tmp_path, n=range(40))
