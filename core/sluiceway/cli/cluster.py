@@ -258,7 +258,7 @@ def status(as_json: bool) -> None:
         facts = msgspec.to_builtins(msgspec.structs.replace(told, figures=b""))
         click.echo(json.dumps({**facts, "processes": msgspec.to_builtins(list(processes.values()))}))
         return
-    running = sum(j.status in ("running", "restarting", "waiting") for j in told.jobs)
+    running = sum(j.running or j.status == _SCHEDULED for j in told.jobs)
     click.echo(
         f"process {told.pid}, since {_time(told.started_ms)}; {len(told.workers)} of up to {told.max_workers}"
         f" workers, {told.free_slots} of {told.slots} slots free; {running} of {len(told.jobs)} jobs running"
