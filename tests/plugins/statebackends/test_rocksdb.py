@@ -337,7 +337,7 @@ def test_equal_keys_meet_in_one_row_whatever_their_types(make: Make) -> None:
     assert backend.snapshot().groups == {}
 
 
-def test_scalars_of_numpy_meet_what_they_equal_in_one_row(make: Make) -> None:
+def test_scalars_of_numpy_meet_what_they_equal_in_one_row() -> None:
     np = pytest.importorskip("numpy")
     equal = [
         (np.float32(0), -0.0, np.bool_(False), 0),
@@ -348,11 +348,9 @@ def test_scalars_of_numpy_meet_what_they_equal_in_one_row(make: Make) -> None:
         ((np.float32(2), np.str_("b")), (2, "b")),
         (np.float32("inf"), float("inf")),
         (np.int64(3), 3.0, np.uint8(3)),
-        (1,),
     ]
-    tail = sluiceway_rocksdb._row_keys.row_key
     for keys in equal:
-        assert len({tail(key, 5)[0] for key in keys}) == 1, keys
+        assert len({sluiceway_rocksdb._row_keys.row_key(key, 5)[0] for key in keys}) == 1, keys
 
 
 def test_keys_of_one_hash_do_not_mix(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
