@@ -41,6 +41,7 @@ __all__ = [
     "isolated_list",
     "look_unchangeable",
     "separated",
+    "share_changeable",
     "unchangeable",
     "unchangeable_type",
 ]
@@ -163,6 +164,29 @@ def all_unchangeable(values: Sequence[Any]) -> bool:
     if ATOMS.issuperset(map(type, parts)):
         return True
     return all_unchangeable([part for part in parts if type(part) not in ATOMS and not isinstance(part, type)])
+
+
+def share_changeable(values: Iterable[Any]) -> bool:
+    """Return whether an object that can be changed is reached twice from ``values``, as a list in two of them.
+
+    What is behind an object of which nothing is known is not looked at.
+    """
+    seen: set[int] = set()
+    level = [value for value in values if _kind(type(value)) != _ATOM]
+    while level:
+        holders = []
+        for value in level:
+            kind = _kind(type(value))
+            if id(value) in seen:
+                if kind != _FROZEN or not unchangeable(value):
+                    return True
+                continue
+            seen.add(id(value))
+            if kind != _OPAQUE:
+                holders.append(value)
+        parts = get_referents(*holders)
+        level = [part for part in parts if _kind(type(part)) != _ATOM and not isinstance(part, type)]
+    return False
 
 
 def unchangeable_type(hint: Any) -> bool:

@@ -26,6 +26,7 @@ from sluiceway.isolation import (
     isolated,
     isolated_all,
     separated,
+    share_changeable,
     unchangeable,
     unchangeable_type,
 )
@@ -245,6 +246,18 @@ def test_a_shared_object_in_the_middle_of_a_batch_is_copied(shared: Any) -> None
     assert out[1][1] is not shared
     assert out[2][1] is not shared
     assert out[1][1] is not out[2][1]
+
+
+@pytest.mark.parametrize("shared", [Plain(1), [1], {}, (1, [2]), Frozen([1]), iter([1])], ids=type)
+def test_an_object_in_two_records_is_found(shared: Any) -> None:
+    assert share_changeable([shared, 1, shared])
+    assert share_changeable([("a", shared), ("b", [shared])])
+    assert not share_changeable([("a", shared), ("b", [1]), ("b", [1])])
+
+
+@pytest.mark.parametrize("shared", [1, "a", (1, ("b",)), Frozen(1), Colour.RED, Plain], ids=type)
+def test_what_cannot_be_changed_may_be_in_two_records(shared: Any) -> None:
+    assert not share_changeable([shared, shared, ("a", shared), [shared], {"a": shared}])
 
 
 def test_tuples_that_hold_nothing_changeable_are_not_looked_at_one_by_one() -> None:

@@ -365,6 +365,39 @@ def test_the_function_of_a_source_may_reuse_its_row(source: Any, options: Any) -
     assert sorted(row["n"] for row in changed) == [10, 11, 12, 13]
 
 
+class _RowAfterNumbers:
+    def __init__(self, wrap: Any) -> None:
+        self.row: dict[str, int] = {}
+        self.wrap = wrap
+
+    def __call__(self, number: int) -> Any:
+        if number < 4:
+            return number
+        self.row["n"] = number
+        return self.wrap(self.row)
+
+
+@pytest.mark.parametrize("options", [{"batch_size": 4}, {"batch_size": 3}, {"batch_size": 1}, {}], ids=repr)
+@pytest.mark.parametrize(
+    ("wrap", "number"),
+    [(lambda row: row, lambda row: row["n"]), (lambda row: (1, [row]), lambda pair: pair[1][0]["n"])],
+    ids=["row", "row in a list in a tuple"],
+)
+def test_the_function_of_a_generator_may_begin_to_reuse_a_row(wrap: Any, number: Any, options: Any) -> None:
+    flow = sw.Pipeline("rows")
+    rows = flow.generate(_RowAfterNumbers(wrap), count=12).collect()
+    flow.run(**options)
+    assert [row if isinstance(row, int) else number(row) for row in rows] == list(range(12))
+
+
+def test_a_function_that_gives_new_rows_after_numbers_is_called_once_for_each() -> None:
+    rows = iter([1, 2, {"n": 3}, {"n": 4}, 5, 6, {"n": 7}, {"n": 8}])
+    flow = sw.Pipeline("rows")
+    got = flow.generate(lambda number: next(rows), count=8).collect()
+    flow.run(batch_size=2)
+    assert got == [1, 2, {"n": 3}, {"n": 4}, 5, 6, {"n": 7}, {"n": 8}]
+
+
 @pytest.mark.parametrize("blocking", [True, False])
 @pytest.mark.parametrize(
     "locked",

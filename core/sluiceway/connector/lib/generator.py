@@ -21,7 +21,7 @@ from sluiceway.connector import (
 from sluiceway.connector.lib.static_enumerator import StaticSplitEnumerator
 from sluiceway.connector.lib.timestamps import stamped
 from sluiceway.errors import ConfigurationError, FunctionContractError
-from sluiceway.isolation import all_unchangeable, extend_isolated, isolated_list
+from sluiceway.isolation import all_unchangeable, extend_isolated, isolated_list, share_changeable
 from sluiceway.persisted import persisted
 from sluiceway.util.instants import Instant
 from sluiceway.util.overriding import override
@@ -201,8 +201,9 @@ class _GeneratorReader(Reader[T]):
         self._paused: frozenset[str] = frozenset()
         self._paces: dict[str, _Pace] = {}
         self._no_more = False
-        # Until a batch shows that the function's records cannot be changed.
+        # Until a batch shows that the function's records cannot be changed; for good after one that shares them.
         self._isolates = True
+        self._shares = False
 
     def start(self) -> None:
         self._context.request_split()
@@ -302,9 +303,13 @@ class _GeneratorReader(Reader[T]):
                 "It must return a record for every number; count= says how many there are"
             )
         if all_unchangeable(records):
-            self._isolates = False
+            self._isolates = self._shares
         elif not self._isolates:
             self._isolates = True
+            if share_changeable(records):
+                # Each has become what the last one is. The function gives the same for the same number.
+                self._shares = True
+                return self._records(numbers)
             records = isolated_list(records)
         return records
 
