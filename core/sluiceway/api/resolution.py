@@ -9,7 +9,8 @@ from typing import Any, Final
 from sluiceway.api.arguments import describe
 from sluiceway.api.location import caller_location
 from sluiceway.connector import Sink, Source
-from sluiceway.errors import ConfigurationError
+from sluiceway.connector.products import check_properties
+from sluiceway.errors import ConfigurationError, PluginError
 
 __all__ = ["check_partitioner", "resolve_sink", "resolve_source"]
 
@@ -22,6 +23,7 @@ def resolve_source(given: object, options: dict[str, Any]) -> Source[Any]:
         ConfigurationError: the connector has no source.
         UnknownNameError: no plugin offers a connector of that name.
         MissingExtraError: its third-party library is not installed.
+        PluginError: what it says about itself is of the wrong kind.
     """
     made: Source[Any] = _resolve("source", Source, given, options)
     return made
@@ -41,9 +43,10 @@ def _resolve(word: str, kind: type[Any], given: object, options: dict[str, Any])
                 f"{where}: {', '.join(options)} cannot be given together with a {word} object; "
                 f"give {'it' if len(options) == 1 else 'them'} to {type(given).__name__}(...)"
             )
+        check_properties(given)
         return given
     if isinstance(given, str):
-        return _by_name(word, given, options, where)
+        return _by_name(word, kind, given, options, where)
     if isinstance(given, type) and issubclass(given, Source | Sink):
         raise TypeError(f"{where} was given the class {given.__name__}; give it an object: {given.__name__}(...)")
     other, its_method = (Sink, "sink") if word == "source" else (Source, "source")
@@ -69,7 +72,7 @@ def _advice_on(word: str, given: object) -> str:
     )
 
 
-def _by_name(word: str, name: str, options: dict[str, Any], where: str) -> Any:
+def _by_name(word: str, kind: type[Any], name: str, options: dict[str, Any], where: str) -> Any:
     from sluiceway.plugins import default_manager
 
     connector = default_manager().connector(name)
@@ -85,7 +88,14 @@ def _by_name(word: str, name: str, options: dict[str, Any], where: str) -> Any:
         pass
     except TypeError as error:
         raise TypeError(f"{where}: {word} {name!r}: {_unfit(signature, options, error)}") from None
-    return factory(**options)
+    made = factory(**options)
+    if not isinstance(made, kind):
+        raise PluginError(
+            f"{where}: connector {name!r} made {describe(made)}; it must make a {kind.__name__} "
+            f"(sluiceway.connector.{kind.__name__})"
+        )
+    check_properties(made)
+    return made
 
 
 def _unfit(signature: inspect.Signature, options: dict[str, Any], error: TypeError) -> str:

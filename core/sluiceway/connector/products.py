@@ -1,15 +1,58 @@
-"""Checks of what a connector creates and returns, which is code of users and third parties."""
+"""Checks of what a connector says, creates and returns, which is code of users and third parties."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
+from sluiceway.connector.sinks import DeliveryGuarantee
+from sluiceway.connector.sources import Boundedness
+from sluiceway.connector.waits import Wait
 from sluiceway.errors import PluginError
 
-__all__ = ["checked", "listed"]
+__all__ = ["check_properties", "checked", "listed", "waited"]
 
 T = TypeVar("T")
+
+_ABSENT: Final = object()
+_PROPERTIES: Final[dict[str, type]] = {
+    "boundedness": Boundedness,
+    "commits_once": object,
+    "follows_input": object,
+    "gives_timestamps": object,
+    "guarantee": DeliveryGuarantee,
+    "input_type": object,
+    "max_readers": int,
+    "max_writers": int,
+    "name": object,
+    "needs_program": object,
+    "output_type": object,
+    "rejects_records": object,
+    "seekable": object,
+}
+
+
+def check_properties(connector: object) -> None:
+    """Check what a source or a sink says about itself.
+
+    Raises:
+        PluginError: a property is a method, which would count as true, or has a value of another kind.
+    """
+    for name, kind in _PROPERTIES.items():
+        value = getattr(connector, name, _ABSENT)
+        if value is _ABSENT:
+            continue
+        where = f"{type(connector).__name__}.{name}"
+        if inspect.ismethod(value):
+            raise PluginError(f"{where} is a method; it must be a property: write @property above it")
+        if kind is int:
+            if value is not None and (type(value) is not int or value < 1):
+                raise PluginError(
+                    f"{where} is {value!r:.60}; it must be a whole number from 1 on, or None for any"
+                )
+        elif not isinstance(value, kind):
+            raise PluginError(f"{where} is {value!r:.60}; it must be a {kind.__name__} (sluiceway.connector)")
 
 
 def checked(made: T, kind: type, connector: object, method: str) -> T:
@@ -40,3 +83,17 @@ def listed(returned: Any, owner: object, method: str, of_what: str) -> Sequence[
         return list(returned)
     what = "None" if returned is None else f"an object of type {type(returned).__name__}"
     raise PluginError(f"{type(owner).__name__}.{method}() returned {what}; it must return a list of {of_what}")
+
+
+def waited(returned: Any, owner: object) -> Wait | None:
+    """Return what a writer waits for.
+
+    Raises:
+        PluginError: it is neither a Wait nor None, as True of a method that only says whether.
+    """
+    if returned is None or isinstance(returned, Wait):
+        return returned
+    raise PluginError(
+        f"{type(owner).__name__}.blocked() returned {returned!r:.60}; it must return a Wait "
+        "(sluiceway.connector.Wait) for what it waits for, or None"
+    )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sluiceway.connector import CommittingSinkWriter, SinkWriter, Wait, WriterContext
-from sluiceway.connector.products import checked, listed
+from sluiceway.connector.products import checked, listed, waited
 from sluiceway.elements import Batch, Element, LatencyMarker, Watermark
 from sluiceway.operators.base import Operator
 from sluiceway.operators.context import OperatorContext
@@ -94,11 +94,12 @@ class SinkOperator(Operator):
 
     def blocked(self) -> Wait | None:
         """Return the wait of the writer, or None."""
-        return None if self._writer is None else self._writer.blocked()
+        writer = self._writer
+        return None if writer is None else waited(writer.blocked(), writer)
 
     def idle(self) -> None:
         """Flush once when the input is empty after a write."""
-        if self._dirty and self._writer is not None and self._writer.blocked() is None:
+        if self._dirty and self._writer is not None and self.blocked() is None:
             self._dirty = False
             self._flushing = True
             self._writer.flush()

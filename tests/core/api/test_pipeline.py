@@ -39,12 +39,17 @@ class Reversed(Partitioner):
         return [(self.consumers - 1, batch)]
 
 
+def _nothing() -> Any:
+    return None
+
+
 class Plugin:
     @hookimpl
     def sluiceway_connectors(self) -> list[Offer]:
         return [
             Offer("numbers", lambda: Connector(source=Numbers)),
             Offer("away", lambda: Connector(sink=DiscardSink)),
+            Offer("odd", lambda: Connector(source=_nothing, sink=_nothing)),
             Offer("gone", lambda: Connector(source=Numbers), requires=("no_such_module",), extra="gone"),
         ]
 
@@ -157,6 +162,7 @@ def test_connectors_by_name(flow: sw.Pipeline, plugins: PluginManager) -> None:
             r"source 'numbers': missing a required argument: 'last'\. Its options: first",
         ),
         ("away", {}, sw.ConfigurationError, r"connector 'away' has no source, only a sink"),
+        ("odd", {}, sw.PluginError, r"connector 'odd' made None \(NoneType\); it must make a Source"),
         ("gone", {}, sw.MissingExtraError, r"connector 'gone' needs no_such_module: pip install gone"),
         (
             3,

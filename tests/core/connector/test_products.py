@@ -3,7 +3,7 @@
 import pytest
 
 import sluiceway as sw
-from sluiceway.connector import CommittingSinkWriter, Sink
+from sluiceway.connector import CommittingSinkWriter, Sink, SinkWriter
 from sluiceway.connector.lib import CollectionSource, DiscardSink
 from sluiceway.errors import PluginError
 
@@ -92,3 +92,66 @@ def test_a_reader_that_returns_no_list_of_splits_is_named(returned):
     flow.source(Wrong([1])).sink(DiscardSink())
     with pytest.raises(PluginError, match=r"Reader\.snapshot\(\) returned .*; it must return a list of splits"):
         flow.run(checkpoint_interval="1h", restart="none")
+
+
+def source_with(name, value):
+    return type("Odd", (CollectionSource,), {name: value})([1])
+
+
+def sink_with(name, value):
+    return type("Odd", (DiscardSink,), {name: value})()
+
+
+@pytest.mark.parametrize(
+    "name", ["boundedness", "max_readers", "seekable", "needs_program", "name", "output_type"]
+)
+def test_a_property_of_a_source_without_its_decorator_is_named(name):
+    with pytest.raises(PluginError, match=rf"Odd\.{name} is a method; .*@property"):
+        sw.Pipeline("odd").source(source_with(name, lambda self: False))
+
+
+@pytest.mark.parametrize("name", ["guarantee", "max_writers", "commits_once", "follows_input", "input_type"])
+def test_a_property_of_a_sink_without_its_decorator_is_named(name):
+    with pytest.raises(PluginError, match=rf"Odd\.{name} is a method; .*@property"):
+        sw.Pipeline("odd").from_collection([1]).sink(sink_with(name, lambda self: False))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("boundedness", "bounded"),
+        ("boundedness", None),
+        ("max_readers", "1"),
+        ("max_readers", 0),
+        ("max_readers", True),
+        ("max_readers", 2.0),
+    ],
+)
+def test_a_property_of_a_source_of_the_wrong_kind_is_named(name, value):
+    with pytest.raises(PluginError, match=rf"Odd\.{name} is {value!r}; it must be a"):
+        sw.Pipeline("odd").source(source_with(name, value))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("guarantee", "exactly-once"), ("max_writers", "1"), ("max_writers", -1)]
+)
+def test_a_property_of_a_sink_of_the_wrong_kind_is_named(name, value):
+    with pytest.raises(PluginError, match=rf"Odd\.{name} is {value!r}; it must be a"):
+        sw.Pipeline("odd").from_collection([1]).sink(sink_with(name, value))
+
+
+class Waiting(SinkWriter):
+    def write(self, values, timestamps):
+        pass
+
+    def blocked(self):
+        return True
+
+
+def test_a_writer_that_says_that_it_is_blocked_but_not_for_what_is_named():
+    flow = sw.Pipeline("waits")
+    flow.from_collection([1]).sink(
+        type("WaitingSink", (Sink,), {"create_writer": lambda self, context: Waiting()})()
+    )
+    with pytest.raises(PluginError, match=r"Waiting\.blocked\(\) returned True; it must return a Wait"):
+        flow.run()

@@ -16,6 +16,7 @@ from sluiceway.columns.schemas import from_outside, without_views
 from sluiceway.columns.transforms import Lookup, comparable, has_look_up
 from sluiceway.connector import Source
 from sluiceway.connector.lib import CollectionSource
+from sluiceway.connector.products import check_properties
 from sluiceway.elements import Columns
 from sluiceway.errors import GraphError
 
@@ -34,6 +35,7 @@ def source_of(given: Any) -> tuple[Source[Any], pa.Schema]:
         TypeError: it is none of these.
     """
     if isinstance(given, Source):
+        check_properties(given)
         found = given.in_columns()
         if found is None:
             raise TypeError(
