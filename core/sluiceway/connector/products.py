@@ -11,7 +11,7 @@ from sluiceway.connector.sources import Boundedness
 from sluiceway.connector.waits import Wait
 from sluiceway.errors import PluginError
 
-__all__ = ["check_properties", "checked", "listed", "waited"]
+__all__ = ["check_properties", "check_splits", "checked", "listed", "waited"]
 
 T = TypeVar("T")
 
@@ -68,6 +68,23 @@ def checked(made: T, kind: type, connector: object, method: str) -> T:
         f"{type(connector).__name__}.{method}() returned {what}; it must return a {kind.__name__} "
         f"(sluiceway.connector.{kind.__name__})"
     )
+
+
+def check_splits(splits: Iterable[Any], source: object) -> None:
+    """Check what an enumerator assigns.
+
+    Raises:
+        PluginError: an object without a ``split_id``, or its id is no text, as a method that is no property.
+    """
+    for split in splits:
+        split_id = getattr(split, "split_id", None)
+        if not isinstance(split_id, str):
+            has = "no split_id" if split_id is None else f"the split_id {split_id!r:.60}"
+            advice = ": write @property above it" if inspect.ismethod(split_id) else ""
+            raise PluginError(
+                f"the enumerator of {type(source).__name__} assigned a {type(split).__name__} with {has}; a split "
+                f"must have a property split_id, a text{advice}"
+            )
 
 
 def listed(returned: Any, owner: object, method: str, of_what: str) -> Sequence[Any]:

@@ -3,7 +3,7 @@
 import pytest
 
 import sluiceway as sw
-from sluiceway.connector import CommittingSinkWriter, Sink, SinkWriter
+from sluiceway.connector import CommittingSinkWriter, SimpleEnumerator, Sink, SinkWriter
 from sluiceway.connector.lib import CollectionSource, DiscardSink
 from sluiceway.errors import PluginError
 
@@ -155,3 +155,38 @@ def test_a_writer_that_says_that_it_is_blocked_but_not_for_what_is_named():
     )
     with pytest.raises(PluginError, match=r"Waiting\.blocked\(\) returned True; it must return a Wait"):
         flow.run()
+
+
+class Part:
+    def __init__(self, count):
+        self.count = count
+
+
+class Numbered(Part):
+    split_id = 7
+
+
+class Undecorated(Part):
+    def split_id(self):
+        return "all"
+
+
+@pytest.mark.parametrize(
+    ("split", "says"),
+    [
+        (Part(0), "a Part with no split_id"),
+        ("all", "a str with no split_id"),
+        (Numbered(0), "a Numbered with the split_id 7"),
+        (Undecorated(0), r"an? Undecorated with the split_id <bound method .*: write @property above it"),
+    ],
+    ids=["without", "text", "number", "method"],
+)
+def test_what_is_no_split_is_named_when_it_is_assigned(split, says):
+    class Wrong(CollectionSource):
+        def create_enumerator(self, context, restored=None):
+            return SimpleEnumerator(context, [split])
+
+    flow = sw.Pipeline("wrong")
+    flow.source(Wrong([1])).sink(DiscardSink())
+    with pytest.raises(PluginError, match=rf"the enumerator of Wrong assigned {says}"):
+        flow.run(restart="none")

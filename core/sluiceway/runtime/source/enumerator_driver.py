@@ -8,7 +8,7 @@ from typing import Any
 
 from sluiceway.clock import Clock
 from sluiceway.connector import Enumerator, EnumeratorContext, Source
-from sluiceway.connector.products import checked
+from sluiceway.connector.products import check_splits, checked
 from sluiceway.errors import ConnectorError
 from sluiceway.util.overriding import override
 
@@ -66,9 +66,11 @@ class EnumeratorDriver(EnumeratorContext):
 
         Raises:
             ConnectorError: the source has no such reader, or that reader was told that no splits will come.
+            PluginError: an object that is no split.
         """
         if splits:
             self._check(reader)
+            check_splits(splits, self.source)
             self.deliver(reader, splits)
 
     def no_more_splits(self, reader: int) -> None:

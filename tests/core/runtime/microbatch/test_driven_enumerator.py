@@ -45,6 +45,20 @@ class _Source(Source[Any]):
         raise AssertionError("nobody reads here")
 
 
+class _Letter(str):
+    """A split by name alone."""
+
+    __slots__ = ()
+
+    @property
+    def split_id(self) -> str:
+        return str(self)
+
+
+def _letters(text: str) -> list[_Letter]:
+    return list(map(_Letter, text))
+
+
 class _Late(SimpleEnumerator):
     """Finds its splits in a thread, after which it answers."""
 
@@ -65,7 +79,7 @@ class _Late(SimpleEnumerator):
 
     def run(self) -> None:
         self._found = True
-        self._pending = list("abcde")
+        self._pending = _letters("abcde")
         for reader in self._asked:
             super().handle_split_request(reader)
 
@@ -74,7 +88,7 @@ class _Late(SimpleEnumerator):
 
 
 def test_all_splits_are_handed_out_in_turn() -> None:
-    source = _Source(lambda context, restored: SimpleEnumerator(context, "abcde"))
+    source = _Source(lambda context, restored: SimpleEnumerator(context, _letters("abcde")))
     assert plan_splits(source, 2) == [["a", "c", "e"], ["b", "d"]]
 
 
@@ -94,7 +108,7 @@ def test_an_enumerator_stays_open_for_who_needs_what_it_has_made() -> None:
 def test_what_a_reader_is_given_is_known_by_request() -> None:
     class Threes(SimpleEnumerator):
         def add_reader(self, reader: int) -> None:
-            self._context.assign(reader, [f"first-{reader}"])
+            self._context.assign(reader, [_Letter(f"first-{reader}")])
 
         def handle_split_request(self, reader: int) -> None:
             if self._pending:
@@ -103,7 +117,7 @@ def test_what_a_reader_is_given_is_known_by_request() -> None:
             else:
                 self._context.no_more_splits(reader)
 
-    source = _Source(lambda context, restored: Threes(context, "abcdefg"))
+    source = _Source(lambda context, restored: Threes(context, _letters("abcdefg")))
     assert deal_splits(source, 2) == [
         Dealt(["first-0"], [["a", "b", "c"], ["g"]]),
         Dealt(["first-1"], [["d", "e", "f"]]),
@@ -260,7 +274,9 @@ def test_a_request_that_is_not_answered_is_not_made_again() -> None:
 
 
 def test_it_goes_on_from_a_snapshot() -> None:
-    source = _Source(lambda context, restored: SimpleEnumerator(context, "abc" if restored is None else restored))
+    source = _Source(
+        lambda context, restored: SimpleEnumerator(context, _letters("abc") if restored is None else restored)
+    )
     with DrivenEnumerator(source, 2) as enumerator:
         enumerator.request(0)
         assert enumerator.take() == {0: ["a"]}
