@@ -48,7 +48,8 @@ def values_of(column: Any, name: str) -> list[Any]:
         name: name of the column, for the error.
 
     Raises:
-        NoPythonValueError: a time has fractions of a microsecond, or a year that Python does not have.
+        NoPythonValueError: a time has fractions of a microsecond, or a year that Python does not have; a text is
+            not UTF-8.
     """
     kind = column.type
     # By itself, Arrow makes objects of pandas of nanoseconds, if it is installed, and cuts them off times of day.
@@ -63,6 +64,10 @@ def values_of(column: Any, name: str) -> list[Any]:
             ) from error
     try:
         values: list[Any] = column.to_pylist()
+    except UnicodeDecodeError as error:
+        raise NoPythonValueError(
+            f"column {name!r} has {kind}, and a text that is not UTF-8: {error}. Write it as UTF-8, or as binary"
+        ) from error
     except (OverflowError, ValueError) as error:
         raise NoPythonValueError(
             f"column {name!r} has {kind}, and a value that Python has none for, whose years are 1 to 9999: {error}"

@@ -382,6 +382,7 @@ def test_records_have_dicts_for_maps_and_times_of_python() -> None:
             "column 'x' has list<item: map<string, int8>>: a map has a key twice",
         ),
         (pa.array([10**15], pa.timestamp("s")), "a value that Python has none for, whose years are 1 to 9999"),
+        (pa.array([b"\xff\xfe"]).view(pa.string()), "column 'x' has string, and a text that is not UTF-8: "),
     ],
 )
 def test_values_that_python_does_not_have_are_refused_with_their_column(column: Any, says: str) -> None:
