@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from pathlib import Path
 
 import click
@@ -12,7 +13,17 @@ from sluiceway.templates import instantiate
 __all__ = ["new"]
 
 
-@click.group(cls=Group)
+class _Kinds(Group):
+    """Kinds of projects, one of which has to stand before the name."""
+
+    def other_hint(self, name: str) -> str:
+        """Return how a project of that name is made, unless a kind is spelled like it."""
+        if get_close_matches(name, _TEXTS, n=1):
+            return ""
+        return "For a project of that name: " + " or ".join(f"sluiceway new {kind} {name}" for kind in _TEXTS)
+
+
+@click.group(cls=_Kinds)
 def new() -> None:
     """Create a project."""
 

@@ -73,6 +73,11 @@ def test_every_command_explains_itself(sluiceway: Any, command: str) -> None:
         (["wc.py"], "there is no command 'wc.py'. To run a pipeline: sluiceway run wc.py"),
         (["qqq"], "there is no command 'qqq'.\n"),
         (["--versoin"], "--versoin"),
+        (
+            ["new", "totals"],
+            "'totals'. For a project of that name: sluiceway new pipeline totals or sluiceway new",
+        ),
+        (["new", "pipelin"], "Did you mean 'pipeline'?"),
         (["plugins", "lits"], "there is no command 'lits'. Did you mean 'list'?"),
         (["version", "--jsno"], "--jsno"),
         (["run"], "Missing argument 'TARGET'."),
