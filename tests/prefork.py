@@ -28,6 +28,20 @@ KEEPER = "keeps a process that forks workers"
 HELD: set[str] = set()
 """What this holds open for the whole run, as the system names it."""
 
+_KEEP = """
+import os, sys
+reader, writer = os.pipe()
+line, file, *module = sys.argv[2:]
+if not os.fork():
+    os.setsid()
+    os.set_inheritable(writer, True)
+    os.execv(sys.executable, [sys.executable, file, ".".join(module), line])
+os.close(writer)
+os.close(int(line))
+os.read(reader, 1)
+"""
+"""Program of the parent of a process that forks workers, which waits for its end."""
+
 _PR_SET_CHILD_SUBREAPER = 36
 _SEEDS = ("1", "2")
 # What a forked process cannot take over: of these, `_inherited` of the launcher knows more than this needs.
@@ -133,12 +147,13 @@ def _adopt(on: bool) -> None:
 def _start_server(module: str, seed: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """Start a process that forks workers until the socket is closed.
 
-    It is a grandchild: tests take every child of theirs that looks like a worker for one.
+    It is a grandchild: tests take every child of theirs that looks like a worker for one. Its parent never looks
+    like one, not even while it starts.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     with theirs:
         keeper = subprocess.Popen(
-            [sys.executable, __file__, module, str(theirs.fileno())],
+            [sys.executable, "-S", "-c", _KEEP, KEEPER, str(theirs.fileno()), __file__, *module.split(".")],
             pass_fds=(theirs.fileno(),),
             env=os.environ | {"PYTHONHASHSEED": seed},
             cwd="/",
@@ -152,12 +167,6 @@ def _start_server(module: str, seed: str) -> tuple[subprocess.Popen[bytes], sock
 
 def _serve(module: str, asked: socket.socket) -> None:
     del sys.path[0]
-    reader, writer = os.pipe()
-    if os.fork():
-        os.dup2(reader, 0)
-        os.execv(sys.executable, [sys.executable, "-S", "-c", "import os; os.read(0, 1)", KEEPER])
-    os.close(reader)
-    os.setsid()
     for name in import_module(module)._NEEDED:
         with suppress(ImportError):
             import_module(name)
