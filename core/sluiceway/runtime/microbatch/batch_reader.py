@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sluiceway.clock import Clock, SystemClock
 from sluiceway.connector import END_OF_INPUT, Poll, Reader, ReaderContext, Source, Wait
-from sluiceway.connector.products import checked
+from sluiceway.connector.products import checked, listed
 from sluiceway.elements import ROWS_PER_RECORD, Batch
 from sluiceway.errors import CheckpointError, ConnectorError
 from sluiceway.metrics import MetricGroup
@@ -122,6 +122,10 @@ class LiveReader:
             self._told = True
             self.reader.no_more_splits()
         return is_news or bool(splits)
+
+    def snapshot(self) -> list[Any]:
+        """Return the splits of the reader with their positions. Raises PluginError if it returns no list."""
+        return list(listed(self.reader.snapshot(), self.reader, "snapshot", "splits"))
 
     def close(self) -> None:
         """Close the reader and its waiter."""
@@ -310,7 +314,7 @@ class BatchReader(Reader[Any]):
         """Return the splits with their positions; in a replay, those after the batch."""
         if self._done is not None:
             return self._done.splits[: len(self._done.splits) - self._done.queued]
-        return list(self._begun) if self._live is None else self._live.reader.snapshot()
+        return list(self._begun) if self._live is None else self._live.snapshot()
 
     def close(self) -> None:
         """Close open readers. Idempotent."""
@@ -415,7 +419,7 @@ class BatchReader(Reader[Any]):
 
         An idle reader without splits gets one without a request: its request was made in an earlier batch.
         """
-        if self._queue and (live.asked or (idle and not live.reader.snapshot())):
+        if self._queue and (live.asked or (idle and not live.snapshot())):
             return self._give(live, 1)
         return not self._queue and self._work.no_more and live.give((), no_more=True)
 
@@ -433,7 +437,7 @@ class BatchReader(Reader[Any]):
         stop = self._began + work.time_s
         if wait.until is not None and wait.until <= now:
             return True
-        if not live.reader.snapshot():  # without splits, and new ones are assigned only with the next batch
+        if not live.snapshot():  # without splits, and new ones are assigned only with the next batch
             return False
         if not self.count:
             return live.waiter.sleep(wait, min(stop, self._began + work.wait_s))

@@ -177,7 +177,7 @@ class _StoringEnumerator(Enumerator):
     def snapshot(self) -> Any:
         assert self._splits is not None
         count = self._context.parallelism
-        readers = [self._readers[i].reader.snapshot() if i in self._readers else [] for i in range(count)]
+        readers = [self._readers[i].snapshot() if i in self._readers else [] for i in range(count)]
         return _State(self._splits.snapshot(), frozenset(self._splits.no_more), readers, frozenset(self._ended))
 
     def close(self) -> None:

@@ -300,6 +300,22 @@ def test_a_source_that_creates_no_reader_is_told_of(drive: Drive, storage: Check
     driver.close()
 
 
+class Forgetful(CollectionSource[int]):
+    """A source whose readers do not return their splits."""
+
+    def create_reader(self, context: ReaderContext) -> Any:
+        reader = super().create_reader(context)
+        reader.snapshot = lambda: None  # type: ignore[assignment, method-assign, return-value]
+        return reader
+
+
+def test_a_reader_that_returns_no_splits_is_told_of(drive: Drive, storage: CheckpointStorage) -> None:
+    driver = drive(Forgetful(range(30)), storage, 1)
+    with pytest.raises(PluginError, match=r"snapshot\(\) returned None; it must return a list of splits"):
+        driver.run_batch()
+    driver.close()
+
+
 # -- readers that are kept open ---------------------------------------------------------------------------------
 
 
