@@ -32,6 +32,19 @@ KEYS = 12  # a multiple of every parallelism here
 QUARTER, HALF = COUNT // 4, COUNT // 2 + 1
 
 
+class Told(sw.MapFunction[int, int], sw.CheckpointListener):
+    """Passes numbers on; makes a file once a checkpoint is complete for whoever restores, not only on disk."""
+
+    def __init__(self, told: Path) -> None:
+        self._told = told
+
+    def map(self, value: int) -> int:
+        return value
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        self._told.touch()
+
+
 class CutOnce(sw.MapFunction[int, int]):
     """Passes numbers on; at one of them it cuts the connections that its process has with other workers, once."""
 
@@ -69,11 +82,11 @@ class PatientSource(GeneratorSource[int]):
     What is to go wrong in a restore needs one before anything else does.
     """
 
-    def __init__(self, marks: Path, wanted: frozenset[str], rate: float | None, kept: Path) -> None:
+    def __init__(self, marks: Path, wanted: frozenset[str], rate: float | None, told: Path) -> None:
         super().__init__(count=COUNT, rate=rate)
         self._marks = marks
         self._wanted = wanted
-        self._kept = kept
+        self._told = told
 
     def create_reader(self, context: ReaderContext) -> Reader[int]:
         reader = super().create_reader(context)
@@ -81,7 +94,7 @@ class PatientSource(GeneratorSource[int]):
 
         def poll(limit: int) -> Poll[int]:
             nonlocal last, polls
-            first = RESTORED in self._wanted and not any(self._kept.glob("*/chk-*/metadata.json"))
+            first = RESTORED in self._wanted and not self._told.exists()
             if first and polls:
                 return Wait(until=context.clock.monotonic() + 0.005)
             polls += 1
@@ -169,13 +182,13 @@ def pipeline(cell: Cell, failure: Failure, place: Path) -> sw.Pipeline:
     marks.mkdir(exist_ok=True)
     flow = sw.Pipeline("matrix", parallelism=max(cell.workers, 2))
     patient = frozenset(failure.marks() - {CLOSED})
-    numbers = flow.source(PatientSource(marks, patient, 40_000 if cell.workers else None, place / "kept")).uid(
-        "numbers"
-    )
+    told = place / "told"
+    numbers = flow.source(PatientSource(marks, patient, 40_000 if cell.workers else None, told)).uid("numbers")
     # Where channels do not wait for one another, some come again.
     step: Any = KeySequence(KEYS) if cell.mode != "at-least-once" else Counted()
-    checked = numbers.key_by(lambda n: n % KEYS).map(step).uid("checked").map(CutOnce(marks, failure.cut))
-    checked.map(FailOnce(marks, **failure.once)).uid("failing").sink(NumberFiles(place / "out")).uid("out")
+    checked = numbers.key_by(lambda n: n % KEYS).map(step).uid("checked").map(Told(told))
+    cut = checked.map(CutOnce(marks, failure.cut))
+    cut.map(FailOnce(marks, **failure.once)).uid("failing").sink(NumberFiles(place / "out")).uid("out")
     return flow
 
 
