@@ -50,9 +50,14 @@ def newest(kept: Path) -> CheckpointMetadata | None:
 
 
 async def interrupted(
-    flow: sw.Pipeline, kept: Path, breaks: Callable[[], Callable[[], None]], again: bool = False, **options: Any
+    flow: sw.Pipeline,
+    kept: Path,
+    breaks: Callable[[], Callable[[], None]],
+    again: bool = False,
+    lasts: int = 4_000,
+    **options: Any,
 ) -> CheckpointMetadata:
-    """Run it; have the storage break when there is a checkpoint, and mend it when enough has happened since."""
+    """Run it; have the storage break when there is a checkpoint, and mend it ``lasts`` records later."""
     async with await flow.start(checkpoints=kept, checkpoint_interval="20ms", restart="none", **options) as handle:
 
         async def until(reached: Callable[[], bool], meanwhile: Callable[[], object] | None = None) -> None:
@@ -71,7 +76,7 @@ async def interrupted(
         mend = breaks()
         then = records()
         try:
-            await until(lambda: records() > then + 4_000, breaks if again else None)
+            await until(lambda: records() > then + lasts, breaks if again else None)
         finally:
             mend()
         last = newest(kept)
@@ -126,7 +131,9 @@ def test_more_failures_than_are_tolerated_fail_the_job(small_disk: Path, tmp_pat
     told = r"No space left on device.*checkpoint-tolerated-failures is 2"
     with pytest.raises(CheckpointFailedError, match=told):
         asyncio.run(
-            interrupted(flow, kept, lambda: filled(small_disk), again=True, checkpoint_tolerated_failures=2)
+            interrupted(
+                flow, kept, lambda: filled(small_disk), again=True, lasts=COUNT, checkpoint_tolerated_failures=2
+            )
         )
 
 
