@@ -191,7 +191,8 @@ def test_state_that_no_checkpoint_can_hold_ends_the_job(workers: int) -> None:
 @pytest.mark.slow
 def test_records_that_cannot_be_sent_end_the_job_and_are_named() -> None:
     flow = sw.Pipeline("locked")
-    numbers = flow.generate(lambda number: threading.Lock() if number == 5 else number)
+    # Two in a row of each reader, one of which goes to the other worker: wherever tasks are, it has to be sent.
+    numbers = flow.generate(lambda number: threading.Lock() if 4 <= number < 8 else number, count=100_000)
     numbers.rebalance().map(lambda value: value).print()
     kinds = SerializationError, FunctionContractError
     with pytest.raises(kinds, match="of type lock cannot be") as caught:
