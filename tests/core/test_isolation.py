@@ -367,6 +367,18 @@ def counting() -> Callable[[Any], Any]:
     return lambda value: seen.append(value) or seen
 
 
+def keeps_in_itself(value: Any) -> Any:
+    if not hasattr(keeps_in_itself, "seen"):
+        keeps_in_itself.seen = []  # type: ignore[attr-defined]
+    keeps_in_itself.seen.append(value)  # type: ignore[attr-defined]
+    return keeps_in_itself.seen  # type: ignore[attr-defined]
+
+
+def put_on(function: Any, value: Any) -> Any:
+    function.last, before = value, getattr(function, "last", None)
+    return before
+
+
 class Reading(NamedTuple):
     meter: str
     values: list[int]
@@ -480,6 +492,7 @@ def test_functions_that_keep_nothing(function: Any) -> None:
         lambda v: isinstance(v, Asked),
         *(lambda v: v.to_row(), Doubles().into_its_row, Doubles().through_a_closure, Registry(1).__init__),
         lambda v: [part.to_row() for part in v],
+        *(keeps_in_itself, lambda v: keeps_in_itself(v), lambda v: put_on(closed, v)),
     ],
 )
 def test_functions_that_may_keep_something(function: Any) -> None:

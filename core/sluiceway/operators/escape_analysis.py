@@ -102,7 +102,7 @@ def keeps_nothing(function: object) -> bool:
 
     True for built-in functions and types, for data classes and named tuples without code of their own, and for
     plain functions that refer only to their arguments: no closure, and no default and no global variable except
-    immutable objects and other such functions. A global class may be called, or be tested for with
+    immutable objects and calls of other such functions. A global class may be called, or be tested for with
     ``isinstance``. The same for a method that does not refer to its object. Methods may be called that have the
     names of those of Python's own types; attributes of an argument are taken to be its own: see
     :func:`shares_attributes`. False if not known.
@@ -248,6 +248,8 @@ def _reads_only(code: CodeType, known: Mapping[str, Any], seen: set[int]) -> boo
             tested = type(found).__instancecheck__ in _PLAIN_TESTS and _is_tested_for(instructions, i, known)
             if not called and not tested:
                 return False
+        elif type(found) is FunctionType and "NULL" not in instruction.argrepr:
+            return False  # it is not about to be called: its attributes could keep an object
         elif not (_keeps_nothing(found, seen) if callable(found) else unchangeable(found)):
             return False
     return all(_reads_only(part, known, seen) for part in code.co_consts if isinstance(part, CodeType))
