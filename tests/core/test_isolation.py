@@ -336,6 +336,7 @@ def test_hints_that_do_not(hint: Any) -> None:
 
 KEPT: list[Any] = []
 LIMIT = 3
+FIND = np.array([1, 5]).searchsorted
 
 
 def closed(value: int) -> int:
@@ -493,6 +494,7 @@ def test_functions_that_keep_nothing(function: Any) -> None:
         *(lambda v: v.to_row(), Doubles().into_its_row, Doubles().through_a_closure, Registry(1).__init__),
         lambda v: [part.to_row() for part in v],
         *(keeps_in_itself, lambda v: keeps_in_itself(v), lambda v: put_on(closed, v)),
+        *(np.array([1, 5]).searchsorted, lambda v: FIND(v)),
     ],
 )
 def test_functions_that_may_keep_something(function: Any) -> None:

@@ -183,7 +183,9 @@ def _keeps_nothing(function: Any, seen: set[int]) -> bool:
     if isinstance(function, BuiltinFunctionType):
         if isinstance(function.__self__, type):  # such as tuple.__new__
             return function.__self__.__module__ == "builtins"
-        return function.__self__ in (None, builtins) and function.__name__ not in _REACHING
+        # By identity: an array of numpy compares its elements.
+        own = function.__self__ is None or function.__self__ is builtins
+        return own and function.__name__ not in _REACHING
     if type(function) is MethodType:  # of an object that it does not refer to, which could keep something
         plain = function.__func__
         return type(plain) is FunctionType and not _uses_self(plain.__code__) and _keeps_nothing(plain, seen)
