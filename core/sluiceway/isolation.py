@@ -36,6 +36,7 @@ __all__ = [
     "copied",
     "extend_isolated",
     "holders_in",
+    "is_data",
     "isolated",
     "isolated_all",
     "isolated_list",
@@ -164,6 +165,16 @@ def all_unchangeable(values: Sequence[Any]) -> bool:
     if ATOMS.issuperset(map(type, parts)):
         return True
     return all_unchangeable([part for part in parts if type(part) not in ATOMS and not isinstance(part, type)])
+
+
+def is_data(value: Any) -> bool:
+    """Return whether :func:`unchangeable` holds, and nothing in ``value`` can be called or is a module."""
+    if callable(value) or isinstance(value, ModuleType):
+        return False
+    kind = _kind(type(value))
+    if kind == _FROZEN:
+        return all(is_data(part) for part in get_referents(value) if part is not type(value))
+    return kind == _ATOM
 
 
 def share_changeable(values: Iterable[Any]) -> bool:

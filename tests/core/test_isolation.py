@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import namedtuple
 from collections.abc import Callable, Iterator
@@ -411,6 +412,15 @@ class Kept:
     seen: list[Any] = field(default_factory=lambda: KEPT)
 
 
+@dataclass(frozen=True)
+class Calling:
+    step: Any
+
+
+STEPS = (closed, keeps)
+CALLING = Calling(keeps)
+
+
 class Registry:
     seen: ClassVar[list[Any]] = []
 
@@ -466,7 +476,7 @@ def put_into(cls: type[Registry], value: Any) -> None:
     [
         *(closed, calls_closed, str.lower, int, len, lambda line: [(word, 1) for word in line.split()]),
         *(Reading, Total, Mean, lambda v: Reading(v, [v]), lambda v: Total(v[0], v), lambda v: Mean(v).mean),
-        lambda v: isinstance(v, Registry),
+        *(lambda v, limit=(1, 2.5): v[: limit[0]], lambda v: isinstance(v, Registry)),
         lambda v: isinstance(v[0], (Registry, Total)) and not isinstance(len(v), Mean),
         lambda v: [word.lower() for word in v.get("line").split()],
         Doubles().double,
@@ -495,6 +505,12 @@ def test_functions_that_keep_nothing(function: Any) -> None:
         lambda v: [part.to_row() for part in v],
         *(keeps_in_itself, lambda v: keeps_in_itself(v), lambda v: put_on(closed, v)),
         *(np.array([1, 5]).searchsorted, lambda v: FIND(v)),
+        *(
+            lambda v, add=KEPT.append: add(v) or v,
+            lambda v, *, make=Registry: make(v),
+            lambda v, by=json: by.loads(v),
+        ),
+        *(lambda v: [step(v) for step in STEPS], lambda v, steps=STEPS: steps[0](v), lambda v: CALLING.step(v)),
     ],
 )
 def test_functions_that_may_keep_something(function: Any) -> None:

@@ -24,7 +24,7 @@ from types import (
 )
 from typing import Any, Final
 
-from sluiceway.isolation import ATOMS, unchangeable
+from sluiceway.isolation import ATOMS, is_data, unchangeable
 
 __all__ = ["attributes_read", "changes_nothing", "keeps_nothing", "shares_attributes", "yields_unchanged"]
 
@@ -101,10 +101,10 @@ def keeps_nothing(function: object) -> bool:
     """Return whether a function cannot keep an object from one call to the next.
 
     True for built-in functions and types, for data classes and named tuples without code of their own, and for
-    plain functions that refer only to their arguments: no closure, and no default and no global variable except
-    immutable objects and calls of other such functions. A global class may be called, or be tested for with
-    ``isinstance``. The same for a method that does not refer to its object. Methods may be called that have the
-    names of those of Python's own types; attributes of an argument are taken to be its own: see
+    plain functions that refer only to their arguments: no closure, no default except data that cannot be changed,
+    and no global variable except such data and calls of other such functions. A global class may be called, or be
+    tested for with ``isinstance``. The same for a method that does not refer to its object. Methods may be called
+    that have the names of those of Python's own types; attributes of an argument are taken to be its own: see
     :func:`shares_attributes`. False if not known.
     """
     return _keeps_nothing(function, set())
@@ -197,7 +197,7 @@ def _keeps_nothing(function: Any, seen: set[int]) -> bool:
     seen.add(id(function))
     defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     known = {**vars(builtins), **function.__globals__}
-    return all(map(unchangeable, defaults)) and _reads_only(function.__code__, known, seen)
+    return all(map(is_data, defaults)) and _reads_only(function.__code__, known, seen)
 
 
 def _uses_self(code: CodeType) -> bool:
@@ -252,7 +252,7 @@ def _reads_only(code: CodeType, known: Mapping[str, Any], seen: set[int]) -> boo
                 return False
         elif type(found) is FunctionType and "NULL" not in instruction.argrepr:
             return False  # it is not about to be called: its attributes could keep an object
-        elif not (_keeps_nothing(found, seen) if callable(found) else unchangeable(found)):
+        elif not (_keeps_nothing(found, seen) if callable(found) else is_data(found)):
             return False
     return all(_reads_only(part, known, seen) for part in code.co_consts if isinstance(part, CodeType))
 
