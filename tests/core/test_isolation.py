@@ -611,6 +611,8 @@ def sets_attribute(a: Any, b: Any) -> Any:
         sets_attribute,
         lambda a, b: a.update(b) or a,
         lambda a, b: keeps(a),
+        lambda a, b, add=adds_in_place: add(a, b),
+        lambda a, b: a["add"](b),
         counting(),
         len,
     ],

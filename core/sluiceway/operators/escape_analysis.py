@@ -38,9 +38,8 @@ _REACHING: Final = frozenset({"globals", "locals", "vars", "setattr", "eval", "e
 _PLAIN_TESTS: Final = (type.__instancecheck__, ABCMeta.__instancecheck__)
 
 # Instructions that read, compute and decide. Others are not trusted: newer versions of Python have other names.
-_HARMLESS: Final = frozenset(
-    {"CACHE", "CALL", "COPY", "NOP", "POP_TOP", "PRECALL", "PUSH_NULL", "RESUME", "SWAP", "TO_BOOL"}
-)
+# PUSH_NULL is not among them: it precedes a call of what is no global variable, such as a default or a field.
+_HARMLESS: Final = frozenset({"CACHE", "CALL", "COPY", "NOP", "POP_TOP", "PRECALL", "RESUME", "SWAP", "TO_BOOL"})
 _HARMLESS_PREFIXES: Final = (
     *("BINARY_", "BUILD_", "COMPARE_", "CONTAINS_", "FORMAT_", "IS_", "JUMP_", "LOAD_ATTR", "LOAD_CONST"),
     *("LOAD_FAST", "LOAD_GLOBAL", "LOAD_SMALL_INT", "POP_JUMP_", "RETURN_", "STORE_FAST", "UNARY_", "UNPACK_SEQ"),
