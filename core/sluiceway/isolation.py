@@ -171,6 +171,8 @@ def is_data(value: Any) -> bool:
     """Return whether :func:`unchangeable` holds, and nothing in ``value`` can be called or is a module."""
     if callable(value) or isinstance(value, ModuleType):
         return False
+    if isinstance(value, Enum):
+        return is_data(value.value)
     kind = _kind(type(value))
     if kind == _FROZEN:
         return all(is_data(part) for part in get_referents(value) if part is not type(value))

@@ -419,6 +419,7 @@ class Calling:
 
 STEPS = (closed, keeps)
 CALLING = Calling(keeps)
+ROW = Enum("Rows", {"FIRST": [1]}).FIRST  # type: ignore[attr-defined]
 
 
 class Registry:
@@ -511,6 +512,7 @@ def test_functions_that_keep_nothing(function: Any) -> None:
             lambda v, by=json: by.loads(v),
         ),
         *(lambda v: [step(v) for step in STEPS], lambda v, steps=STEPS: steps[0](v), lambda v: CALLING.step(v)),
+        lambda v: ROW.value,
     ],
 )
 def test_functions_that_may_keep_something(function: Any) -> None:
