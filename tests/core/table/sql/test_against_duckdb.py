@@ -277,6 +277,17 @@ def test_nullif_has_the_type_of_its_first_value(expression: str) -> None:
     assert found.schema.types == expected.schema.types
 
 
+@pytest.mark.parametrize("pattern", ["'ΣΑΣ'", "'i%'", "'S'", "'k'", "'%SS'", "'ẞ%'", "'sX_' ESCAPE 'x'"])
+def test_ilike_compares_letters_as_lower_makes_them(pattern: str) -> None:
+    table = pa.table({"s": ["Σας", "ΣΑΣ", "İzmir", "I_", "\u017f", "\u212a", "ß", "STRASS", "s_"]})
+    query = f"SELECT s ILIKE {pattern} AS r FROM rows"
+    flow = Pipeline()
+    found = flow.sql(query, rows=flow.table(table)).to_arrow()["r"].to_pylist()
+    with duckdb.connect() as connection:
+        connection.register("rows", table)
+        assert found == [row[0] for row in connection.sql(query).fetchall()]
+
+
 _ENDS = [-(2**63), -(2**63) + 1, 2**63 - 1, -7, -1, 0, 1, 2, 7, None]
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import narwhals as nw
 import pyarrow as pa
+import pyarrow.compute as pc
 from sqlglot import exp
 
 from sluiceway.api.table.sql.positions import RefusedError
@@ -143,11 +144,18 @@ def _searching(name: str, pattern: Callable[[str], str]) -> Callable[[exp.Expr, 
     return make
 
 
+def _lower(text: str) -> str:
+    return str(pc.utf8_lower(pa.scalar(text)))  # unlike Python's lower(), one letter for each
+
+
 def like(node: exp.Expr, text: Typed, pattern: Typed, escape: str | None, *, fold: bool) -> Typed:
     """Return LIKE, or ILIKE, with a pattern that is written in the query."""
     name = "ILIKE" if fold else "LIKE"
-    expr = _column_text(text, name)
-    signs, made = iter(_written(pattern, name)), ""
+    expr, wanted = _column_text(text, name), _written(pattern, name)
+    if fold:
+        # Both in lower case: the flag `i` of RE2 also takes for equal what LOWER keeps apart, as two small sigmas.
+        expr, wanted, escape = expr.str.to_lowercase(), _lower(wanted), escape and _lower(escape)
+    signs, made = iter(wanted), ""
     for sign in signs:
         if sign == escape:
             following = next(signs, None)
@@ -157,7 +165,7 @@ def like(node: exp.Expr, text: Typed, pattern: Typed, escape: str | None, *, fol
         else:
             made += {"%": ".*", "_": "."}.get(sign, re.escape(sign))
     # In the syntax of RE2, which Arrow uses: \z is the end of the text, and `s` lets a dot match line breaks.
-    return _made(node, expr.str.contains(rf"(?{'i' if fold else ''}s)\A{made}\z"), BOOLEAN, text)
+    return _made(node, expr.str.contains(rf"(?s)\A{made}\z"), BOOLEAN, text)
 
 
 _FIELDS: Final[dict[str, tuple[bool, Callable[[nw.Expr], nw.Expr]]]] = {
