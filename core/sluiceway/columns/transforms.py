@@ -470,11 +470,14 @@ _LEAST_DECIMAL: Final = 128
 
 
 def has_look_up(kind: Any) -> bool:
-    """Return if rows can be found by values of a type: Arrow compares no nested values, and few small numbers."""
+    """Return if rows can be found by values of a type.
+
+    Arrow compares no nested values, no extensions, and few small numbers.
+    """
     while pa.types.is_dictionary(kind):
         kind = kind.value_type
     small = pa.types.is_float16(kind) or (pa.types.is_decimal(kind) and kind.bit_width < _LEAST_DECIMAL)
-    return not (small or pa.types.is_nested(kind))
+    return not (small or pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType))
 
 
 def comparable(column: Any) -> Any:
