@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import sys
 from collections import defaultdict
 from decimal import Decimal
 from functools import reduce
@@ -414,3 +415,9 @@ def test_quantiles_of_integers_that_no_float_has(kind, values):
     bound = agg.quantile("x", 0.5).bind(pa.schema([("x", kind)]), "step 's'")
     found = results(*fold(bound, kind, [(0, value) for value in values], [1]))
     assert found[0] == pytest.approx(sorted(values)[(len(values) - 1) // 2], rel=0.0101)
+
+
+@pytest.mark.parametrize("value", [sys.float_info.max, 1e308, -1e308])
+def test_quantiles_of_the_largest_floats_are_no_infinities(value):
+    bound = agg.quantile("x", 0.5).bind(pa.schema([("x", pa.float64())]), "step 's'")
+    assert results(*fold(bound, pa.float64(), [(0, value)], [])) == {0: pytest.approx(value, rel=0.0101)}

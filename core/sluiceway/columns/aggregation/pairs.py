@@ -255,7 +255,9 @@ class Sketch(Accumulator):
         signed = buckets - _ZERO
         sizes = np.abs(signed)
         with np.errstate(all="ignore"):
-            middle = 2 * np.exp((sizes - _OFFSET) * np.log(self._gamma)) / (self._gamma + 1)
+            middle = np.exp((sizes - _OFFSET) * np.log(self._gamma)) / ((self._gamma + 1) / 2)
+        # The bucket of the largest floats goes on beyond them.
+        middle = np.minimum(middle, np.finfo(np.float64).max)
         middle = np.where(sizes == 0, 0.0, np.where(sizes == _INFINITE, np.inf, middle))
         return np.where(sizes == _NAN, np.nan, np.sign(signed) * middle)
 
