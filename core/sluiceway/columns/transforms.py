@@ -587,7 +587,10 @@ def _polars(data: pa.RecordBatch) -> Any:
         pa.concat_arrays([column, column[:0]]) if _has_lists_of_one_size(column.type) else column
         for column in data.columns
     ]
-    return pl.from_arrow(pa.RecordBatch.from_arrays(columns, schema=data.schema))
+    try:
+        return pl.from_arrow(pa.RecordBatch.from_arrays(columns, schema=data.schema))
+    except pl.exceptions.PanicException as error:  # no Exception, as of decimals of 256 bits
+        raise TypeError(f"Polars has no frame of these columns: {error}") from None
 
 
 def _has_lists_of_one_size(kind: pa.DataType) -> bool:

@@ -740,6 +740,15 @@ def test_polars_is_given_parts_of_columns_of_lists_of_one_size() -> None:
     assert stream.to_arrow(batch_size=1).to_pylist() == rows.to_pylist()
 
 
+def test_columns_that_polars_does_not_have_are_refused() -> None:
+    def same(frame: polars.DataFrame) -> polars.DataFrame:
+        return frame
+
+    rows = Pipeline().table(pa.table({"wide": pa.array([], pa.decimal256(50, 2))}))
+    with pytest.raises(GraphError, match=r"Polars has no frame .*; the columns are wide: decimal256\(50, 2\)"):
+        rows.map_batches(same)
+
+
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_structs_are_made_of_batches_of_any_size(size: int) -> None:
     table = pa.table({"i": [1, None, 3], "s": ["a", "b", None]})
