@@ -41,12 +41,12 @@ _SINGLE_BITS: Final = 32
 _INTEGERS: Final = frozenset({int, NoneType})
 
 
-def exact_array(values: Sequence[Any], kind: Any) -> Any:
+def exact_array(values: Sequence[Any], kind: Any = None) -> Any:
     """Return values as an array of a type.
 
     Args:
         values: the values; None is null.
-        kind: type of the array, also a nested one.
+        kind: type of the array, also a nested one; None: that which Arrow infers from the values.
 
     Raises:
         pyarrow.ArrowException: a value does not fit.
@@ -56,7 +56,7 @@ def exact_array(values: Sequence[Any], kind: Any) -> Any:
     """
     # Arrow first: the checks rely on its refusal of values of other classes.
     array = pa.array(values, kind)
-    check = _check_of(kind)
+    check = _check_of(array.type)
     if check is not None:
         check(values)
     return array

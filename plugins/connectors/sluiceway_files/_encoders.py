@@ -383,14 +383,15 @@ class _ParquetEncoder(FileEncoder):
         from sluiceway.columns.exact import exact_array
 
         try:
-            if self._schema is None:
-                table = pyarrow.Table.from_pylist(rows)
+            # Without schema= the types are those of the first values: integers are no reason to cut off later
+            # fractions, nor dates to cut off the time of later days.
+            schema = self._schema
+            if schema is None:
+                columns = [exact_array([row.get(name) for row in rows]) for name in rows[0]]
+                table = pyarrow.Table.from_arrays(columns, list(rows[0]))
             else:
-                # It may be that of the first rows, whose integers are no reason to cut off later fractions.
-                columns = [
-                    exact_array([row.get(field.name) for row in rows], field.type) for field in self._schema
-                ]
-                table = pyarrow.Table.from_arrays(columns, schema=self._schema)
+                columns = [exact_array([row.get(field.name) for row in rows], field.type) for field in schema]
+                table = pyarrow.Table.from_arrays(columns, schema=schema)
         except (pyarrow.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise self._misfit(error) from error
         extra = {name for row in rows for name in row} - set(table.schema.names)

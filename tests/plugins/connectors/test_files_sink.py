@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gzip
 from dataclasses import dataclass
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -303,6 +304,10 @@ def test_parquet_files_roll_at_the_end_of_a_row_group(tmp_path: Path) -> None:
         (
             [{"n": 1}, {"n": 2}, {"n": 2.5}],
             "rows cannot be written as columns (2.5 is no whole number). schema= says",
+        ),
+        (
+            [{"at": date(2026, 1, 2)}, {"at": datetime(2026, 1, 2, 12)}],
+            "rows cannot be written as columns (datetime.datetime(2026, 1, 2, 12, 0) has a time of the day",
         ),
         ([("a", 1)], "('a', 1) (tuple) has no named fields; Parquet takes dicts, dataclasses and named tuples"),
     ],
