@@ -247,8 +247,17 @@ class CsvReader(SplitReader):
 
 def is_by_position(names: tuple[str, ...] | None, of_type: Any) -> bool:
     """Return whether the fields of a row become those of the type by position, not by name."""
+    fields = _fields_of_tuple(of_type)
+    if names is not None and fields is not None:
+        return not set(names).issuperset(fields)
     plain = get_origin(of_type) or of_type
     return names is None or (isinstance(plain, type) and issubclass(plain, (tuple, list)))
+
+
+def _fields_of_tuple(of_type: Any) -> tuple[str, ...] | None:
+    """Return the names of a NamedTuple's fields; None for other types."""
+    plain = get_origin(of_type) or of_type
+    return getattr(plain, "_fields", None) if isinstance(plain, type) and issubclass(plain, tuple) else None
 
 
 def converter(names: tuple[str, ...] | None, of_type: Any) -> Callable[[list[str]], Any]:
@@ -258,6 +267,10 @@ def converter(names: tuple[str, ...] | None, of_type: Any) -> Callable[[list[str
             return tuple
         return lambda row: dict(zip(names, row, strict=True))
     by_position = is_by_position(names, of_type)
+    fields = _fields_of_tuple(of_type)
+    if names is not None and fields is not None and not by_position:  # msgspec makes NamedTuples of lists alone
+        of_fields, places = converter(None, of_type), [names.index(field) for field in fields]
+        return lambda row: of_fields([row[at] for at in places])
     makes = _by_position(of_type) if by_position else _by_name(names or (), of_type)
     blanks = _blank_is_none(names, of_type, by_position)
     if not blanks:

@@ -314,8 +314,9 @@ class FilesSource(Source[T], metaclass=HintingType):
             quotechar: around fields, one character.
             type: what each row is to become: a dataclass, a NamedTuple or anything else msgspec makes of a
                 dict of strings, with the strings turned into numbers, dates and so on as its fields say; or a
-                ``pyarrow.Schema``, for dicts with its fields. An empty field is None where None is allowed and
-                text is not, as in ``float | None``.
+                ``pyarrow.Schema``, for dicts with its fields. A tuple takes the fields in their order; so does a
+                NamedTuple, unless the names of the columns include all of its own. An empty field is None where
+                None is allowed and text is not, as in ``float | None``.
             encoding: how the text is encoded.
             errors: what becomes of undecodable bytes: ``strict`` fails the job, ``replace`` puts U+FFFD,
                 ``ignore`` leaves them out.

@@ -516,6 +516,15 @@ def test_csv_rows_without_names_can_be_named_tuples(tmp_path: Path) -> None:
     assert drive_source(FilesSource.csv(path, header=False, type=Pair)) == [Pair("ann", 1.5)]
 
 
+@pytest.mark.parametrize("text", ["note,n\n7,8\n", "b,note,n\nx,7,8\n"])
+def test_named_tuples_have_the_fields_that_the_header_names(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    source = FilesSource.csv(path, type=OptionalPair)
+    assert drive_source(source) == [OptionalPair(8, "7")]
+    assert Pipeline().table(source).to_arrow().to_pylist() == [{"n": 8, "note": "7"}]
+
+
 @pytest.mark.parametrize(
     ("text", "of_type", "line", "reason"),
     [
