@@ -243,6 +243,8 @@ class _ParquetReader(SplitReader):
         self._filter = form.filter_of(opened.schema_arrow, name)
         if columns is not None and self._filter is not None:
             columns += sorted(self._filter.columns.difference(columns))
+        if columns is not None:
+            self._values = self._values.select([name for name in self._values.schema.names if name in columns])
         if self._values.num_columns:
             columns = opened.schema_arrow.names if columns is None else columns
             columns = [column for column in columns if column not in self._values.schema.names]

@@ -20,6 +20,7 @@ from sluiceway.config.settings import Settings
 from sluiceway.errors import ConfigurationError, ConnectorError, FunctionContractError, GraphError
 from sluiceway.steps import SourceStep
 from sluiceway.table import agg, col, lit, when
+from sluiceway.testing.drivers import drive_source
 from sluiceway.windows import TumblingEventTimeWindows
 from sluiceway_files import FilesSink, FilesSource
 
@@ -282,6 +283,15 @@ def test_directories_alone_can_be_selected(tmp_path: Path) -> None:
     found = Pipeline().table(source).select("day").to_arrow()
     assert found.num_rows == 60
     assert found.schema.names == ["day"]
+
+
+@pytest.mark.parametrize("filters", [None, [("kind", "=", 1)]])
+@pytest.mark.parametrize("columns", [["n"], ["day"], ["n", "place"], []])
+def test_records_have_only_the_columns_asked_for(tmp_path: Path, columns: list[str], filters: Any) -> None:
+    rows = _partitioned(tmp_path / "t").to_pylist()
+    wanted = [{name: row[name] for name in columns} for row in rows if filters is None or row["kind"] == 1]
+    source = FilesSource.parquet(tmp_path / "t", partitions=DIRECTORIES, columns=columns, filters=filters)
+    assert sorted(map(repr, drive_source(source))) == sorted(map(repr, wanted))
 
 
 @pytest.mark.parametrize(
