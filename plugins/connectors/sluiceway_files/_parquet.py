@@ -167,7 +167,8 @@ def _open(raw: Any, name: str) -> Any:
     import pyarrow.parquet as pq
 
     try:
-        return pq.ParquetFile(raw, page_checksum_verification=True)
+        # In ns, the default of INT96, times before 1677 and after 2262 become others without an error.
+        return pq.ParquetFile(raw, page_checksum_verification=True, coerce_int96_timestamp_unit="us")
     except (pyarrow.ArrowException, UnicodeDecodeError) as error:
         raise RejectedRecordError(f"cannot read {name}: {error}") from error
 

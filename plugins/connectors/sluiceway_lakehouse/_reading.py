@@ -159,7 +159,9 @@ class LakeReader(SimpleReader[Any]):
         self._data, self._begin, self._end, self._taken = None, 0, 0, 0
         try:
             self._file = self._opener(split.path)
-            self._batches = self._open(pq.ParquetFile(self._file, page_checksum_verification=True), split)
+            # Tables have times in us; in ns, INT96 would have none before 1677 or after 2262.
+            opened = pq.ParquetFile(self._file, page_checksum_verification=True, coerce_int96_timestamp_unit="us")
+            self._batches = self._open(opened, split)
         except FileNotFoundError as error:
             raise ConnectorError(
                 f"{self._name} is not there any more: it was removed by {self._cleaning}, or by hand, before it "

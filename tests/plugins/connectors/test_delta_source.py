@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("deltalake", reason='not installed: pip install "sluiceway[delta]"')
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
 import sluiceway as sw
@@ -146,6 +147,14 @@ def test_a_time_that_python_has_none_for_fails_records_with_the_column(tmp_path:
     flow.source(DeltaSource(tmp_path)).collect()
     with pytest.raises(ConnectorError, match=r"file .*parquet: column 'at' has timestamp.*years are 1 to 9999"):
         flow.run()
+
+
+def test_times_of_int96_are_read_whatever_their_year(tmp_path: Path) -> None:
+    rows = pa.table({"at": pa.array([datetime(9999, 12, 31, tzinfo=UTC)], pa.timestamp("us", "UTC"))})
+    write_deltalake(tmp_path / "t", rows)
+    (path,) = (tmp_path / "t").glob("*.parquet")
+    pq.write_table(rows, path, use_deprecated_int96_timestamps=True)  # as Spark writes it
+    assert sw.Pipeline().table(DeltaSource(tmp_path / "t")).to_arrow().to_pylist() == rows.to_pylist()
 
 
 def test_records_are_of_a_class(tmp_path: Path) -> None:

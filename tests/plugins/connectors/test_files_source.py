@@ -10,7 +10,7 @@ import sys
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -649,6 +649,16 @@ def test_parquet_columns_and_types(tmp_path: Path) -> None:
     )
     with pytest.raises(ConnectorError, match=rf"^{path} has no column 'colour'; it has 'user', 'amount', 'x'$"):
         drive_source(FilesSource.parquet(path, columns=["colour"]))
+
+
+def test_times_of_int96_are_read_whatever_their_year(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    rows = [{"at": datetime(year, 1, 1, 12, 0, 0, 1)} for year in (1, 1600, 2026, 9999)]
+    written = pa.Table.from_pylist(rows, pa.schema([("at", pa.timestamp("us"))]))
+    pq.write_table(written, path, use_deprecated_int96_timestamps=True)
+    source = FilesSource.parquet(path)
+    assert drive_source(source) == rows
+    assert Pipeline().table(source).to_arrow().to_pylist() == rows
 
 
 def test_what_is_not_parquet_is_an_error(tmp_path: Path) -> None:
