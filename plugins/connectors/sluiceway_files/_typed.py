@@ -185,13 +185,18 @@ def arrow_type(leaf: Leaf) -> Any:
 
 
 def certain(array: Any, leaf: Leaf) -> bool:
-    """Return whether each null is what msgspec makes of the text: else a value is missing or has a default."""
+    """Return whether values are what msgspec makes of the text.
+
+    A null may be a value that is missing or has a default, and infinity is a number that msgspec refuses.
+    """
     import pyarrow.compute as pc
 
     if array.null_count:
         if not leaf.null:
             return False
         array = pc.drop_null(array)
+    if leaf.kind is float:
+        return not _has_infinity(array)
     if leaf.kind is list:
         return certain(array.flatten(), leaf.children[0][1])
     if leaf.kind is dict:
@@ -238,7 +243,15 @@ def of_strings(array: Any, leaf: Leaf, *, has_null_text: bool = False) -> Any:
         return pc.match_substring_regex(array, r"^(?i:true|1)$")
     kinds: dict[type, Any]
     kinds = {int: pa.int64(), float: pa.float64(), dt.datetime: pa.timestamp("us", "UTC"), dt.date: pa.date32()}
-    return array.cast(kinds[leaf.kind])
+    array = array.cast(kinds[leaf.kind])
+    return None if leaf.kind is float and _has_infinity(array) else array
+
+
+def _has_infinity(array: Any) -> bool:
+    """Return whether there is infinity, which Arrow makes of a number above the largest one."""
+    import pyarrow.compute as pc
+
+    return bool(pc.any(pc.is_inf(array)).as_py())
 
 
 def targeted(arrays: list[Any], schema: Any) -> Any:

@@ -231,6 +231,12 @@ def test_a_line_with_two_objects_does_not_make_up_for_one_without(end: str) -> N
     assert _same(FilesSource.json_lines, Order, end.join([first, *second.split(",", 1), third * 2]).encode()) == 1
 
 
+def test_a_number_above_the_largest_one_does_not_become_infinity() -> None:
+    line = LINES[0].replace("1.5", "1.7976931348623159e308")
+    assert _same(FilesSource.json_lines, Order, f"{LINES[0]}\n{line}\n".encode()) == 1
+    assert _same(FilesSource.csv, Pair, b"1,1.5\n1,%s\n" % (b"9" * 309), header=False) == 1
+
+
 def test_types_that_arrow_reads_and_types_that_it_does_not() -> None:
     data = "\n".join(NESTED[:2] * 20 + NESTED).encode()
     assert _same(FilesSource.json_lines, Nested, data) == len(NESTED) * 11 - 1
