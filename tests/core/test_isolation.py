@@ -531,6 +531,14 @@ def reuses_a_row(line: str) -> Iterator[Any]:
         yield row
 
 
+def reuses_a_list(line: str) -> Iterator[Any]:
+    row: list[str] = []
+    add = row.append
+    for word in line.split():
+        add(word)
+        yield row
+
+
 def put(row: Any, word: str) -> Any:
     row.update(word=word)
     return row
@@ -550,7 +558,8 @@ def test_generators_that_change_nothing_between_two_results(function: Any) -> No
 @pytest.mark.parametrize(
     "function",
     [
-        *(reuses_a_row, lambda line: reuses_a_row(line), lambda line: (put({}, word) for word in line)),
+        *(reuses_a_row, reuses_a_list, lambda line: reuses_a_row(line)),
+        lambda line: (put({}, word) for word in line),
         *(lambda lines: (line.append(1) or line for line in lines), lambda made: made, len, KEPT.append),
     ],
 )

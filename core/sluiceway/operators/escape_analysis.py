@@ -169,7 +169,9 @@ def _changes_something(code: CodeType) -> bool:
         name = instruction.opname
         if name.startswith(_CHANGES) or (name == "BINARY_OP" and instruction.argrepr.endswith("=")):
             return True
-        if _is_method(instruction) and instruction.argval not in _READING_METHODS:
+        # Also a method that is called by another name, or by map(): add = row.append.
+        is_known = name == "LOAD_ATTR" and instruction.argval in _KNOWN_METHODS
+        if (is_known or _is_method(instruction)) and instruction.argval not in _READING_METHODS:
             return True
     return False
 
