@@ -344,6 +344,21 @@ def closed(value: int) -> int:
     return min(value, LIMIT)
 
 
+def with_methods_in_variables(line: str) -> list[Any]:
+    found: list[Any] = []
+    add = found.append
+    size = len
+    clean = lambda word: word.strip()  # noqa: E731
+    for word in line.split():
+        add((clean(word), size(word)))
+    return found
+
+
+def calls_a_part(pair: Any) -> Any:
+    step, value = pair
+    return step(value)
+
+
 def calls_closed(value: int) -> list[int]:
     return [closed(n) for n in range(value)]
 
@@ -475,7 +490,15 @@ def put_into(cls: type[Registry], value: Any) -> None:
 @pytest.mark.parametrize(
     "function",
     [
-        *(closed, calls_closed, str.lower, int, len, lambda line: [(word, 1) for word in line.split()]),
+        *(
+            closed,
+            calls_closed,
+            with_methods_in_variables,
+            str.lower,
+            int,
+            len,
+            lambda line: [(word, 1) for word in line.split()],
+        ),
         *(Reading, Total, Mean, lambda v: Reading(v, [v]), lambda v: Total(v[0], v), lambda v: Mean(v).mean),
         *(lambda v, limit=(1, 2.5): v[: limit[0]], lambda v: isinstance(v, Registry)),
         lambda v: isinstance(v[0], (Registry, Total)) and not isinstance(len(v), Mean),
@@ -513,6 +536,7 @@ def test_functions_that_keep_nothing(function: Any) -> None:
         ),
         *(lambda v: [step(v) for step in STEPS], lambda v, steps=STEPS: steps[0](v), lambda v: CALLING.step(v)),
         lambda v: ROW.value,
+        *(calls_a_part, lambda v: v[0](v[1]), lambda v: v["step"](*v["values"]), lambda v: type(v)(v)),
     ],
 )
 def test_functions_that_may_keep_something(function: Any) -> None:

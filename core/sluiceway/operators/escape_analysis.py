@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from dis import Instruction, get_instructions
 from inspect import CO_GENERATOR
+from itertools import pairwise
 from types import (
     BuiltinFunctionType,
     CodeType,
@@ -101,8 +102,8 @@ def keeps_nothing(function: object) -> bool:
 
     True for built-in functions and types, for data classes and named tuples without code of their own, and for
     plain functions that refer only to their arguments: no closure, no default except data that cannot be changed,
-    and no global variable except such data and calls of other such functions. A global class may be called, or be
-    tested for with ``isinstance``. The same for a method that does not refer to its object. Methods may be called
+    no global variable except such data and calls of other such functions, and no call of what an argument holds.
+    A global class may be called, or be tested for with ``isinstance``. The same for a method that does not refer to its object. Methods may be called
     that have the names of those of Python's own types; attributes of an argument are taken to be its own: see
     :func:`shares_attributes`. False if not known.
     """
@@ -237,6 +238,8 @@ def _reads_only(code: CodeType, known: Mapping[str, Any], seen: set[int]) -> boo
     for i, instruction in enumerate(instructions):
         if instruction.opname in _WRITES:
             return False
+        if instruction.opname == "PUSH_NULL" and not _calls_its_own(instructions, i):
+            return False
         if _is_method(instruction) and instruction.argval not in _KNOWN_METHODS:
             return False
         if instruction.opname not in _READS:
@@ -256,6 +259,26 @@ def _reads_only(code: CodeType, known: Mapping[str, Any], seen: set[int]) -> boo
         elif not (_keeps_nothing(found, seen) if callable(found) else is_data(found)):
             return False
     return all(_reads_only(part, known, seen) for part in code.co_consts if isinstance(part, CodeType))
+
+
+def _calls_its_own(instructions: Sequence[Instruction], index: int) -> bool:
+    """Return whether what is called is a variable that holds a known method, or a function made here.
+
+    Anything else may be a function that the argument holds.
+    """
+    called = instructions[index + 1]
+    if called.opname != "LOAD_FAST":
+        return False
+    bound = [
+        before
+        for before, stored in pairwise(instructions)
+        if stored.opname == "STORE_FAST" and stored.argval == called.argval
+    ]
+    return bool(bound) and all(
+        before.opname in ("LOAD_GLOBAL", "MAKE_FUNCTION")
+        or (before.opname == "LOAD_ATTR" and before.argval in _KNOWN_METHODS)
+        for before in bound
+    )
 
 
 def _is_tested_for(instructions: Sequence[Instruction], index: int, known: Mapping[str, Any]) -> bool:
