@@ -172,7 +172,7 @@ def is_data(value: Any) -> bool:
     if callable(value) or isinstance(value, ModuleType):
         return False
     if isinstance(value, Enum):
-        return is_data(value.value)
+        return all(is_data(held) for held in vars(value).values() if not isinstance(held, type))
     kind = _kind(type(value))
     if kind == _FROZEN:
         return all(is_data(part) for part in get_referents(value) if part is not type(value))

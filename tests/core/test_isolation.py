@@ -434,7 +434,18 @@ class Calling:
 
 STEPS = (closed, keeps)
 CALLING = Calling(keeps)
-ROW = Enum("Rows", {"FIRST": [1]}).FIRST  # type: ignore[attr-defined]
+Rows = Enum("Rows", {"FIRST": [1]})
+ROW = Rows.FIRST
+
+
+class Planet(Enum):
+    EARTH = 1
+
+    def __init__(self, moons: int) -> None:
+        self.moons = list(range(moons))
+
+
+EARTH = Planet.EARTH
 
 
 class Registry:
@@ -535,7 +546,7 @@ def test_functions_that_keep_nothing(function: Any) -> None:
             lambda v, by=json: by.loads(v),
         ),
         *(lambda v: [step(v) for step in STEPS], lambda v, steps=STEPS: steps[0](v), lambda v: CALLING.step(v)),
-        lambda v: ROW.value,
+        *(lambda v: ROW.value, lambda v: EARTH.moons),
         *(calls_a_part, lambda v: v[0](v[1]), lambda v: v["step"](*v["values"]), lambda v: type(v)(v)),
     ],
 )
@@ -609,7 +620,8 @@ def test_functions_that_change_nothing(function: Any) -> None:
     [
         *((Total, "values", False), (Mean, "mean", False), (Reading, "values", False), (Struct, "content", False)),
         *((Open, "absent", False), (datetime, "year", False), (dict, "value", False)),
-        *((Colour, "value", True), (Registry, "seen", True), (type("Sub", (Registry,), {}), "seen", True)),
+        *((Colour, "value", False), (Rows, "value", True), (Planet, "value", False), (Planet, "moons", True)),
+        *((Registry, "seen", True), (type("Sub", (Registry,), {}), "seen", True)),
         (type("Computed", (), {"row": property(lambda self: KEPT)}), "row", True),
     ],
 )

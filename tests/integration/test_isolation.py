@@ -445,6 +445,9 @@ class Price(Enum):
     LOW = {"n": 1}  # noqa: RUF012
     HIGH = {"n": 2}  # noqa: RUF012
 
+    def __init__(self, row: dict[str, int]) -> None:
+        self.row = row
+
 
 class Framed:
     frame: ClassVar[dict[str, int]] = {"n": 0}
@@ -467,13 +470,14 @@ def test_an_attribute_of_a_class_is_not_its_records_own(options: Any) -> None:
     flow = sw.Pipeline("attributes")
     prices = flow.from_collection([Price.LOW, Price.HIGH, Price.LOW])
     changed = prices.map(lambda price: price.value).map(change).collect()
+    by_name = prices.map(lambda price: price.row).map(change).collect()
     filtered = prices.filter(lambda price: price.name != "NONE")
     behind_a_filter = filtered.map(lambda price: price.value).map(change).collect()
     framed = flow.from_collection([1, 2, 3]).map(_frame)
     rows = framed.map(lambda one: one.row).collect()
     listed = framed.flat_map(lambda one: [one.row]).collect()
     flow.run(**options)
-    assert changed == behind_a_filter == [{"n": 2}, {"n": 3}, {"n": 2}]
+    assert changed == by_name == behind_a_filter == [{"n": 2}, {"n": 3}, {"n": 2}]
     assert Price.LOW.value == {"n": 1}
     assert rows == listed == [{"n": 1}, {"n": 2}, {"n": 3}]
 

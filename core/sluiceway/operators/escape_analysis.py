@@ -9,6 +9,7 @@ from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from dis import Instruction, get_instructions
+from enum import Enum
 from inspect import CO_GENERATOR
 from itertools import pairwise
 from types import (
@@ -49,6 +50,7 @@ _CHANGES: Final = ("STORE_ATTR", "STORE_SLICE", "STORE_SUBSCR", "DELETE_ATTR", "
 _HARMLESS_CALLS: Final = frozenset({abs, bool, complex, float, int, len, max, min, round, str})
 
 
+_OF_MEMBERS: Final = frozenset({"name", "value"})
 # Descriptors of the object's own values, without code in Python.
 _OWN_ATTRIBUTES: Final = (
     GetSetDescriptorType,
@@ -103,9 +105,9 @@ def keeps_nothing(function: object) -> bool:
     True for built-in functions and types, for data classes and named tuples without code of their own, and for
     plain functions that refer only to their arguments: no closure, no default except data that cannot be changed,
     no global variable except such data and calls of other such functions, and no call of what an argument holds.
-    A global class may be called, or be tested for with ``isinstance``. The same for a method that does not refer to its object. Methods may be called
-    that have the names of those of Python's own types; attributes of an argument are taken to be its own: see
-    :func:`shares_attributes`. False if not known.
+    A global class may be called, or be tested for with ``isinstance``. The same for a method that does not refer
+    to its object. Methods may be called that have the names of those of Python's own types; attributes of an
+    argument are taken to be its own: see :func:`shares_attributes`. False if not known.
     """
     return _keeps_nothing(function, set())
 
@@ -139,12 +141,17 @@ def attributes_read(function: object) -> frozenset[str]:
 def shares_attributes(cls: type, names: Iterable[str]) -> bool:
     """Return whether one of the attributes of a class may give an object that others have, too.
 
-    True for a value of the class itself that can be changed, and for what code computes: a property, or the value
-    of an enumeration's member.
+    True for a value of the class itself that can be changed, for one of an enumeration's member, and for what code
+    computes, such as a property.
     """
+    members = list(map(vars, cls)) if issubclass(cls, Enum) else ()
     for name in names:
         found = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
+        if name in _OF_MEMBERS and found is vars(Enum)[name]:
+            name, found = f"_{name}_", None
         if not (isinstance(found, _OWN_ATTRIBUTES) or unchangeable(found)):
+            return True
+        if not all(unchangeable(member.get(name)) for member in members):
             return True
     return False
 
