@@ -354,6 +354,11 @@ def with_methods_in_variables(line: str) -> list[Any]:
     return found
 
 
+def keeps_in_the_class(value: Any) -> Any:
+    type(value).last = value
+    return value
+
+
 def calls_a_part(pair: Any) -> Any:
     step, value = pair
     return step(value)
@@ -547,6 +552,7 @@ def test_functions_that_keep_nothing(function: Any) -> None:
         ),
         *(lambda v: [step(v) for step in STEPS], lambda v, steps=STEPS: steps[0](v), lambda v: CALLING.step(v)),
         *(lambda v: ROW.value, lambda v: EARTH.moons),
+        *(keeps_in_the_class, lambda v: getattr(v, "row")),  # noqa: B009
         *(calls_a_part, lambda v: v[0](v[1]), lambda v: v["step"](*v["values"]), lambda v: type(v)(v)),
     ],
 )

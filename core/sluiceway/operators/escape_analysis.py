@@ -33,7 +33,9 @@ __all__ = ["attributes_read", "changes_nothing", "keeps_nothing", "shares_attrib
 _WRITES: Final = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME"})
 _READS: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 # Built-in functions that could keep objects nevertheless.
-_REACHING: Final = frozenset({"globals", "locals", "vars", "setattr", "eval", "exec", "__import__"})
+_REACHING: Final = frozenset({"globals", "locals", "vars", "getattr", "setattr", "eval", "exec", "__import__"})
+# Names that lead from an object to its class.
+_CLASS_OF: Final = frozenset({"type", "__class__"})
 
 
 # Class tests that run no user code.
@@ -245,6 +247,8 @@ def _reads_only(code: CodeType, known: Mapping[str, Any], seen: set[int]) -> boo
     for i, instruction in enumerate(instructions):
         if instruction.opname in _WRITES:
             return False
+        if instruction.opname == "STORE_ATTR" and not _CLASS_OF.isdisjoint(code.co_names):
+            return False  # it may be an attribute of the class
         if instruction.opname == "PUSH_NULL" and not _calls_its_own(instructions, i):
             return False
         if _is_method(instruction) and instruction.argval not in _KNOWN_METHODS:
