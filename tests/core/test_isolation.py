@@ -337,6 +337,7 @@ def test_hints_that_do_not(hint: Any) -> None:
 
 KEPT: list[Any] = []
 LIMIT = 3
+SET_LATER = None
 FIND = np.array([1, 5]).searchsorted
 
 
@@ -552,6 +553,7 @@ def test_functions_that_keep_nothing(function: Any) -> None:
         ),
         *(lambda v: [step(v) for step in STEPS], lambda v, steps=STEPS: steps[0](v), lambda v: CALLING.step(v)),
         *(lambda v: ROW.value, lambda v: EARTH.moons),
+        lambda v: SET_LATER,
         *(keeps_in_the_class, lambda v: getattr(v, "row")),  # noqa: B009
         *(calls_a_part, lambda v: v[0](v[1]), lambda v: v["step"](*v["values"]), lambda v: type(v)(v)),
     ],

@@ -256,8 +256,9 @@ def _reads_only(code: CodeType, known: Mapping[str, Any], seen: set[int]) -> boo
         if instruction.opname not in _READS:
             continue
         found = known.get(str(instruction.argval), builtins)
-        if isinstance(found, ModuleType):
-            return False  # it is not there, or is a module: what a module has can be anything
+        # It is not there, or is set later, or is a module: what a module has can be anything.
+        if found is None or isinstance(found, ModuleType):
+            return False
         if isinstance(found, type) and found.__module__ != "builtins" and found not in ATOMS:
             # What else is done with a class could reach its attributes, which may be a list.
             # A load with NULL is that of a function about to be called.
