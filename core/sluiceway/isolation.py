@@ -33,6 +33,7 @@ from sluiceway.errors import FunctionContractError
 __all__ = [
     "ATOMS",
     "all_unchangeable",
+    "classes_in",
     "copied",
     "extend_isolated",
     "holders_in",
@@ -75,6 +76,7 @@ ATOMS: Final = frozenset(
 """Types whose objects cannot be changed, whatever they hold."""
 
 _PAIR: Final = 2
+_LOOKED_AT: Final = 1000
 _LEAVES_AND_TUPLES: Final = frozenset({tuple, type(None), bool, int, float, str, bytes})
 _FLAT: Final[dict[type, Callable[[Any], Any]]] = {list: list.copy, dict: dict.copy, set: set.copy}
 
@@ -90,8 +92,10 @@ _KNOWN: Final[dict[type, int]] = {
 }
 _KNOWN_CONTAINERS: Final = frozenset({tuple, frozenset})
 _IMMUTABLE_MODULES: Final = frozenset({"ipaddress", "pathlib", "pyarrow", "uuid", "zoneinfo"})
-_CHANGED_IN_PLACE: Final = frozenset({("builtins", "mappingproxy"), ("numpy", "void")})
-"""Types with a hash by value that can be changed nevertheless: a row with fields, and a dict behind its view."""
+_CHANGED_IN_PLACE: Final = frozenset(
+    {("builtins", "mappingproxy"), ("_contextvars", "ContextVar"), ("numpy", "void")}
+)
+"""Types with a hash that can be changed nevertheless: a row with fields, a variable, a dict behind its view."""
 _HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE: the type was made at run time, as every class statement does
 
 
@@ -177,6 +181,20 @@ def is_data(value: Any) -> bool:
     if kind == _FROZEN:
         return all(is_data(part) for part in get_referents(value) if part is not type(value))
     return kind == _ATOM
+
+
+def classes_in(value: Any) -> set[type]:
+    """Return the classes of an object and of what it holds, as far as that is known; of the first thousand."""
+    found: set[type] = set()
+    seen: set[int] = set()
+    left = [value]
+    while left and len(seen) < _LOOKED_AT:
+        part = left.pop()
+        found.add(type(part))
+        if _kind(type(part)) in (_FROZEN, _OPEN) and id(part) not in seen:
+            left += (held for held in get_referents(part) if not isinstance(held, type))
+        seen.add(id(part))
+    return found
 
 
 def share_changeable(values: Iterable[Any]) -> bool:

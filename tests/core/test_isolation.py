@@ -6,6 +6,7 @@ import json
 import threading
 from collections import namedtuple
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -337,6 +338,7 @@ def test_hints_that_do_not(hint: Any) -> None:
 
 KEPT: list[Any] = []
 LIMIT = 3
+MARK = "a"
 SET_LATER = None
 FIND = np.array([1, 5]).searchsorted
 
@@ -438,7 +440,23 @@ class Calling:
     step: Any
 
 
+@dataclass(frozen=True)
+class Setting:
+    limit: int
+    seen: ClassVar[list[Any]] = []
+
+    @property
+    def kept(self) -> list[Any]:
+        return KEPT
+
+
+class Shelf:
+    seen: ClassVar[list[Any]] = []
+
+
 STEPS = (closed, keeps)
+SETTINGS = (Setting(1), Setting(2))
+VARIABLE = ContextVar("VARIABLE", default=KEPT)
 CALLING = Calling(keeps)
 Rows = Enum("Rows", {"FIRST": [1]})
 ROW = Rows.FIRST
@@ -516,6 +534,7 @@ def put_into(cls: type[Registry], value: Any) -> None:
             len,
             lambda line: [(word, 1) for word in line.split()],
         ),
+        *(lambda v: SETTINGS[v].limit, lambda v: (v.count, Shelf(), MARK)),
         *(Reading, Total, Mean, lambda v: Reading(v, [v]), lambda v: Total(v[0], v), lambda v: Mean(v).mean),
         *(lambda v, limit=(1, 2.5): v[: limit[0]], lambda v: isinstance(v, Registry)),
         lambda v: isinstance(v[0], (Registry, Total)) and not isinstance(len(v), Mean),
@@ -553,6 +572,12 @@ def test_functions_that_keep_nothing(function: Any) -> None:
         ),
         *(lambda v: [step(v) for step in STEPS], lambda v, steps=STEPS: steps[0](v), lambda v: CALLING.step(v)),
         *(lambda v: ROW.value, lambda v: EARTH.moons),
+        *(
+            lambda v: SETTINGS[v].kept,
+            lambda v: SETTINGS[v].seen,
+            lambda v: Shelf().seen,
+            lambda v: VARIABLE.get(),
+        ),
         lambda v: SET_LATER,
         *(keeps_in_the_class, lambda v: getattr(v, "row")),  # noqa: B009
         *(calls_a_part, lambda v: v[0](v[1]), lambda v: v["step"](*v["values"]), lambda v: type(v)(v)),

@@ -26,7 +26,7 @@ from types import (
 )
 from typing import Any, Final
 
-from sluiceway.isolation import ATOMS, is_data, unchangeable
+from sluiceway.isolation import ATOMS, classes_in, is_data, unchangeable
 
 __all__ = ["attributes_read", "changes_nothing", "keeps_nothing", "shares_attributes", "yields_unchanged"]
 
@@ -57,6 +57,7 @@ _OF_MEMBERS: Final = frozenset({"name", "value"})
 _OWN_ATTRIBUTES: Final = (
     GetSetDescriptorType,
     MemberDescriptorType,
+    MethodDescriptorType,
     type(vars(namedtuple("_", "field"))["field"]),
 )
 
@@ -111,7 +112,7 @@ def keeps_nothing(function: object) -> bool:
     to its object. Methods may be called that have the names of those of Python's own types; attributes of an
     argument are taken to be its own: see :func:`shares_attributes`. False if not known.
     """
-    return _keeps_nothing(function, set())
+    return _keeps_nothing(function, attributes_read(function), set())
 
 
 def yields_unchanged(function: object) -> bool:
@@ -186,9 +187,10 @@ def _changes_something(code: CodeType) -> bool:
     return False
 
 
-def _keeps_nothing(function: Any, seen: set[int]) -> bool:
+def _keeps_nothing(function: Any, names: frozenset[str], seen: set[int]) -> bool:
+    """Return whether a function keeps nothing that is called by one that reads attributes of these names."""
     if isinstance(function, type):
-        return function in ATOMS or function.__module__ == "builtins" or _constructs_only(function, seen)
+        return function in ATOMS or function.__module__ == "builtins" or _constructs_only(function, names, seen)
     if isinstance(function, MethodDescriptorType):  # such as str.lower
         return True
     if isinstance(function, BuiltinFunctionType):
@@ -199,7 +201,9 @@ def _keeps_nothing(function: Any, seen: set[int]) -> bool:
         return own and function.__name__ not in _REACHING
     if type(function) is MethodType:  # of an object that it does not refer to, which could keep something
         plain = function.__func__
-        return type(plain) is FunctionType and not _uses_self(plain.__code__) and _keeps_nothing(plain, seen)
+        return (
+            type(plain) is FunctionType and not _uses_self(plain.__code__) and _keeps_nothing(plain, names, seen)
+        )
     # A closure or an attribute of the function could keep an object.
     if type(function) is not FunctionType or function.__closure__ or function.__dict__:
         return False
@@ -208,7 +212,7 @@ def _keeps_nothing(function: Any, seen: set[int]) -> bool:
     seen.add(id(function))
     defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     known = {**vars(builtins), **function.__globals__}
-    return all(map(is_data, defaults)) and _reads_only(function.__code__, known, seen)
+    return all(map(is_data, defaults)) and _reads_only(function.__code__, known, names, seen)
 
 
 def _uses_self(code: CodeType) -> bool:
@@ -218,13 +222,13 @@ def _uses_self(code: CodeType) -> bool:
     return any(name == found or (isinstance(found, tuple) and name in found) for found in loaded)
 
 
-def _constructs_only(cls: type, seen: set[int]) -> bool:
-    """Return whether calling a class runs only Python's own code."""
+def _constructs_only(cls: type, names: frozenset[str], seen: set[int]) -> bool:
+    """Return whether calling a class runs only Python's own code, and what is read of its objects is their own."""
     # A metaclass with a __call__ of its own runs first.
-    if type(cls).__call__ is not type.__call__:
+    if type(cls).__call__ is not type.__call__ or shares_attributes(cls, names):
         return False
     new, init = cls.__new__, cls.__init__  # type: ignore[misc]
-    if not _keeps_nothing(new, seen):
+    if not _keeps_nothing(new, names, seen):
         return False
     if isinstance(init, WrapperDescriptorType):
         return init.__objclass__.__module__ == "builtins"
@@ -235,14 +239,14 @@ def _constructs_only(cls: type, seen: set[int]) -> bool:
     plain = cls.__setattr__ is object.__setattr__ or cls.__dataclass_params__.frozen  # type: ignore[attr-defined]
     return plain and all(
         (field.default is MISSING or unchangeable(field.default))
-        and (field.default_factory is MISSING or _keeps_nothing(field.default_factory, seen))
+        and (field.default_factory is MISSING or _keeps_nothing(field.default_factory, names, seen))
         # Assigning to a property calls its setter.
         and not isinstance(vars(cls).get(field.name), property)
         for field in fields(cls)
     )
 
 
-def _reads_only(code: CodeType, known: Mapping[str, Any], seen: set[int]) -> bool:
+def _reads_only(code: CodeType, known: Mapping[str, Any], names: frozenset[str], seen: set[int]) -> bool:
     instructions = list(get_instructions(code))
     for i, instruction in enumerate(instructions):
         if instruction.opname in _WRITES:
@@ -262,15 +266,18 @@ def _reads_only(code: CodeType, known: Mapping[str, Any], seen: set[int]) -> boo
         if isinstance(found, type) and found.__module__ != "builtins" and found not in ATOMS:
             # What else is done with a class could reach its attributes, which may be a list.
             # A load with NULL is that of a function about to be called.
-            called = "NULL" in instruction.argrepr and _keeps_nothing(found, seen)
+            called = "NULL" in instruction.argrepr and _keeps_nothing(found, names, seen)
             tested = type(found).__instancecheck__ in _PLAIN_TESTS and _is_tested_for(instructions, i, known)
             if not called and not tested:
                 return False
         elif type(found) is FunctionType and "NULL" not in instruction.argrepr:
             return False  # it is not about to be called: its attributes could keep an object
-        elif not (_keeps_nothing(found, seen) if callable(found) else is_data(found)):
+        elif callable(found):
+            if not _keeps_nothing(found, names, seen):
+                return False
+        elif not is_data(found) or any(shares_attributes(cls, names) for cls in classes_in(found)):
             return False
-    return all(_reads_only(part, known, seen) for part in code.co_consts if isinstance(part, CodeType))
+    return all(_reads_only(part, known, names, seen) for part in code.co_consts if isinstance(part, CodeType))
 
 
 def _calls_its_own(instructions: Sequence[Instruction], index: int) -> bool:
