@@ -119,12 +119,11 @@ def _find_kind(cls: type) -> int:
         if any((base.__module__, base.__name__) in _CHANGED_IN_PLACE for base in cls.__mro__):
             return _OPAQUE
         return _ATOM if by_value and not _is_python_class(cls) else _OPAQUE
-    if "__slots__" not in vars(cls) or not issubclass(cls, tuple):
-        params = getattr(cls, "__dataclass_params__", None)
-        if params is not None and params.frozen and not hasattr(cls, "__setstate__"):
-            return _FROZEN
-        return _OPEN
-    return _FROZEN  # a named tuple
+    if issubclass(cls, tuple) and not cls.__dictoffset__:
+        return _FROZEN  # a named tuple
+    # Of its own: a plain subclass of a frozen class may set attributes that are no fields.
+    params = vars(cls).get("__dataclass_params__")
+    return _FROZEN if params is not None and params.frozen and not hasattr(cls, "__setstate__") else _OPEN
 
 
 def _is_python_class(cls: type) -> bool:

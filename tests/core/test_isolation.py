@@ -81,6 +81,10 @@ class Frozen:
     content: Any
 
 
+class WithAttributes(Frozen):
+    pass
+
+
 @dataclass(frozen=True)
 class FrozenNumber:
     number: int
@@ -89,6 +93,14 @@ class FrozenNumber:
 class Named(NamedTuple):
     number: int
     content: Any
+
+
+class NamedWithAttributes(Named):
+    pass
+
+
+class NamedBehindOne(NamedWithAttributes):
+    __slots__ = ()
 
 
 class NamedNumbers(NamedTuple):
@@ -139,6 +151,7 @@ CHANGEABLE = [
         bytearray(),
     ),
     *(Struct(1), FrozenStruct([1]), np.array([1]), {"a": {"b": [1]}}, [(1, Plain([2]))]),
+    *(WithAttributes(1), NamedWithAttributes(1, 2), NamedBehindOne(1, 2)),
     np.zeros(1, [("a", "i8")])[0],
 ]
 
