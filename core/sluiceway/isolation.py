@@ -453,7 +453,7 @@ def _are_leaves(values: list[Any], parts: list[Any]) -> bool:
         return False
     try:
         hash(tuple(values))
-    except TypeError:
+    except Exception:  # that of a writable memoryview raises a ValueError
         return False
     while held := get_referents(*parts):
         if not _LEAVES_AND_TUPLES.issuperset(map(type, parts)):

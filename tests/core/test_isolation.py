@@ -291,6 +291,11 @@ def test_a_shared_record_between_tuples_is_copied(shared: Any) -> None:
     assert out[1] is not out[2]
 
 
+def test_tuples_may_hold_what_refuses_to_be_hashed() -> None:
+    values = [("a", memoryview(bytearray(1)))]
+    assert separated(values) == values
+
+
 def test_what_cannot_be_copied_is_said() -> None:
     lock = [threading.Lock()]
     same = isolated(lock)
