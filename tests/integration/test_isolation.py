@@ -449,6 +449,9 @@ class Price(Enum):
         self.row = row
 
 
+PRICES = tuple(Price)
+
+
 class Framed:
     frame: ClassVar[dict[str, int]] = {"n": 0}
 
@@ -472,12 +475,15 @@ def test_an_attribute_of_a_class_is_not_its_records_own(options: Any) -> None:
     changed = prices.map(lambda price: price.value).map(change).collect()
     by_name = prices.map(lambda price: price.row).map(change).collect()
     filtered = prices.filter(lambda price: price.name != "NONE")
+    numbered = flow.from_collection([0, 1, 0]).map(lambda number: PRICES[number])
+    behind_a_map = numbered.map(lambda price: price.value).map(change).collect()
+    in_pairs = prices.map(lambda price: (1, price)).map(lambda pair: pair[1].row).map(change).collect()
     behind_a_filter = filtered.map(lambda price: price.value).map(change).collect()
     framed = flow.from_collection([1, 2, 3]).map(_frame)
     rows = framed.map(lambda one: one.row).collect()
     listed = framed.flat_map(lambda one: [one.row]).collect()
     flow.run(**options)
-    assert changed == by_name == behind_a_filter == [{"n": 2}, {"n": 3}, {"n": 2}]
+    assert changed == by_name == behind_a_filter == behind_a_map == in_pairs == [{"n": 2}, {"n": 3}, {"n": 2}]
     assert Price.LOW.value == {"n": 1}
     assert rows == listed == [{"n": 1}, {"n": 2}, {"n": 3}]
 

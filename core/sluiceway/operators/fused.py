@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from sluiceway.elements import Batch
-from sluiceway.isolation import separated, unchangeable_type
+from sluiceway.isolation import classes_in, separated, unchangeable_type
 from sluiceway.operators.base import Operator
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.escape_analysis import (
@@ -51,6 +51,7 @@ class FusedOperator(Operator):
         self._stamped: Callable[..., None] | None = None
         self.trusts = not self.shares and unchangeable_type(contexts[-1].node.output_type)
         self._separates = False
+        self._keeps = [not keeps_nothing(step.function) for step in steps]
         # Steps that may return what other objects than their record have, too, as the class of the record shows.
         self._shared: set[int] = set()
         self._read = [frozenset() if isinstance(s, FilterStep) else attributes_read(s.function) for s in steps]
@@ -59,7 +60,15 @@ class FusedOperator(Operator):
         # The first step that is given the records of a batch and may return parts of them.
         self._first = next((i for i, step in enumerate(steps) if not isinstance(step, FilterStep)), 0)
         self._classes: set[type] = set()
+        # Later steps that read attributes, until the first record of each has shown of what.
+        self._unseen: set[int] = set()
         self._guard()
+        for i in range(self._first + 1, len(steps)):
+            if self._read[i] and not (self._guarded[i] or self.shares or (self.trusts and i == len(steps) - 1)):
+                self._unseen.add(i)
+                self._functions[i] = self._looking(i, self._functions[i])
+        if self._unseen:
+            self._guard()
         self._multiplies = any(isinstance(step, FlatMapStep) for step in steps)
         # Records per part. Unknown before the first batch, as steps may return any number of records for one.
         self._part = _FIRST_PART if self._multiplies else sys.maxsize
@@ -67,8 +76,8 @@ class FusedOperator(Operator):
     def _guard(self) -> None:
         """Find the steps whose results must be isolated."""
         keeps = [
-            not self.shares and (i in self._shared or not keeps_nothing(step.function))
-            for i, step in enumerate(self._steps)
+            not self.shares and (keeps or i in self._shared or i in self._unseen)
+            for i, keeps in enumerate(self._keeps)
         ]
         last = len(self._steps) - 1
         ends_in_many = isinstance(self._steps[last], FlatMapStep)
@@ -90,14 +99,30 @@ class FusedOperator(Operator):
             self._shared.add(index)
 
     def _look_at_records(self, values: Sequence[Any]) -> None:
-        """Check the classes of the first and the last record, of which a step reads attributes."""
-        new = {type(values[0]), type(values[-1])} - self._classes
-        if new and self._first not in self._shared:
+        """Check the classes in the first and the last record, of which a step reads attributes."""
+        if self._first in self._shared:
+            return
+        new = (classes_in(values[0]) | classes_in(values[-1])) - self._classes
+        if new:
             self._classes |= new
             for cls in new:
                 self._look_at_class(self._first, cls)
             if self._first in self._shared:
                 self._guard()
+
+    def _looking(self, index: int, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return the function of a step for the first batch: it checks the classes in its first record."""
+
+        def look(value: Any) -> Any:
+            if index in self._unseen:
+                self._unseen.remove(index)
+                for cls in classes_in(value):
+                    self._look_at_class(index, cls)
+                self._functions[index] = function
+                self._guard()  # the loop that runs isolates the results of this step in any case
+            return function(value)
+
+        return look
 
     def distrust(self) -> None:
         """Copy records from now on."""
