@@ -488,6 +488,48 @@ def test_an_attribute_of_a_class_is_not_its_records_own(options: Any) -> None:
     assert rows == listed == [{"n": 1}, {"n": 2}, {"n": 3}]
 
 
+def _events(flow: sw.Pipeline, values: list[Any]) -> Any:
+    return flow.from_collection(values, timestamp=lambda _: 5).key_by(same)
+
+
+class Counted:
+    row: ClassVar[dict[str, int]] = {}
+
+    def __init__(self) -> None:
+        self.n = 0
+
+
+class CountsInARowOfItsClass(sw.AggregateFunction[int, Any, Any]):
+    def create_accumulator(self) -> Counted:
+        return Counted()
+
+    def add(self, value: int, accumulator: Counted) -> Counted:
+        accumulator.n += value
+        return accumulator
+
+    def get_result(self, accumulator: Counted) -> Any:
+        row = accumulator.row
+        row["n"] = accumulator.n
+        return row
+
+    def merge(self, accumulator1: Counted, accumulator2: Counted) -> Counted:
+        accumulator1.n += accumulator2.n
+        return accumulator1
+
+
+@pytest.mark.parametrize("options", [{}, {"chaining": False}, {"batch_size": 1}], ids=repr)
+def test_an_attribute_of_a_class_is_not_the_own_one_of_what_joins_and_windows_keep(options: Any) -> None:
+    flow = sw.Pipeline("attributes")
+    numbers, prices = _events(flow, [1, 2, 3]), _events(flow, [Price.LOW])
+    joined = numbers.interval_join(prices).between(-5, 5).apply(lambda n, price: price.value).map(change).collect()
+    versions = numbers.asof_join(prices).apply(lambda n, price: price.value).map(change).collect()
+    counted = flow.from_collection([1, 2, 3], timestamp=lambda n: n).key_by(lambda n: n)
+    rows = counted.window(SlidingEventTimeWindows(10, 5)).aggregate(CountsInARowOfItsClass()).collect()
+    flow.run(**options)
+    assert joined == versions == [{"n": 2}] * 3
+    assert sorted(row["n"] for row in rows) == [1, 1, 2, 2, 3, 3]
+
+
 def _change_all(key: int, window: Any, elements: list[Any]) -> Iterator[Any]:
     for element in elements:
         element["n"] += 1000

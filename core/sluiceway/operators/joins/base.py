@@ -10,10 +10,10 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from sluiceway.elements import Batch
 from sluiceway.errors import StateError
 from sluiceway.functions import KeySelector
-from sluiceway.isolation import all_unchangeable, copied
+from sluiceway.isolation import all_unchangeable, classes_in, copied
 from sluiceway.keygroups import check_key
 from sluiceway.operators.base import Operator
-from sluiceway.operators.escape_analysis import keeps_nothing
+from sluiceway.operators.escape_analysis import attributes_read, keeps_nothing, shares_attributes
 from sluiceway.operators.process_context import Results as ProcessResults
 from sluiceway.operators.results import check_results
 from sluiceway.record_errors import MISSING, Fault, record_loop, register_loop
@@ -105,17 +105,21 @@ class Lender:
 
     Attributes:
         call: the function to call.
-        isolates: True if results may be objects that the function keeps.
+        isolates: True if results may be objects that the function keeps, or that are in attributes which records
+            share.
     """
 
     def __init__(self, call: Callable[..., Any], *, shares: bool) -> None:
         self.call = call
         self.isolates = not shares and not keeps_nothing(call)
         self._plain = call
-        self._lends = shares
+        self._shares = self._lends = shares
+        self._read = attributes_read(call)
+        self._classes: set[type] = set()
 
     def look(self, values: Sequence[Any]) -> None:
         """Check records that will be stored: one that can be changed makes the function receive copies."""
+        self._look_at_classes(values)
         if not self._lends and not all_unchangeable(values):
             self.lend_copies()
 
@@ -127,8 +131,19 @@ class Lender:
             in_memory: False: each one has to be read. Copies are passed then, if there is any, as the state may be
                 far larger than memory.
         """
-        if not self._lends and not all(map(all_unchangeable if in_memory else _never, runs)):
-            self.lend_copies()
+        for run in runs:
+            self._look_at_classes(run)
+            if not self._lends and not (in_memory and all_unchangeable(run)):
+                self.lend_copies()
+            if not in_memory:
+                break
+
+    def _look_at_classes(self, values: Sequence[Any]) -> None:
+        if not self._read or self._shares or self.isolates:
+            return
+        new = {cls for value in (*values[:1], *values[-1:]) for cls in classes_in(value)} - self._classes
+        self._classes |= new
+        self.isolates = any(shares_attributes(cls, self._read) for cls in new)
 
     def lend_copies(self) -> None:
         """Pass copies to the function from now on."""
@@ -137,10 +152,6 @@ class Lender:
         self._lends = True
         plain = self._plain
         self.call = lambda left, right, *rest: plain(copied(left), copied(right), *rest)
-
-
-def _never(run: Run) -> bool:
-    return False
 
 
 # ---- one batch ------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from sluiceway.elements import MIN_WATERMARK
 from sluiceway.functions import AggregateFunction
 from sluiceway.isolation import all_unchangeable, copied
 from sluiceway.operators.context import OperatorContext
-from sluiceway.operators.escape_analysis import keeps_nothing
+from sluiceway.operators.escape_analysis import attributes_read, keeps_nothing
 from sluiceway.operators.snapshot import OperatorSnapshot
 from sluiceway.operators.windows.accumulator_copy import merge_of_copies
 from sluiceway.operators.windows.slice_types import NEVER, Entries, Item
@@ -53,8 +53,10 @@ class SlidingOperator(SlicedWindowOperator):
         # records: those are what a reduce function is given.
         changes = not self.shares or isinstance(self._step.fn, AggregateFunction)
         self._may_share = changes and not self._elements
-        # A function that keeps nothing is given accumulators that are nobody else's: so are its results.
-        self._makes_its_results = self._result is not None and keeps_nothing(self._result)
+        # A function that keeps nothing is given accumulators that are nobody else's: so are its results, unless it
+        # reads attributes, which may be those of their class.
+        result = self._result
+        self._makes_its_results = result is not None and keeps_nothing(result) and not attributes_read(result)
         self._starts: list[int] = []
         # Windows that end by this time are over.
         self._over = MIN_WATERMARK
