@@ -526,6 +526,28 @@ class WithProperty:
         KEPT.append(self)
 
 
+class KeepsWhatIsSet:
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return 0
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        KEPT.append(value)
+
+
+@dataclass
+class WithDescriptor:
+    meter: Any = KeepsWhatIsSet()
+
+
+class HasProperty:
+    meter = property(lambda self: KEPT, lambda self, value: KEPT.append(value))
+
+
+@dataclass
+class WithPropertyOfBase(HasProperty):
+    meter: Any  # type: ignore[assignment]
+
+
 class Asking(type):
     def __instancecheck__(cls, instance: Any) -> bool:
         KEPT.append(instance)
@@ -569,6 +591,7 @@ def test_functions_that_keep_nothing(function: Any) -> None:
     [
         *(keeps, assigns, with_default, counting(), KEPT.append, Plain, lambda v: keeps(v), lambda v: globals()),
         *(lambda v: [keeps(x) for x in v], lambda v: msgspec.json.decode(v)),
+        *(WithDescriptor, WithPropertyOfBase),
         *(Registered, Kept, Registry, Numbered, WithProperty, lambda v: Registry(v), lambda v: Registered(v)),
         *(
             lambda v: Registry.seen.append(v),

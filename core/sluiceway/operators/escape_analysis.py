@@ -149,7 +149,7 @@ def shares_attributes(cls: type, names: Iterable[str]) -> bool:
     """
     members = list(map(vars, cls)) if issubclass(cls, Enum) else ()
     for name in names:
-        found = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
+        found = _of_class(cls, name)
         if name in _OF_MEMBERS and found is vars(Enum)[name]:
             name, found = f"_{name}_", None
         if not (isinstance(found, _OWN_ATTRIBUTES) or unchangeable(found)):
@@ -157,6 +157,11 @@ def shares_attributes(cls: type, names: Iterable[str]) -> bool:
         if not all(unchangeable(member.get(name)) for member in members):
             return True
     return False
+
+
+def _of_class(cls: type, name: str) -> Any:
+    """Return what a class or a base has under a name, without calling a descriptor; None if there is nothing."""
+    return next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
 
 
 def _codes_of(function: FunctionType, seen: set[CodeType]) -> Iterator[CodeType]:
@@ -240,10 +245,15 @@ def _constructs_only(cls: type, names: frozenset[str], seen: set[int]) -> bool:
     return plain and all(
         (field.default is MISSING or unchangeable(field.default))
         and (field.default_factory is MISSING or _keeps_nothing(field.default_factory, names, seen))
-        # Assigning to a property calls its setter.
-        and not isinstance(vars(cls).get(field.name), property)
+        # Assigning to a property, or to another descriptor, calls its setter.
+        and not _has_setter(cls, field.name)
         for field in fields(cls)
     )
+
+
+def _has_setter(cls: type, name: str) -> bool:
+    found = _of_class(cls, name)
+    return hasattr(type(found), "__set__") and not isinstance(found, MemberDescriptorType)
 
 
 def _reads_only(code: CodeType, known: Mapping[str, Any], names: frozenset[str], seen: set[int]) -> bool:
