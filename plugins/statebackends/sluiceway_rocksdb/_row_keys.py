@@ -41,6 +41,8 @@ PREFIX: Final = 8
 _encode: Final = msgspec.msgpack.Encoder().encode
 _OTHER: Final = object()
 _SMALL: Final = 2**63
+_PLAIN: Final = (str, bytes, int, float, complex, Decimal, Fraction, tuple)
+_HASHES: Final = frozenset(cls.__hash__ for cls in _PLAIN)
 _LIKE_PYTHON: Final = "biufcSU"
 """Kinds of numpy's scalars that equal numbers, texts and bytes of Python."""
 
@@ -92,19 +94,21 @@ def normal(key: Any) -> Any:
     if type(key).__module__ == "numpy" and hasattr(key, "dtype") and key.dtype.kind in _LIKE_PYTHON:
         key = key.item()
     # A subclass with a hash of its own may have an equality of its own.
-    if isinstance(key, str) and type(key).__hash__ is str.__hash__:
+    if isinstance(key, _PLAIN) and type(key).__hash__ not in _HASHES:
+        return _OTHER
+    if isinstance(key, str):
         try:
             key.encode()
         except UnicodeEncodeError:
             return _OTHER
         return str(key) if type(key) is str else str.__str__(key)
-    if key is None or (isinstance(key, bytes) and type(key).__hash__ is bytes.__hash__):
+    if key is None or isinstance(key, bytes):
         return key if key is None else bytes(key)
-    if isinstance(key, (int, float, Decimal, Fraction, complex)) or hasattr(key, "__index__"):
-        return _number(key)
     if isinstance(key, tuple):
         parts = [normal(part) for part in key]
         return _OTHER if any(part is _OTHER for part in parts) else tuple(parts)
+    if isinstance(key, _PLAIN) or hasattr(key, "__index__"):
+        return _number(key)
     return _OTHER
 
 

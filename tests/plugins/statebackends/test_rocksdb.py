@@ -11,7 +11,7 @@ from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -299,6 +299,30 @@ class Text(str):
     pass
 
 
+class Host(NamedTuple):
+    name: str
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Host) and other.name.lower() == self.name.lower()
+
+    def __hash__(self) -> int:
+        return hash(self.name.lower())
+
+    def __stable_key__(self) -> str:
+        return self.name.lower()
+
+
+class Degrees(float):
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Degrees) and float(other) % 360 == float(self) % 360
+
+    def __hash__(self) -> int:
+        return hash(float(self) % 360)
+
+    def __stable_key__(self) -> float:
+        return float(self) % 360
+
+
 EQUAL: list[tuple[Any, ...]] = [
     (1, 1.0, True, Decimal(1), Fraction(1), 1 + 0j),
     (0, 0.0, -0.0, False),
@@ -314,6 +338,8 @@ EQUAL: list[tuple[Any, ...]] = [
     (b"a",),
     ((),),
     (-1,),
+    (Host("a.example"), Host("A.example")),
+    ((Degrees(20), "x"), (Degrees(380), "x")),
 ]
 
 
