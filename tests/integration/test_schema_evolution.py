@@ -376,6 +376,28 @@ def test_scalars_and_collections_are_widened(old: Any, new: Any, value: Any, exp
         before.reader_for(after.meta, "op")
 
 
+class Place(NamedTuple):
+    x: int
+    tags: frozenset[str] = frozenset()
+
+
+class Grid(msgspec.Struct, array_like=True, tag=True, frozen=True):
+    place: Place
+
+
+@pytest.mark.parametrize(
+    ("type_", "value"),
+    [
+        (dict[Place, int], {Place(1, frozenset("a")): 2}),
+        (dict[Grid | None, int], {Grid(Place(1)): 2, None: 3}),
+        (dict[frozenset[int], int], {frozenset({1, 2}): 3}),
+        (dict[tuple[Place, str], int], {(Place(2**70), "a"): 2}),  # pickled
+    ],
+)
+def test_a_dict_keeps_its_keys_when_a_type_beside_it_changes(type_: Any, value: Any) -> None:
+    assert evolved(tuple[type_, int], tuple[type_, float], (value, 1)) == (value, 1.0)
+
+
 def test_many_untyped_scalars_go_on_typed() -> None:
     before = TableSchema.of(sw.ValueStateDescriptor("s"))
     after = TableSchema.of(sw.ValueStateDescriptor("s", OldPoint, migrate=OldPoint))

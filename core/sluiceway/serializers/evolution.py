@@ -284,7 +284,9 @@ def _plain(schema: Schema) -> Make:
     [(kind_name, parts)] = schema.items()
     if kind_name == "dict":
         key, inside = map(_plain, parts)
-        return lambda value: {key(k): inside(v) for k, v in value.items()}
+        if isinstance(parts[0], str):
+            return lambda value: {key(k): inside(v) for k, v in value.items()}
+        return lambda value: {_hashable(key(k)): inside(v) for k, v in value.items()}
     if kind_name == "tuple":
         steps = [_plain(part) for part in parts]
         return lambda value: tuple([step(v) for step, v in zip(steps, value, strict=True)])
@@ -299,6 +301,13 @@ def _plain(schema: Schema) -> Make:
 
 def _same(value: Any) -> Any:
     return value
+
+
+def _hashable(plain: Any) -> Any:
+    """Return plain data as a key: records and sets as tuples, the form in which those of a key are written."""
+    if isinstance(plain, dict):
+        return tuple(map(_hashable, plain.values()))
+    return tuple(map(_hashable, plain)) if isinstance(plain, list | tuple) else plain
 
 
 def _plain_int(value: Any) -> Any:
@@ -445,7 +454,8 @@ def _accepts(schema: Schema, value: Any, exactly: bool) -> bool:
         tag = schema.get("tag")
         if isinstance(value, dict):
             return tag is None or value.get(tag[0], tag[1]) == tag[1]
-        return bool(schema.get("array")) and isinstance(value, list) and (tag is None or value[:1] == [tag[1]])
+        placed = bool(schema.get("array")) and isinstance(value, list | tuple)
+        return placed and (tag is None or list(value[:1]) == [tag[1]])
     if "enum" in schema:
         return getattr(value, "value", value) in schema["values"]
     if "literal" in schema:
