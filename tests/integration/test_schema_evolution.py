@@ -7,7 +7,7 @@ import datetime as dt
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import msgspec
 import numpy as np
@@ -385,6 +385,10 @@ class Grid(msgspec.Struct, array_like=True, tag=True, frozen=True):
     place: Place
 
 
+class Named(msgspec.Struct):
+    x: int
+
+
 @pytest.mark.parametrize(
     ("type_", "value"),
     [
@@ -396,6 +400,14 @@ class Grid(msgspec.Struct, array_like=True, tag=True, frozen=True):
 )
 def test_a_dict_keeps_its_keys_when_a_type_beside_it_changes(type_: Any, value: Any) -> None:
     assert evolved(tuple[type_, int], tuple[type_, float], (value, 1)) == (value, 1.0)
+
+
+@pytest.mark.parametrize("type_", [Place | Named, Named | Place, Place | dict[str, int], dict[str, int] | Place])
+def test_what_is_written_by_place_and_what_by_name_stay_apart_in_a_union(type_: Any) -> None:
+    for value in (Place(1), Named(1) if Named in get_args(type_) else {"x": 1}):
+        found, _ = evolved(tuple[type_, int], tuple[type_, float], (value, 1))
+        assert found == value
+        assert type(found) is type(value)
 
 
 def test_many_untyped_scalars_go_on_typed() -> None:

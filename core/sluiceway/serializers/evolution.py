@@ -376,6 +376,10 @@ class _Derived(dict[str, Any]):
         return whole
 
 
+class _Placed(dict[str, Any]):
+    """Plain data of a record written by place: a union may have it beside one written by name, or a dict."""
+
+
 def _default(field: Field[Any]) -> Any:
     if field.default_factory is not MISSING:
         return field.default_factory()
@@ -388,7 +392,7 @@ def _is_derived(value: Any, key: tuple[str, str]) -> bool:
 
 def _record_plain(schema: dict[str, Any]) -> Make:
     steps = [(f["name"], f.get("key", f["name"]), _plain(f["type"])) for f in schema["fields"]]
-    tag = schema.get("tag")
+    tag, placed = schema.get("tag"), schema.get("array")
     names = [name for name, _, _ in steps]
     key = (schema["module"], schema["qualname"])
 
@@ -409,7 +413,8 @@ def _record_plain(schema: dict[str, Any]) -> Make:
             return _derived(value, steps, key)
         else:
             raise TypeError(f"{value!r:.80} stands where {key[1]} was declared")
-        return {tag[0]: tag[1], **found} if tag else found
+        whole = {tag[0]: tag[1], **found} if tag else found
+        return _Placed(whole) if placed else whole
 
     return plain
 
@@ -451,16 +456,17 @@ def _accepts(schema: Schema, value: Any, exactly: bool) -> bool:
             return True
         if not exactly and _is_derived(value, (schema["module"], schema["qualname"])):
             return True
-        tag = schema.get("tag")
+        tag, placed = schema.get("tag"), bool(schema.get("array"))
         if isinstance(value, dict):
-            return tag is None or value.get(tag[0], tag[1]) == tag[1]
-        placed = bool(schema.get("array")) and isinstance(value, list | tuple)
-        return placed and (tag is None or list(value[:1]) == [tag[1]])
+            return isinstance(value, _Placed) is placed and (tag is None or value.get(tag[0], tag[1]) == tag[1])
+        return placed and isinstance(value, list | tuple) and (tag is None or list(value[:1]) == [tag[1]])
     if "enum" in schema:
         return getattr(value, "value", value) in schema["values"]
     if "literal" in schema:
         return any(type(value) is type(known) and value == known for known in schema["literal"])
-    return isinstance(value, dict) if "dict" in schema else isinstance(value, list | tuple | set | frozenset)
+    if "dict" in schema:
+        return isinstance(value, dict) and not isinstance(value, _Placed)
+    return isinstance(value, list | tuple | set | frozenset)
 
 
 class _Unpickled:
