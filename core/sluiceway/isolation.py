@@ -76,7 +76,7 @@ ATOMS: Final = frozenset(
 """Types whose objects cannot be changed, whatever they hold."""
 
 _PAIR: Final = 2
-_LOOKED_AT: Final = 1000
+_LOOKED_AT: Final = 100
 _LEAVES_AND_TUPLES: Final = frozenset({tuple, type(None), bool, int, float, str, bytes})
 _FLAT: Final[dict[type, Callable[[Any], Any]]] = {list: list.copy, dict: dict.copy, set: set.copy}
 
@@ -183,7 +183,7 @@ def is_data(value: Any) -> bool:
 
 
 def classes_in(value: Any) -> set[type]:
-    """Return the classes of an object and of what it holds, as far as that is known; of the first thousand."""
+    """Return the classes of an object and of what it holds, as far as that is known; of the first hundred."""
     found: set[type] = set()
     seen: set[int] = set()
     left = [value]
