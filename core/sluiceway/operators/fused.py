@@ -44,7 +44,7 @@ class FusedOperator(Operator):
         self._dead = [DeadLetters(c, dead_letter_output(c.node, contexts[-1].node)) for c in contexts]
         self._skipping = [dead.skipping for dead in self._dead]
         takers = [dead.take for dead in self._dead if dead.skipping]
-        self._functions = [*(called_function(step) for step in steps), *takers]
+        self._functions: list[Callable[..., Any]] = [*(called_function(step) for step in steps), *takers]
         self._names = names
         self._opened = Opened()
         self._plain: Callable[..., None] | None = None
