@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
+from typing import Any
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
@@ -21,6 +22,17 @@ _LONG = ("soak", "yarn", "slow")
 
 class LongestFirst(LoadFileScheduling):
     """Hands out the tests of a file together, as they share clusters, or singly if they share nothing."""
+
+    def _reschedule(self, node: Any) -> None:
+        """Hand out units until the process knows two tests, or that there are no more.
+
+        A process begins a test when it knows the next one. pytest-xdist hands out one unit at a time, which may
+        hold one test, or none: what a process that died had done comes back into the queue with what it had not.
+        """
+        known = 0
+        while known < 2 and not node.shutting_down:
+            super()._reschedule(node)
+            known = self._pending_of(self.assigned_work[node])
 
     def _split_scope(self, nodeid: str) -> str:
         return _unit(nodeid)

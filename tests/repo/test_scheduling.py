@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
+import scheduling
 from scheduling import LongestFirst, longest_first
 
 
@@ -65,3 +70,32 @@ def test_tests_that_share_nothing_are_ordered_singly() -> None:
 )
 def test_units_that_are_handed_out(nodeid: str, unit: str) -> None:
     assert LongestFirst._split_scope(None, nodeid) == unit  # type: ignore[arg-type]
+
+
+def test_a_process_that_replaces_one_that_died_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:cacheprovider\n")
+    (tmp_path / "conftest.py").write_text(
+        "from scheduling import LongestFirst\n"
+        "def pytest_xdist_make_scheduler(config, log):\n"
+        "    return LongestFirst(config, log)\n"
+    )
+    tests = tmp_path / "tests" / "simulation"
+    tests.mkdir(parents=True)
+    (tests / "test_units.py").write_text(
+        "import os, pytest\n"
+        "@pytest.mark.parametrize('number', range(4))\n"
+        "def test_that_dies_once(number):\n"
+        "    if number == 1 and not os.path.exists('died'):\n"
+        "        open('died', 'w').close()\n"
+        "        os._exit(1)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-n", "1", "--dist", "loadfile", "--basetemp", "left"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(Path(scheduling.__file__).parent)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    # The test in which the process died counts as failed, and is begun again.
+    assert ended.stdout.splitlines()[-1].strip("= ").startswith("1 failed, 4 passed"), ended.stdout
