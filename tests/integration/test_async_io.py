@@ -34,6 +34,67 @@ def test_every_record_once(ordered: bool, options: dict[str, Any]) -> None:
     assert (list(out) if ordered and "parallelism" not in options else sorted(out)) == expected
 
 
+class OneRow(sw.AsyncFunction[int, dict[str, int]]):
+    """Gives its one row in one list each time."""
+
+    def __init__(self, timeout: bool) -> None:
+        self.waits = 9 if timeout else 0
+        self.row: dict[str, int] = {}
+        self.rows = [self.row]
+
+    async def async_invoke(self, value: int) -> list[dict[str, int]]:
+        await asyncio.sleep(self.waits)
+        return await self.timeout(value)
+
+    async def timeout(self, value: int) -> list[dict[str, int]]:
+        self.row["n"] = value
+        return self.rows
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("timeout", [True, False])
+def test_one_row_for_all_calls_is_what_it_was_when_each_returned(ordered: bool, timeout: bool) -> None:
+    flow = sw.Pipeline("reused")
+    numbers = flow.from_sequence(1, 500)
+    out = numbers.async_map(OneRow(timeout), timeout=20 if timeout else None, ordered=ordered).collect()
+    flow.run()
+    assert sorted(row["n"] for row in out) == list(range(1, 501))
+
+
+@pytest.mark.parametrize("awaits", [True, False])
+def test_one_row_of_a_coroutine_function(awaits: bool) -> None:
+    row = {}
+
+    async def look_up(value: int) -> dict[str, int]:
+        if awaits:
+            await asyncio.sleep(0)
+        row["n"] = value
+        return row
+
+    flow = sw.Pipeline("reused")
+    out = flow.from_sequence(1, 500).async_map(look_up, timeout="1m").collect()
+    flow.run()
+    assert [r["n"] for r in out] == list(range(1, 501))
+
+
+def test_a_result_that_cannot_be_copied_is_no_failed_call() -> None:
+    shared = [threading.Lock()]
+    calls = 0
+
+    async def look_up(value: int) -> list[Any]:
+        nonlocal calls
+        calls += 1
+        return shared
+
+    flow = sw.Pipeline("locks")
+    retry = sw.AsyncRetryStrategy.fixed_delay(3, 1)
+    flow.from_collection([7]).async_map(look_up, timeout="1m", retry=retry).collect()
+    with pytest.raises(FunctionContractError, match="a record of type list cannot be copied") as caught:
+        flow.run()
+    assert calls == 1
+    assert "record: 7" in "\n".join(caught.value.__notes__)
+
+
 def test_the_names_that_flink_has() -> None:
     flow = sw.Pipeline("flink")
     numbers = flow.from_sequence(1, 5)

@@ -16,11 +16,14 @@ class Call(NamedTuple):
         token: identifies the call; one call at a time has it.
         function: called in the event loop; what it returns is awaited if it is awaitable.
         argument: argument of the call.
+        keep: called with what the call has returned, in the event loop and before any other code of the user runs
+            there; its result, or what it raises, is taken as that of the call. None keeps the result as it is.
     """
 
     token: Any
     function: Callable[[Any], Any]
     argument: Any
+    keep: Callable[[Any], Any] | None = None
 
 
 class CallCancelledError(Exception):

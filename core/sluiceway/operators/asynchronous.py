@@ -53,6 +53,22 @@ class _Failed:
         self.error = error
 
 
+class _Kept(list[Any]):
+    """Results of a call, each with nothing in it that the function can still change."""
+
+
+class _NotCopiedError(Exception):
+    """A result has to be copied and cannot be: no failure of the call, so it is not made again.
+
+    Args:
+        error: says so to the user.
+    """
+
+    def __init__(self, error: FunctionContractError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
 class AsyncOperator(TimedOperator):
     """Operator that calls a coroutine function for each record."""
 
@@ -180,10 +196,31 @@ class AsyncOperator(TimedOperator):
         for entry in entries:
             entry.attempts += 1
         # The record itself is kept for retries and for checkpoints: the function must not change it.
-        self._calls.start([Call(entry, invoke, self._lent(entry)) for entry in entries])
+        keep = self._keep if self._single else self._keep_all
+        self._calls.start([Call(entry, invoke, self._lent(entry), keep) for entry in entries])
 
     def _lent(self, entry: Entry) -> Any:
         return entry.value if self.shares else copied(entry.value)
+
+    # In the event loop's thread. A result is what it is when its call returns: a call that goes on there may fill
+    # the same object with its own result before the task has taken this one.
+
+    def _keep(self, value: Any) -> Any:
+        try:
+            return self.isolate(value)
+        except FunctionContractError as error:
+            raise _NotCopiedError(error) from error
+
+    def _keep_all(self, returned: Any) -> Any:
+        # Generators make their results when the task asks for them, and what is no list of results is told there.
+        if type(returned) is not list:
+            return returned
+        kept = _Kept()
+        try:
+            self.extend(kept, returned)
+        except FunctionContractError as error:
+            raise _NotCopiedError(error) from error
+        return kept
 
     # ---- out -----------------------------------------------------------------------------------------------
 
@@ -222,14 +259,19 @@ class AsyncOperator(TimedOperator):
     def _take_result(self, entry: Entry, result: Any, error: BaseException | None) -> None:
         retry = self._retry
         if error is None:
-            result = self.isolate(result) if self._single else self._list(entry, result)
+            if not self._single:
+                result = self._list(entry, result)
             if retry is not None and self._tries_again(entry, result, None):
                 return
             entry.result = result
             self._queue.done(entry)
         # A cancelled call is not repeated: that of an expired record was sorted out before, so the user's own code
         # has cancelled this one.
-        elif retry is None or type(error) is CallCancelledError or not self._tries_again(entry, None, error):
+        elif (
+            retry is None
+            or type(error) in (CallCancelledError, _NotCopiedError)
+            or not self._tries_again(entry, None, error)
+        ):
             self._fail(entry, error)
 
     def _timed_out(self, entry: Entry, result: Any, error: BaseException | None) -> None:
@@ -301,6 +343,8 @@ class AsyncOperator(TimedOperator):
     @record_loop
     def _list(self, entry: Entry, result: Any) -> list[Any]:
         value, timestamp = entry.value, entry.timestamp  # noqa: F841 (for the message, by their names)
+        if type(result) is _Kept:
+            return result
         if result is None:
             return []
         if not isinstance(result, Iterable) or is_one_record(result):
@@ -316,6 +360,8 @@ class AsyncOperator(TimedOperator):
     @record_loop
     def _fail(self, entry: Entry, error: BaseException) -> NoReturn:
         value, timestamp = entry.value, entry.timestamp  # noqa: F841 (for the message, by their names)
+        if type(error) is _NotCopiedError:
+            raise error.error
         if type(error) is CallCancelledError:
             raise FunctionContractError(
                 f"a coroutine of step {self.step_name!r} was cancelled, and not by the job: if it awaits "
@@ -384,7 +430,9 @@ class AsyncOperator(TimedOperator):
             self._drain()
             self._start()
             return
-        self._calls.start([Call(_Expiry(entry), self._fn.timeout, self._lent(entry)) for entry in entries])
+        self._calls.start(
+            [Call(_Expiry(entry), self._fn.timeout, self._lent(entry), self._keep_all) for entry in entries]
+        )
 
 
 def _batch(values: list[Any], stamps: list[Any]) -> Batch[Any]:

@@ -98,16 +98,14 @@ class LoopCalls(Calls):
                 if running is not None:
                     running.cancel()
                 continue
-            token, function, argument = item
+            token, function, argument, keep = item
             try:
                 made = function(argument)
-                if type(made) is CoroutineType:
-                    future: asyncio.Future[Any] = self._loop.create_task(made)
-                elif isinstance(made, Awaitable):
-                    future = asyncio.ensure_future(made, loop=self._loop)
-                else:
-                    self._note(Ended(token, made, None))
+                if type(made) is not CoroutineType and not isinstance(made, Awaitable):
+                    self._note(Ended(token, made if keep is None else keep(made), None))
                     continue
+                call = made if keep is None else _kept(made, keep)
+                future: asyncio.Future[Any] = asyncio.ensure_future(call, loop=self._loop)
             except BaseException as error:  # asyncio would log it, and the call would never end
                 self._note(Ended(token, None, error))
             else:
@@ -145,6 +143,10 @@ class LoopCalls(Calls):
                 f"{len(stubborn)} coroutines have not ended within {GRACE_S:g} s of being cancelled: they must "
                 "not swallow asyncio.CancelledError"
             )
+
+
+async def _kept(made: Awaitable[Any], keep: Callable[[Any], Any]) -> Any:
+    return keep(await made)
 
 
 class _Cancel:
