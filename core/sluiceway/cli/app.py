@@ -71,16 +71,11 @@ class App(Group):
     def _plugin_command(self, name: str) -> click.Command | None:
         from sluiceway.cli.manager import manager
         from sluiceway.errors import UnknownNameError
-        from sluiceway.plugins.kinds import CLI_COMMAND
 
         try:
-            made = manager().factory(CLI_COMMAND, name)
+            return manager().command(name)
         except UnknownNameError:
             return None
-        if not isinstance(made, click.Command):
-            offered = manager().find(CLI_COMMAND, name)
-            raise PluginError(f"{offered} of {offered.plugin} is a {type(made).__name__}, not a click.Command")
-        return made
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands for ``--help``; one that a plugin cannot load is listed with the reason."""

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import sys
+from contextlib import redirect_stdout
 from importlib import import_module
 from importlib.metadata import packages_distributions
 from typing import Any
 
 import click
 
+from sluiceway.cli.app import COMMANDS
 from sluiceway.cli.groups import Group
 from sluiceway.cli.manager import manager
 from sluiceway.cli.tables import print_table
 from sluiceway.errors import PluginError, choose
 from sluiceway.plugins import Offered, Plugin
+from sluiceway.plugins.kinds import CLI_COMMAND
 from sluiceway.util.install_hints import install_command
 
 __all__ = ["plugins"]
@@ -37,13 +41,20 @@ def _why_broken(offered: Offered) -> str:
     """Return why an offer cannot be used although its libraries are installed; empty if it can."""
     if offered.absent or offered.rivals:
         return ""
+    if offered.kind is CLI_COMMAND and offered.offer.name in COMMANDS:
+        return f"'sluiceway {offered.offer.name}' is a command of Sluiceway's own, which comes first"
+    return _broken_library(offered) or _short(_try(offered) or "")
+
+
+def _broken_library(offered: Offered) -> str:
+    """Return which library of an offer is installed and cannot be imported, and why; empty if all can."""
     for module in (*offered.offer.requires, *offered.offer.libraries):
         try:
             import_module(module)
         except Exception as error:  # a library may raise anything, or be built for another Python
             what = _distributions_of(module) or [module.partition(".")[0]]
             return f"{module} cannot be imported ({_short(error)}): {install_command('--force-reinstall', *what)}"
-    return _short(_try(offered) or "")
+    return ""
 
 
 def _distributions_of(module: str) -> list[str]:
@@ -97,15 +108,17 @@ def list_(as_json: bool) -> None:
     and the command that installs it.
     """
     found = manager()
-    offers = found.all_offers()
     if as_json:
-        facts = {
-            "plugins": [_plugin_facts(p) for p in found.plugins],
-            "offers": [_facts(o) for o in offers],
-            "problems": [p.message for p in found.problems],
-        }
+        # What a plugin prints while it is imported is no part of the object.
+        with redirect_stdout(sys.stderr):
+            facts = {
+                "plugins": [_plugin_facts(p) for p in found.plugins],
+                "offers": [_facts(o) for o in found.all_offers()],
+                "problems": [p.message for p in found.problems],
+            }
         click.echo(json.dumps(facts, indent=2))
         return
+    offers = found.all_offers()
     rows = [
         (
             o.kind.word,
@@ -137,21 +150,23 @@ def _why_silent(plugin: Plugin) -> str:
 def show(name: str, as_json: bool) -> None:
     """Show the offer or plugin NAME and load it."""
     found = manager()
-    offers = found.all_offers()
+    with redirect_stdout(sys.stderr):
+        offers = found.all_offers()
     named = [o for o in offers if name in (o.offer.name, o.plugin.name)]
     bare = [p for p in found.plugins if p.name == name and not any(o.plugin == p for o in named)]
     if not named and not bare:
         raise choose("plugin or offer", name, {*(o.offer.name for o in offers), *(p.name for p in found.plugins)})
     if as_json:
-        facts = {
-            "plugins": [_plugin_facts(p) for p in bare],
-            "offers": [{**_facts(o), "error": _try(o)} for o in named],
-        }
+        with redirect_stdout(sys.stderr):
+            facts = {
+                "plugins": [_plugin_facts(p) for p in bare],
+                "offers": [{**_facts(o), "error": _try(o)} for o in named],
+            }
         click.echo(json.dumps(facts, indent=2))
         return
     for offered in named:
         plugin = offered.plugin
-        error = _try(offered)
+        error = None if not offered.absent and _broken_library(offered) else _try(offered)
         click.echo(f"{offered.kind.word} {offered.offer.name!r}")
         for label, text in (
             ("what it is", offered.offer.summary),
@@ -171,7 +186,7 @@ def show(name: str, as_json: bool) -> None:
 
 def _try(offered: Offered) -> str | None:
     try:
-        manager().factory(offered.kind, offered.offer.name)
+        manager().check(offered.kind, offered.offer.name)
     except PluginError as error:
         return str(error)
     return None

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from importlib.metadata import Distribution, distributions
+from functools import partial
+from importlib.metadata import Distribution, EntryPoint, distributions
 
 import msgspec
+
+from sluiceway.errors import PluginError
 
 __all__ = ["GROUP", "Found", "find_plugins"]
 
@@ -36,7 +39,8 @@ def find_plugins(
     """Look through the installed distributions once.
 
     Args:
-        complain: told of a distribution whose metadata cannot be read; the others go on.
+        complain: told of a distribution whose metadata cannot be read, and of a name that one declares twice; the
+            others go on.
         installed: the distributions to look through; None: all on ``sys.path``.
     """
     seen: set[str] = set()
@@ -60,5 +64,19 @@ def find_plugins(
         if not points or key in seen:
             continue
         seen.add(key)
+        taken: dict[str, str] = {}
         for point in points:
-            yield Found(point.name, point.value, name, version, point.load)
+            if point.name in taken:
+                complain(
+                    f"{name} {version} declares the plugin {point.name!r} twice: {point.value!r} is left out, "
+                    f"{taken[point.name]!r} is taken"
+                )
+                continue
+            taken[point.name] = point.value
+            yield Found(point.name, point.value, name, version, partial(_load, point))
+
+
+def _load(point: EntryPoint) -> object:
+    if point.pattern.match(point.value) is None:
+        raise PluginError(f"its entry point is {point.value!r}, which is no 'module' and no 'module:attribute'")
+    return point.load()

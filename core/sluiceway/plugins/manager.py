@@ -24,10 +24,25 @@ from sluiceway.errors import MissingExtraError, PluginError, SluicewayError, Unk
 from sluiceway.hooks import PROJECT, Offer
 from sluiceway.plugins import hookspecs
 from sluiceway.plugins.discovery import find_plugins
-from sluiceway.plugins.kinds import CHECKPOINT_STORAGE, CONNECTOR, ENGINE, KINDS, SERIALIZER, Kind
+from sluiceway.plugins.kinds import (
+    CHECKPOINT_STORAGE,
+    CLI_COMMAND,
+    CONNECTOR,
+    ENGINE,
+    KINDS,
+    METRICS_REPORTER,
+    PARTITIONER,
+    SERIALIZER,
+    STATE_BACKEND,
+    TRANSPORT,
+    WEB_SERVER,
+    Kind,
+)
 from sluiceway.util.install_hints import install_command
 
 if TYPE_CHECKING:
+    import click
+
     from sluiceway.connector import Connector
     from sluiceway.serializers import Serializer
 
@@ -395,13 +410,9 @@ class PluginManager:
             PluginError: what the plugin made is not that, or making it raised another error than Sluiceway's
                 and those of the system; and what :meth:`factory` raises.
         """
-        factory = self.factory(kind, name)
         offered = self.find(kind, name)
-        if not callable(factory):
-            raise PluginError(
-                f"{offered} of {offered.plugin}: load() returned {_REPR.repr(factory)}, "
-                "which cannot be called to make one"
-            )
+        factory = self.factory(kind, name)
+        _check_callable(offered, factory)
         try:
             made = factory(*arguments)
         except (SluicewayError, OSError, MemoryError, KeyboardInterrupt):
@@ -409,6 +420,30 @@ class PluginManager:
         except BaseException as error:
             raise PluginError(f"{offered} of {offered.plugin} cannot be made: {_say(error)}") from error
         return _promised(offered, made, promised)
+
+    def check(self, kind: Kind, name: str) -> None:
+        """Load an offer, and check its type as far as that can be told before one is made.
+
+        Raises:
+            PluginError: it cannot be used; and what :meth:`factory` raises.
+        """
+        by_name = {CONNECTOR: self.connector, SERIALIZER: self.serializer, CLI_COMMAND: self.command}
+        if kind in by_name:
+            by_name[kind](name)
+            return
+        offered, factory = self.find(kind, name), self.factory(kind, name)
+        _check_callable(offered, factory)
+        promised = _contracts()[kind]
+        # With a __new__ of its own, a class may make anything.
+        if not isinstance(factory, type) or any("__new__" in vars(c) for c in factory.__mro__ if c is not object):
+            return
+        if not issubclass(factory, promised):
+            raise PluginError(
+                f"{offered} of {offered.plugin} is a {factory.__name__}, not a "
+                + " or a ".join(map(_public_name, promised))
+            )
+        if lacking := sorted(getattr(factory, "__abstractmethods__", ())):
+            raise PluginError(f"{offered} of {offered.plugin}: {factory.__name__} lacks {', '.join(lacking)}")
 
     # -- by kind -------------------------------------------------------------------------------------------
 
@@ -435,6 +470,13 @@ class PluginManager:
 
         made = self.factory(SERIALIZER, name)
         return _promised(self.find(SERIALIZER, name), made, Serializer)  # type: ignore[type-abstract]
+
+    def command(self, name: str) -> click.Command:
+        """The command of that name."""
+        import click
+
+        made = self.factory(CLI_COMMAND, name)
+        return _promised(self.find(CLI_COMMAND, name), made, click.Command)
 
     def register_serializers(self) -> None:
         """Have the plugins' serializers asked before the built-in ones. One that lacks its library is left out.
@@ -516,6 +558,34 @@ def _promised(offered: Offered, made: object, promised: type[T]) -> T:
             f"{offered} of {offered.plugin} is a {type(made).__name__}, not a {_public_name(promised)}"
         )
     return made
+
+
+def _check_callable(offered: Offered, factory: object) -> None:
+    if not callable(factory):
+        raise PluginError(
+            f"{offered} of {offered.plugin}: load() returned {_REPR.repr(factory)}, "
+            "which cannot be called to make one"
+        )
+
+
+def _contracts() -> dict[Kind, tuple[type[object], ...]]:
+    """Return what the factories of a kind may make."""
+    from sluiceway.metrics import MetricsReporter
+    from sluiceway.monitoring.web_server import WebServer
+    from sluiceway.partitioner import Partitioner
+    from sluiceway.state import StateBackend
+    from sluiceway.transport import Transport
+    from sluiceway.transport.carrier import Carrier
+
+    return {
+        STATE_BACKEND: (StateBackend,),
+        TRANSPORT: (Transport, Carrier),
+        PARTITIONER: (Partitioner,),
+        METRICS_REPORTER: (MetricsReporter,),
+        CHECKPOINT_STORAGE: (CheckpointStorage,),
+        ENGINE: (Engine,),
+        WEB_SERVER: (WebServer,),
+    }
 
 
 def _public_name(contract: type[object]) -> str:

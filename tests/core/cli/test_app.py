@@ -18,6 +18,7 @@ from patience import PATIENT_S
 from sluiceway import cli, exit_codes
 from sluiceway.errors import MissingExtraError
 from sluiceway.hooks import Offer, hookimpl
+from sluiceway.partitioner import Partitioner
 from sluiceway.plugins import PluginManager
 
 HAS_SPARK = find_spec("pyspark") is not None
@@ -273,6 +274,64 @@ def test_what_is_there_but_broken_is_listed_with_reason_and_command(
     (line,) = [line for line in told.stdout.splitlines() if " lazy " in line]
     assert line.endswith('needs no_such_library: pip install "lazy-plugin[all]"')
     assert facts["socket"]["available"] is True
+
+
+class Mistaken:
+    """Offers of other types than their kinds have."""
+
+    @hookimpl
+    def sluiceway_cli_commands(self) -> list[Offer]:
+        return [Offer("greet", lambda: print), Offer("run", lambda: click.Command("run"))]
+
+    @hookimpl
+    def sluiceway_connectors(self) -> list[Offer]:
+        return [Offer("tide", lambda: Silent)]
+
+    @hookimpl
+    def sluiceway_partitioners(self) -> list[Offer]:
+        return [Offer("even", lambda: Silent()), Offer("odd", lambda: Silent), Offer("half", lambda: Unfinished)]
+
+
+class Unfinished(Partitioner):
+    """Lacks its method."""
+
+
+def test_offers_of_another_type_than_their_kind_are_not_available(sluiceway: Any, manager: PluginManager) -> None:
+    manager.register(Mistaken(), "mistaken")
+    offers = json.loads(sluiceway("plugins", "list", "--json").stdout)["offers"]
+    found = {o["name"]: o for o in offers if o["plugin"] == "mistaken"}
+    assert not any(o["available"] for o in found.values())
+    for name, says in (
+        ("greet", "is a builtin_function_or_method, not a click.Command"),
+        ("run", "'sluiceway run' is a command of Sluiceway's own, which comes first"),
+        ("tide", "is a type, not a sluiceway.connector.Connector"),
+        ("even", "which cannot be called to make one"),
+        ("odd", "is a Silent, not a sluiceway.partitioner.Partitioner"),
+        ("half", "Unfinished lacks partition"),
+    ):
+        assert says in found[name]["broken"]
+
+
+def test_what_a_plugin_prints_while_it_loads_is_no_part_of_the_json(
+    sluiceway: Any, manager: PluginManager
+) -> None:
+    class Talkative:
+        @hookimpl
+        def sluiceway_cli_commands(self) -> list[Offer]:
+            print("offering")
+            return [Offer("greet", load)]
+
+    def load() -> click.Command:
+        print("loading")
+        return click.Command("greet")
+
+    manager.register(Talkative(), "talkative")
+    for command in (["list"], ["show", "greet"]):
+        told = sluiceway("plugins", *command, "--json")
+        assert "greet" in {o["name"] for o in json.loads(told.stdout)["offers"]}
+    assert told.stderr == ""
+    manager.register(Talkative(), "talkative")
+    assert sluiceway("plugins", "list", "--json").stderr == "offering\nloading\n"
 
 
 def test_one_offer_is_shown_and_tried(sluiceway: Any, manager: PluginManager) -> None:

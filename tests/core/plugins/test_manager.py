@@ -219,6 +219,22 @@ def test_an_entry_point_that_leads_nowhere_is_left_out(site: Any, manage: Any) -
     assert "has no attribute 'missing'" in manager.messages[0]
 
 
+def test_an_entry_point_that_names_no_module_is_left_out(site: Any, manage: Any) -> None:
+    site.install("good", good("silent"), points="good = good\nlost = good/plugin.py")
+    manager = manage()
+    assert {p.name: p.state for p in manager.plugins}["lost"] == "broken"
+    assert "its entry point is 'good/plugin.py', which is no 'module' and no" in manager.messages[0]
+
+
+def test_a_name_that_a_distribution_declares_twice_is_that_of_the_first(site: Any, manage: Any) -> None:
+    site.install("good", good("silent"), points="good = good\ngood = good:missing")
+    manager = manage()
+    assert {p.name: p.state for p in manager.plugins} == {"core": "loaded", "good": "loaded"}
+    assert manager.messages == [
+        "good 1.0 declares the plugin 'good' twice: 'good:missing' is left out, 'good' is taken"
+    ]
+
+
 @pytest.mark.parametrize(
     ("body", "says"),
     [
