@@ -7,6 +7,8 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ from sluiceway.runtime.cluster.client import ClusterClient, cluster_file
 from sluiceway.runtime.cluster.cluster_config import ClusterConfig
 from sluiceway.runtime.cluster.cluster_start import start_cluster
 from sluiceway.runtime.cluster.private_places import check_private
+from sluiceway.runtime.jobmanager.checkpoint_places import check_savepoint_place
 from sluiceway.util.private_files import make_private_directory, private_opener
 
 
@@ -143,6 +146,17 @@ def test_a_place_that_cannot_be_used_is_refused_before_anything_runs(
         flow.run(checkpoints=place, checkpoint_interval="10ms", workers=workers)
     assert not out
     assert not Path("ran").exists()
+
+
+def test_what_a_storage_raises_names_it_and_the_place() -> None:
+    class Vault:
+        def check(self) -> None:
+            raise TimeoutError("no answer in 3 s")
+
+    services: Any = SimpleNamespace(checkpoint_storage=lambda location: Vault())
+    says = "checkpoints cannot be kept in vault://u:\\*{3}@h/x: Vault raised TimeoutError: no answer in 3 s"
+    with pytest.raises(CheckpointError, match=says):
+        check_savepoint_place("vault://u:hush@h/x", services)
 
 
 def test_a_place_that_can_be_used_holds_nothing_after_the_check(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from sluiceway.config.options import OPTIONS, UnfitError
 from sluiceway.config.settings import Settings
 from sluiceway.engine import Services
-from sluiceway.errors import ConfigurationError
+from sluiceway.errors import CheckpointError, ConfigurationError, SluicewayError
+from sluiceway.runtime.failures.error_texts import describe
 
 __all__ = ["check_place", "check_savepoint_place", "savepoint_place"]
 
@@ -42,7 +43,7 @@ def check_place(settings: Settings, services: Services) -> None:
         ConfigurationError: the kind of place is unknown, or its package is missing.
     """
     if settings.checkpoints is not None:
-        services.checkpoint_storage(settings.checkpoints).check()
+        _check(settings.checkpoints, services)
 
 
 def check_savepoint_place(place: str, services: Services) -> None:
@@ -52,4 +53,16 @@ def check_savepoint_place(place: str, services: Services) -> None:
         CheckpointError: it cannot be written.
         ConfigurationError: it is no path or URL, the kind of place is unknown, or its package is missing.
     """
-    services.checkpoint_storage(savepoint_place(place, None)).check()
+    _check(savepoint_place(place, None), services)
+
+
+def _check(location: str, services: Services) -> None:
+    storage = services.checkpoint_storage(location)
+    try:
+        storage.check()
+    except SluicewayError:
+        raise
+    except Exception as error:  # a plugin's storage may raise what its library does
+        raise CheckpointError(
+            f"checkpoints cannot be kept in {location}: {type(storage).__name__} raised {describe(error)}"
+        ) from error
