@@ -1,9 +1,9 @@
 """Conversion of Python values to Arrow arrays without loss.
 
 ``pyarrow.array`` cuts off what a type cannot hold in some cases, without an error: 1.5 becomes 1 in a column of
-integers, and a datetime loses its time in one of dates. Both are errors here, and so is a text in a column of
-lists, of which it makes a list of characters. Times are cut off to the unit of their column, as on Spark: a column
-of milliseconds is asked for by name.
+integers, a datetime loses its time in one of dates, and a time of the day its zone; 7 becomes a day of 1970. They
+are errors here, and so is a text in a column of lists, of which it makes a list of characters. Times are cut off
+to the unit of their column, as on Spark: a column of milliseconds is asked for by name.
 """
 
 from __future__ import annotations
@@ -103,6 +103,8 @@ def _check_of(kind: Any) -> _Check | None:
         return _check_whole
     if pa.types.is_date(kind):
         return _check_dates
+    if pa.types.is_time(kind):
+        return _check_times
     if pa.types.is_dictionary(kind):
         return _check_of(kind.value_type)
     if pa.types.is_map(kind):
@@ -169,5 +171,15 @@ def _check_whole(values: Sequence[Any]) -> None:
 
 def _check_dates(values: Sequence[Any]) -> None:
     for value in values:
+        if isinstance(value, Number):
+            raise ValueError(f"{value!r} is a number, which would count as days since 1970")
         if isinstance(value, dt.datetime) and value.time() != dt.time():
             raise ValueError(f"{value!r} has a time of the day, which a date has not")
+
+
+def _check_times(values: Sequence[Any]) -> None:
+    for value in values:
+        if isinstance(value, Number):
+            raise ValueError(f"{value!r} is a number, which would count as the time since midnight")
+        if isinstance(value, dt.time) and value.tzinfo is not None:
+            raise ValueError(f"{value!r} has a zone, which a time of the day in a column has not")

@@ -31,13 +31,17 @@ _FINE = dt.datetime(2025, 1, 1, 12, 0, 0, 1234)
         ({"a": {"b": 1.5}}, pa.struct([("a", pa.struct([("b", pa.int64())]))])),
         ({"x": 1.5}, pa.map_(pa.string(), pa.int64())),
         ([("x", _NOON)], pa.map_(pa.string(), pa.date32())),
+        (7, pa.date32()),
+        (7, pa.time32("s")),
+        ([7], pa.list_(pa.time64("us"))),
+        (dt.time(12, tzinfo=dt.UTC), pa.time64("us")),
         ("ab", pa.list_(pa.string())),
         (["ab"], pa.large_list(pa.list_(pa.string()))),
         ({"tags": "ab"}, pa.struct([("tags", pa.list_(pa.string()))])),
     ],
 )
 def test_a_loss_is_an_error(value: Any, kind: Any) -> None:
-    with pytest.raises(ValueError, match=r"no whole number|time of the day|list of its characters"):
+    with pytest.raises(ValueError, match=r"no whole number|time of the day|list of its characters|is a number"):
         exact_array([None, value], kind)
 
 
@@ -46,6 +50,8 @@ def test_a_loss_is_an_error(value: Any, kind: Any) -> None:
     [
         (2.0, pa.int64()),
         (dt.datetime(2025, 1, 1), pa.date32()),
+        (dt.date(2025, 1, 1), pa.date64()),
+        (dt.time(12, 1), pa.time32("s")),
         (_NOON, pa.timestamp("s")),
         (_FINE, pa.timestamp("ms")),
         (_FINE, pa.timestamp("ns")),
