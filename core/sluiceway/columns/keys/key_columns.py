@@ -387,7 +387,7 @@ def _microseconds(kind: Any, numbers: Any) -> Any:
     if (numbers % 1000).any():
         raise UnstableKeyError(
             f"a column of type {kind} cannot be a key where it has fractions of a microsecond, which Python's "
-            "times do not have. Cast it to microseconds before key_by()"
+            "times do not have. Cut it before: .dt.truncate(\"1us\"), in SQL DATE_TRUNC('microsecond', ...)"
         )
     return numbers // 1000
 

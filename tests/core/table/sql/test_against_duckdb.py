@@ -58,7 +58,11 @@ _TEXTS = _choose(
     "s", "'ab'", "''", "UPPER(s)", "TRIM(s)", "SUBSTRING(s, 2, 1)", "LEFT(s, 1)", "REPLACE(s, 'a', '')"
 )
 _TIMES = _choose(
-    "t", "TIMESTAMP '2025-04-01 12:00'", "DATE_TRUNC('day', t)", "t + INTERVAL '90' MINUTE", "CAST(d AS TIMESTAMP)"
+    "t",
+    "TIMESTAMP '2025-04-01 12:00'",
+    "DATE_TRUNC('week', t)",
+    "t + INTERVAL '90' MINUTE",
+    "CAST(d AS TIMESTAMP)",
 )
 # In parentheses, as IS binds less than a comparison: "p = x IS NULL" compares p with x.
 _CONDITIONS = _choose("p", "TRUE", "CAST(NULL AS BOOLEAN)", "(s LIKE 'a%')", "(s NOT LIKE '_b')", "(x IS NULL)")
@@ -205,6 +209,9 @@ _AT = "1970-01-01 00:00:00"
         f"zns = '{_AT}.000001+00:00'",
         f"zns > TIMESTAMPTZ '{_AT}.000002+00:00'",
         "DATE_TRUNC('second', ns) = '1970-01-01'",
+        "DATE_TRUNC('millisecond', ns) = '1970-01-01'",
+        f"DATE_TRUNC('microsecond', ns) = '{_AT}.000001'",
+        "DATE_TRUNC('week', ms) = '1969-12-29'",
     ],
 )
 @pytest.mark.parametrize("clause", ["SELECT {} AS r FROM rows", "SELECT s AS r FROM rows WHERE ({}) IS NOT NULL"])

@@ -204,10 +204,13 @@ def _field(name: str) -> Call:
 
 
 _TRUNCATED: Final = {
+    "MICROSECOND": "1us",
+    "MILLISECOND": "1ms",
     "SECOND": "1s",
     "MINUTE": "1m",
     "HOUR": "1h",
     "DAY": "1d",
+    "WEEK": "7d",
     "MONTH": "1mo",
     "QUARTER": "1q",
     "YEAR": "1y",
@@ -218,7 +221,10 @@ def truncated(node: exp.Expr, unit: str, given: Typed) -> Typed:
     """Return a timestamp at the begin of its second, hour and so on."""
     if unit not in _TRUNCATED:
         raise RefusedError(node, f"DATE_TRUNC has {', '.join(_TRUNCATED)}, not {unit}")
-    return _made(node, time_of(given, "DATE_TRUNC").dt.truncate(_TRUNCATED[unit]), given.type, given)
+    expr = time_of(given, "DATE_TRUNC")
+    if unit == "WEEK":  # from Monday on, as in ISO 8601; days are counted from a Thursday
+        return _made(node, expr.dt.offset_by("-4d").dt.truncate("7d").dt.offset_by("4d"), given.type, given)
+    return _made(node, expr.dt.truncate(_TRUNCATED[unit]), given.type, given)
 
 
 _SECONDS: Final = {"MILLISECOND": 0.001, "SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86400, "WEEK": 604800}
