@@ -23,6 +23,13 @@ _MIRRORED: Final = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": 
 _CLOSED: Final = {"both": (">=", "<="), "left": (">=", "<"), "right": (">", "<="), "none": (">", "<")}
 _VALUES: Final = (bool, int, float, str, bytes, dt.date, dt.datetime, Decimal)
 _MOST_ALTERNATIVES: Final = 16
+_DTYPES: Final[tuple[tuple[Any, type], ...]] = (
+    (nw.Int64, int),
+    (nw.Float64, float),
+    (nw.String, str),
+    (nw.Boolean, bool),
+    (nw.Date, dt.date),
+)
 
 
 def read_by(expressions: Iterable[nw.Expr]) -> frozenset[str] | None:
@@ -133,6 +140,10 @@ def _of_nodes(nodes: Sequence[Any]) -> Alternatives | None:
         for inner in last.exprs:
             found = both(found, _of_nodes(inner._nodes))
         return found
+    if last.name == "when_then" and not before and len(last.exprs) == 2:
+        # Null where the condition is not true.
+        condition, value = (_of_nodes(inner._nodes) for inner in last.exprs)
+        return both(condition, value)
     # Of AND each side alone is implied; OR implies something if both sides do.
     if last.name in ("__and__", "__or__"):
         (inner,) = last.exprs
@@ -182,7 +193,23 @@ def _column(node: Any) -> str | None:
 
 def _literal(node: Any) -> Any:
     value = node.kwargs["value"]
-    return value if node.name == "lit" and node.kwargs["dtype"] is None and _is_plain(value) else None
+    if node.name != "lit" or not _is_plain(value):
+        return None
+    return value if _is_as_written(value, node.kwargs["dtype"]) else None
+
+
+def _is_as_written(value: Any, dtype: Any) -> bool:
+    """Return whether a literal of a type is the value itself, with nothing cut off."""
+    if dtype is None:
+        return True
+    if isinstance(dtype, nw.Datetime):
+        # The others would cut off microseconds.
+        return type(value) is dt.datetime and dtype.time_unit in ("us", "ns") and _zoned(value) == _zoned(dtype)
+    return any(dtype == known and type(value) is kind for known, kind in _DTYPES)
+
+
+def _zoned(time: Any) -> bool:
+    return (time.tzinfo if isinstance(time, dt.datetime) else time.time_zone) is not None
 
 
 def _value(given: Any, node: Any) -> Any:

@@ -6,6 +6,7 @@ import datetime as dt
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import narwhals as nw
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,6 +33,9 @@ SCHEMA = pa.schema(
         ("price", pa.float64()),
         ("at", pa.timestamp("ms")),
         ("x", pa.int32()),
+        ("fine", pa.timestamp("us")),
+        ("day", pa.date32()),
+        ("flag", pa.bool_()),
     ]
 )
 
@@ -48,6 +52,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "price": [float("nan") if n % 13 == 0 else n / 8 for n in numbers],
             "at": [dt.datetime(2026, 1, 1) + dt.timedelta(minutes=n) for n in numbers],
             "x": [n % 7 for n in numbers],
+            "fine": [dt.datetime(2026, 1, 1) + dt.timedelta(minutes=n) for n in numbers],
+            "day": [dt.date(2026, 1, 1) + dt.timedelta(days=n // 1440) for n in numbers],
+            "flag": [n < 80 for n in numbers],
         }
         pq.write_table(pa.table(columns, SCHEMA), there / f"{part}.parquet", row_group_size=40)
     return there
@@ -77,6 +84,44 @@ def test_row_groups_and_columns_that_no_step_needs_are_not_read(files: Path) -> 
     assert step.pushed == "columns n, user, x, rows where n >= 700 and user != 'u15'"
     assert _splits(step) == 2
     assert "pushed down columns n, user, x, rows where n >= 700" in flow.explain()
+
+
+@pytest.mark.parametrize(
+    ("where", "pushed"),
+    [
+        ("n >= 700 AND user <> 'u15'", "n >= 700 and user != 'u15'"),
+        ("700 <= n AND x = 3", "n >= 700 and x = 3"),
+        ("n BETWEEN 350 AND 420", "n >= 350 and n <= 420"),
+        ("price < 12 OR n > 700", "price < 12.0 or n > 700"),
+        ("user IN ('u03', 'u04')", "user in ('u03', 'u04')"),
+        ("n IN (3, 400)", "n in (3, 400)"),
+        ("fine > '2026-01-01 12:00' AND day = '2026-01-01'", "fine > datetime.datetime(2026, 1, 1, 12, 0)"),
+        ("n > 350 AND upper(user) = 'U08'", "n > 350"),
+        ("flag = TRUE AND n < 90", "flag = True and n < 90"),
+    ],
+)
+def test_conditions_of_queries_are_those_of_expressions(files: Path, where: str, pushed: str) -> None:
+    query = f"SELECT n, x FROM rows WHERE {where}"
+    flow = Pipeline()
+    rows = flow.sql(query, rows=flow.table(FilesSource.parquet(str(files))))
+    found = _source(_sunk(rows)).pushed
+    assert found is not None
+    assert f"rows where {pushed}" in found
+    with duckdb.connect() as connection:
+        connection.register("rows", pq.read_table(files))
+        expected = connection.sql(query).fetchall()
+    assert expected
+    got = [tuple(row.values()) for row in rows.to_arrow().to_pylist()]
+    assert sorted(got, key=repr) == sorted(expected, key=repr)
+
+
+@pytest.mark.parametrize(
+    "where", ["x * 2 > 4", "CAST(price AS BIGINT) > 90", "NOT n > 700", "at > '2026-01-01 12:00'", "n > 0.5"]
+)
+def test_conditions_of_queries_that_a_source_cannot_have(files: Path, where: str) -> None:
+    flow = Pipeline()
+    rows = flow.sql(f"SELECT * FROM rows WHERE {where}", rows=flow.table(FilesSource.parquet(str(files))))
+    assert _source(_sunk(rows)).pushed == ""
 
 
 @pytest.mark.parametrize("options", [{}, {"batch_size": 1}, {"parallelism": 3}, {"workers": 2, "parallelism": 2}])

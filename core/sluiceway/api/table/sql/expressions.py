@@ -228,6 +228,9 @@ def _compared(node: exp.Expr, method: Callable[[nw.Expr, nw.Expr], nw.Expr], lef
     equality = isinstance(node, exp.EQ | exp.NEQ | exp.In | exp.NullSafeEQ | exp.NullSafeNEQ | exp.Case)
     if one.kind not in _ORDERED and not (one.kind == "boolean" and equality):
         raise RefusedError(node, f"{left} and {right} cannot be compared here")
+    if left.kind == right.kind == "integer" and (left.value is None) != (right.value is None):
+        # Arrow compares integers of two widths by itself; a source knows a column, and not what it is cast to.
+        one, other = left, right
     return _of(node, method(one.expr, other.expr), BOOLEAN, one, other)
 
 
