@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-__all__ = ["converts_exactly", "exact_array"]
+__all__ = ["cast_exactly", "converts_exactly", "exact_array"]
 
 _Check = Callable[[Sequence[Any]], None]
 
@@ -27,8 +27,10 @@ _ALIKE: Final = (
     (
         pa.types.is_string,
         pa.types.is_large_string,
+        pa.types.is_string_view,
         pa.types.is_binary,
         pa.types.is_large_binary,
+        pa.types.is_binary_view,
         pa.types.is_fixed_size_binary,
     ),
     (pa.types.is_date,),
@@ -60,6 +62,29 @@ def exact_array(values: Sequence[Any], kind: Any = None) -> Any:
     if check is not None:
         check(values)
     return array
+
+
+def cast_exactly(rows: Any, schema: Any) -> Any:
+    """Return the columns of a schema from what a function of the user has made, in the types that it has.
+
+    Floats are rounded to those of the schema, and a time without a zone is one of UTC, as in records.
+
+    Args:
+        rows: a ``pyarrow.Table`` or ``RecordBatch``; the result is of the same class.
+        schema: the columns.
+
+    Raises:
+        KeyError: a column is missing.
+        pyarrow.ArrowException: a value does not fit.
+        ValueError: a cast could change values.
+    """
+    rows = rows.select(schema.names)
+    for old, new in zip(rows.schema, schema, strict=True):
+        if not converts_exactly(old.type, new.type, as_records=True):
+            raise ValueError(
+                f"column {new.name!r} is {old.type}, whose cast to {new.type} could change values: cast it there"
+            )
+    return rows.cast(schema)
 
 
 def converts_exactly(old: Any, new: Any, *, as_records: bool = False) -> bool:

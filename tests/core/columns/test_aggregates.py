@@ -342,6 +342,16 @@ def test_a_custom_aggregate_cannot_change_what_others_read():
             assert column.numbers.tolist() == numbers.tolist()
 
 
+def test_results_of_another_type_than_said_are_no_other_values():
+    class Flag(Product):
+        result_type = pa.bool_()
+
+    accumulator = agg.custom(Flag(), "x", "x").bind(pa.schema([("x", pa.int64())]), "step 's'").create()
+    accumulator.resize(1)
+    with pytest.raises(FunctionContractError, match="returned int64, where it is said to have bool"):
+        accumulator.result(1)
+
+
 def test_errors_of_arguments():
     with pytest.raises(ConfigurationError, match="k must be a whole number"):
         agg.top_k("x", 0)

@@ -159,6 +159,7 @@ def test_a_call_that_takes_too_long_fails_the_job() -> None:
     ("made", "message"),
     [
         (pa.table({"user": ["u0"], "land": ["x"]}), "returned the columns user: string, land: string"),
+        (pa.table({"user": ["u0"], "country": [5]}), ".* column 'country' is int64, whose cast to string could"),
         (pa.table({"user": ["u0", "u0"], "country": ["x", "y"]}), "several rows for one value of 'user'"),
         (
             [{"user": "u0", "contry": "x"}],

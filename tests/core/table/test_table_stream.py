@@ -244,6 +244,15 @@ def test_a_function_of_batches_that_wants_a_frame_is_told_of_the_annotation() ->
         Pipeline().table(pa.table({"n": [1]})).map_batches(lambda rows: rows[rows.n > 1])
 
 
+def test_a_batch_of_other_types_than_declared_is_no_other_values() -> None:
+    numbers = pa.table({"n": [1, 5]})
+    flags = Pipeline().table(numbers).map_batches(lambda data: data, pa.schema([("n", pa.bool_())]))
+    with pytest.raises(FunctionContractError, match="column 'n' is int64, whose cast to bool could change values"):
+        flags.to_arrow()
+    wider = Pipeline().table(numbers).map_batches(lambda data: data, pa.schema([("n", pa.float64())]))
+    assert wider.to_arrow().to_pylist() == [{"n": 1.0}, {"n": 5.0}]
+
+
 def test_a_column_without_a_type_in_no_rows_is_refused() -> None:
     def shouted(frame: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame({"loud": [text.upper() for text in frame["user"]]}, dtype=object)

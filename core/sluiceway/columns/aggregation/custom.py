@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from sluiceway.columns.aggregation.accumulator import Arrays, PlainAccumulator
 from sluiceway.columns.aggregation.values import Values
+from sluiceway.columns.exact import converts_exactly
 from sluiceway.errors import FunctionContractError
 from sluiceway.util.overriding import override
 
@@ -53,6 +54,11 @@ class Custom(PlainAccumulator):
             raise FunctionContractError(
                 f"result() of {self._name} returned {len(found)} values for {count} keys: it has to return one "
                 "for each element of the accumulators"
+            )
+        if not converts_exactly(found.type, self._type, as_records=True):
+            raise FunctionContractError(
+                f"result() of {self._name} returned {found.type}, where it is said to have {self._type}: cast it "
+                "there, as values could change"
             )
         return found if found.type == self._type else found.cast(self._type)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from sluiceway.columns.exact import cast_exactly
 from sluiceway.columns.ipc import decode, encode
 from sluiceway.columns.schemas import shown
 from sluiceway.columns.times import as_numpy
@@ -104,7 +105,7 @@ class ColumnLookupOperator(AsyncOperator):
             result = self._table_of(result)
         found: Any = as_batch(result, self.step_name)
         try:
-            found = found.select(step.found.names).cast(step.found)
+            found = cast_exactly(found, step.found)
         except (pa.ArrowException, KeyError, ValueError) as error:
             raise FunctionContractError(
                 f"the function of step {self.step_name!r} returned the columns {shown(found.schema)}, where it "

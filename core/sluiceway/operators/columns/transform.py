@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from sluiceway.columns.exact import cast_exactly
 from sluiceway.columns.joining import joined
 from sluiceway.columns.schemas import shown
 from sluiceway.columns.transforms import Stamps, failing
@@ -93,7 +94,7 @@ class ColumnTransformOperator(Operator):
     def _fitted(self, data: Any) -> Any:
         """Return the rows with the columns that the step was declared to have."""
         try:
-            return data.select(self._schema.names).cast(self._schema)
+            return cast_exactly(data, self._schema)
         except (pa.ArrowException, KeyError, ValueError) as error:
             raise FunctionContractError(
                 f"{self._word}() of step {self.step_name!r} made the columns {shown(data.schema)}, where it has "
