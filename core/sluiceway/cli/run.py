@@ -218,7 +218,8 @@ def run_job(
             watching.enter_context(Progress(job, sys.stderr, as_json=as_json))
         watching.enter_context(metrics_on_stderr(settings.metrics))
         cancel, say = (job.cancel, say_cancelling) if saving is None else (saving.stop, _say_saving)
-        terminated = watching.enter_context(_on_sigterm(cancel))
+        does = "cancelling" if saving is None else "ending with a savepoint"
+        terminated = watching.enter_context(_on_sigterm(cancel, does))
         interrupts = watching.enter_context(cancel_on_sigint(job, cancel=cancel, first=say, again=_end_now))
         try:
             go()
@@ -281,13 +282,16 @@ class _Saving:
 
 
 @contextmanager
-def _on_sigterm(cancel: Callable[[], None]) -> Iterator[list[int]]:
+def _on_sigterm(cancel: Callable[[], None], does: str) -> Iterator[list[int]]:
     """Call ``cancel`` on SIGTERM, as of container managers, in this context. Gives the signals received."""
     came: list[int] = []
 
     def handle(number: int, frame: object) -> None:
         came.append(number)
         cancel()
+        if len(came) == 1:
+            # A function that does not return would keep the process without a word.
+            say_from_handler(f"SIGTERM: {does}; SIGKILL ends at once")
 
     # Python lets no other thread set handlers of signals.
     if threading.current_thread() is not threading.main_thread():

@@ -96,6 +96,7 @@ def test_a_run_ends_with_a_savepoint_on_a_signal(start: Any, sluiceway: Any, pla
     process.send_signal(number)
     _, told = process.communicate(timeout=PATIENT_S)
     assert process.returncode == 0, told
+    assert "ending with a savepoint; " in told
     (line,) = [line for line in told.splitlines() if line.startswith("savepoint: ")]
     location = Path(line.removeprefix("savepoint: "))
     assert location.parent == place / "kept"

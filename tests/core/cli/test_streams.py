@@ -73,5 +73,6 @@ def test_signals_cancel_it(start: Any, write: Any, number: int, code: int, take:
     process = start("run", "-q", "job.py:squares", *take)
     assert process.stdout.readline() == "0\n"
     process.send_signal(number)
-    process.communicate(timeout=PATIENT_S)
+    _, told = process.communicate(timeout=PATIENT_S)
     assert process.returncode == code
+    assert "cancelling; " in told
