@@ -111,6 +111,14 @@ def _comparable(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
             None,
         ),
         ("SELECT item FROM rows GROUP BY item", None),
+        (
+            "SELECT user, sum(price) FILTER (WHERE paid), count(*) FILTER (WHERE price > 4 OR paid) AS n, "
+            "count(DISTINCT item) FILTER (WHERE NOT paid) AS d, max(user) FILTER (item = 1) AS u, "
+            "count_if(price > 3) + 1, count_if(paid) FILTER (WHERE item < 2) AS c, bool_and(paid), "
+            "bool_or(price > 9) FILTER (WHERE item = 2) AS o, avg(price) FILTER (WHERE user = 'none') AS nothing "
+            "FROM rows GROUP BY user HAVING count(*) FILTER (WHERE paid) > 1",
+            None,
+        ),
         ("SELECT upper(user), count(*) FROM rows GROUP BY upper(user)", None),
         ("SELECT upper(user) AS user, sum(price) FROM rows GROUP BY 1", None),
         ("SELECT user AS u, item, count(*) FROM rows GROUP BY 2, 1", None),
@@ -199,7 +207,9 @@ def test_results_are_those_of_duckdb(query: str, theirs: str | None) -> None:
         ("SELECT sum(max(price)) FROM rows GROUP BY user", 16, "MAX combines rows"),
         ("SELECT median(price) FROM rows GROUP BY user", 8, "MEDIAN has no translation; aggregates are SUM"),
         ("SELECT sum(DISTINCT item) FROM rows GROUP BY user", 12, r"COUNT\(DISTINCT value\) alone"),
-        ("SELECT sum(price) FILTER (WHERE paid) FROM rows GROUP BY user", 8, "FILTER has no translation"),
+        ("SELECT sum(price) FILTER (WHERE prize > 1) FROM rows GROUP BY user", 33, "no column 'prize'"),
+        ("SELECT median(price) FILTER (WHERE paid) FROM rows GROUP BY user", 8, "MEDIAN has no translation"),
+        ("SELECT bool_or(price) FROM rows GROUP BY user", 16, "BOOL_OR takes a condition"),
         ("SELECT sum(price) OVER () FROM rows GROUP BY user", 8, "OVER .. has no translation"),
         ("SELECT window_start FROM rows GROUP BY user", 8, r"needs a window: GROUP BY TUMBLE\(time"),
         ("SELECT user FROM rows GROUP BY user, TUMBLE(user, INTERVAL 1 DAY)", 45, "which is 'time', not user"),

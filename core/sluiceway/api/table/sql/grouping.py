@@ -15,7 +15,7 @@ from sluiceway.api.table.sql.expressions import Scope, named_like, translate
 from sluiceway.api.table.sql.functions import interval_of
 from sluiceway.api.table.sql.positions import RefusedError, check_parts, start_of
 from sluiceway.api.table.sql.steps import for_each_row, step
-from sluiceway.api.table.sql.types import INTEGER, Typed, literal
+from sluiceway.api.table.sql.types import INTEGER, Typed, as_boolean, literal
 from sluiceway.api.table.stream import TableStream
 from sluiceway.columns.aggregation import aggregates as agg
 from sluiceway.columns.transforms import passed
@@ -46,13 +46,18 @@ _AGGREGATES: Final = {
     exp.Avg: agg.mean,
     exp.Min: agg.min,
     exp.Max: agg.max,
+    exp.LogicalAnd: agg.min,
+    exp.LogicalOr: agg.max,
     exp.Variance: agg.variance,
     exp.VariancePop: lambda column: agg.variance(column, ddof=0),
     exp.Stddev: agg.stddev,
     exp.StddevSamp: agg.stddev,
     exp.StddevPop: lambda column: agg.stddev(column, ddof=0),
 }
-_NAMES: Final = "SUM, COUNT, MIN, MAX, AVG, VARIANCE, VAR_SAMP, VAR_POP, STDDEV, STDDEV_SAMP and STDDEV_POP"
+_NAMES: Final = (
+    "SUM, COUNT, COUNT_IF, MIN, MAX, AVG, BOOL_AND, BOOL_OR, VARIANCE, VAR_SAMP, VAR_POP, STDDEV, STDDEV_SAMP and "
+    "STDDEV_POP"
+)
 
 
 def grouped(node: exp.Select, table: TableStream, scope: Scope) -> tuple[exp.Select, TableStream, Scope]:
@@ -121,7 +126,7 @@ class _Grouping:
 
     def _replaced(self, node: exp.Expr) -> exp.Expr:
         if isinstance(node, exp.Filter):
-            raise RefusedError(node, "FILTER has no translation: write SUM(CASE WHEN condition THEN value END)")
+            return _column(self._aggregate(_filtered(node)), node)
         if isinstance(node, exp.Window | exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup):
             raise RefusedError(node, f"{node.sql('duckdb')} has no translation; aggregates are {_NAMES}")
         if isinstance(node, exp.Query | exp.Exists):
@@ -154,6 +159,8 @@ class _Grouping:
 
     def _aggregate(self, node: exp.AggFunc) -> str:
         """Return the name of the column that has the results of an aggregate."""
+        if isinstance(node, exp.CountIf):
+            node = exp.Count(this=_only_where(node.this, exp.Literal.number(1)))
         check_parts(node, frozenset({"this", "big_int"}))
         given = node.this
         if isinstance(node, exp.Count) and (given is None or isinstance(given, exp.Star)):
@@ -171,6 +178,8 @@ class _Grouping:
         made = translate(given, self.scope)
         if made.kind == "null":
             raise RefusedError(given, "NULL has no type here: CAST(NULL AS type) gives it one")
+        if isinstance(node, exp.LogicalAnd | exp.LogicalOr):
+            made = as_boolean(made, "BOOL_AND" if isinstance(node, exp.LogicalAnd) else "BOOL_OR")
         if isinstance(node, exp.Avg) and pa.types.is_decimal(made.type):
             raise RefusedError(given, f"AVG does not take {made}: CAST(... AS DOUBLE) converts")
         # A column is aggregated as it is. Anything else is computed before, in a column with its text as name.
@@ -211,6 +220,26 @@ class _Grouping:
             return (keyed if self.assigner is None else keyed.window(self.assigner)).aggregate(**named)
 
         return step(node if self.call is None else self.call, add)
+
+
+def _filtered(node: exp.Filter) -> exp.AggFunc:
+    """Return an aggregate with FILTER as one of values that are NULL where the condition is not true."""
+    aggregate, condition = node.this.copy(), node.expression.this
+    if not isinstance(aggregate, exp.AggFunc):
+        raise RefusedError(node, f"FILTER belongs to an aggregate, and not to {aggregate.sql('duckdb')}")
+    given = aggregate.this
+    if isinstance(given, exp.Distinct):
+        given.set("expressions", [_only_where(condition, one) for one in given.expressions])
+    elif isinstance(aggregate, exp.CountIf):
+        aggregate.set("this", exp.and_(condition, given))
+    else:
+        counted = given is None or isinstance(given, exp.Star)
+        aggregate.set("this", _only_where(condition, exp.Literal.number(1) if counted else given))
+    return aggregate
+
+
+def _only_where(condition: exp.Expr, value: exp.Expr) -> exp.Case:
+    return exp.Case(ifs=[exp.If(this=condition.copy(), true=value.copy())])
 
 
 def _column(name: str, node: exp.Expr) -> exp.Column:
