@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -13,9 +11,10 @@ from sqlglot import exp
 
 from sluiceway.api.table.sql.expressions import Scope, named_like, translate
 from sluiceway.api.table.sql.functions import interval_of
-from sluiceway.api.table.sql.positions import RefusedError, check_parts, start_of
+from sluiceway.api.table.sql.group_expressions import column_at, passed_as, text_of, with_columns
+from sluiceway.api.table.sql.positions import RefusedError, check_parts
 from sluiceway.api.table.sql.steps import for_each_row, step
-from sluiceway.api.table.sql.types import INTEGER, Typed, as_boolean, literal
+from sluiceway.api.table.sql.types import INTEGER, as_boolean, literal
 from sluiceway.api.table.stream import TableStream
 from sluiceway.columns.aggregation import aggregates as agg
 from sluiceway.columns.transforms import passed
@@ -74,7 +73,7 @@ def grouped(node: exp.Select, table: TableStream, scope: Scope) -> tuple[exp.Sel
     Raises:
         RefusedError: a part has no translation, or a column is neither in GROUP BY nor in an aggregate.
     """
-    node, table, scope = _with_columns(node, table, scope)
+    node, table, scope = with_columns(node, table, scope)
     grouping = _grouping(node, table, scope)
     query = node.copy()
     having = query.args.get("having")
@@ -116,7 +115,7 @@ class _Grouping:
         """Return a column of SELECT with columns in place of its aggregates, and its name as before."""
         if isinstance(node, exp.Alias | exp.Column):
             return self.rewritten(node)
-        name = _text_of(node)
+        name = text_of(node)
         return exp.Alias(this=self.rewritten(node), alias=exp.to_identifier(name, quoted=True))
 
     def rewritten(self, node: exp.Expr) -> exp.Expr:
@@ -126,7 +125,7 @@ class _Grouping:
 
     def _replaced(self, node: exp.Expr) -> exp.Expr:
         if isinstance(node, exp.Filter):
-            return _column(self._aggregate(_filtered(node)), node)
+            return column_at(self._aggregate(_filtered(node)), node)
         if isinstance(node, exp.Window | exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup):
             raise RefusedError(node, f"{node.sql('duckdb')} has no translation; aggregates are {_NAMES}")
         if isinstance(node, exp.Query | exp.Exists):
@@ -134,9 +133,9 @@ class _Grouping:
         if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
             raise RefusedError(node, "SELECT with GROUP BY names its columns, and takes no *")
         if isinstance(node, exp.AggFunc):
-            return _column(self._aggregate(node), node)
+            return column_at(self._aggregate(node), node)
         if isinstance(node, exp.Anonymous) and node.name.upper() in _BOUNDS:
-            return _column(self._bound(node), node)
+            return column_at(self._bound(node), node)
         if isinstance(node, exp.Column):
             self._check_column(node)
         return node
@@ -183,7 +182,7 @@ class _Grouping:
         if isinstance(node, exp.Avg) and pa.types.is_decimal(made.type):
             raise RefusedError(given, f"AVG does not take {made}: CAST(... AS DOUBLE) converts")
         # A column is aggregated as it is. Anything else is computed before, in a column with its text as name.
-        name = _passed(made, self.scope)
+        name = passed_as(made, self.scope)
         aggregate = make(name if name is not None else f"${given.sql('duckdb')}")
         try:
             # Refused here, where the position in the query is known.
@@ -193,7 +192,7 @@ class _Grouping:
                 given, f"{node.sql_name()} does not take {made}: CAST(... AS type) converts"
             ) from None
         self.inputs[aggregate.columns[0]] = for_each_row(made, self.scope.schema)
-        return self._named(aggregate, _text_of(node))
+        return self._named(aggregate, text_of(node))
 
     def _named(self, aggregate: agg.Aggregate, name: str) -> str:
         if aggregate not in self.aggregates:
@@ -242,12 +241,6 @@ def _only_where(condition: exp.Expr, value: exp.Expr) -> exp.Case:
     return exp.Case(ifs=[exp.If(this=condition.copy(), true=value.copy())])
 
 
-def _column(name: str, node: exp.Expr) -> exp.Column:
-    column = exp.column(name, quoted=True)
-    column.meta["start"] = start_of(node)
-    return column
-
-
 def _without_aliases(condition: exp.Expr, node: exp.Select, grouping: _Grouping) -> exp.Expr:
     """Return a condition of HAVING with the expressions of SELECT in place of their names."""
     aliases = {one.alias.casefold(): one.this for one in node.expressions if isinstance(one, exp.Alias)}
@@ -267,113 +260,6 @@ def _without_aliases(condition: exp.Expr, node: exp.Select, grouping: _Grouping)
     return condition.transform(replaced)
 
 
-# ---- expressions that are grouped by ----------------------------------------------------------------------
-
-
-def _with_columns(node: exp.Select, table: TableStream, scope: Scope) -> tuple[exp.Select, TableStream, Scope]:
-    """Return a query whose GROUP BY has columns and windows alone: other expressions are computed before."""
-    group = node.args["group"]
-    if group.args.get("all"):
-        raise RefusedError(node, "GROUP BY ALL has no translation: name the columns")
-    check_parts(group, frozenset({"expressions"}))
-    query = node.copy()
-    computed: dict[str, nw.Expr] = {}
-    names: list[tuple[exp.Expr, str]] = []
-    for given in list(query.args["group"].expressions):
-        one, name = _meant(given, query, scope)
-        if isinstance(one, exp.Anonymous):
-            continue
-        if isinstance(one, exp.Rollup | exp.Cube | exp.GroupingSets):
-            why = "has no translation: write a query for each of the groupings, with UNION ALL"
-            raise RefusedError(one, f"{one.key.upper()} {why}")
-        if aggregate := one.find(exp.AggFunc):
-            raise RefusedError(given, f"GROUP BY takes what rows have, and no {aggregate.sql_name()}")
-        made = translate(one, scope)
-        known = _passed(made, scope)
-        if made.constant:
-            given.pop()  # one group, as without it
-        elif known is not None:
-            given.replace(_column(known, given))
-        else:
-            # Hidden, as SELECT gives it its name: one that no column of the query has.
-            while named_like(name, [*scope.schema.names, *computed]) is not None:
-                name += "'"
-            computed[name] = made.expr.alias(name)
-            names.append((_plain(one, scope), name))
-            given.replace(_column(name, given))
-    if not computed:
-        return query, table, scope
-
-    def replaced(part: exp.Expr) -> exp.Expr:
-        plain = _plain(part, scope)
-        return next((_column(name, part) for one, name in names if one == plain), part)
-
-    query.set("expressions", [_replaced_output(one, replaced) for one in query.expressions])
-    if (having := query.args.get("having")) is not None:
-        having.set("this", having.this.transform(replaced))
-    table = step(group, functools.partial(table.with_columns, *computed.values()))
-    return query, table, Scope(scope.name, table.schema)
-
-
-def _meant(given: exp.Expr, query: exp.Select, scope: Scope) -> tuple[exp.Expr, str]:
-    """Return the expression that a part of GROUP BY stands for, and a name for it.
-
-    A part may be a name of SELECT, if no column of the table has it, or the position of a column there.
-    """
-    selected = query.expressions
-    if isinstance(given, exp.Literal) and not given.args["is_string"]:
-        if not given.name.isdecimal() or not 1 <= int(given.name) <= len(selected):
-            raise RefusedError(given, f"SELECT has the columns 1 to {len(selected)}, and no {given.name}")
-        chosen = selected[int(given.name) - 1]
-        if chosen.is_star:
-            raise RefusedError(given, "SELECT with GROUP BY names its columns, and takes no *")
-        return (chosen.this, chosen.alias) if isinstance(chosen, exp.Alias) else (chosen, _text_of(chosen))
-    quoted = isinstance(given, exp.Column) and bool(given.this.args.get("quoted"))
-    if (
-        isinstance(given, exp.Column)
-        and given.args.get("table") is None
-        and named_like(given.name, scope.schema.names, quoted=quoted) is None
-    ):
-        aliases = {one.alias: one.this for one in selected if isinstance(one, exp.Alias)}
-        name = named_like(given.name, list(aliases), quoted=quoted)
-        if name is not None:
-            return aliases[name], name
-    return given, _text_of(given)
-
-
-def _replaced_output(node: exp.Expr, replaced: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
-    """Return a column of SELECT with columns in place of what is grouped by, and its name as before."""
-    made = node.transform(replaced)
-    if isinstance(made, exp.Column) and made != node:
-        name = node.name if isinstance(node, exp.Column) else _text_of(node)
-        return exp.Alias(this=made, alias=exp.to_identifier(name, quoted=True))
-    return made
-
-
-def _plain(node: exp.Expr, scope: Scope) -> exp.Expr:
-    """Return an expression as it is compared: with its columns as the table has them, and no brackets around."""
-
-    def named(part: exp.Expr) -> exp.Expr:
-        if not isinstance(part, exp.Column) or isinstance(part.this, exp.Star):
-            return part
-        try:
-            name = _passed(translate(part, scope), scope)
-        except RefusedError:  # a name of SELECT
-            return part
-        return part if name is None else exp.column(name, quoted=True)
-
-    return node.unnest().copy().transform(named)
-
-
-def _passed(made: Typed, scope: Scope) -> str | None:
-    """Return the name of the column that an expression is; None: it is another one."""
-    return next((name for name in scope.schema.names if passed(made.expr, name) == name), None)
-
-
-def _text_of(node: exp.Expr) -> str:
-    return node.sql("duckdb", normalize_functions="lower")
-
-
 # ---- GROUP BY ---------------------------------------------------------------------------------------------
 
 
@@ -387,7 +273,7 @@ def _grouping(node: exp.Select, table: TableStream, scope: Scope) -> _Grouping:
                 raise RefusedError(one, "GROUP BY takes one window", one.name.upper())
             call, assigner = one, _assigner(one, table, scope)
             continue
-        name = _passed(translate(one, scope), scope)
+        name = passed_as(translate(one, scope), scope)
         assert name is not None  # others were computed before
         if name not in keys:
             keys.append(name)

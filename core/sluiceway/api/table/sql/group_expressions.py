@@ -1,0 +1,131 @@
+"""Expressions in GROUP BY: each becomes a column before, and what a query has of it becomes that column."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import narwhals as nw
+from sqlglot import exp
+
+from sluiceway.api.table.sql.expressions import Scope, named_like, translate
+from sluiceway.api.table.sql.positions import RefusedError, check_parts, start_of
+from sluiceway.api.table.sql.steps import step
+from sluiceway.api.table.sql.types import Typed
+from sluiceway.api.table.stream import TableStream
+from sluiceway.columns.transforms import passed
+
+__all__ = ["column_at", "passed_as", "text_of", "with_columns"]
+
+
+def with_columns(node: exp.Select, table: TableStream, scope: Scope) -> tuple[exp.Select, TableStream, Scope]:
+    """Return a query whose GROUP BY has columns and windows alone: other expressions are computed before."""
+    group = node.args["group"]
+    if group.args.get("all"):
+        raise RefusedError(node, "GROUP BY ALL has no translation: name the columns")
+    check_parts(group, frozenset({"expressions"}))
+    query = node.copy()
+    computed: dict[str, nw.Expr] = {}
+    names: list[tuple[exp.Expr, str]] = []
+    for given in list(query.args["group"].expressions):
+        one, name = _meant(given, query, scope)
+        if isinstance(one, exp.Anonymous):
+            continue
+        if isinstance(one, exp.Rollup | exp.Cube | exp.GroupingSets):
+            why = "has no translation: write a query for each of the groupings, with UNION ALL"
+            raise RefusedError(one, f"{one.key.upper()} {why}")
+        if aggregate := one.find(exp.AggFunc):
+            raise RefusedError(given, f"GROUP BY takes what rows have, and no {aggregate.sql_name()}")
+        made = translate(one, scope)
+        known = passed_as(made, scope)
+        if made.constant:
+            given.pop()  # one group, as without it
+        elif known is not None:
+            given.replace(column_at(known, given))
+        else:
+            # Hidden, as SELECT gives it its name: one that no column of the query has.
+            while named_like(name, [*scope.schema.names, *computed]) is not None:
+                name += "'"
+            computed[name] = made.expr.alias(name)
+            names.append((_plain(one, scope), name))
+            given.replace(column_at(name, given))
+    if not computed:
+        return query, table, scope
+
+    def replaced(part: exp.Expr) -> exp.Expr:
+        plain = _plain(part, scope)
+        return next((column_at(name, part) for one, name in names if one == plain), part)
+
+    query.set("expressions", [_replaced_output(one, replaced) for one in query.expressions])
+    if (having := query.args.get("having")) is not None:
+        having.set("this", having.this.transform(replaced))
+    table = step(group, functools.partial(table.with_columns, *computed.values()))
+    return query, table, Scope(scope.name, table.schema)
+
+
+def _meant(given: exp.Expr, query: exp.Select, scope: Scope) -> tuple[exp.Expr, str]:
+    """Return the expression that a part of GROUP BY stands for, and a name for it.
+
+    A part may be a name of SELECT, if no column of the table has it, or the position of a column there.
+    """
+    selected = query.expressions
+    if isinstance(given, exp.Literal) and not given.args["is_string"]:
+        positions = {str(number): one for number, one in enumerate(selected, 1)}
+        if given.name not in positions:
+            raise RefusedError(given, f"SELECT has the columns 1 to {len(selected)}, and no {given.name}")
+        chosen = positions[given.name]
+        if chosen.is_star:
+            raise RefusedError(given, "SELECT with GROUP BY names its columns, and takes no *")
+        return (chosen.this, chosen.alias) if isinstance(chosen, exp.Alias) else (chosen, text_of(chosen))
+    quoted = isinstance(given, exp.Column) and bool(given.this.args.get("quoted"))
+    if (
+        isinstance(given, exp.Column)
+        and given.args.get("table") is None
+        and named_like(given.name, scope.schema.names, quoted=quoted) is None
+    ):
+        aliases = {one.alias: one.this for one in selected if isinstance(one, exp.Alias)}
+        name = named_like(given.name, list(aliases), quoted=quoted)
+        if name is not None:
+            return aliases[name], name
+    return given, text_of(given)
+
+
+def _replaced_output(node: exp.Expr, replaced: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
+    """Return a column of SELECT with columns in place of what is grouped by, and its name as before."""
+    made = node.transform(replaced)
+    if isinstance(made, exp.Column) and made != node:
+        name = node.name if isinstance(node, exp.Column) else text_of(node)
+        return exp.Alias(this=made, alias=exp.to_identifier(name, quoted=True))
+    return made
+
+
+def _plain(node: exp.Expr, scope: Scope) -> exp.Expr:
+    """Return an expression as it is compared: with its columns as the table has them, and no brackets around."""
+
+    def named(part: exp.Expr) -> exp.Expr:
+        if not isinstance(part, exp.Column) or isinstance(part.this, exp.Star):
+            return part
+        try:
+            name = passed_as(translate(part, scope), scope)
+        except RefusedError:  # a name of SELECT
+            return part
+        return part if name is None else exp.column(name, quoted=True)
+
+    return node.unnest().copy().transform(named)
+
+
+def passed_as(made: Typed, scope: Scope) -> str | None:
+    """Return the name of the column that an expression is; None: it is another one."""
+    return next((name for name in scope.schema.names if passed(made.expr, name) == name), None)
+
+
+def text_of(node: exp.Expr) -> str:
+    """Return an expression as it is written, for the name of its column."""
+    return node.sql("duckdb", normalize_functions="lower")
+
+
+def column_at(name: str, node: exp.Expr) -> exp.Column:
+    """Return a column in the place of a part of a query, whose position it has."""
+    column = exp.column(name, quoted=True)
+    column.meta["start"] = start_of(node)
+    return column
