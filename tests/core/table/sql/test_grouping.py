@@ -110,6 +110,26 @@ def _comparable(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
             "GROUP BY user HAVING per_row > 1 AND count(*) > 10 AND user IS NOT NULL",
             None,
         ),
+        (
+            f"SELECT user, {_ALL}, window_start, window_end FROM TABLE("
+            "TUMBLE(TABLE rows, DESCRIPTOR(time), INTERVAL '10' SECONDS)) GROUP BY Window_Start, window_end, user",
+            f"SELECT user, {_ALL}, s, s + INTERVAL '10' SECOND FROM {_CUT.format(10)} GROUP BY user, s",
+        ),
+        (
+            "SELECT w.user AS u, count(*), w.window_start FROM hop(TABLE rows, DESCRIPTOR(time), "
+            "INTERVAL '5' SECOND, INTERVAL '15' SECOND) AS w WHERE price > 1 "
+            "GROUP BY window_start, window_end, w.user HAVING count(*) > 1",
+            "SELECT user, count(*), b FROM (SELECT *, s - INTERVAL '5' SECOND * unnest([0, 1, 2]) AS b FROM "
+            f"{_CUT.format(5)}) WHERE price > 1 GROUP BY user, b HAVING count(*) > 1",
+        ),
+        (
+            "SELECT user, sum(price), window_end FROM TABLE(SESSION(TABLE rows PARTITION BY user, "
+            "DESCRIPTOR(time), INTERVAL 900 MILLISECOND)) GROUP BY user, window_start, window_end",
+            "SELECT user, sum(price), max(time) + INTERVAL 900 MILLISECOND FROM (SELECT *, "
+            "sum(new) OVER (PARTITION BY user ORDER BY time ROWS UNBOUNDED PRECEDING) AS session FROM (SELECT *, "
+            "coalesce(time - lag(time) OVER (PARTITION BY user ORDER BY time) > INTERVAL 900 MILLISECOND, true)"
+            "::int AS new FROM rows)) GROUP BY user, session",
+        ),
         ("SELECT item FROM rows GROUP BY item", None),
         (
             "SELECT user, sum(price) FILTER (WHERE paid), count(*) FILTER (WHERE price > 4 OR paid) AS n, "
@@ -232,8 +252,32 @@ def test_results_are_those_of_duckdb(query: str, theirs: str | None) -> None:
         ("SELECT TUMBLE(time, INTERVAL '5' SECOND) FROM rows", 8, "TUMBLE stands in GROUP BY"),
         (
             "SELECT * FROM TABLE(TUMBLE(TABLE rows, DESCRIPTOR(time), INTERVAL '10' SECONDS))",
+            21,
+            "TUMBLE around a table takes GROUP BY window_start, window_end",
+        ),
+        (
+            "SELECT count(*) FROM TABLE(TUMBLE(TABLE rows, DESCRIPTOR(item), INTERVAL '10' SECONDS)) "
+            "GROUP BY window_start, window_end",
+            58,
+            "which is 'time', not item",
+        ),
+        (
+            "SELECT * FROM TABLE(TUMBLE(DATA => TABLE rows, TIMECOL => DESCRIPTOR(time)))",
             15,
-            "windows are written in GROUP BY, as in GROUP BY user, TUMBLE",
+            "a window is written as in FROM TUMBLE",
+        ),
+        ("SELECT * FROM TUMBLE(TABLE rows, time, INTERVAL '10' SECONDS)", 15, "a window is written as in FROM"),
+        (
+            "SELECT count(*) FROM TABLE(SESSION(TABLE rows, DESCRIPTOR(time), INTERVAL '10' SECONDS)) "
+            "GROUP BY user, window_start, window_end",
+            28,
+            "SESSION takes PARTITION BY with the other columns",
+        ),
+        (
+            "SELECT count(*) FROM TABLE(TUMBLE(TABLE rows PARTITION BY user, DESCRIPTOR(time), INTERVAL 1 DAY)) "
+            "GROUP BY user, window_start, window_end",
+            59,
+            "PARTITION BY belongs to SESSION",
         ),
         (
             f"SELECT user FROM (SELECT user, time + INTERVAL 1 DAY AS time FROM rows) GROUP BY {_TUMBLE}",

@@ -63,7 +63,7 @@ _TABLE = pa.table(
             "SELECT user FROM TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '1' HOUR)",
             1,
             18,
-            "windows are written in GROUP BY",
+            "TUMBLE around a table takes GROUP BY window_start",
         ),
         (
             "SELECT user FROM orders WHERE count IN (SELECT 1)",

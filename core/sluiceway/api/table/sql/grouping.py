@@ -9,6 +9,7 @@ import narwhals as nw
 import pyarrow as pa
 from sqlglot import exp
 
+from sluiceway.api.table.sql.dialect import WINDOWS
 from sluiceway.api.table.sql.expressions import Scope, named_like, translate
 from sluiceway.api.table.sql.functions import interval_of
 from sluiceway.api.table.sql.group_expressions import column_at, passed_as, text_of, with_columns
@@ -31,15 +32,7 @@ __all__ = ["WINDOW_EXAMPLE", "grouped"]
 
 WINDOW_EXAMPLE: Final = "TUMBLE(time, INTERVAL '10' SECOND)"
 
-_ARGUMENTS: Final = {
-    "TUMBLE": ("time", "size"),
-    "HOP": ("time", "slide", "size"),
-    "CUMULATE": ("time", "step", "size"),
-    "SESSION": ("time", "gap"),
-}
-_BOUNDS: Final = {
-    f"{name}_{end}": (name, f"window_{end.lower()}") for name in _ARGUMENTS for end in ("START", "END")
-}
+_BOUNDS: Final = {f"{name}_{end}": (name, f"window_{end.lower()}") for name in WINDOWS for end in ("START", "END")}
 _AGGREGATES: Final = {
     exp.Sum: agg.sum,
     exp.Avg: agg.mean,
@@ -289,9 +282,9 @@ def _grouping(node: exp.Select, table: TableStream, scope: Scope) -> _Grouping:
 
 def _assigner(node: exp.Anonymous, table: TableStream, scope: Scope) -> WindowAssigner:
     name = node.name.upper()
-    if name not in _ARGUMENTS:
-        raise RefusedError(node, f"GROUP BY has the windows {', '.join(_ARGUMENTS)}, and no {name}", name)
-    wanted = _ARGUMENTS[name]
+    if name not in WINDOWS:
+        raise RefusedError(node, f"GROUP BY has the windows {', '.join(WINDOWS)}, and no {name}", name)
+    wanted = WINDOWS[name]
     time, *lengths = node.expressions or [None]
     if len(node.expressions) != len(wanted) or not all(isinstance(one, exp.Interval) for one in lengths):
         example = ", ".join(f"INTERVAL '{10 * n}' SECOND" for n in range(1, len(wanted)))

@@ -11,19 +11,18 @@ from typing import Final
 import narwhals as nw
 import sqlglot
 from sqlglot import exp
-from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError, TokenError
-from sqlglot.parsers.duckdb import DuckDBParser
-from sqlglot.tokenizer_core import TokenType
 
 from sluiceway.api.arguments import describe
 from sluiceway.api.location import caller_location
 from sluiceway.api.program import Program
+from sluiceway.api.table.sql.dialect import Dialect
 from sluiceway.api.table.sql.expressions import Scope, named_like, no_table, translate
 from sluiceway.api.table.sql.grouping import WINDOW_EXAMPLE, grouped
 from sluiceway.api.table.sql.positions import RefusedError, at_offset, check_parts, with_position
 from sluiceway.api.table.sql.steps import for_each_row, per_row, step
 from sluiceway.api.table.sql.types import Typed, as_boolean, dtype_of, unified
+from sluiceway.api.table.sql.windowed_tables import without_windowed_table
 from sluiceway.api.table.stream import TableStream
 from sluiceway.columns.schemas import shown
 from sluiceway.errors import GraphError
@@ -48,15 +47,6 @@ _CLAUSES: Final[dict[str, tuple[str, str]]] = {
     "offset": ("OFFSET", "OFFSET would depend on the order in which rows arrive"),
     "qualify": ("QUALIFY", "QUALIFY looks at other rows"),
 }
-
-
-class _WithSessions(DuckDB):
-    """DuckDB's dialect, in which SESSION may be a function."""
-
-    class Parser(DuckDBParser):
-        """Its parser."""
-
-        FUNC_TOKENS = DuckDBParser.FUNC_TOKENS | {TokenType.SESSION}
 
 
 def table_of(pipeline: Program, text: str, tables: Tables) -> TableStream:
@@ -91,7 +81,7 @@ def _parsed(text: str, where: str) -> exp.Expr:
     level = log.level
     log.setLevel(logging.ERROR)  # a statement that is no query is refused below, and not logged as well
     try:
-        statements = [one for one in sqlglot.parse(text, dialect=_WithSessions) if one is not None]
+        statements = [one for one in sqlglot.parse(text, dialect=Dialect) if one is not None]
     except ParseError as error:
         found = error.errors[0]
         line, column = found.get("line") or 1, found.get("col") or 1
@@ -101,7 +91,10 @@ def _parsed(text: str, where: str) -> exp.Expr:
         start = begin + max(column - len(found.get("highlight") or " "), 0)
         if function := _TABLE_FUNCTION.search(text):
             start = function.start()
-            why = f"windows are written in GROUP BY, as in GROUP BY user, {WINDOW_EXAMPLE}"
+            why = (
+                "a window is written as in FROM TUMBLE(TABLE orders, DESCRIPTOR(time), INTERVAL '10' SECOND), or "
+                f"in GROUP BY user, {WINDOW_EXAMPLE}"
+            )
         elif text[start : start + 1] == "`":
             why = 'names are quoted as in "user", without backticks'
         raise GraphError(f"{where}: {at_offset(text, start, why)}") from None
@@ -160,7 +153,8 @@ def _select(node: exp.Select, tables: Tables) -> TableStream:
     given = node.args.get("from_")
     if given is None:
         raise RefusedError(node, "SELECT takes its rows FROM a table")
-    table, scope = _from(given.this, tables)
+    node = without_windowed_table(node)
+    table, scope = _from(node.args["from_"].this, tables)
     if (where := node.args.get("where")) is not None:
         condition = as_boolean(translate(where.this, scope), "WHERE")
         table = step(where.this, lambda: table.filter(for_each_row(condition, table.schema)))
