@@ -252,7 +252,7 @@ class Pipeline(Program, metaclass=HintingType):
         ref, time_column = InputRef(self._add(step, ())), time_column_of(watermark_strategy)
         return TableStream(self, (ref,), schema, "table()", time_column=time_column)
 
-    def sql(self, query: str, /, **tables: TableStream) -> TableStream:
+    def sql(self, query: str, /, **tables: Any) -> TableStream:
         """Add the steps of a query over streams in columns, which needs the extra ``sql-query``.
 
         ``flow.sql("SELECT user, price * count AS total FROM orders WHERE count > 0", orders=table)``. What a
@@ -260,10 +260,11 @@ class Pipeline(Program, metaclass=HintingType):
 
         Args:
             query: one query, ``SELECT ... FROM ...``.
-            tables: the streams by the names that the query has for them.
+            tables: the streams by the names that the query has for them; for JOIN also tables that stay the
+                same, as ``pyarrow.Table`` or frames of pandas, Polars or Narwhals.
 
         Raises:
-            TypeError: the query is no text, or a table no TableStream.
+            TypeError: the query is no text, or a table is none.
             GraphError: the text is no query, a part of it has no translation, or a column does not exist: says
                 which, with line and column; or a stream of another pipeline.
             MissingExtraError: the extra is not installed.

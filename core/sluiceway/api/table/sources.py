@@ -20,7 +20,7 @@ from sluiceway.connector.products import check_properties
 from sluiceway.elements import Columns
 from sluiceway.errors import GraphError
 
-__all__ = ["lookup_of", "source_of"]
+__all__ = ["lookup_of", "rows_of", "source_of"]
 
 
 def source_of(given: Any) -> tuple[Source[Any], pa.Schema]:
@@ -44,7 +44,7 @@ def source_of(given: Any) -> tuple[Source[Any], pa.Schema]:
             )
         _check_different(found[1].names)
         return found[0], without_views(found[1])
-    rows = _rows(given)
+    rows = rows_of(given)
     _check_different(rows.schema.names)
     return CollectionSource(Columns(rows)), rows.schema
 
@@ -57,7 +57,7 @@ def _check_different(names: Sequence[str]) -> None:
 
 def lookup_of(given: Any, on: str, schema: pa.Schema, *, outer: bool) -> Lookup:
     """Return the transform of :meth:`TableStream.lookup`, whose errors it raises."""
-    rows, here = _rows(given, "lookup"), caller_location()
+    rows, here = rows_of(given, "lookup"), caller_location()
     check_names("lookup", (on,), schema)
     check_names("lookup", (on,), rows.schema)
     keys: Any = rows.column(on)
@@ -79,7 +79,8 @@ def lookup_of(given: Any, on: str, schema: pa.Schema, *, outer: bool) -> Lookup:
     return Lookup(on, keys, rows.select(others), outer)
 
 
-def _rows(given: Any, method: str = "table") -> pa.RecordBatch:
+def rows_of(given: Any, method: str = "table") -> pa.RecordBatch:
+    """Return the rows of a table or frame. Raises TypeError: it is none, which ``method`` takes."""
     if isinstance(given, nw.DataFrame | nw.LazyFrame):
         given = given.to_native()
     if hasattr(given, "collect") and not hasattr(given, "__arrow_c_stream__"):

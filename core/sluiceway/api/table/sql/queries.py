@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Final
+from typing import Any, Final
 
 import narwhals as nw
 import sqlglot
@@ -16,9 +17,12 @@ from sqlglot.errors import ParseError, TokenError
 from sluiceway.api.arguments import describe
 from sluiceway.api.location import caller_location
 from sluiceway.api.program import Program
+from sluiceway.api.table.sources import rows_of
 from sluiceway.api.table.sql.dialect import Dialect
 from sluiceway.api.table.sql.expressions import Scope, named_like, no_table, translate
 from sluiceway.api.table.sql.grouping import WINDOW_EXAMPLE, grouped
+from sluiceway.api.table.sql.joined_tables import Rows
+from sluiceway.api.table.sql.joins import joined
 from sluiceway.api.table.sql.positions import RefusedError, at_offset, check_parts, with_position
 from sluiceway.api.table.sql.steps import for_each_row, per_row, step
 from sluiceway.api.table.sql.types import Typed, as_boolean, dtype_of, unified
@@ -29,19 +33,14 @@ from sluiceway.errors import GraphError
 
 __all__ = ["table_of"]
 
-Tables = Mapping[str, TableStream]
+Tables = Mapping[str, Rows]
 
-_SELECT: Final = frozenset({"expressions", "from_", "where", "group", "having", "with_", "distinct"})
+_SELECT: Final = frozenset({"expressions", "from_", "joins", "where", "group", "having", "with_", "distinct"})
 _TABLE_FUNCTION: Final = re.compile(
     r"\bTABLE\s*\(\s*(TUMBLE|HOP|CUMULATE|SESSION)\s*\(|\b(TUMBLE|HOP|CUMULATE|SESSION)\s*\(\s*TABLE\b",
     re.IGNORECASE,
 )
 _CLAUSES: Final[dict[str, tuple[str, str]]] = {
-    "joins": (
-        "",
-        "joins have no translation: put one table into FROM, which may be the result of "
-        "key_by(...).interval_join(...), key_by(...).asof_join(...) or lookup(...)",
-    ),
     "order": ("ORDER", "a stream without an end has no order over all rows"),
     "limit": ("LIMIT", "LIMIT would depend on the order in which rows arrive"),
     "offset": ("OFFSET", "OFFSET would depend on the order in which rows arrive"),
@@ -49,29 +48,35 @@ _CLAUSES: Final[dict[str, tuple[str, str]]] = {
 }
 
 
-def table_of(pipeline: Program, text: str, tables: Tables) -> TableStream:
+def table_of(pipeline: Program, text: str, tables: Mapping[str, Any]) -> TableStream:
     """Return the result of a query over streams in columns.
 
     Args:
         pipeline: the pipeline that the streams belong to.
         text: the query.
-        tables: the streams by the names that the query has for them.
+        tables: the streams, and tables that stay the same, by the names that the query has for them.
 
     Raises:
-        TypeError: the query is no text, or a table no TableStream.
+        TypeError: the query is no text, or a table is none.
         GraphError: the text is no query, or a part of it has no translation: says which, and its position; or a
             stream of another pipeline.
     """
     where = f"sql() at {caller_location()}"
     if not isinstance(text, str):
         raise TypeError(f"{where} takes a query as text, not {describe(text)}")
+    known: dict[str, Rows] = {}
     for name, table in tables.items():
-        if not isinstance(table, TableStream):
-            raise TypeError(f"{where}: {name}= takes a TableStream, as table() returns, not {describe(table)}")
-        if table._pipeline is not pipeline:
+        if isinstance(table, TableStream) and table._pipeline is not pipeline:
             raise GraphError(f"{where}: the stream {name!r} belongs to another pipeline")
+        try:
+            known[name] = table if isinstance(table, TableStream) else rows_of(table)
+        except TypeError:
+            raise TypeError(
+                f"{where}: {name}= takes a TableStream, as table() returns, or for JOIN a pyarrow.Table or frame "
+                f"that stays the same, not {describe(table)}"
+            ) from None
     try:
-        return _query(_parsed(text, where), tables)
+        return _query(_parsed(text, where), known)
     except RefusedError as refused:
         raise GraphError(f"{where}: {with_position(text, refused)}") from None
 
@@ -153,8 +158,17 @@ def _select(node: exp.Select, tables: Tables) -> TableStream:
     given = node.args.get("from_")
     if given is None:
         raise RefusedError(node, "SELECT takes its rows FROM a table")
-    node = without_windowed_table(node)
-    table, scope = _from(node.args["from_"].this, tables)
+    if node.args.get("joins"):
+        node, table, scope = joined(node, functools.partial(_from, tables=tables))
+    else:
+        node = without_windowed_table(node)
+        rows, scope = _from(node.args["from_"].this, tables)
+        if not isinstance(rows, TableStream):
+            raise RefusedError(
+                node.args["from_"].this,
+                f"{scope.name} stays the same, and stands behind JOIN: flow.table({scope.name}) makes it a stream",
+            )
+        table = rows
     if (where := node.args.get("where")) is not None:
         condition = as_boolean(translate(where.this, scope), "WHERE")
         table = step(where.this, lambda: table.filter(for_each_row(condition, table.schema)))
@@ -179,7 +193,7 @@ def _distinct(node: exp.Expr, table: TableStream) -> TableStream:
     return step(node, lambda: table.key_by(*table.schema.names).distinct())
 
 
-def _from(node: exp.Expr, tables: Tables) -> tuple[TableStream, Scope]:
+def _from(node: exp.Expr, tables: Tables) -> tuple[Rows, Scope]:
     alias = node.args.get("alias")
     if alias is not None:
         check_parts(alias, frozenset({"this"}))

@@ -1,0 +1,188 @@
+"""Tables of a query with JOIN, and their columns.
+
+These go by ``table.column`` inside. A query is written anew with these names, so that what follows in it knows of
+one table only.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import narwhals as nw
+import pyarrow as pa
+from sqlglot import exp
+
+from sluiceway.api.table.sql.dialect import WindowedTable
+from sluiceway.api.table.sql.expressions import Scope, named_like
+from sluiceway.api.table.sql.group_expressions import column_at, text_of
+from sluiceway.api.table.sql.positions import RefusedError, check_parts
+from sluiceway.api.table.stream import TableStream
+from sluiceway.columns.schemas import shown
+
+__all__ = ["JoinedTable", "Names", "Rows", "columns_in", "joined_table", "resolve"]
+
+Rows = TableStream | pa.RecordBatch
+"""A stream, or the rows of a table that stays the same."""
+
+
+@dataclass
+class JoinedTable:
+    """Table of a query.
+
+    Attributes:
+        name: its name there.
+        rows: its rows.
+        schema: its columns.
+    """
+
+    name: str
+    rows: Rows
+    schema: pa.Schema
+
+    @property
+    def stream(self) -> TableStream | None:
+        """The stream of its rows; None: it stays the same."""
+        return self.rows if isinstance(self.rows, TableStream) else None
+
+    def inside(self, column: str) -> str:
+        """Return the name that a column has inside."""
+        return f"{self.name}.{column}"
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns inside."""
+        return [self.inside(name) for name in self.schema.names]
+
+    def chosen(self, needed: set[str]) -> list[nw.Expr]:
+        """Return its columns that are needed, by their names inside, and that of its event times."""
+        time = None if self.stream is None else self.stream._time_column
+        return [
+            nw.col(name).alias(self.inside(name))
+            for name in self.schema.names
+            if self.inside(name) in needed or name == time
+        ] or [nw.col(self.schema.names[0]).alias(self.inside(self.schema.names[0]))]
+
+    def renamed(self, needed: set[str]) -> TableStream:
+        """Return the stream with the names inside."""
+        assert self.stream is not None
+        return self.stream.select(*self.chosen(needed))
+
+
+@dataclass
+class Names:
+    """Columns of all tables of a query.
+
+    Attributes:
+        tables: the tables.
+        merged: names of USING, which stand for the column of the first table that has it.
+    """
+
+    tables: list[JoinedTable] = field(default_factory=list)
+    merged: set[str] = field(default_factory=set)
+
+    def table(self, of: exp.Expr) -> JoinedTable | None:
+        """Return the table of a name before a dot."""
+        found = named_like(of.name, [one.name for one in self.tables], quoted=bool(of.args.get("quoted")))
+        return next((one for one in self.tables if one.name == found), None)
+
+    def find(self, name: exp.Expr, tables: Sequence[JoinedTable]) -> str | None:
+        """Return the name inside of a column; None: no table has it."""
+        quoted = bool(name.args.get("quoted"))
+        found = [
+            (one, column)
+            for one in tables
+            if (column := named_like(name.name, one.schema.names, quoted=quoted)) is not None
+        ]
+        if len(found) > 1 and name.name.casefold() not in self.merged:
+            where = " and ".join(one.name for one, _ in found)
+            raise RefusedError(name, f"{name.name!r} is a column of {where}: write {found[0][0].name}.{name.name}")
+        return found[0][0].inside(found[0][1]) if found else None
+
+
+def joined_table(node: exp.Expr, rows_of: Callable[[exp.Expr], tuple[Rows, Scope]], names: Names) -> JoinedTable:
+    """Return a table in FROM or behind JOIN, and add it to the names.
+
+    Raises:
+        RefusedError: it is a window, or another table has its name.
+    """
+    if isinstance(node, WindowedTable):
+        raise RefusedError(node, "a window around a table has no JOIN beside it: put one of them into a sub-query")
+    rows, scope = rows_of(node)
+    name = scope.name or f"${len(names.tables)}"
+    if named_like(name, [one.name for one in names.tables]) is not None:
+        raise RefusedError(node, f"two tables have the name {name!r}: give one another, as in {name} AS other")
+    made = JoinedTable(name, rows, scope.schema)
+    names.tables.append(made)
+    return made
+
+
+def resolve(query: exp.Select, names: Names) -> None:
+    """Replace the columns of a query by their names inside; those of SELECT keep their names outside."""
+    resolve = functools.partial(_resolved, names=names)
+    query.set("expressions", [made for one in query.expressions for made in _outputs(one, names)])
+    for part in ("where", "group", "having"):
+        if query.args.get(part) is not None:
+            query.set(part, query.args[part].transform(resolve))
+    for join in query.args["joins"]:
+        if join.args.get("on") is not None:
+            join.set("on", join.args["on"].transform(resolve))
+
+
+def _resolved(node: exp.Expr, names: Names) -> exp.Expr:
+    if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
+        return node
+    of = node.args.get("table")
+    if of is None:
+        # Names of SELECT stay.
+        inside = names.find(node.this, names.tables)
+        return node if inside is None else column_at(inside, node)
+    if (table := names.table(of)) is not None:
+        inside = names.find(node.this, [table])
+        if inside is None:
+            raise RefusedError(
+                node.this, f"there is no column {node.name!r} in {table.name}, which has {shown(table.schema)}"
+            )
+        return column_at(inside, node)
+    inside = names.find(of, names.tables)
+    if inside is None:
+        known = ", ".join(one.name for one in names.tables)
+        raise RefusedError(of, f"there is no table {of.name!r} here; they are {known}")
+    field_of = node.copy()
+    field_of.set("table", exp.to_identifier(inside, quoted=True))
+    return field_of
+
+
+def _outputs(node: exp.Expr, names: Names) -> Iterator[exp.Expr]:
+    """Iterate over the columns that one of SELECT stands for."""
+    if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
+        star = node if isinstance(node, exp.Star) else node.this
+        check_parts(star, frozenset())
+        tables = names.tables
+        if isinstance(node, exp.Column):
+            table = names.table(node.args["table"])
+            if table is None:
+                raise RefusedError(node.args["table"], f"there is no table {node.args['table'].name!r} here")
+            tables = [table]
+        seen: set[str] = set()
+        for one in tables:
+            for name in one.schema.names:
+                if not (name.casefold() in names.merged and name.casefold() in seen):
+                    yield _named(column_at(one.inside(name), node), name)
+                seen.add(name.casefold())
+        return
+    made = node.transform(functools.partial(_resolved, names=names))
+    if isinstance(node, exp.Alias):
+        yield made
+    else:
+        yield _named(made, node.name if isinstance(node, exp.Column) else text_of(node))
+
+
+def _named(node: exp.Expr, name: str) -> exp.Alias:
+    return exp.Alias(this=node, alias=exp.to_identifier(name, quoted=True))
+
+
+def columns_in(node: exp.Expr) -> set[str]:
+    """Return the names inside of the columns in an expression."""
+    return {one.text("table") or one.name for one in node.find_all(exp.Column)}
