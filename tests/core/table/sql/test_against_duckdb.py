@@ -237,6 +237,37 @@ def test_times_of_all_units(expression: str, clause: str) -> None:
     assert counts[0] == counts[1]
 
 
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "CASE WHEN p THEN {} END",
+        "CASE WHEN p THEN NULL ELSE {} END",
+        "CASE WHEN p THEN NULL WHEN NOT p THEN {} ELSE NULL END",
+        "IF(p, {}, NULL)",
+        "COALESCE(NULL, {}, NULL)",
+    ],
+)
+@pytest.mark.parametrize("column", ["l", "s", "d", "b"])
+def test_null_takes_the_type_of_the_other_values(expression: str, column: str) -> None:
+    table = pa.table(
+        {
+            "p": [True, False, None],
+            "l": [[1], [2], None],
+            "s": [{"x": 1}, {"x": 2}, None],
+            "d": pa.array([1, 2, 3], pa.decimal128(5, 2)),
+            "b": [b"1", b"2", b"3"],
+        }
+    )
+    query = f"SELECT {expression.format(column)} AS r FROM rows"
+    flow = Pipeline()
+    found = flow.sql(query, rows=flow.table(table)).to_arrow()["r"]
+    with duckdb.connect() as connection:
+        connection.register("rows", table)
+        expected = [row[0] for row in connection.sql(query).fetchall()]
+    assert found.type == table.schema.field(column).type
+    assert found.to_pylist() == expected
+
+
 def test_the_bounds_of_a_window_are_cast() -> None:
     flow = Pipeline()
     times: Any = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("at")

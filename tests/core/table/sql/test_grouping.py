@@ -197,6 +197,14 @@ def test_results_are_those_of_duckdb(query: str, theirs: str | None) -> None:
     assert _comparable(_ours(query, batch_size=1, parallelism=2)) == expected
 
 
+def test_a_filter_of_decimals() -> None:
+    table = pa.table({"p": [True, False, None, True], "d": pa.array([1, 2, 3, 4], pa.decimal128(9, 2))})
+    flow = Pipeline()
+    query = "SELECT sum(d) FILTER (WHERE p) AS s, max(d) FILTER (WHERE NOT p) AS m FROM rows GROUP BY 'all'"
+    (row,) = flow.sql(query, rows=flow.table(table)).to_arrow().to_pylist()
+    assert row == {"s": 5, "m": 2}
+
+
 @pytest.mark.parametrize(
     ("query", "column", "says"),
     [

@@ -194,11 +194,17 @@ def _check_nanoseconds(given: Typed, kind: Any) -> None:
 
 
 def _with_nulls(given: Sequence[Typed], known: list[Typed], kind: Any) -> list[Typed]:
-    if len(known) < len(given) and dtype_of(kind) is None:
-        null = next(one for one in given if one.kind == "null")
-        raise RefusedError(null.node, f"NULL has no translation to {kind}")
     others = iter(known)
-    return [literal(one.node, None, kind) if one.kind == "null" else next(others) for one in given]
+    return [_null_like(one.node, known[0]) if one.kind == "null" else next(others) for one in given]
+
+
+def _null_like(node: exp.Expr, given: Typed) -> Typed:
+    """Return a NULL of the type of an expression."""
+    if dtype_of(given.type) is not None:
+        return literal(node, None, given.type)
+    # Narwhals has no name of such a type here, but a condition that is never true gives its NULL.
+    absent = given.expr.is_null()
+    return replace(given, expr=nw.when(absent & ~absent).then(given.expr), node=node, value=None)
 
 
 def parsed(given: Typed, like: Typed) -> Typed:
