@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Decimal
 from typing import Any
 
 import duckdb
@@ -266,6 +267,49 @@ def test_null_takes_the_type_of_the_other_values(expression: str, column: str) -
         expected = [row[0] for row in connection.sql(query).fetchall()]
     assert found.type == table.schema.field(column).type
     assert found.to_pylist() == expected
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "d > 1.5",
+        "0.1 = d",
+        "d <> 12345.67",
+        "d < 3",
+        "d >= n",
+        "small > d",
+        "d = e",
+        "d <= e AND e < 1e3",
+        "d BETWEEN -2.5 AND 2",
+        "d IN (0.1, 3, 12345.67)",
+        "d NOT IN (0.1, NULL)",
+        "d IS DISTINCT FROM 0.10",
+        "d = NULL",
+        "d > x",
+        "x <= d",
+        "CASE d WHEN 0.1 THEN TRUE ELSE e > 2 END",
+    ],
+)
+def test_decimals_are_compared(condition: str) -> None:
+    numbers = ["0.10", "-2.50", "3.00", "12345.67", "1.50", None]
+    table = pa.table(
+        {
+            "d": pa.array([None if one is None else Decimal(one) for one in numbers], pa.decimal128(12, 2)),
+            "e": pa.array(
+                [Decimal(one) for one in ("0.1", "7", "3", "12345.6700001", "1", "2")], pa.decimal128(20, 7)
+            ),
+            "n": [0, -3, 3, 12346, 2, 1],
+            "small": pa.array([0, -3, 3, 127, 2, None], pa.int8()),
+            "x": [0.1, -2.5, 3.5, 12345.67, None, 1.0],
+        }
+    )
+    query = f"SELECT {condition} AS r FROM rows"
+    flow = Pipeline()
+    found = flow.sql(query, rows=flow.table(table)).to_arrow()["r"].to_pylist()
+    with duckdb.connect() as connection:
+        connection.register("rows", table)
+        expected = [row[0] for row in connection.sql(query).fetchall()]
+    assert found == expected
 
 
 def test_the_bounds_of_a_window_are_cast() -> None:

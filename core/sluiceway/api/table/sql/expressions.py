@@ -24,6 +24,7 @@ from sluiceway.api.table.sql.types import (
     as_boolean,
     as_double,
     as_text,
+    comparable_decimals,
     literal,
     unified,
     widened,
@@ -224,6 +225,9 @@ def _comparison(method: Callable[[nw.Expr, nw.Expr], nw.Expr]) -> Callable[[Any,
 def _compared(node: exp.Expr, method: Callable[[nw.Expr, nw.Expr], nw.Expr], left: Typed, right: Typed) -> Typed:
     if left.kind == right.kind == "null":
         return literal(node, None, BOOLEAN)
+    if any(pa.types.is_decimal128(given.type) for given in (left, right)):
+        one, other = comparable_decimals(left, right)
+        return _of(node, method(one.expr, other.expr), BOOLEAN, one, other)
     one, other = unified([left, right], "a comparison")
     equality = isinstance(node, exp.EQ | exp.NEQ | exp.In | exp.NullSafeEQ | exp.NullSafeNEQ | exp.Case)
     if one.kind not in _ORDERED and not (one.kind == "boolean" and equality):

@@ -6,6 +6,7 @@ import datetime as dt
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any, Final
 
 import narwhals as nw
@@ -24,6 +25,7 @@ __all__ = [
     "as_boolean",
     "as_double",
     "as_text",
+    "comparable_decimals",
     "literal",
     "unified",
 ]
@@ -36,6 +38,9 @@ DATE: Final = pa.date32()
 
 _EXACT_WIDTH: Final = 32
 """Bits of an integer that each fit into a DOUBLE."""
+
+_INTEGER_DIGITS: Final = 19
+_MOST_DIGITS: Final = 38
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MOST_MICROSECONDS: Final = ((1 << 63) - 1) // 1000
@@ -166,6 +171,42 @@ def unified(given: Sequence[Typed], what: str) -> list[Typed]:
                 other.node, f"{what} takes values of one type, not {first} and {other}: CAST(... AS type) converts"
             )
     return _with_nulls(given, known, first.type)
+
+
+def comparable_decimals(one: Typed, other: Typed) -> tuple[Typed, Typed]:
+    """Return two values, one a decimal, as Arrow compares them: numbers in the query to their last digit.
+
+    Raises:
+        RefusedError: the other is no number, or they have too many digits together.
+    """
+    if one.kind == "null":
+        return _null_like(one.node, other), other
+    if other.kind == "null":
+        return one, _null_like(other.node, one)
+    for given in (one, other):
+        if given.kind == "double" and given.value is None:
+            return as_double(one), as_double(other)
+    one, other = (_as_decimal(given) for given in (one, other))
+    whole = max(given.type.precision - given.type.scale for given in (one, other))
+    if whole + max(one.type.scale, other.type.scale) > _MOST_DIGITS:
+        raise RefusedError(other.node, f"{one} and {other} have too many digits to compare: CAST one AS DOUBLE")
+    return one, other
+
+
+def _as_decimal(given: Typed) -> Typed:
+    if pa.types.is_decimal128(given.type):
+        return given
+    if given.kind == "integer" and given.value is None:
+        return replace(given, type=pa.decimal128(_INTEGER_DIGITS, 0))
+    if given.kind not in ("integer", "double"):
+        raise RefusedError(given.node, f"a decimal is compared with numbers, not with {given}")
+    value = Decimal(repr(given.value))
+    _, digits, exponent = value.as_tuple()
+    scale = max(0, -exponent) if isinstance(exponent, int) else 0
+    precision = max(len(digits) + max(0, exponent), scale) if isinstance(exponent, int) else _MOST_DIGITS + 1
+    if precision > _MOST_DIGITS:  # or infinity, as 1e999 is
+        raise RefusedError(given.node, f"{given} has too many digits to be compared with a decimal")
+    return replace(given, expr=nw.lit(value), type=pa.decimal128(precision, scale))
 
 
 def _in_one_unit(given: Sequence[Typed], known: list[Typed]) -> list[Typed]:
