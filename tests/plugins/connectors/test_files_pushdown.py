@@ -382,3 +382,21 @@ def test_expressions_that_nulls_make_true_imply_nothing() -> None:
 def test_a_column_that_is_not_there_is_told_where_it_is_named(files: Path) -> None:
     with pytest.raises(GraphError, match="there is no column 'pric'; did you mean 'price'"):
         Pipeline().table(FilesSource.parquet(str(files))).filter(col("pric") > 5)
+
+
+@pytest.mark.parametrize(
+    ("predicate", "holds"),
+    [
+        (when(col("a") > 1).then(col("b") > 2), ((("a", ">", 1), ("b", ">", 2)),)),
+        (when(col("a") > 1).then(col("b") > 2).otherwise(lit(True)), None),
+        (~when(col("a") > 1).then(col("b") > 2), None),
+        (col("a") == lit(1, nw.Int64), ((("a", "=", 1),),)),
+        (col("a") == lit(1, nw.Float64), None),
+        (col("a") == lit(1.5, nw.Int64), None),
+        (col("t") > lit(dt.datetime(2026, 1, 1), nw.Datetime("us")), ((("t", ">", dt.datetime(2026, 1, 1)),),)),
+        (col("t") > lit(dt.datetime(2026, 1, 1), nw.Datetime("ms")), None),
+        (col("t") > lit(dt.datetime(2026, 1, 1), nw.Datetime("us", "UTC")), None),
+    ],
+)
+def test_what_constants_with_a_type_and_choices_imply(predicate: nw.Expr, holds: Any) -> None:
+    assert implied([predicate]) == holds
