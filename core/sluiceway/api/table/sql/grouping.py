@@ -6,20 +6,20 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import narwhals as nw
-import pyarrow as pa
 from sqlglot import exp
 
+from sluiceway.api.table.sql.aggregates import NAMES, aggregate_of
 from sluiceway.api.table.sql.dialect import WINDOWS
 from sluiceway.api.table.sql.expressions import Scope, named_like, translate
 from sluiceway.api.table.sql.functions import interval_of
 from sluiceway.api.table.sql.group_expressions import column_at, passed_as, text_of, with_columns
-from sluiceway.api.table.sql.positions import RefusedError, check_parts
+from sluiceway.api.table.sql.positions import RefusedError
 from sluiceway.api.table.sql.steps import for_each_row, step
-from sluiceway.api.table.sql.types import INTEGER, as_boolean, literal
+from sluiceway.api.table.sql.types import INTEGER, literal
 from sluiceway.api.table.stream import TableStream
 from sluiceway.columns.aggregation import aggregates as agg
 from sluiceway.columns.transforms import passed
-from sluiceway.errors import ConfigurationError, GraphError
+from sluiceway.errors import ConfigurationError
 from sluiceway.windows import (
     CumulativeEventTimeWindows,
     EventTimeSessionWindows,
@@ -28,28 +28,11 @@ from sluiceway.windows import (
 )
 from sluiceway.windows.base import WindowAssigner
 
-__all__ = ["WINDOW_EXAMPLE", "grouped"]
+__all__ = ["WINDOW_EXAMPLE", "check_time", "grouped"]
 
 WINDOW_EXAMPLE: Final = "TUMBLE(time, INTERVAL '10' SECOND)"
 
 _BOUNDS: Final = {f"{name}_{end}": (name, f"window_{end.lower()}") for name in WINDOWS for end in ("START", "END")}
-_AGGREGATES: Final = {
-    exp.Sum: agg.sum,
-    exp.Avg: agg.mean,
-    exp.Min: agg.min,
-    exp.Max: agg.max,
-    exp.LogicalAnd: agg.min,
-    exp.LogicalOr: agg.max,
-    exp.Variance: agg.variance,
-    exp.VariancePop: lambda column: agg.variance(column, ddof=0),
-    exp.Stddev: agg.stddev,
-    exp.StddevSamp: agg.stddev,
-    exp.StddevPop: lambda column: agg.stddev(column, ddof=0),
-}
-_NAMES: Final = (
-    "SUM, COUNT, COUNT_IF, MIN, MAX, AVG, BOOL_AND, BOOL_OR, VARIANCE, VAR_SAMP, VAR_POP, STDDEV, STDDEV_SAMP and "
-    "STDDEV_POP"
-)
 
 
 def grouped(node: exp.Select, table: TableStream, scope: Scope) -> tuple[exp.Select, TableStream, Scope]:
@@ -118,9 +101,11 @@ class _Grouping:
 
     def _replaced(self, node: exp.Expr) -> exp.Expr:
         if isinstance(node, exp.Filter):
-            return column_at(self._aggregate(_filtered(node)), node)
+            return column_at(self._aggregate(node), node)
         if isinstance(node, exp.Window | exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup):
-            raise RefusedError(node, f"{node.sql('duckdb')} has no translation; aggregates are {_NAMES}")
+            raise RefusedError(
+                node, f"{node.sql('duckdb')} has no translation beside GROUP BY; aggregates are {NAMES}"
+            )
         if isinstance(node, exp.Query | exp.Exists):
             raise RefusedError(node, "a query belongs into FROM or WITH: in an expression it would be a join")
         if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
@@ -149,43 +134,12 @@ class _Grouping:
             raise RefusedError(node, f"{node.name} takes the arguments of {window} in GROUP BY", node.name.upper())
         return name
 
-    def _aggregate(self, node: exp.AggFunc) -> str:
+    def _aggregate(self, node: exp.Expr) -> str:
         """Return the name of the column that has the results of an aggregate."""
-        if isinstance(node, exp.CountIf):
-            node = exp.Count(this=_only_where(node.this, exp.Literal.number(1)))
-        check_parts(node, frozenset({"this", "big_int"}))
-        given = node.this
-        if isinstance(node, exp.Count) and (given is None or isinstance(given, exp.Star)):
-            return self._named(agg.count(), "count(*)")
-        make = agg.count if isinstance(node, exp.Count) else _AGGREGATES.get(type(node))
-        if make is None:
-            raise RefusedError(
-                node, f"{node.sql_name()} has no translation; aggregates are {_NAMES}", node.sql_name()
-            )
-        if isinstance(given, exp.Distinct):
-            check_parts(given, frozenset({"expressions"}))
-            if not isinstance(node, exp.Count) or len(given.expressions) != 1:
-                raise RefusedError(given, "DISTINCT has a translation in COUNT(DISTINCT value) alone", "DISTINCT")
-            make, given = agg.count_distinct, given.expressions[0]
-        made = translate(given, self.scope)
-        if made.kind == "null":
-            raise RefusedError(given, "NULL has no type here: CAST(NULL AS type) gives it one")
-        if isinstance(node, exp.LogicalAnd | exp.LogicalOr):
-            made = as_boolean(made, "BOOL_AND" if isinstance(node, exp.LogicalAnd) else "BOOL_OR")
-        if isinstance(node, exp.Avg) and pa.types.is_decimal(made.type):
-            raise RefusedError(given, f"AVG does not take {made}: CAST(... AS DOUBLE) converts")
-        # A column is aggregated as it is. Anything else is computed before, in a column with its text as name.
-        name = passed_as(made, self.scope)
-        aggregate = make(name if name is not None else f"${given.sql('duckdb')}")
-        try:
-            # Refused here, where the position in the query is known.
-            aggregate.bind(pa.schema([(aggregate.columns[0], made.type)]), "")
-        except GraphError:
-            raise RefusedError(
-                given, f"{node.sql_name()} does not take {made}: CAST(... AS type) converts"
-            ) from None
-        self.inputs[aggregate.columns[0]] = for_each_row(made, self.scope.schema)
-        return self._named(aggregate, text_of(node))
+        aggregate, values = aggregate_of(node, self.scope)
+        if values is not None:
+            self.inputs[aggregate.columns[0]] = for_each_row(values, self.scope.schema)
+        return self._named(aggregate, "count(*)" if values is None else text_of(node))
 
     def _named(self, aggregate: agg.Aggregate, name: str) -> str:
         if aggregate not in self.aggregates:
@@ -212,26 +166,6 @@ class _Grouping:
             return (keyed if self.assigner is None else keyed.window(self.assigner)).aggregate(**named)
 
         return step(node if self.call is None else self.call, add)
-
-
-def _filtered(node: exp.Filter) -> exp.AggFunc:
-    """Return an aggregate with FILTER as one of values that are NULL where the condition is not true."""
-    aggregate, condition = node.this.copy(), node.expression.this
-    if not isinstance(aggregate, exp.AggFunc):
-        raise RefusedError(node, f"FILTER belongs to an aggregate, and not to {aggregate.sql('duckdb')}")
-    given = aggregate.this
-    if isinstance(given, exp.Distinct):
-        given.set("expressions", [_only_where(condition, one) for one in given.expressions])
-    elif isinstance(aggregate, exp.CountIf):
-        aggregate.set("this", exp.and_(condition, given))
-    else:
-        counted = given is None or isinstance(given, exp.Star)
-        aggregate.set("this", _only_where(condition, exp.Literal.number(1) if counted else given))
-    return aggregate
-
-
-def _only_where(condition: exp.Expr, value: exp.Expr) -> exp.Case:
-    return exp.Case(ifs=[exp.If(this=condition.copy(), true=value.copy())])
 
 
 def _without_aliases(condition: exp.Expr, node: exp.Select, grouping: _Grouping) -> exp.Expr:
@@ -289,7 +223,7 @@ def _assigner(node: exp.Anonymous, table: TableStream, scope: Scope) -> WindowAs
     if len(node.expressions) != len(wanted) or not all(isinstance(one, exp.Interval) for one in lengths):
         example = ", ".join(f"INTERVAL '{10 * n}' SECOND" for n in range(1, len(wanted)))
         raise RefusedError(node, f"{name} takes {', '.join(wanted)}, as in {name}(time, {example})", name)
-    _check_time(name, time, table, scope)
+    check_time(name, time, table, scope)
     first, *others = (interval_of(one) for one in lengths)
     try:
         if name == "TUMBLE":
@@ -303,7 +237,7 @@ def _assigner(node: exp.Anonymous, table: TableStream, scope: Scope) -> WindowAs
         raise RefusedError(node, str(error), name) from None
 
 
-def _check_time(window: str, time: exp.Expr, table: TableStream, scope: Scope) -> None:
+def check_time(window: str, time: exp.Expr, table: TableStream, scope: Scope) -> None:
     """Check that the time of a window is the column of the event time: windows are of nothing else."""
     # Windows go by the event time of rows, whatever the column says: another column would be read and ignored.
     made = translate(time, scope)

@@ -125,6 +125,7 @@ def resolve(query: exp.Select, names: Names) -> None:
     for part in ("where", "group", "having"):
         if query.args.get(part) is not None:
             query.set(part, query.args[part].transform(resolve))
+    query.set("windows", [one.transform(resolve) for one in query.args.get("windows") or []])
     for join in query.args["joins"]:
         if join.args.get("on") is not None:
             join.set("on", join.args["on"].transform(resolve))

@@ -23,6 +23,7 @@ from sluiceway.api.table.sql.expressions import Scope, named_like, no_table, tra
 from sluiceway.api.table.sql.grouping import WINDOW_EXAMPLE, grouped
 from sluiceway.api.table.sql.joined_tables import Rows
 from sluiceway.api.table.sql.joins import joined
+from sluiceway.api.table.sql.over import has_over, with_over
 from sluiceway.api.table.sql.positions import RefusedError, at_offset, check_parts, with_position
 from sluiceway.api.table.sql.steps import for_each_row, per_row, step
 from sluiceway.api.table.sql.types import Typed, as_boolean, dtype_of, unified
@@ -35,7 +36,9 @@ __all__ = ["table_of"]
 
 Tables = Mapping[str, Rows]
 
-_SELECT: Final = frozenset({"expressions", "from_", "joins", "where", "group", "having", "with_", "distinct"})
+_SELECT: Final = frozenset(
+    {"expressions", "from_", "joins", "where", "group", "having", "with_", "distinct", "windows"}
+)
 _TABLE_FUNCTION: Final = re.compile(
     r"\bTABLE\s*\(\s*(TUMBLE|HOP|CUMULATE|SESSION)\s*\(|\b(TUMBLE|HOP|CUMULATE|SESSION)\s*\(\s*TABLE\b",
     re.IGNORECASE,
@@ -174,6 +177,8 @@ def _select(node: exp.Select, tables: Tables) -> TableStream:
         table = step(where.this, lambda: table.filter(for_each_row(condition, table.schema)))
     if node.args.get("group") is not None:
         node, table, scope = grouped(node, table, scope)
+    elif has_over(node):
+        node, table, scope = with_over(node, table, scope)
     if (having := node.args.get("having")) is not None:
         if node.args.get("group") is None:
             raise RefusedError(having, "HAVING takes the results of GROUP BY: use WHERE for rows", "HAVING")

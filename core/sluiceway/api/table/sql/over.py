@@ -1,0 +1,189 @@
+"""OVER: aggregates of the last rows of a key, up to each row."""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import narwhals as nw
+from sqlglot import exp
+
+from sluiceway.api.table.sql.aggregates import aggregate_of
+from sluiceway.api.table.sql.expressions import Scope, named_like, translate
+from sluiceway.api.table.sql.functions import interval_of
+from sluiceway.api.table.sql.group_expressions import column_at, passed_as, text_of
+from sluiceway.api.table.sql.grouping import check_time
+from sluiceway.api.table.sql.positions import RefusedError, check_parts
+from sluiceway.api.table.sql.steps import for_each_row, step
+from sluiceway.api.table.sql.types import INTEGER, literal
+from sluiceway.api.table.stream import TableStream
+from sluiceway.columns.aggregation import aggregates as agg
+
+__all__ = ["has_over", "with_over"]
+
+_FORM: Final = "SUM(x) OVER (PARTITION BY id ORDER BY time ROWS BETWEEN 9 PRECEDING AND CURRENT ROW)"
+
+
+def has_over(node: exp.Select) -> bool:
+    """Return whether a query has aggregates with OVER in SELECT."""
+    return any(one.find(exp.Window) is not None for one in node.expressions)
+
+
+def with_over(node: exp.Select, table: TableStream, scope: Scope) -> tuple[exp.Select, TableStream, Scope]:
+    """Add the aggregates of OVER to the rows of a query.
+
+    Args:
+        node: the query, which has no GROUP BY.
+        table: its rows, after WHERE.
+        scope: their columns.
+
+    Returns:
+        the query with columns in place of these aggregates and of its stars, the stream that has them, and its
+        columns.
+
+    Raises:
+        RefusedError: a part has no translation.
+    """
+    query = node.copy()
+    steps: dict[tuple[Any, ...], _Over] = {}
+    count = 0
+
+    def replaced(part: exp.Expr) -> exp.Expr:
+        nonlocal count
+        if not isinstance(part, exp.Window):
+            return part
+        window = _named(part, query)
+        over = _over(window, table, scope)
+        key = (tuple(over.keys), over.rows, over.range)
+        name = f"$over{count}"
+        count += 1
+        steps.setdefault(key, over).add(name, part.this, scope)
+        return column_at(name, part)
+
+    outputs: list[exp.Expr] = []
+    for one in query.expressions:
+        if one.is_star:
+            outputs += _columns_of(one, scope)
+        elif isinstance(one, exp.Alias | exp.Column):
+            outputs.append(one.transform(replaced))
+        else:
+            name = text_of(one)
+            outputs.append(exp.Alias(this=one.transform(replaced), alias=exp.to_identifier(name, quoted=True)))
+    query.set("expressions", outputs)
+    query.set("windows", None)
+    for over in steps.values():
+        table = over.added(node, table)
+    return query, table, Scope(scope.name, table.schema)
+
+
+def _columns_of(star: exp.Expr, scope: Scope) -> list[exp.Expr]:
+    """Return the columns that a star stands for: none of those that aggregates need besides."""
+    of = star.args.get("table")
+    if of is not None and (scope.name is None or named_like(of.name, [scope.name]) is None):
+        return [star]  # refused as such
+    star = star.this if isinstance(star, exp.Column) else star
+    left_out = set()
+    for one in star.args.get("except_") or []:
+        translate(one, scope)
+        left_out.add(named_like(one.name, scope.schema.names))
+    return [column_at(name, star) for name in scope.schema.names if name not in left_out]
+
+
+def _named(node: exp.Window, query: exp.Select) -> exp.Window:
+    """Return a window with the parts of the one in the clause WINDOW that it names."""
+    alias = node.args.get("alias")
+    if alias is None:
+        return node
+    given = next(
+        (one for one in query.args.get("windows") or [] if one.name.casefold() == alias.name.casefold()), None
+    )
+    if given is None:
+        raise RefusedError(alias, f"there is no window {alias.name!r}: WINDOW {alias.name} AS (...) makes it")
+    made = node.copy()
+    made.set("alias", None)
+    for part in ("partition_by", "order", "spec"):
+        made.set(part, node.args.get(part) or given.args.get(part))
+    return made
+
+
+@dataclass
+class _Over:
+    """Aggregates over the same rows.
+
+    Attributes:
+        keys: the columns of PARTITION BY, by their names or texts.
+        rows: so many rows, the row itself included.
+        range: those that are so much older at the most.
+        inputs: the columns that the aggregates take and that are to be computed, by name.
+        aggregates: the aggregates by the names of their results.
+    """
+
+    keys: dict[str, nw.Expr]
+    rows: int | None
+    range: dt.timedelta | None
+    inputs: dict[str, nw.Expr] = field(default_factory=dict)
+    aggregates: dict[str, agg.Aggregate] = field(default_factory=dict)
+
+    def add(self, name: str, node: exp.Expr, scope: Scope) -> None:
+        """Add an aggregate. Raises RefusedError: it has no translation."""
+        aggregate, values = aggregate_of(node, scope)
+        self.aggregates[name] = aggregate
+        if values is not None and aggregate.columns[0] not in scope.schema.names:
+            self.inputs[aggregate.columns[0]] = for_each_row(values, scope.schema)
+
+    def added(self, node: exp.Expr, table: TableStream) -> TableStream:
+        """Return the rows with the aggregates."""
+        computed = {name: one for name, one in (self.inputs | self.keys).items() if name not in table.schema.names}
+        if computed:
+            exprs = [one.alias(name) for name, one in computed.items()]
+            table = step(node, functools.partial(table.with_columns, *exprs))
+        return step(
+            node,
+            lambda: table.key_by(*self.keys).over(rows=self.rows, range=self.range).aggregate(**self.aggregates),
+        )
+
+
+def _over(window: exp.Window, table: TableStream, scope: Scope) -> _Over:
+    check_parts(window, frozenset({"this", "partition_by", "order", "spec", "over"}))
+    keys: dict[str, nw.Expr] = {}
+    for one in window.args.get("partition_by") or []:
+        made = translate(one, scope)
+        keys[passed_as(made, scope) or f"${text_of(one)}"] = for_each_row(made, scope.schema)
+    if not keys:
+        keys["$all"] = for_each_row(literal(window, 0, INTEGER), scope.schema)
+    _check_order(window, table, scope)
+    spec = window.args.get("spec")
+    if spec is None:
+        raise RefusedError(window, f"OVER takes the rows that count, as in {_FORM}")
+    check_parts(spec, frozenset({"kind", "start", "start_side", "end", "end_side"}))
+    start, end = spec.args.get("start"), spec.args.get("end")
+    own = start == "CURRENT ROW"
+    if end not in (None, "CURRENT ROW") or (spec.args.get("start_side") != "PRECEDING" and not own):
+        raise RefusedError(window, f"the rows of OVER end with the row itself, as in {_FORM}")
+    if start == "UNBOUNDED":
+        raise RefusedError(window, f"without a bound OVER would keep all rows for ever: give one, as in {_FORM}")
+    if spec.args["kind"] == "ROWS":
+        if not own and not (isinstance(start, exp.Literal) and start.name.isdecimal() and len(start.name) < 19):
+            raise RefusedError(window, f"ROWS takes a whole number, as in {_FORM}")
+        return _Over(keys, 1 if own else int(start.name) + 1, None)
+    if spec.args["kind"] != "RANGE" or not (own or isinstance(start, exp.Interval)):
+        raise RefusedError(window, "RANGE takes an interval, as in RANGE BETWEEN INTERVAL '5' MINUTE PRECEDING")
+    return _Over(keys, None, dt.timedelta() if own else interval_of(start))
+
+
+def _check_order(window: exp.Window, table: TableStream, scope: Scope) -> None:
+    """Check that the rows are ordered by event time."""
+    order = window.args.get("order")
+    if order is None or len(order.expressions) != 1 or order.expressions[0].args.get("desc"):
+        raise RefusedError(window, f"OVER takes ORDER BY the event time, the earliest first, as in {_FORM}")
+    time = order.expressions[0].this
+    is_cut = isinstance(time, exp.TimestampTrunc | exp.DateTrunc) and time.text("unit").upper() == "MILLISECOND"
+    time = time.this if is_cut else time
+    check_time("ORDER BY", time, table, scope)
+    if not is_cut and getattr(translate(time, scope).type, "unit", "ms") in ("us", "ns"):
+        raise RefusedError(
+            time,
+            "event times are of milliseconds, and this column is finer: ORDER BY DATE_TRUNC('millisecond', time)",
+        )
