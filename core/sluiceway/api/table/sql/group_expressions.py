@@ -15,7 +15,7 @@ from sluiceway.api.table.sql.types import Typed
 from sluiceway.api.table.stream import TableStream
 from sluiceway.columns.transforms import passed
 
-__all__ = ["column_at", "passed_as", "text_of", "with_columns"]
+__all__ = ["column_at", "columns_of_star", "passed_as", "text_of", "with_columns"]
 
 
 def with_columns(node: exp.Select, table: TableStream, scope: Scope) -> tuple[exp.Select, TableStream, Scope]:
@@ -129,3 +129,16 @@ def column_at(name: str, node: exp.Expr) -> exp.Column:
     column = exp.column(name, quoted=True)
     column.meta["start"] = start_of(node)
     return column
+
+
+def columns_of_star(star: exp.Expr, scope: Scope) -> list[exp.Expr]:
+    """Return the columns that a star of SELECT stands for, in its place: none that are computed later."""
+    of = star.args.get("table")
+    if of is not None and (scope.name is None or named_like(of.name, [scope.name]) is None):
+        return [star]  # refused as such
+    star = star.this if isinstance(star, exp.Column) else star
+    left_out = set()
+    for one in star.args.get("except_") or []:
+        translate(one, scope)
+        left_out.add(named_like(one.name, scope.schema.names))
+    return [column_at(name, star) for name in scope.schema.names if name not in left_out]

@@ -18,13 +18,21 @@ from sluiceway.api.table.sql.dialect import WindowedTable
 from sluiceway.api.table.sql.expressions import Scope, named_like
 from sluiceway.api.table.sql.group_expressions import column_at, text_of
 from sluiceway.api.table.sql.positions import RefusedError, check_parts
+from sluiceway.api.table.sql.unnest import element_type
 from sluiceway.api.table.stream import TableStream
 from sluiceway.columns.schemas import shown
 
-__all__ = ["JoinedTable", "Names", "Rows", "columns_in", "joined_table", "resolve"]
+__all__ = ["Elements", "JoinedTable", "Names", "Rows", "columns_in", "joined_table", "resolve"]
 
 Rows = TableStream | pa.RecordBatch
 """A stream, or the rows of a table that stays the same."""
+
+
+@dataclass(frozen=True)
+class Elements:
+    """Rows that the lists in a column of the rows before have, by the name of the column inside."""
+
+    column: str
 
 
 @dataclass
@@ -38,7 +46,7 @@ class JoinedTable:
     """
 
     name: str
-    rows: Rows
+    rows: Rows | Elements
     schema: pa.Schema
 
     @property
@@ -109,11 +117,37 @@ def joined_table(node: exp.Expr, rows_of: Callable[[exp.Expr], tuple[Rows, Scope
     """
     if isinstance(node, WindowedTable):
         raise RefusedError(node, "a window around a table has no JOIN beside it: put one of them into a sub-query")
+    if isinstance(node, exp.Unnest):
+        return _elements(node, names)
     rows, scope = rows_of(node)
     name = scope.name or f"${len(names.tables)}"
     if named_like(name, [one.name for one in names.tables]) is not None:
         raise RefusedError(node, f"two tables have the name {name!r}: give one another, as in {name} AS other")
     made = JoinedTable(name, rows, scope.schema)
+    names.tables.append(made)
+    return made
+
+
+def _elements(node: exp.Unnest, names: Names) -> JoinedTable:
+    check_parts(node, frozenset({"expressions", "alias"}))
+    given = node.expressions[0]
+    if len(node.expressions) > 1 or not isinstance(given, exp.Column):
+        raise RefusedError(
+            node, "UNNEST takes a column of the tables before, as in CROSS JOIN UNNEST(tags) AS t(tag)"
+        )
+    of = given.args.get("table")
+    tables = names.tables if of is None else [one for one in names.tables if one is names.table(of)]
+    inside = names.find(given.this, tables)
+    if inside is None:
+        raise RefusedError(given, f"there is no column {given.name!r} in the tables before")
+    (kind,) = [
+        one.schema.field(name).type for one in tables for name in one.schema.names if one.inside(name) == inside
+    ]
+    alias = node.args.get("alias")
+    columns = [] if alias is None else alias.columns
+    name = alias.name if alias is not None and alias.name else "unnest"
+    column = columns[0].name if columns else "unnest"
+    made = JoinedTable(name, Elements(inside), pa.schema([(column, element_type(given, kind))]))
     names.tables.append(made)
     return made
 

@@ -16,6 +16,7 @@ from sluiceway.api.table.sql.expressions import Scope, translate
 from sluiceway.api.table.sql.functions import interval_of
 from sluiceway.api.table.sql.group_expressions import column_at, passed_as
 from sluiceway.api.table.sql.joined_tables import (
+    Elements,
     JoinedTable,
     Names,
     Rows,
@@ -70,13 +71,18 @@ def joined(
         _with_using(join, other, names)
     resolve(query, names)
     needed = {name for one in query.find_all(exp.Column) for name in columns_in(one)}
+    needed |= {one.rows.column for one in others if isinstance(one.rows, Elements)}
     where = list(_conjuncts(query.args.get("where")))
     # Rows that WHERE drops need not wait for a partner; but for those that a later join makes of NULLs.
     outer = any(one.args.get("side") in ("RIGHT", "FULL") for one in joins)
     early, where = ([], where) if outer else (where, [])
     left = first.renamed(needed)
     for join, other in zip(joins, others, strict=True):
-        left = _Join(join, _filtered(left, early), other, needed, early).made()
+        left = _filtered(left, early)
+        if isinstance(other.rows, Elements):
+            left = _with_elements(join, left, other, other.rows)
+        else:
+            left = _Join(join, left, other, needed, early).made()
     where = early or where
     query.set("joins", None)
     query.set("where", exp.Where(this=exp.and_(*where, copy=False)) if where else None)
@@ -108,6 +114,14 @@ def _with_using(join: exp.Join, other: JoinedTable, names: Names) -> None:
         names.merged.add(one.name.casefold())
     join.set("using", None)
     join.set("on", exp.and_(*conditions))
+
+
+def _with_elements(join: exp.Join, left: TableStream, other: JoinedTable, rows: Elements) -> TableStream:
+    on = join.args.get("on")
+    if join.args.get("side") or (on is not None and on != exp.true()):
+        raise RefusedError(join.this, "UNNEST is joined by CROSS JOIN alone: rows without elements are left out")
+    (name,) = other.columns
+    return step(join.this, lambda: left.with_columns(nw.col(rows.column).alias(name)).explode(name))
 
 
 # ---- conditions ----------------------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ import narwhals as nw
 from sqlglot import exp
 
 from sluiceway.api.table.sql.aggregates import aggregate_of
-from sluiceway.api.table.sql.expressions import Scope, named_like, translate
+from sluiceway.api.table.sql.expressions import Scope, translate
 from sluiceway.api.table.sql.functions import interval_of
-from sluiceway.api.table.sql.group_expressions import column_at, passed_as, text_of
+from sluiceway.api.table.sql.group_expressions import column_at, columns_of_star, passed_as, text_of
 from sluiceway.api.table.sql.grouping import check_time
 from sluiceway.api.table.sql.positions import RefusedError, check_parts
 from sluiceway.api.table.sql.steps import for_each_row, step
@@ -65,7 +65,7 @@ def with_over(node: exp.Select, table: TableStream, scope: Scope) -> tuple[exp.S
     outputs: list[exp.Expr] = []
     for one in query.expressions:
         if one.is_star:
-            outputs += _columns_of(one, scope)
+            outputs += columns_of_star(one, scope)
         elif isinstance(one, exp.Alias | exp.Column):
             outputs.append(one.transform(replaced))
         else:
@@ -76,19 +76,6 @@ def with_over(node: exp.Select, table: TableStream, scope: Scope) -> tuple[exp.S
     for over in steps.values():
         table = over.added(node, table)
     return query, table, Scope(scope.name, table.schema)
-
-
-def _columns_of(star: exp.Expr, scope: Scope) -> list[exp.Expr]:
-    """Return the columns that a star stands for: none of those that aggregates need besides."""
-    of = star.args.get("table")
-    if of is not None and (scope.name is None or named_like(of.name, [scope.name]) is None):
-        return [star]  # refused as such
-    star = star.this if isinstance(star, exp.Column) else star
-    left_out = set()
-    for one in star.args.get("except_") or []:
-        translate(one, scope)
-        left_out.add(named_like(one.name, scope.schema.names))
-    return [column_at(name, star) for name in scope.schema.names if name not in left_out]
 
 
 def _named(node: exp.Window, query: exp.Select) -> exp.Window:

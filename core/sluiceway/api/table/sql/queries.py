@@ -27,6 +27,7 @@ from sluiceway.api.table.sql.over import has_over, with_over
 from sluiceway.api.table.sql.positions import RefusedError, at_offset, check_parts, with_position
 from sluiceway.api.table.sql.steps import for_each_row, per_row, step
 from sluiceway.api.table.sql.types import Typed, as_boolean, dtype_of, unified
+from sluiceway.api.table.sql.unnest import has_unnest, with_elements
 from sluiceway.api.table.sql.windowed_tables import without_windowed_table
 from sluiceway.api.table.stream import TableStream
 from sluiceway.columns.schemas import shown
@@ -175,6 +176,8 @@ def _select(node: exp.Select, tables: Tables) -> TableStream:
     if (where := node.args.get("where")) is not None:
         condition = as_boolean(translate(where.this, scope), "WHERE")
         table = step(where.this, lambda: table.filter(for_each_row(condition, table.schema)))
+    if has_unnest(node):
+        node, table, scope = with_elements(node, table, scope)
     if node.args.get("group") is not None:
         node, table, scope = grouped(node, table, scope)
     elif has_over(node):
