@@ -65,7 +65,19 @@ def interval_joined(
         how=how,
     )
     sides = {tag.name: t._schema for tag, t in ((left_late, left), (right_late, other)) if tag is not None}
-    return _then(left, other, step, f"interval_join({shown_duration(low)}, {shown_duration(high)})", sides)
+    name = f"interval_join({shown_duration(low)}, {shown_duration(high)})"
+    time_column = _later_column(left, other, low, high, suffix) if how == "inner" else None
+    return _then(left, other, step, name, sides, time_column=time_column)
+
+
+def _later_column(left: KeyedTable, right: KeyedTable, low: int, high: int, suffix: str | None) -> str | None:
+    """Return the column of the event times of pairs, which are the later ones; None: either row may be later."""
+    if high <= 0:
+        return left._time_column
+    name = right._time_column
+    if low < 0 or name is None or name in right._names:
+        return None
+    return f"{name}{suffix}" if name in left._schema.names else name
 
 
 def asof_joined(

@@ -108,6 +108,9 @@ def _comparable(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         f"SELECT a.id, b.id AS o, land FROM a JOIN b ON a.user = b.user AND {_NEAR} "
         "JOIN users ON users.user = b.user",
         "SELECT land, count(*) FROM a JOIN users u ON a.user = u.user GROUP BY land",
+        "SELECT a.id, b.id AS o, c.id AS p FROM a JOIN b ON a.user = b.user AND b.time >= a.time "
+        "AND b.time < a.time + INTERVAL '3' SECOND "
+        "JOIN b AS c ON c.user = b.user AND c.time BETWEEN b.time - INTERVAL '2' SECOND AND b.time",
     ],
 )
 def test_results_are_those_of_duckdb(query: str) -> None:
@@ -190,6 +193,34 @@ def test_a_refusal_has_the_position(query: str, column: int, says: str) -> None:
     with pytest.raises(GraphError, match=says) as told:
         flow.sql(query, **tables, **_STAYS, twice=_TWICE)
     assert f"line 1, column {column}: " in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("ends", "later"),
+    [
+        ("b.time BETWEEN a.time AND a.time + INTERVAL '3' SECOND", "b"),
+        ("b.time <= a.time AND b.time > a.time - INTERVAL '3' SECOND", "a"),
+        ("b.time > a.time AND b.time < a.time + INTERVAL '4' SECOND", "b"),
+    ],
+)
+@pytest.mark.parametrize("options", [{}, {"batch_size": 1}, {"parallelism": 2}])
+def test_windows_of_pairs_go_by_the_later_time(ends: str, later: str, options: dict[str, Any]) -> None:
+    join = f"FROM a JOIN b ON a.user = b.user AND {ends}"
+    window = f"TUMBLE({later}.time, INTERVAL '5' SECOND)"
+    query = f"SELECT a.user, window_end, count(*) AS n, max(a.id + b.id) AS top {join} GROUP BY a.user, {window}"
+    bucket = f"time_bucket(INTERVAL '5' SECOND, {later}.time) + INTERVAL '5' SECOND"
+    with duckdb.connect() as connection:
+        for name in "ab":
+            connection.register(name, _TABLES[name])
+        expected = connection.sql(
+            f"SELECT a.user, {bucket}, count(*), max(a.id + b.id) {join} GROUP BY ALL"
+        ).fetchall()
+    rows = _flow(query).to_arrow(**options).to_pylist()
+    found = [(row["user"], row["window_end"].replace(tzinfo=None), row["n"], row["top"]) for row in rows]
+    assert len(found) > 5
+    assert _comparable(found) == _comparable(expected)
+    with pytest.raises(GraphError, match=f"which is '{later}.time', not"):
+        _flow(query.replace(window, f"TUMBLE({'a' if later == 'b' else 'b'}.time, INTERVAL '5' SECOND)"))
 
 
 def test_tables_without_event_times_are_not_joined_by_them() -> None:
