@@ -9,8 +9,8 @@ import pyarrow as pa
 from sqlglot import exp
 
 from sluiceway.api.table.sql.expressions import Scope, translate
-from sluiceway.api.table.sql.group_expressions import passed_as
 from sluiceway.api.table.sql.positions import RefusedError, check_parts
+from sluiceway.api.table.sql.select_list import passed_as
 from sluiceway.api.table.sql.types import Typed, as_boolean
 from sluiceway.columns.aggregation import aggregates as agg
 from sluiceway.errors import GraphError

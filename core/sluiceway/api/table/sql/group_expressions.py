@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 
 import narwhals as nw
 from sqlglot import exp
 
 from sluiceway.api.table.sql.expressions import Scope, named_like, translate
-from sluiceway.api.table.sql.positions import RefusedError, check_parts, start_of
+from sluiceway.api.table.sql.positions import RefusedError, check_parts
+from sluiceway.api.table.sql.select_list import column_at, named_as_before, passed_as, text_of
 from sluiceway.api.table.sql.steps import step
-from sluiceway.api.table.sql.types import Typed
 from sluiceway.api.table.stream import TableStream
-from sluiceway.columns.transforms import passed
 
-__all__ = ["column_at", "columns_of_star", "passed_as", "text_of", "with_columns"]
+__all__ = ["with_group_columns"]
 
 
-def with_columns(node: exp.Select, table: TableStream, scope: Scope) -> tuple[exp.Select, TableStream, Scope]:
+def with_group_columns(
+    node: exp.Select, table: TableStream, scope: Scope
+) -> tuple[exp.Select, TableStream, Scope]:
     """Return a query whose GROUP BY has columns and windows alone: other expressions are computed before."""
     group = node.args["group"]
     if group.args.get("all"):
@@ -56,7 +56,7 @@ def with_columns(node: exp.Select, table: TableStream, scope: Scope) -> tuple[ex
         plain = _plain(part, scope)
         return next((column_at(name, part) for one, name in names if one == plain), part)
 
-    query.set("expressions", [_replaced_output(one, replaced) for one in query.expressions])
+    query.set("expressions", [named_as_before(one, one.transform(replaced)) for one in query.expressions])
     if (having := query.args.get("having")) is not None:
         having.set("this", having.this.transform(replaced))
     table = step(group, functools.partial(table.with_columns, *computed.values()))
@@ -90,15 +90,6 @@ def _meant(given: exp.Expr, query: exp.Select, scope: Scope) -> tuple[exp.Expr, 
     return given, text_of(given)
 
 
-def _replaced_output(node: exp.Expr, replaced: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
-    """Return a column of SELECT with columns in place of what is grouped by, and its name as before."""
-    made = node.transform(replaced)
-    if isinstance(made, exp.Column) and made != node:
-        name = node.name if isinstance(node, exp.Column) else text_of(node)
-        return exp.Alias(this=made, alias=exp.to_identifier(name, quoted=True))
-    return made
-
-
 def _plain(node: exp.Expr, scope: Scope) -> exp.Expr:
     """Return an expression as it is compared: with its columns as the table has them, and no brackets around."""
 
@@ -112,33 +103,3 @@ def _plain(node: exp.Expr, scope: Scope) -> exp.Expr:
         return part if name is None else exp.column(name, quoted=True)
 
     return node.unnest().copy().transform(named)
-
-
-def passed_as(made: Typed, scope: Scope) -> str | None:
-    """Return the name of the column that an expression is; None: it is another one."""
-    return next((name for name in scope.schema.names if passed(made.expr, name) == name), None)
-
-
-def text_of(node: exp.Expr) -> str:
-    """Return an expression as it is written, for the name of its column."""
-    return node.sql("duckdb", normalize_functions="lower")
-
-
-def column_at(name: str, node: exp.Expr) -> exp.Column:
-    """Return a column in the place of a part of a query, whose position it has."""
-    column = exp.column(name, quoted=True)
-    column.meta["start"] = start_of(node)
-    return column
-
-
-def columns_of_star(star: exp.Expr, scope: Scope) -> list[exp.Expr]:
-    """Return the columns that a star of SELECT stands for, in its place: none that are computed later."""
-    of = star.args.get("table")
-    if of is not None and (scope.name is None or named_like(of.name, [scope.name]) is None):
-        return [star]  # refused as such
-    star = star.this if isinstance(star, exp.Column) else star
-    left_out = set()
-    for one in star.args.get("except_") or []:
-        translate(one, scope)
-        left_out.add(named_like(one.name, scope.schema.names))
-    return [column_at(name, star) for name in scope.schema.names if name not in left_out]

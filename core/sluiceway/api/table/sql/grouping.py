@@ -12,8 +12,9 @@ from sluiceway.api.table.sql.aggregates import NAMES, aggregate_of
 from sluiceway.api.table.sql.dialect import WINDOWS
 from sluiceway.api.table.sql.expressions import Scope, named_like, translate
 from sluiceway.api.table.sql.functions import interval_of
-from sluiceway.api.table.sql.group_expressions import column_at, passed_as, text_of, with_columns
+from sluiceway.api.table.sql.group_expressions import with_group_columns
 from sluiceway.api.table.sql.positions import RefusedError
+from sluiceway.api.table.sql.select_list import column_at, named_as_before, passed_as, text_of
 from sluiceway.api.table.sql.steps import for_each_row, step
 from sluiceway.api.table.sql.types import INTEGER, literal
 from sluiceway.api.table.stream import TableStream
@@ -49,7 +50,7 @@ def grouped(node: exp.Select, table: TableStream, scope: Scope) -> tuple[exp.Sel
     Raises:
         RefusedError: a part has no translation, or a column is neither in GROUP BY nor in an aggregate.
     """
-    node, table, scope = with_columns(node, table, scope)
+    node, table, scope = with_group_columns(node, table, scope)
     grouping = _grouping(node, table, scope)
     query = node.copy()
     having = query.args.get("having")
@@ -89,10 +90,7 @@ class _Grouping:
 
     def output(self, node: exp.Expr) -> exp.Expr:
         """Return a column of SELECT with columns in place of its aggregates, and its name as before."""
-        if isinstance(node, exp.Alias | exp.Column):
-            return self.rewritten(node)
-        name = text_of(node)
-        return exp.Alias(this=self.rewritten(node), alias=exp.to_identifier(name, quoted=True))
+        return named_as_before(node, self.rewritten(node))
 
     def rewritten(self, node: exp.Expr) -> exp.Expr:
         """Return an expression with columns in place of its aggregates."""

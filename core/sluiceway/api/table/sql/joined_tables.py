@@ -16,8 +16,8 @@ from sqlglot import exp
 
 from sluiceway.api.table.sql.dialect import WindowedTable
 from sluiceway.api.table.sql.expressions import Scope, named_like
-from sluiceway.api.table.sql.group_expressions import column_at, text_of
 from sluiceway.api.table.sql.positions import RefusedError, check_parts
+from sluiceway.api.table.sql.select_list import column_at, named, text_of
 from sluiceway.api.table.sql.unnest import element_type
 from sluiceway.api.table.stream import TableStream
 from sluiceway.columns.schemas import shown
@@ -204,18 +204,14 @@ def _outputs(node: exp.Expr, names: Names) -> Iterator[exp.Expr]:
         for one in tables:
             for name in one.schema.names:
                 if not (name.casefold() in names.merged and name.casefold() in seen):
-                    yield _named(column_at(one.inside(name), node), name)
+                    yield named(column_at(one.inside(name), node), name)
                 seen.add(name.casefold())
         return
     made = node.transform(functools.partial(_resolved, names=names))
     if isinstance(node, exp.Alias):
         yield made
     else:
-        yield _named(made, node.name if isinstance(node, exp.Column) else text_of(node))
-
-
-def _named(node: exp.Expr, name: str) -> exp.Alias:
-    return exp.Alias(this=node, alias=exp.to_identifier(name, quoted=True))
+        yield named(made, node.name if isinstance(node, exp.Column) else text_of(node))
 
 
 def columns_in(node: exp.Expr) -> set[str]:

@@ -14,7 +14,6 @@ from sqlglot import exp
 
 from sluiceway.api.table.sql.expressions import Scope, translate
 from sluiceway.api.table.sql.functions import interval_of
-from sluiceway.api.table.sql.group_expressions import column_at, passed_as
 from sluiceway.api.table.sql.joined_tables import (
     Elements,
     JoinedTable,
@@ -25,6 +24,7 @@ from sluiceway.api.table.sql.joined_tables import (
     resolve,
 )
 from sluiceway.api.table.sql.positions import RefusedError, check_parts
+from sluiceway.api.table.sql.select_list import column_at, passed_as
 from sluiceway.api.table.sql.steps import for_each_row, step
 from sluiceway.api.table.sql.types import Typed, as_boolean, unified
 from sluiceway.api.table.stream import TableStream

@@ -13,11 +13,11 @@ from sqlglot import exp
 from sluiceway.api.table.sql.aggregates import aggregate_of
 from sluiceway.api.table.sql.expressions import Scope, translate
 from sluiceway.api.table.sql.functions import interval_of
-from sluiceway.api.table.sql.group_expressions import column_at, columns_of_star, passed_as, text_of
 from sluiceway.api.table.sql.grouping import check_time
 from sluiceway.api.table.sql.positions import RefusedError, check_parts
+from sluiceway.api.table.sql.select_list import column_at, columns_of_star, named_as_before, passed_as, text_of
 from sluiceway.api.table.sql.steps import for_each_row, step
-from sluiceway.api.table.sql.types import INTEGER, literal
+from sluiceway.api.table.sql.types import INTEGER, Typed, literal
 from sluiceway.api.table.stream import TableStream
 from sluiceway.columns.aggregation import aggregates as agg
 
@@ -54,23 +54,20 @@ def with_over(node: exp.Select, table: TableStream, scope: Scope) -> tuple[exp.S
         nonlocal count
         if not isinstance(part, exp.Window):
             return part
-        window = _named(part, query)
-        over = _over(window, table, scope)
+        aggregate, values = aggregate_of(part.this, scope)  # first, as its name says most
+        over = _over(_named(part, query), table, scope)
         key = (tuple(over.keys), over.rows, over.range)
         name = f"$over{count}"
         count += 1
-        steps.setdefault(key, over).add(name, part.this, scope)
+        steps.setdefault(key, over).add(name, aggregate, values, scope)
         return column_at(name, part)
 
     outputs: list[exp.Expr] = []
     for one in query.expressions:
         if one.is_star:
             outputs += columns_of_star(one, scope)
-        elif isinstance(one, exp.Alias | exp.Column):
-            outputs.append(one.transform(replaced))
         else:
-            name = text_of(one)
-            outputs.append(exp.Alias(this=one.transform(replaced), alias=exp.to_identifier(name, quoted=True)))
+            outputs.append(named_as_before(one, one.transform(replaced)))
     query.set("expressions", outputs)
     query.set("windows", None)
     for over in steps.values():
@@ -113,9 +110,8 @@ class _Over:
     inputs: dict[str, nw.Expr] = field(default_factory=dict)
     aggregates: dict[str, agg.Aggregate] = field(default_factory=dict)
 
-    def add(self, name: str, node: exp.Expr, scope: Scope) -> None:
-        """Add an aggregate. Raises RefusedError: it has no translation."""
-        aggregate, values = aggregate_of(node, scope)
+    def add(self, name: str, aggregate: agg.Aggregate, values: Typed | None, scope: Scope) -> None:
+        """Add an aggregate, and the values that it takes."""
         self.aggregates[name] = aggregate
         if values is not None and aggregate.columns[0] not in scope.schema.names:
             self.inputs[aggregate.columns[0]] = for_each_row(values, scope.schema)

@@ -8,8 +8,8 @@ import pyarrow as pa
 from sqlglot import exp
 
 from sluiceway.api.table.sql.expressions import Scope, translate
-from sluiceway.api.table.sql.group_expressions import column_at, columns_of_star, text_of
 from sluiceway.api.table.sql.positions import RefusedError
+from sluiceway.api.table.sql.select_list import column_at, columns_of_star, named_as_before
 from sluiceway.api.table.sql.steps import for_each_row, step
 from sluiceway.api.table.stream import TableStream
 
@@ -47,17 +47,18 @@ def with_elements(node: exp.Select, table: TableStream, scope: Scope) -> tuple[e
     element_type(found[0], lists.type)
     outputs: list[exp.Expr] = []
     for one in query.expressions:
-        made = one.transform(lambda part: column_at(_ELEMENT, part) if isinstance(part, exp.Explode) else part)
         if one.is_star:
             outputs += columns_of_star(one, scope)
-        elif isinstance(one, exp.Alias | exp.Column):
-            outputs.append(made)
         else:
-            outputs.append(exp.Alias(this=made, alias=exp.to_identifier(text_of(one), quoted=True)))
+            outputs.append(named_as_before(one, one.transform(_as_element)))
     query.set("expressions", outputs)
     column = for_each_row(lists, scope.schema).alias(_ELEMENT)
     table = step(found[0], lambda: table.with_columns(column).explode(_ELEMENT))
     return query, table, Scope(scope.name, table.schema)
+
+
+def _as_element(node: exp.Expr) -> exp.Expr:
+    return column_at(_ELEMENT, node) if isinstance(node, exp.Explode) else node
 
 
 def element_type(node: exp.Expr, kind: pa.DataType) -> pa.DataType:
