@@ -33,6 +33,8 @@ STUBBORN = """
     flow = sw.Pipeline("stubborn")
     flow.from_collection([1]).map(wait).print()
 """
+CANCELLING = "SIGTERM: cancelling; SIGKILL ends at once\n"
+"""What a run says of SIGTERM."""
 
 
 def begin(process: subprocess.Popen[str], first: str) -> None:
@@ -103,7 +105,7 @@ def test_an_ignored_ctrl_c_stays_ignored(start: Any, write: Any) -> None:
     process.terminate()
     _, err = process.communicate(timeout=PATIENT_S)
     assert process.returncode == 143
-    assert err.startswith("endless: canceled after "), "of Ctrl-C it says nothing"
+    assert err.startswith(f"{CANCELLING}endless: canceled after "), "of Ctrl-C it says nothing"
 
 
 def test_sigterm_cancels_and_is_143(start: Any, write: Any) -> None:
@@ -113,7 +115,7 @@ def test_sigterm_cancels_and_is_143(start: Any, write: Any) -> None:
     process.terminate()
     _, err = process.communicate(timeout=PATIENT_S)
     assert process.returncode == 143
-    assert err.startswith("endless: canceled after ")
+    assert err.startswith(f"{CANCELLING}endless: canceled after ")
 
 
 @pytest.mark.parametrize("mine", [False, True])
