@@ -48,6 +48,7 @@ _STAYS = {
         {"user": ["ann", "eve", None, "joe"], "land": ["at", "fr", "xx", None], "rank": [1, 2, 3, 4]}
     ),
     "items": pa.table({"item": [1, 2], "name": ["tea", None]}),
+    "titles": pa.table({"user": ["ann", "eve", "bob"], "title": ["Dr", None, "Sir"]}),
 }
 _TIMES: Any = WatermarkStrategy.for_bounded_out_of_orderness("1h").with_timestamp_column("time")
 _NEAR = "b.time BETWEEN a.time - INTERVAL '3' SECOND AND a.time + INTERVAL '2' SECOND"
@@ -105,6 +106,9 @@ def _comparable(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         "SELECT a.*, u.land, u.user AS u FROM a LEFT JOIN users u ON u.user = upper(lower(a.user)) AND u.rank < 2",
         "SELECT id, user, name, land FROM a LEFT JOIN users USING (user) JOIN items i ON i.item = a.item",
         "SELECT * FROM (SELECT id, user FROM a) JOIN users USING (user) WHERE rank = 1 AND id > 3",
+        "SELECT * FROM (SELECT id, user FROM a) JOIN users USING (user) JOIN titles USING (user) WHERE user > 'b'",
+        "SELECT user, land, titles.user AS u FROM (SELECT id, user FROM a) LEFT JOIN users USING (user) "
+        "LEFT JOIN titles USING (user)",
         f"SELECT a.id, b.id AS o, land FROM a JOIN b ON a.user = b.user AND {_NEAR} "
         "JOIN users ON users.user = b.user",
         "SELECT land, count(*) FROM a JOIN users u ON a.user = u.user GROUP BY land",
@@ -135,6 +139,16 @@ _TWICE = pa.table({"user": ["ann", "ann"], "land": ["at", "de"]})
         ("SELECT a.id FROM a JOIN b ON a.user = b.user AND a.time > b.time", 25, "takes both ends of their times"),
         (f"SELECT a.id FROM a JOIN b ON {_NEAR}", 25, "takes an equality of columns of both"),
         (f"SELECT id FROM a JOIN b ON a.user = b.user AND {_NEAR}", 8, "'id' is a column of a and b: write a.id"),
+        (
+            "SELECT user FROM a JOIN users USING (user) JOIN titles t ON t.user = a.user",
+            8,
+            "'user' is a column of a and users and t: write a.user",
+        ),
+        (
+            "SELECT * FROM (SELECT id, user FROM a) a JOIN users USING (user) JOIN titles t ON t.user = a.user",
+            8,
+            "two columns would have the name 'user'",
+        ),
         (f"SELECT a.prize FROM a JOIN b ON a.user = b.user AND {_NEAR}", 10, "no column 'prize' in a, which has"),
         (f"SELECT c.id FROM a JOIN b ON a.user = b.user AND {_NEAR}", 8, "no table 'c' here; they are a, b"),
         (f"SELECT c.* FROM a JOIN b ON a.user = b.user AND {_NEAR}", 8, "no table 'c' here"),

@@ -84,11 +84,21 @@ class Names:
 
     Attributes:
         tables: the tables.
-        merged: names of USING, which stand for the column of the first table that has it.
+        merged: the tables that USING has joined by a column, whose name stands for that of the first of them.
     """
 
     tables: list[JoinedTable] = field(default_factory=list)
-    merged: set[str] = field(default_factory=set)
+    merged: dict[str, list[JoinedTable]] = field(default_factory=dict)
+
+    def merge(self, column: exp.Expr, other: JoinedTable) -> None:
+        """Let the name of a column stand for that of another table, too."""
+        tables = self.merged.setdefault(column.name.casefold(), [])
+        before = self.tables[: self.tables.index(other)]
+        tables += [one for one in (*before, other) if one not in tables and _column_of(one, column) is not None]
+
+    def is_repeated(self, table: JoinedTable, column: str) -> bool:
+        """Return whether a column is that of a table before, as USING says."""
+        return any(one is table for one in self.merged.get(column.casefold(), ())[1:])
 
     def table(self, of: exp.Expr) -> JoinedTable | None:
         """Return the table of a name before a dot."""
@@ -97,16 +107,16 @@ class Names:
 
     def find(self, name: exp.Expr, tables: Sequence[JoinedTable]) -> str | None:
         """Return the name inside of a column; None: no table has it."""
-        quoted = bool(name.args.get("quoted"))
-        found = [
-            (one, column)
-            for one in tables
-            if (column := named_like(name.name, one.schema.names, quoted=quoted)) is not None
-        ]
-        if len(found) > 1 and name.name.casefold() not in self.merged:
+        found = [(one, column) for one in tables if (column := _column_of(one, name)) is not None]
+        merged = self.merged.get(name.name.casefold(), [])
+        if any(one not in merged for one, _ in found[1:]):
             where = " and ".join(one.name for one, _ in found)
             raise RefusedError(name, f"{name.name!r} is a column of {where}: write {found[0][0].name}.{name.name}")
         return found[0][0].inside(found[0][1]) if found else None
+
+
+def _column_of(table: JoinedTable, name: exp.Expr) -> str | None:
+    return named_like(name.name, table.schema.names, quoted=bool(name.args.get("quoted")))
 
 
 def joined_table(node: exp.Expr, rows_of: Callable[[exp.Expr], tuple[Rows, Scope]], names: Names) -> JoinedTable:
@@ -200,12 +210,10 @@ def _outputs(node: exp.Expr, names: Names) -> Iterator[exp.Expr]:
             if table is None:
                 raise RefusedError(node.args["table"], f"there is no table {node.args['table'].name!r} here")
             tables = [table]
-        seen: set[str] = set()
         for one in tables:
             for name in one.schema.names:
-                if not (name.casefold() in names.merged and name.casefold() in seen):
+                if len(tables) == 1 or not names.is_repeated(one, name):
                     yield named(column_at(one.inside(name), node), name)
-                seen.add(name.casefold())
         return
     made = node.transform(functools.partial(_resolved, names=names))
     if isinstance(node, exp.Alias):

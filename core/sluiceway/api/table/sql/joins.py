@@ -111,7 +111,7 @@ def _with_using(join: exp.Join, other: JoinedTable, names: Names) -> None:
         if left is None or right is None:
             raise RefusedError(one, f"{one.name!r} is no column of both tables")
         conditions.append(exp.EQ(this=column_at(left, one), expression=column_at(right, one)))
-        names.merged.add(one.name.casefold())
+        names.merge(one, other)
     join.set("using", None)
     join.set("on", exp.and_(*conditions))
 
