@@ -66,6 +66,22 @@ def _sql(query: str) -> Any:
         "CURRENT ROW) AS s FROM rows r JOIN users u ON r.user = u.user",
         "SELECT r.id, count(*) OVER w AS n FROM rows r JOIN users u ON r.user = u.user "
         "WINDOW w AS (PARTITION BY u.land ORDER BY r.time ROWS BETWEEN 2 PRECEDING AND CURRENT ROW)",
+        "SELECT id, lag(price) OVER (PARTITION BY user ORDER BY time) AS p FROM rows",
+        "SELECT id, price - lag(price, 2, 0) OVER w AS d, lag(time, 1, time) OVER w AS t, lag(item, 0) OVER w AS "
+        f"i FROM rows WINDOW w AS ({_LAST})",
+        "SELECT id, first_value(item) OVER w, first(item IGNORE NULLS) OVER w AS f, last_value(item) OVER w AS l, "
+        f"last_value(item IGNORE NULLS) OVER w AS known FROM rows WINDOW w AS ({_LAST})",
+        "SELECT id, first_value(id) OVER w AS f, last_value(paid IGNORE NULLS) OVER w AS l FROM rows "
+        "WINDOW w AS (PARTITION BY user ORDER BY time RANGE BETWEEN INTERVAL 9 SECOND PRECEDING AND CURRENT ROW)",
+        "SELECT id, row_number() OVER (PARTITION BY user ORDER BY time) AS n, sum(price) OVER w AS s, "
+        "count(DISTINCT item) OVER w AS items, last_value(price IGNORE NULLS) OVER w AS p FROM rows "
+        "WINDOW w AS (PARTITION BY user ORDER BY time ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)",
+        "SELECT id, user FROM rows QUALIFY row_number() OVER (PARTITION BY user ORDER BY time) <= 2",
+        "SELECT id, id + row_number() OVER (ORDER BY time) AS n FROM rows QUALIFY N > 60 AND id <> 7",
+        "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY item ORDER BY time) AS n FROM rows "
+        "WHERE id > 3) WHERE n = 1",
+        "SELECT r.id, lag(r.price) OVER (PARTITION BY u.land ORDER BY r.time) AS n FROM rows r "
+        "JOIN users u ON r.user = u.user QUALIFY n > 2 OR r.id = lag(r.id) OVER (ORDER BY r.time) + 1",
     ],
 )
 @pytest.mark.parametrize("options", [{}, {"batch_size": 1}, {"parallelism": 3}])
@@ -100,7 +116,22 @@ def _plain(row: tuple[Any, ...]) -> tuple[Any, ...]:
         ("SELECT sum(price) OVER (ORDER BY time DESC ROWS 3 PRECEDING) FROM rows", 8, "the earliest first"),
         ("SELECT sum(price) OVER (ORDER BY id ROWS 3 PRECEDING) FROM rows", 34, "which is 'time', not id"),
         ("SELECT sum(price) OVER (ORDER BY time ROWS 3 PRECEDING) FROM fine", 34, "ORDER BY DATE_TRUNC"),
-        ("SELECT sum(id) OVER (ORDER BY time ROWS UNBOUNDED PRECEDING) FROM rows", 8, "keep all rows for ever"),
+        (
+            "SELECT sum(id) OVER (ORDER BY time RANGE UNBOUNDED PRECEDING) FROM rows",
+            8,
+            "takes ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW",
+        ),
+        (
+            "SELECT lag(id IGNORE NULLS) OVER (ORDER BY time) FROM rows",
+            8,
+            "with FIRST_VALUE and LAST_VALUE alone",
+        ),
+        ("SELECT lag(id, item) OVER (ORDER BY time) FROM rows", 8, "LAG takes a whole number of rows"),
+        ("SELECT lag(id, 1, user) OVER (ORDER BY time) FROM rows", 19, "LAG takes values of one type, not id"),
+        ("SELECT lag(id) OVER () FROM rows", 12, "takes ORDER BY the event time"),
+        ("SELECT lead(id) OVER (ORDER BY time) FROM rows", 8, "LEAD has no .* with OVER ROW_NUMBER, LAG"),
+        ("SELECT id FROM rows QUALIFY id", 29, "QUALIFY takes a condition"),
+        ("SELECT id FROM rows GROUP BY id QUALIFY id > 1", 33, "no translation beside GROUP BY: use a sub-query"),
         (
             "SELECT sum(id) OVER (ORDER BY time ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) FROM rows",
             8,
@@ -108,9 +139,9 @@ def _plain(row: tuple[Any, ...]) -> tuple[Any, ...]:
         ),
         ("SELECT sum(id) OVER (ORDER BY time RANGE 3 PRECEDING) FROM rows", 8, "RANGE takes an interval"),
         (
-            "SELECT row_number() OVER (ORDER BY time ROWS 3 PRECEDING) FROM rows",
+            "SELECT rank() OVER (ORDER BY time ROWS 3 PRECEDING) FROM rows",
             8,
-            "ROW_NUMBER has no",
+            "RANK has no",
         ),
         ("SELECT sum(prize) OVER (ORDER BY time ROWS 3 PRECEDING) FROM rows", 12, "no column 'prize'"),
         ("SELECT sum(id) OVER w FROM rows", 21, "there is no window 'w'"),

@@ -57,10 +57,10 @@ _TABLE = pa.table(
         ("SELECT round(price, 2) FROM orders", 1, 21, "DECIMALS has no translation"),
         ("SELECT replace('abc', 'a', 'b') AS x FROM orders", 1, 16, "REPLACE takes a text with a column in it"),
         (
-            "SELECT row_number() OVER () FROM orders",
+            "SELECT rank() OVER () FROM orders",
             1,
             8,
-            "ROW_NUMBER has no translation; aggregates are SUM",
+            "RANK has no translation; aggregates are SUM",
         ),
         ("SELECT user, `count` FROM orders", 1, 20, 'names are quoted as in "user", without backticks'),
         (

@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from sluiceway.api.table.sql.expressions import Scope, translate
 from sluiceway.api.table.sql.positions import RefusedError, check_parts
+from sluiceway.api.table.sql.row_functions import FirstKnown, LastKnown
 from sluiceway.api.table.sql.select_list import passed_as
 from sluiceway.api.table.sql.types import Typed, as_boolean
 from sluiceway.columns.aggregation import aggregates as agg
@@ -18,14 +19,16 @@ from sluiceway.errors import GraphError
 __all__ = ["NAMES", "aggregate_of"]
 
 NAMES: Final = (
-    "SUM, COUNT, COUNT_IF, MIN, MAX, AVG, BOOL_AND, BOOL_OR, VARIANCE, VAR_SAMP, VAR_POP, STDDEV, STDDEV_SAMP and "
-    "STDDEV_POP"
+    "SUM, COUNT, COUNT_IF, MIN, MAX, AVG, BOOL_AND, BOOL_OR, VARIANCE, VAR_SAMP, VAR_POP, STDDEV, STDDEV_SAMP, "
+    "STDDEV_POP, and with OVER ROW_NUMBER, LAG, FIRST_VALUE and LAST_VALUE"
 )
 _AGGREGATES: Final[dict[type[exp.Expr], Callable[[str], agg.Aggregate]]] = {
     exp.Sum: agg.sum,
     exp.Avg: agg.mean,
     exp.Min: agg.min,
     exp.Max: agg.max,
+    FirstKnown: agg.first,
+    LastKnown: agg.last,
     exp.LogicalAnd: agg.min,
     exp.LogicalOr: agg.max,
     exp.Variance: agg.variance,

@@ -166,7 +166,7 @@ def resolve(query: exp.Select, names: Names) -> None:
     """Replace the columns of a query by their names inside; those of SELECT keep their names outside."""
     resolve = functools.partial(_resolved, names=names)
     query.set("expressions", [made for one in query.expressions for made in _outputs(one, names)])
-    for part in ("where", "group", "having"):
+    for part in ("where", "group", "having", "qualify"):
         if query.args.get(part) is not None:
             query.set(part, query.args[part].transform(resolve))
     query.set("windows", [one.transform(resolve) for one in query.args.get("windows") or []])

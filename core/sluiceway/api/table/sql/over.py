@@ -1,4 +1,4 @@
-"""OVER: aggregates of the last rows of a key, up to each row."""
+"""OVER: aggregates of the rows of a key up to each row, of the last or of all of them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import narwhals as nw
 from sqlglot import exp
 
 from sluiceway.api.table.sql.aggregates import aggregate_of
-from sluiceway.api.table.sql.expressions import Scope, translate
+from sluiceway.api.table.sql.expressions import Scope, named_like, translate
 from sluiceway.api.table.sql.functions import interval_of
 from sluiceway.api.table.sql.grouping import check_time
 from sluiceway.api.table.sql.positions import RefusedError, check_parts
+from sluiceway.api.table.sql.row_functions import as_aggregates
 from sluiceway.api.table.sql.select_list import column_at, columns_of_star, named_as_before, passed_as, text_of
 from sluiceway.api.table.sql.steps import for_each_row, step
 from sluiceway.api.table.sql.types import INTEGER, Typed, literal
@@ -27,8 +28,9 @@ _FORM: Final = "SUM(x) OVER (PARTITION BY id ORDER BY time ROWS BETWEEN 9 PRECED
 
 
 def has_over(node: exp.Select) -> bool:
-    """Return whether a query has aggregates with OVER in SELECT."""
-    return any(one.find(exp.Window) is not None for one in node.expressions)
+    """Return whether a query has aggregates with OVER in SELECT or QUALIFY."""
+    qualify = node.args.get("qualify")
+    return qualify is not None or any(one.find(exp.Window) is not None for one in node.expressions)
 
 
 def with_over(node: exp.Select, table: TableStream, scope: Scope) -> tuple[exp.Select, TableStream, Scope]:
@@ -54,6 +56,8 @@ def with_over(node: exp.Select, table: TableStream, scope: Scope) -> tuple[exp.S
         nonlocal count
         if not isinstance(part, exp.Window):
             return part
+        if (made := as_aggregates(part, scope)) is not part:
+            return made.transform(replaced)
         aggregate, values = aggregate_of(part.this, scope)  # first, as its name says most
         over = _over(_named(part, query), table, scope)
         key = (tuple(over.keys), over.rows, over.range)
@@ -69,10 +73,21 @@ def with_over(node: exp.Select, table: TableStream, scope: Scope) -> tuple[exp.S
         else:
             outputs.append(named_as_before(one, one.transform(replaced)))
     query.set("expressions", outputs)
+    if (qualify := query.args.get("qualify")) is not None:
+        names = {one.alias.casefold(): one.this for one in node.expressions if isinstance(one, exp.Alias)}
+        query.set("qualify", qualify.transform(_spelled_out, names, scope).transform(replaced))
     query.set("windows", None)
     for over in steps.values():
         table = over.added(node, table)
     return query, table, Scope(scope.name, table.schema)
+
+
+def _spelled_out(node: exp.Expr, names: dict[str, exp.Expr], scope: Scope) -> exp.Expr:
+    """Return what a name that SELECT gives stands for; a column of the rows goes first."""
+    if not isinstance(node, exp.Column) or node.args.get("table") is not None:
+        return node
+    is_column = named_like(node.name, scope.schema.names) is not None
+    return node if is_column else names.get(node.name.casefold(), node).copy()
 
 
 def _named(node: exp.Window, query: exp.Select) -> exp.Window:
@@ -98,7 +113,7 @@ class _Over:
 
     Attributes:
         keys: the columns of PARTITION BY, by their names or texts.
-        rows: so many rows, the row itself included.
+        rows: so many rows, the row itself included; 0: all of them.
         range: those that are so much older at the most.
         inputs: the columns that the aggregates take and that are to be computed, by name.
         aggregates: the aggregates by the names of their results.
@@ -122,6 +137,10 @@ class _Over:
         if computed:
             exprs = [one.alias(name) for name, one in computed.items()]
             table = step(node, functools.partial(table.with_columns, *exprs))
+        if self.rows == 0:
+            # Over one row, they are brought into the order of event time.
+            in_order = step(node, lambda: table.key_by(*self.keys).over(rows=1).aggregate(**{"$row": agg.count()}))
+            return step(node, lambda: in_order.drop("$row").key_by(*self.keys).running(**self.aggregates))
         return step(
             node,
             lambda: table.key_by(*self.keys).over(rows=self.rows, range=self.range).aggregate(**self.aggregates),
@@ -146,7 +165,11 @@ def _over(window: exp.Window, table: TableStream, scope: Scope) -> _Over:
     if end not in (None, "CURRENT ROW") or (spec.args.get("start_side") != "PRECEDING" and not own):
         raise RefusedError(window, f"the rows of OVER end with the row itself, as in {_FORM}")
     if start == "UNBOUNDED":
-        raise RefusedError(window, f"without a bound OVER would keep all rows for ever: give one, as in {_FORM}")
+        if spec.args["kind"] != "ROWS":
+            raise RefusedError(
+                window, "without a bound OVER takes ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
+            )
+        return _Over(keys, 0, None)
     if spec.args["kind"] == "ROWS":
         if not own and not (isinstance(start, exp.Literal) and start.name.isdecimal() and len(start.name) < 19):
             raise RefusedError(window, f"ROWS takes a whole number, as in {_FORM}")

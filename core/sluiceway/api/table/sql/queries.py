@@ -38,7 +38,7 @@ __all__ = ["table_of"]
 Tables = Mapping[str, Rows]
 
 _SELECT: Final = frozenset(
-    {"expressions", "from_", "joins", "where", "group", "having", "with_", "distinct", "windows"}
+    {"expressions", "from_", "joins", "where", "group", "having", "qualify", "with_", "distinct", "windows"}
 )
 _TABLE_FUNCTION: Final = re.compile(
     r"\bTABLE\s*\(\s*(TUMBLE|HOP|CUMULATE|SESSION)\s*\(|\b(TUMBLE|HOP|CUMULATE|SESSION)\s*\(\s*TABLE\b",
@@ -48,7 +48,6 @@ _CLAUSES: Final[dict[str, tuple[str, str]]] = {
     "order": ("ORDER", "a stream without an end has no order over all rows"),
     "limit": ("LIMIT", "LIMIT would depend on the order in which rows arrive"),
     "offset": ("OFFSET", "OFFSET would depend on the order in which rows arrive"),
-    "qualify": ("QUALIFY", "QUALIFY looks at other rows"),
 }
 
 
@@ -187,6 +186,11 @@ def _select(node: exp.Select, tables: Tables) -> TableStream:
             raise RefusedError(having, "HAVING takes the results of GROUP BY: use WHERE for rows", "HAVING")
         condition = as_boolean(translate(having.this, scope), "HAVING")
         table = step(having.this, lambda: table.filter(for_each_row(condition, table.schema)))
+    if (qualify := node.args.get("qualify")) is not None:
+        if node.args.get("group") is not None:
+            raise RefusedError(qualify, "QUALIFY has no translation beside GROUP BY: use a sub-query", "QUALIFY")
+        condition = as_boolean(translate(qualify.this, scope), "QUALIFY")
+        table = step(qualify.this, lambda: table.filter(for_each_row(condition, table.schema)))
     made = _projected(node, table, scope)
     if (distinct := node.args.get("distinct")) is not None:
         if distinct.args.get("on") is not None:
