@@ -291,6 +291,11 @@ def test_null_takes_the_type_of_the_other_values(expression: str, column: str) -
     ],
 )
 def test_decimals_are_compared(condition: str) -> None:
+    assert _of_decimals(condition) is None
+
+
+def _of_decimals(expression: str) -> Any:
+    """Return the type of an expression of decimals, None for a condition; its values are those of DuckDB."""
     numbers = ["0.10", "-2.50", "3.00", "12345.67", "1.50", None]
     table = pa.table(
         {
@@ -303,13 +308,80 @@ def test_decimals_are_compared(condition: str) -> None:
             "x": [0.1, -2.5, 3.5, 12345.67, None, 1.0],
         }
     )
-    query = f"SELECT {condition} AS r FROM rows"
+    query = f"SELECT {expression} AS r FROM rows"
     flow = Pipeline()
-    found = flow.sql(query, rows=flow.table(table)).to_arrow()["r"].to_pylist()
+    result = flow.sql(query, rows=flow.table(table))
+    found = result.to_arrow()["r"]
     with duckdb.connect() as connection:
         connection.register("rows", table)
         expected = [row[0] for row in connection.sql(query).fetchall()]
-    assert found == expected
+    assert found.to_pylist() == expected
+    assert found.type == result.schema.field("r").type
+    return None if pa.types.is_boolean(found.type) else found.type
+
+
+@pytest.mark.parametrize(
+    ("expression", "digits"),
+    [
+        ("d + e", (21, 7)),
+        ("d - 1", (13, 2)),
+        ("n - d", (22, 2)),
+        ("d * small", (16, 2)),
+        ("d * n", (32, 2)),
+        ("d * 1.19", (16, 4)),
+        ("-d", (14, 2)),
+        ("(d + e) * 2", (23, 7)),
+        ("d * d - e", (29, 7)),
+        ("d + NULL", (13, 2)),
+        ("abs(d)", (12, 2)),
+        ("COALESCE(d, 0)", (12, 2)),
+        ("COALESCE(small, d)", (12, 2)),
+        ("CASE WHEN n > 0 THEN d ELSE -0.125 END", (13, 3)),
+        ("CASE WHEN n > 0 THEN NULL ELSE d END", (12, 2)),
+        ("IF(n > 1, d, e)", (20, 7)),
+        ("NULLIF(d, 0.1)", (12, 2)),
+    ],
+)
+def test_decimals_keep_their_digits(expression: str, digits: tuple[int, int]) -> None:
+    assert _of_decimals(expression) == pa.decimal128(*digits)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "d + x",
+        "x - e",
+        "d / e",
+        "d / 0",
+        "n / d",
+        "d + 1e3",
+        "CASE WHEN n > 0 THEN d ELSE x END",
+        "CAST(e AS DOUBLE)",
+    ],
+)
+def test_decimals_beside_doubles_are_such(expression: str) -> None:
+    assert _of_decimals(expression) == pa.float64()
+
+
+def test_decimals_are_aggregated_and_united() -> None:
+    table = pa.table(
+        {
+            "g": [1, 1, 2],
+            "d": pa.array([Decimal("1.25"), None, Decimal("-0.50")], pa.decimal128(9, 2)),
+            "n": pa.array([3, 4, 5], pa.int32()),
+        }
+    )
+    for query in (
+        "SELECT g, sum(d * n) AS s, min(COALESCE(d, 0)) AS low FROM rows GROUP BY g",
+        "SELECT d FROM rows UNION ALL SELECT d * n FROM rows",
+    ):
+        flow = Pipeline()
+        found = flow.sql(query, rows=flow.table(table)).to_arrow()
+        with duckdb.connect() as connection:
+            connection.register("rows", table)
+            expected = connection.sql(query).fetchall()
+        rows = zip(*(column.to_pylist() for column in found.columns), strict=True)
+        assert sorted(map(str, rows)) == sorted(map(str, expected))
 
 
 def test_the_bounds_of_a_window_are_cast() -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from sluiceway.api.table.sql.positions import RefusedError, check_parts
-from sluiceway.api.table.sql.types import BOOLEAN, DATE, TEXT, Typed, as_double, parsed, widened
+from sluiceway.api.table.sql.types import BOOLEAN, DATE, TEXT, Typed, as_double, has_decimal, parsed, widened
 
 __all__ = ["cast"]
 
@@ -72,7 +72,7 @@ def cast(node: exp.Cast, given: Typed) -> Typed:
         _check_place(node, given)
     elif pair not in _ALWAYS and pair not in _MAY_FAIL and not wide and not _is_coarser(given, target):
         raise RefusedError(node, f"CAST does not convert {given} to {to.sql('duckdb')}: engines differ on it")
-    if pa.types.is_integer(given.type) and target.kind == "double":
+    if target.kind == "double" and (pa.types.is_integer(given.type) or has_decimal([given])):
         given = as_double(given)
     expr = widened(given).expr
     if pair == ("double", "integer"):

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import narwhals as nw
 import pyarrow as pa
+import pyarrow.compute as pc
 from sqlglot import exp
 
 from sluiceway.api.table.sql.casts import cast
@@ -25,7 +26,10 @@ from sluiceway.api.table.sql.types import (
     as_double,
     as_text,
     comparable_decimals,
+    has_decimal,
     literal,
+    number_pair,
+    too_many_digits,
     unified,
     widened,
 )
@@ -148,15 +152,19 @@ def _of(node: exp.Expr, expr: nw.Expr, kind: Any, *given: Typed) -> Typed:
 def _numbers(node: exp.Expr, scope: Scope) -> tuple[Typed, Typed]:
     one, other = _both(node, scope)
     for given in (one, other):
-        if given.kind not in ("integer", "double", "null"):
+        if given.kind not in ("integer", "double", "null") and not has_decimal([given]):
             raise RefusedError(given.node, f"arithmetic takes numbers, not {given}: CAST(... AS DOUBLE) converts")
+    if has_decimal((one, other)) and "null" not in (one.kind, other.kind):
+        return number_pair(one, other, "arithmetic")
     if one.kind == other.kind == "null":
         return literal(one.node, None, INTEGER), literal(other.node, None, INTEGER)
     one, other = unified([one, other], "arithmetic")
     return one, other
 
 
-def _arithmetic(method: Callable[[nw.Expr, nw.Expr], nw.Expr]) -> Callable[[Any, Scope], Typed]:
+def _arithmetic(
+    method: Callable[[nw.Expr, nw.Expr], nw.Expr], kernel: Callable[[Any, Any], Any]
+) -> Callable[[Any, Scope], Typed]:
     def make(node: exp.Expr, scope: Scope) -> Typed:
         right, left = node.expression, node.this
         if isinstance(right, exp.Interval) and isinstance(node, exp.Add | exp.Sub):
@@ -164,9 +172,18 @@ def _arithmetic(method: Callable[[nw.Expr, nw.Expr], nw.Expr]) -> Callable[[Any,
         if isinstance(left, exp.Interval) and isinstance(node, exp.Add):
             return shifted(node, translate(right, scope), left, back=False)
         one, other = _numbers(node, scope)
-        return _of(node, method(one.expr, other.expr), one.type, one, other)
+        kind = _with_their_digits(node, kernel, one, other) if has_decimal((one, other)) else one.type
+        return _of(node, method(one.expr, other.expr), kind, one, other)
 
     return make
+
+
+def _with_their_digits(node: exp.Expr, kernel: Callable[[Any, Any], Any], one: Typed, other: Typed) -> Any:
+    """Return the type that Arrow's arithmetic gives two decimals: it has all digits of the result."""
+    try:
+        return kernel(pa.nulls(0, one.type), pa.nulls(0, other.type)).type
+    except pa.ArrowInvalid:
+        raise too_many_digits(node, (one, other)) from None
 
 
 def _divide(node: exp.Expr, scope: Scope) -> Typed:
@@ -177,7 +194,7 @@ def _divide(node: exp.Expr, scope: Scope) -> Typed:
 def _whole(node: exp.Expr, scope: Scope) -> Typed:
     """Return a quotient of whole numbers, or what it leaves. Division by zero is NULL."""
     one, other = _numbers(node, scope)
-    if one.kind == "double":
+    if one.kind != "integer":
         sign = "//" if isinstance(node, exp.IntDiv) else "%"
         raise RefusedError(
             node, f"{sign} takes whole numbers, not {one} and {other}: CAST(... AS BIGINT) converts"
@@ -197,6 +214,9 @@ def _whole(node: exp.Expr, scope: Scope) -> Typed:
 
 def _negative(node: exp.Expr, scope: Scope) -> Typed:
     given = translate(node.this, scope)
+    if has_decimal([given]):
+        one, other = number_pair(given, literal(node, -1, INTEGER), "-")
+        return _of(node, one.expr * other.expr, _with_their_digits(node, pc.multiply, one, other), one)
     if given.kind not in ("integer", "double"):
         raise RefusedError(node.this, f"- takes a number, not {given}")
     number = widened(given)
@@ -225,7 +245,7 @@ def _comparison(method: Callable[[nw.Expr, nw.Expr], nw.Expr]) -> Callable[[Any,
 def _compared(node: exp.Expr, method: Callable[[nw.Expr, nw.Expr], nw.Expr], left: Typed, right: Typed) -> Typed:
     if left.kind == right.kind == "null":
         return literal(node, None, BOOLEAN)
-    if any(pa.types.is_decimal128(given.type) for given in (left, right)):
+    if has_decimal((left, right)):
         one, other = comparable_decimals(left, right)
         return _of(node, method(one.expr, other.expr), BOOLEAN, one, other)
     one, other = unified([left, right], "a comparison")
@@ -403,9 +423,9 @@ _HANDLERS: Final[dict[type[exp.Expr], tuple[frozenset[str], _Handler]]] = {
     exp.Boolean: (_ONE, _boolean),
     exp.Null: (frozenset(), _null),
     exp.Paren: (_ONE, _paren),
-    exp.Add: (_PAIR, _arithmetic(lambda a, b: a + b)),
-    exp.Sub: (_PAIR, _arithmetic(lambda a, b: a - b)),
-    exp.Mul: (_PAIR, _arithmetic(lambda a, b: a * b)),
+    exp.Add: (_PAIR, _arithmetic(lambda a, b: a + b, pc.add)),
+    exp.Sub: (_PAIR, _arithmetic(lambda a, b: a - b, pc.subtract)),
+    exp.Mul: (_PAIR, _arithmetic(lambda a, b: a * b, pc.multiply)),
     exp.Div: (_PAIR, _divide),
     exp.IntDiv: (_PAIR, _whole),
     exp.Mod: (_PAIR, _whole),

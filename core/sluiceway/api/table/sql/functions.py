@@ -22,6 +22,7 @@ from sluiceway.api.table.sql.types import (
     Typed,
     as_double,
     as_text,
+    has_decimal,
     literal,
     unified,
     widened,
@@ -80,7 +81,7 @@ def _column_text(given: Typed, name: str) -> nw.Expr:
 
 
 def _abs(node: exp.Expr, args: list[Typed]) -> Typed:
-    number = _number(args[0], "ABS")
+    number = args[0] if has_decimal(args) else _number(args[0], "ABS")
     return _made(node, number.expr.abs(), number.type, number)
 
 

@@ -26,7 +26,10 @@ __all__ = [
     "as_double",
     "as_text",
     "comparable_decimals",
+    "has_decimal",
     "literal",
+    "number_pair",
+    "too_many_digits",
     "unified",
 ]
 
@@ -39,7 +42,6 @@ DATE: Final = pa.date32()
 _EXACT_WIDTH: Final = 32
 """Bits of an integer that each fit into a DOUBLE."""
 
-_INTEGER_DIGITS: Final = 19
 _MOST_DIGITS: Final = 38
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -110,6 +112,8 @@ def dtype_of(kind: Any) -> Any:
             return name
     if pa.types.is_timestamp(kind):
         return nw.Datetime(kind.unit, kind.tz)
+    if pa.types.is_decimal128(kind):
+        return nw.Decimal(kind.precision, kind.scale)
     return None
 
 
@@ -136,11 +140,22 @@ def as_double(given: Typed) -> Typed:
     if pa.types.is_integer(given.type) and given.type.bit_width > _EXACT_WIDTH:
         # Arrow refuses to cast integers above 2**53 at once, as they may be rounded.
         expr = expr.cast(nw.Decimal(20, 0))
+    if (
+        has_decimal([given])
+        and given.type.scale > 0
+        and given.type.precision + given.type.scale + 2 <= _MOST_DIGITS
+    ):
+        # Arrow multiplies by a power of ten that is rounded, as 0.01 is: this divides once, as DuckDB does.
+        power = Decimal(10) ** given.type.scale
+        whole = (expr * nw.lit(power)).cast(nw.Decimal(given.type.precision, 0))
+        return replace(given, expr=whole.cast(nw.Float64) / float(power), type=DOUBLE)
     return replace(given, expr=expr.cast(nw.Float64), type=DOUBLE)
 
 
 def unified(given: Sequence[Typed], what: str) -> list[Typed]:
     """Return expressions of one type: NULL takes that of the others, whole numbers beside others become DOUBLE.
+
+    Beside a decimal, numbers other than columns of DOUBLE become decimals.
 
     A text literal beside a date or a timestamp is read as one.
 
@@ -159,6 +174,9 @@ def unified(given: Sequence[Typed], what: str) -> list[Typed]:
     times = [one for one in known if one.kind in ("date", "timestamp", "instant")]
     if times:
         known = [parsed(one, times[0]) if isinstance(one.value, str) else one for one in known]
+    if has_decimal(known):
+        known = _of_one_decimal(known, what)
+        return _with_nulls(given, known, known[0].type)
     # One DOUBLE makes all of them DOUBLE, as in DuckDB.
     mixed = {one.kind for one in known} == {"integer", "double"}
     known = [as_double(one) if mixed else widened(one) for one in known]
@@ -173,6 +191,11 @@ def unified(given: Sequence[Typed], what: str) -> list[Typed]:
     return _with_nulls(given, known, first.type)
 
 
+def has_decimal(given: Sequence[Typed]) -> bool:
+    """Return whether one of some expressions is a decimal."""
+    return any(pa.types.is_decimal128(one.type) for one in given)
+
+
 def comparable_decimals(one: Typed, other: Typed) -> tuple[Typed, Typed]:
     """Return two values, one a decimal, as Arrow compares them: numbers in the query to their last digit.
 
@@ -183,30 +206,88 @@ def comparable_decimals(one: Typed, other: Typed) -> tuple[Typed, Typed]:
         return _null_like(one.node, other), other
     if other.kind == "null":
         return one, _null_like(other.node, one)
-    for given in (one, other):
-        if given.kind == "double" and given.value is None:
-            return as_double(one), as_double(other)
-    one, other = (_as_decimal(given) for given in (one, other))
-    whole = max(given.type.precision - given.type.scale for given in (one, other))
-    if whole + max(one.type.scale, other.type.scale) > _MOST_DIGITS:
-        raise RefusedError(other.node, f"{one} and {other} have too many digits to compare: CAST one AS DOUBLE")
+    made = number_pair(one, other, "a comparison")
+    if has_decimal(made):
+        _one_decimal(made)
+        # Arrow compares a column of integers as it is; a source knows a column, and not what it is cast to.
+        one, other = (
+            given if given.kind == "integer" and given.value is None else decimal
+            for given, decimal in zip((one, other), made, strict=True)
+        )
+        return one, other
+    return made
+
+
+def number_pair(one: Typed, other: Typed, what: str) -> tuple[Typed, Typed]:
+    """Return two numbers, one a decimal, as decimals with all digits; beside a column of DOUBLE, both as such.
+
+    Args:
+        one: a value, not NULL.
+        other: another one.
+        what: the operation, for messages.
+
+    Raises:
+        RefusedError: one is no number, or has too many digits.
+    """
+    one, other = _numbers_beside_decimals((one, other), what)
     return one, other
+
+
+def _numbers_beside_decimals(given: Sequence[Typed], what: str) -> list[Typed]:
+    for one in given:
+        if one.kind not in ("integer", "double") and not pa.types.is_decimal128(one.type):
+            raise RefusedError(one.node, f"{what} takes numbers beside a decimal, not {one}")
+    if any(one.kind == "double" and not _has_all_digits(one) for one in given):
+        return [as_double(one) for one in given]
+    return [_as_decimal(one) for one in given]
+
+
+def _has_all_digits(given: Typed) -> bool:
+    """Return whether a DOUBLE is a number in the query that SQL takes to its last digit, as 1.5, and not 15e-1."""
+    written = given.node.find(exp.Literal)
+    return given.value is not None and written is not None and written.name.replace(".", "").isdecimal()
 
 
 def _as_decimal(given: Typed) -> Typed:
     if pa.types.is_decimal128(given.type):
         return given
-    if given.kind == "integer" and given.value is None:
-        return replace(given, type=pa.decimal128(_INTEGER_DIGITS, 0))
-    if given.kind not in ("integer", "double"):
-        raise RefusedError(given.node, f"a decimal is compared with numbers, not with {given}")
+    if given.value is None:
+        kind = pa.decimal128(len(str(1 << (given.type.bit_width - 1))), 0)
+        return replace(given, expr=given.expr.cast(dtype_of(kind)), type=kind)
     value = Decimal(repr(given.value))
     _, digits, exponent = value.as_tuple()
-    scale = max(0, -exponent) if isinstance(exponent, int) else 0
-    precision = max(len(digits) + max(0, exponent), scale) if isinstance(exponent, int) else _MOST_DIGITS + 1
-    if precision > _MOST_DIGITS:  # or infinity, as 1e999 is
-        raise RefusedError(given.node, f"{given} has too many digits to be compared with a decimal")
+    assert isinstance(exponent, int), "numbers that are written without an exponent are finite"
+    scale = max(0, -exponent)
+    precision = max(len(digits) + max(0, exponent), scale)
+    if precision > _MOST_DIGITS:
+        raise RefusedError(given.node, f"{given} has too many digits beside a decimal")
     return replace(given, expr=nw.lit(value), type=pa.decimal128(precision, scale))
+
+
+def _of_one_decimal(given: Sequence[Typed], what: str) -> list[Typed]:
+    """Return numbers, one a decimal, in the type that has the digits of all; or as DOUBLE, if a column is one."""
+    made = _numbers_beside_decimals(given, what)
+    if not has_decimal(made):
+        return made
+    kind = _one_decimal(made)
+    return [
+        one if one.type == kind else replace(one, expr=one.expr.cast(dtype_of(kind)), type=kind) for one in made
+    ]
+
+
+def _one_decimal(given: Sequence[Typed]) -> Any:
+    """Return the type that has the digits of all decimals. Raises RefusedError: there is none."""
+    scale = max(one.type.scale for one in given)
+    precision = max(one.type.precision - one.type.scale for one in given) + scale
+    if precision > _MOST_DIGITS:
+        raise too_many_digits(given[-1].node, given)
+    return pa.decimal128(precision, scale)
+
+
+def too_many_digits(node: exp.Expr, given: Sequence[Typed]) -> RefusedError:
+    """Return the refusal of decimals that no type can hold together."""
+    shown = " and ".join(str(one) for one in given)
+    return RefusedError(node, f"{shown} have too many digits together: CAST one AS DOUBLE")
 
 
 def _in_one_unit(given: Sequence[Typed], known: list[Typed]) -> list[Typed]:
