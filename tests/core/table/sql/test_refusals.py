@@ -55,6 +55,7 @@ _TABLE = pa.table(
             8,
             "have too many digits together: CAST one AS DOUBLE",
         ),
+        (f"SELECT cost * {'9' * 400}.5 FROM orders", 1, 15, "9 has too many digits beside a decimal"),
         ("SELECT cost % 2 FROM orders", 1, 8, "% takes whole numbers"),
         ("SELECT user FROM orders WHERE at > '2025-03-01'", 1, 36, "must have an offset"),
         ("SELECT user FROM orders WHERE at > 'soon'", 1, 36, "'soon' is no timestamp"),

@@ -215,7 +215,7 @@ def _whole(node: exp.Expr, scope: Scope) -> Typed:
 def _negative(node: exp.Expr, scope: Scope) -> Typed:
     given = translate(node.this, scope)
     if has_decimal([given]):
-        one, other = number_pair(given, literal(node, -1, INTEGER), "-")
+        one, other = number_pair(given, literal(exp.Literal.number(1), -1, INTEGER), "-")
         return _of(node, one.expr * other.expr, _with_their_digits(node, pc.multiply, one, other), one)
     if given.kind not in ("integer", "double"):
         raise RefusedError(node.this, f"- takes a number, not {given}")

@@ -244,8 +244,13 @@ def _numbers_beside_decimals(given: Sequence[Typed], what: str) -> list[Typed]:
 
 def _has_all_digits(given: Typed) -> bool:
     """Return whether a DOUBLE is a number in the query that SQL takes to its last digit, as 1.5, and not 15e-1."""
-    written = given.node.find(exp.Literal)
-    return given.value is not None and written is not None and written.name.replace(".", "").isdecimal()
+    return given.value is not None and _written(given).replace(".", "").isdecimal()
+
+
+def _written(given: Typed) -> str:
+    """Return a number in the query as it is written there, without its sign."""
+    (found,) = given.node.find_all(exp.Literal)
+    return found.name
 
 
 def _as_decimal(given: Typed) -> Typed:
@@ -254,13 +259,14 @@ def _as_decimal(given: Typed) -> Typed:
     if given.value is None:
         kind = pa.decimal128(len(str(1 << (given.type.bit_width - 1))), 0)
         return replace(given, expr=given.expr.cast(dtype_of(kind)), type=kind)
-    value = Decimal(repr(given.value))
+    value = Decimal(_written(given))
+    value = value.copy_negate() if given.value < 0 else value
     _, digits, exponent = value.as_tuple()
-    assert isinstance(exponent, int), "numbers that are written without an exponent are finite"
+    assert isinstance(exponent, int), "a number without an exponent is finite"
     scale = max(0, -exponent)
     precision = max(len(digits) + max(0, exponent), scale)
     if precision > _MOST_DIGITS:
-        raise RefusedError(given.node, f"{given} has too many digits beside a decimal")
+        raise RefusedError(given.node, f"{given!s:.60} has too many digits beside a decimal")
     return replace(given, expr=nw.lit(value), type=pa.decimal128(precision, scale))
 
 
