@@ -386,6 +386,60 @@ def test_decimals_are_aggregated_and_united() -> None:
         assert sorted(map(str, rows)) == sorted(map(str, expected))
 
 
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "GREATEST(x, y)",
+        "LEAST(x, y)",
+        "LEAST(y, x)",
+        "GREATEST(x, y, n, i)",
+        "GREATEST(n, i)",
+        "LEAST(n, i, 3)",
+        "GREATEST(NULL, n)",
+        "GREATEST(x)",
+        "LEAST(s, t)",
+        "GREATEST(s, t, 'm')",
+        "GREATEST(d, n)",
+        "LEAST(d, 0.75)",
+        "GREATEST(day, '1970-01-04')",
+        "LEAST(time, TIMESTAMP '1970-01-03 00:00:00')",
+        "MOD(n, 2)",
+        "CONCAT(s, t)",
+        "CONCAT(s, '-', n, i)",
+        "CONCAT(NULL, s)",
+        "CONCAT('a', 'b')",
+        "REGEXP_MATCHES(s, '^[a-m]+$')",
+        r"REGEXP_MATCHES(s, '\w')",
+        "s ~ 'a.*b'",
+        "NOT s ~ '(?i)ANN|É'",
+    ],
+)
+def test_functions_of_several_values(expression: str) -> None:
+    nan = float("nan")
+    table = pa.table(
+        {
+            "x": [1.0, nan, None, nan, None, 2.5, None],
+            "y": [2.0, 1.0, nan, nan, None, -1.0, 3.0],
+            "n": [1, None, 3, -4, 5, 6, None],
+            "i": pa.array([5, 2, None, -4, 0, 7, None], pa.int32()),
+            "s": ["ann", None, "b.b", "", "É", "a\nb", "xx"],
+            "t": ["z", "b", None, "", "e", "a", "b"],
+            "d": pa.array(
+                [Decimal("1.5"), None, None, Decimal("0.80"), None, None, Decimal(0)], pa.decimal128(9, 2)
+            ),
+            "day": pa.array([1, 2, None, 4, 5, 6, 7], pa.date32()),
+            "time": pa.array([86_400_000 * n for n in range(7)], pa.timestamp("ms")),
+        }
+    )
+    query = f"SELECT {expression} AS r FROM rows"
+    flow = Pipeline()
+    found = flow.sql(query, rows=flow.table(table)).to_arrow()["r"].to_pylist()
+    with duckdb.connect() as connection:
+        connection.register("rows", table)
+        expected = [row[0] for row in connection.sql(query).fetchall()]
+    assert repr(found) == repr(expected)  # NaN is not equal to itself
+
+
 def test_the_bounds_of_a_window_are_cast() -> None:
     flow = Pipeline()
     times: Any = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("at")

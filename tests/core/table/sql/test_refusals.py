@@ -63,6 +63,11 @@ _TABLE = pa.table(
         ("SELECT user FROM orders WHERE fine < '2025-03-01 12:00:00.0000007'", 1, 38, "write six digits"),
         ("SELECT CAST(fine AS TIMESTAMP) AS at FROM orders", 1, 13, "engines differ"),
         ("SELECT floo(price) FROM orders", 1, 8, "FLOO has no translation; did you mean FLOOR"),
+        ("SELECT regexp_matches(user, 'a(') FROM orders", 1, 29, "Invalid regular expression: missing"),
+        ("SELECT regexp_matches(user, user) FROM orders", 1, 29, "a text that is written here, in quotes"),
+        ("SELECT concat(user, price) FROM orders", 1, 21, "CONCAT takes a text, not price"),
+        ("SELECT greatest(price, user) FROM orders", 1, 24, "GREATEST takes values of one type"),
+        ("SELECT least(price > 1, TRUE) FROM orders", 1, 14, "LEAST takes numbers, texts or times"),
         ("SELECT round(price, 2) FROM orders", 1, 21, "DECIMALS has no translation"),
         ("SELECT replace('abc', 'a', 'b') AS x FROM orders", 1, 16, "REPLACE takes a text with a column in it"),
         (

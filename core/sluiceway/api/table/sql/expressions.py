@@ -20,6 +20,7 @@ from sluiceway.api.table.sql.types import (
     BOOLEAN,
     DOUBLE,
     INTEGER,
+    ORDERED,
     TEXT,
     Typed,
     as_boolean,
@@ -232,8 +233,6 @@ def _joined(node: exp.Expr, scope: Scope) -> Typed:
 
 # ---- conditions -------------------------------------------------------------------------------------------
 
-_ORDERED: Final = ("integer", "double", "text", "date", "timestamp", "instant")
-
 
 def _comparison(method: Callable[[nw.Expr, nw.Expr], nw.Expr]) -> Callable[[Any, Scope], Typed]:
     def make(node: exp.Expr, scope: Scope) -> Typed:
@@ -250,7 +249,7 @@ def _compared(node: exp.Expr, method: Callable[[nw.Expr, nw.Expr], nw.Expr], lef
         return _of(node, method(one.expr, other.expr), BOOLEAN, one, other)
     one, other = unified([left, right], "a comparison")
     equality = isinstance(node, exp.EQ | exp.NEQ | exp.In | exp.NullSafeEQ | exp.NullSafeNEQ | exp.Case)
-    if one.kind not in _ORDERED and not (one.kind == "boolean" and equality):
+    if one.kind not in ORDERED and not (one.kind == "boolean" and equality):
         raise RefusedError(node, f"{left} and {right} cannot be compared here")
     if left.kind == right.kind == "integer" and (left.value is None) != (right.value is None):
         # Arrow compares integers of two widths by itself; a source knows a column, and not what it is cast to.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import narwhals as nw
@@ -18,6 +18,7 @@ from sluiceway.api.table.sql.types import (
     BOOLEAN,
     DOUBLE,
     INTEGER,
+    ORDERED,
     TEXT,
     Typed,
     as_double,
@@ -169,6 +170,23 @@ def like(node: exp.Expr, text: Typed, pattern: Typed, escape: str | None, *, fol
     return _made(node, expr.str.contains(rf"(?s)\A{made}\z"), BOOLEAN, text)
 
 
+def _matches(node: exp.Expr, args: list[Typed]) -> Typed:
+    text, pattern = _column_text(args[0], "REGEXP_MATCHES"), _written(args[1], "REGEXP_MATCHES")
+    try:
+        pc.match_substring_regex(pa.scalar(""), pattern)
+    except pa.ArrowInvalid as error:
+        raise RefusedError(args[1].node, str(error)) from None
+    return _made(node, text.str.contains(pattern), BOOLEAN, args[0])
+
+
+def _concat(node: exp.Expr, args: list[Typed]) -> Typed:
+    texts = [
+        replace(one, expr=one.expr.cast(nw.String), type=TEXT) if one.kind == "integer" else as_text(one, "CONCAT")
+        for one in args
+    ]
+    return _made(node, nw.concat_str(*(one.expr for one in texts), ignore_nulls=True), TEXT, *texts)
+
+
 _FIELDS: Final[dict[str, tuple[bool, Callable[[nw.Expr], nw.Expr]]]] = {
     "YEAR": (True, lambda e: e.dt.year()),
     "MONTH": (True, lambda e: e.dt.month()),
@@ -278,6 +296,27 @@ def _coalesce(node: exp.Expr, args: list[Typed]) -> Typed:
     return _made(node, nw.coalesce(*(one.expr for one in values)), values[0].type, *args)
 
 
+def _extreme(name: str, goes_first: Callable[[nw.Expr, nw.Expr], nw.Expr]) -> Call:
+    """Return the function of the one value of several that goes before all others; NULLs are left out."""
+
+    def make(node: exp.Expr, args: list[Typed]) -> Typed:
+        values = unified(args, name)
+        kind = values[0].kind
+        if kind not in ORDERED and not has_decimal(values):
+            raise RefusedError(values[0].node, f"{name} takes numbers, texts or times, not {values[0]}")
+        first, *others = (one.expr for one in values)
+        for other in others:
+            before = goes_first(first, other) | other.is_null()
+            if kind == "double":
+                # NaN is greater than all numbers here, as in DuckDB.
+                nan, given = (first, other) if name == "GREATEST" else (other, first)
+                before |= nan.is_nan() & ~given.is_null()
+            first = nw.when(before).then(first).otherwise(other)
+        return _made(node, first, values[0].type, *args)
+
+    return Call(name, make, ("this", "expressions"), ("ignore_nulls",))
+
+
 FUNCTIONS: Final[dict[type[exp.Expr], Call]] = {
     exp.Abs: Call("ABS", _abs),
     exp.Ceil: _rounding("CEIL", lambda e: e.ceil()),
@@ -301,6 +340,10 @@ FUNCTIONS: Final[dict[type[exp.Expr], Call]] = {
     exp.Second: _field("SECOND"),
     exp.DayOfWeekIso: _field("ISODOW"),
     exp.DayOfYear: Call("DAYOFYEAR", lambda node, args: extract(node, "DOY", args[0])),
+    exp.RegexpLike: Call("REGEXP_MATCHES", _matches, ("this", "expression")),
+    exp.Concat: Call("CONCAT", _concat, ("expressions",), ("safe", "coalesce")),
+    exp.Greatest: _extreme("GREATEST", lambda a, b: a >= b),
+    exp.Least: _extreme("LEAST", lambda a, b: a <= b),
     exp.Nullif: Call("NULLIF", _nullif, ("this", "expression")),
     exp.Coalesce: Call("COALESCE", _coalesce, ("this", "expressions"), ("is_null",)),
 }

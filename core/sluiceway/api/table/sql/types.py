@@ -20,6 +20,7 @@ __all__ = [
     "DATE",
     "DOUBLE",
     "INTEGER",
+    "ORDERED",
     "TEXT",
     "Typed",
     "as_boolean",
@@ -38,6 +39,9 @@ DOUBLE: Final = pa.float64()
 TEXT: Final = pa.string()
 BOOLEAN: Final = pa.bool_()
 DATE: Final = pa.date32()
+
+ORDERED: Final = ("integer", "double", "text", "date", "timestamp", "instant")
+"""Kinds of types whose values are less or greater than others; decimals are, too."""
 
 _EXACT_WIDTH: Final = 32
 """Bits of an integer that each fit into a DOUBLE."""
