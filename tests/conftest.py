@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from effort import FEW, MANY
+from effort import FEW, MANY, explores
 from hypothesis import settings
 from prefork import HELD, KEEPER, Preforked
 
@@ -40,6 +40,7 @@ settings.load_profile("repeatable")
 
 _PROC = "/proc/self"
 _HAS_PROC = os.path.isdir(_PROC)
+_EXPLORING_S = 3600
 # What is about to end gets this long.
 _PATIENT_S = 30.0
 # Made once per process by libraries, on first use, and meant to stay.
@@ -100,7 +101,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Sort what processes of pytest-xdist take from; who runs tests in one process sees the short ones first."""
+    """Sort what processes of pytest-xdist take from; who runs tests in one process sees the short ones first.
+
+    A property that is tried on a hundred times as many examples has longer until it counts as a hang.
+    """
+    if explores():
+        for item in items:
+            if item.get_closest_marker("hypothesis") and not item.get_closest_marker("timeout"):
+                item.add_marker(pytest.mark.timeout(_EXPLORING_S))
     if hasattr(config, "workerinput"):
         from scheduling import longest_first
 

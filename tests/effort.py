@@ -12,15 +12,20 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-__all__ = ["FEW", "MANY", "diagonal", "examples", "first", "tries"]
+__all__ = ["FEW", "MANY", "diagonal", "examples", "explores", "first", "tries"]
 
 FEW, MANY = 10, 1000
 """Examples of a test that names no number, in the profiles `repeatable` and `explore`."""
 
 
+def explores() -> bool:
+    """Return whether the profile `explore` is in force."""
+    return settings.default.max_examples >= MANY  # type: ignore[union-attr]
+
+
 def tries(few: int, many: int) -> int:
     """Return the number of tries of the profile in force."""
-    return many if settings.default.max_examples >= MANY else few  # type: ignore[union-attr]
+    return many if explores() else few
 
 
 def examples(few: int, many: int) -> settings:

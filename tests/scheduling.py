@@ -16,7 +16,7 @@ __all__ = ["LongestFirst", "longest_first"]
 
 _SINGLY = ("tests/simulation/", "tests/soak/")
 """Their tests share nothing, and some take a quarter of an hour: each may be in a process of its own."""
-_LONG = ("soak", "yarn", "slow")
+_LONG = ("soak", "yarn", "slow", "docs", "hypothesis")
 """Marks, from the longest tests to the shortest."""
 
 

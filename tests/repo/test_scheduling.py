@@ -39,6 +39,44 @@ def test_long_tests_come_first() -> None:
     assert order(quick, slow, soak) == ["tests/c.py::c", "tests/b.py::b", "tests/a.py::a"]
 
 
+def test_properties_come_before_examples() -> None:
+    quick, explored = Item("tests/a.py::a"), Item("tests/b.py::b", ["hypothesis"])
+    assert order(quick, quick, explored) == ["tests/b.py::b", "tests/a.py::a", "tests/a.py::a"]
+
+
+def test_a_property_has_longer_when_it_explores(tmp_path: Path) -> None:
+    (tmp_path / "test_limits.py").write_text(
+        "from hypothesis import given, strategies as st\n"
+        "def limit(request):\n"
+        "    return request.node.get_closest_marker('timeout')\n"
+        "@given(st.integers())\n"
+        "def test_property(request, number):\n"
+        "    assert limit(request).args == (3600,)\n"
+        "def test_example(request):\n"
+        "    assert limit(request) is None\n"
+    )
+    tests = Path(scheduling.__file__).parent
+    ended = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "conftest",
+            "--hypothesis-profile",
+            "explore",
+            "--basetemp",
+            "left",
+        ],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tests)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert ended.stdout.splitlines()[-1].strip("= ").startswith("2 passed"), ended.stdout
+
+
 def test_files_of_many_tests_come_before_files_of_few() -> None:
     assert order(Item("a.py::a"), Item("b.py::b"), Item("b.py::c")) == ["b.py::b", "b.py::c", "a.py::a"]
 
