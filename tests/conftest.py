@@ -78,6 +78,22 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")])
     if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_PLACE:
         tempfile.tempdir = os.environ["TMPDIR"] = "/tmp"
+    if explores() and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_AtOnce(config))
+
+
+class _AtOnce:
+    """Prints why a test fails when it does: a run of hours may not come to the end, where pytest says it."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            terminal = self._config.get_terminal_writer()
+            terminal.line()
+            terminal.line(f"{report.nodeid} ({report.when}):\n{report.longreprtext}")
 
 
 @pytest.hookimpl(optionalhook=True)
