@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import product
+from random import SystemRandom
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
-__all__ = ["FEW", "MANY", "diagonal", "examples", "explores", "first", "tries"]
+__all__ = ["FEW", "MANY", "diagonal", "examples", "explores", "first", "fresh_seeds", "tries"]
 
 FEW, MANY = 10, 1000
 """Examples of a test that names no number, in the profiles `repeatable` and `explore`."""
@@ -26,6 +27,11 @@ def explores() -> bool:
 def tries(few: int, many: int) -> int:
     """Return the number of tries of the profile in force."""
     return many if explores() else few
+
+
+def fresh_seeds(count: int) -> list[int]:
+    """Choose seeds by chance: each run tries others, and what fails says its own."""
+    return SystemRandom().sample(range(1 << 32), count)
 
 
 def examples(few: int, many: int) -> settings:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from effort import tries
+from effort import fresh_seeds, tries
 
 import sluiceway as sw
 from sluiceway.engine import JobStatus
@@ -111,4 +111,4 @@ def test_counts_and_windows_are_those_of_a_run_without_crashes(
 @each_barrier
 def test_no_record_is_lost_and_none_counts_twice_for_long(barriers: str, simulation: SimulationRunner) -> None:
     options = {"heartbeat_timeout": "5s", **BARRIERS[barriers]}
-    simulation(lambda seed: run_numbers(seed, crashes=4, hangs=1, **options), 3000)
+    simulation(lambda seed: run_numbers(seed, crashes=4, hangs=1, **options), fresh_seeds(1000))

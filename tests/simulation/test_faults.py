@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from effort import tries
+from effort import fresh_seeds, tries
 
 import sluiceway as sw
 from sluiceway.checkpoint import CheckpointMetadata
@@ -60,7 +60,7 @@ def test_without_a_restart_strategy_a_crash_fails_the_job(shape: Any, simulation
     simulation(trial, tries(3, 12))
 
 
-def begins_anew(shape: Any, simulation: SimulationRunner, seeds: int, **faults: Any) -> None:
+def begins_anew(shape: Any, simulation: SimulationRunner, seeds: int | list[int], **faults: Any) -> None:
     """What begins anew without checkpoints gives everything again: the last attempt has all the results."""
     expected = shape.expected()
     flow, results = shape.build()
@@ -91,7 +91,7 @@ def test_a_worker_that_hangs_for_too_long_is_killed(shape: Any, simulation: Simu
 def test_with_a_restart_strategy_the_input_is_read_again_for_long(
     shape: Any, simulation: SimulationRunner
 ) -> None:
-    begins_anew(shape, simulation, 1500, crashes=3, hangs=1, heartbeat_timeout="5s")
+    begins_anew(shape, simulation, fresh_seeds(500), crashes=3, hangs=1, heartbeat_timeout="5s")
 
 
 # ---- at a given moment --------------------------------------------------------------------------------------

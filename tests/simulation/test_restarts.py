@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from effort import fresh_seeds
 
 from sluiceway.testing.pytest_plugin import SimulationRunner
 
@@ -19,7 +20,7 @@ def test_results_are_those_of_a_calm_run(job: Any, live: Any, simulation: Simula
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_results_are_those_of_a_calm_run_for_long(job: Any, live: Any, simulation: SimulationRunner) -> None:
-    simulation(lambda seed: live(job, seed), 100)
+    simulation(lambda seed: live(job, seed), fresh_seeds(40))
 
 
 @pytest.mark.slow
@@ -29,14 +30,14 @@ def test_with_several_checkpoints_at_a_time_that_come_through_rarely(
 ) -> None:
     hard = {"unreliable": 0.2, "checkpoint_max_concurrent": 3, "checkpoint_retained": 2}
     hard |= {"hangs": 1, "heartbeat_timeout": "5s"}
-    simulation(lambda seed: live(job, seed, **hard), 30)
+    simulation(lambda seed: live(job, seed, **hard), fresh_seeds(15))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_with_rocksdb(job: Any, live: Any, simulation: SimulationRunner) -> None:
     pytest.importorskip("rocksdict")
-    simulation(lambda seed: live(job, seed, state_backend="rocksdb"), 20)
+    simulation(lambda seed: live(job, seed, state_backend="rocksdb"), fresh_seeds(10))
 
 
 UNALIGNED: dict[str, dict[str, Any]] = {
@@ -56,4 +57,4 @@ def test_with_barriers_that_overtake(job: Any, live: Any, barriers: str, simulat
 def test_with_barriers_that_overtake_for_long(
     job: Any, live: Any, barriers: str, simulation: SimulationRunner
 ) -> None:
-    simulation(lambda seed: live(job, seed, **UNALIGNED[barriers]), 60)
+    simulation(lambda seed: live(job, seed, **UNALIGNED[barriers]), fresh_seeds(25))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from effort import tries
+from effort import fresh_seeds, tries
 
 from sluiceway.engine import JobStatus
 from sluiceway.testing.pytest_plugin import SimulationRunner
 from sluiceway.testing.simulation import simulate
 
 
-def check(shape: Any, simulation: SimulationRunner, seeds: int) -> None:
+def check(shape: Any, simulation: SimulationRunner, seeds: int | list[int]) -> None:
     expected = shape.expected()
 
     def trial(seed: int) -> None:
@@ -32,4 +32,4 @@ def test_any_order_and_any_delay_gives_the_same_results(shape: Any, simulation: 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_any_order_and_any_delay_gives_the_same_results_for_long(shape: Any, simulation: SimulationRunner) -> None:
-    check(shape, simulation, 2000)
+    check(shape, simulation, fresh_seeds(700))

@@ -6,7 +6,7 @@ pytest's configuration.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -39,7 +39,7 @@ class SimulationRunner:
     def __init__(self, seeds: int | None) -> None:
         self._seeds = seeds
 
-    def __call__(self, trial: Callable[[int], object], seeds: int = 20) -> None:
+    def __call__(self, trial: Callable[[int], object], seeds: int | Iterable[int] = 20) -> None:
         """Call ``trial(seed)`` for so many seeds.
 
         ``SLUICEWAY_SIMULATION_SEED`` in the environment runs one seed alone, ``--simulation-seeds N`` another
@@ -47,7 +47,7 @@ class SimulationRunner:
 
         Args:
             trial: simulates something with that seed, and checks what came of it.
-            seeds: how many.
+            seeds: the seeds, or how many, from 0.
         """
         from sluiceway.testing.simulation import for_seeds
 

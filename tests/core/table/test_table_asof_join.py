@@ -8,8 +8,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from effort import first
-from hypothesis import given, settings
+from effort import FEW, examples, first
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.table.column_harness import TwoColumnHarness, many_steps
 
@@ -60,7 +60,7 @@ STEPS = st.lists(
 )
 
 
-@settings(deadline=None)
+@examples(FEW, 300)
 @given(st.sampled_from(SETTINGS), STEPS)
 def test_rows_are_those_of_records(given_settings: dict[str, Any], steps: list[Any]) -> None:
     compare(given_settings, steps)

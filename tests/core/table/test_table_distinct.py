@@ -8,8 +8,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from effort import diagonal
-from hypothesis import given, settings
+from effort import FEW, diagonal, examples
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.table.column_harness import ColumnHarness
 
@@ -43,7 +43,7 @@ STEPS = st.lists(
 )
 
 
-@settings(deadline=None)
+@examples(FEW, 300)
 @given(st.sampled_from([None, TumblingEventTimeWindows(10)]), STEPS)
 def test_first_rows_are_those_of_a_loop(assigner: Any, steps: list[Any]) -> None:
     one, now, count, watermarks = harness(assigner), 0, 0, 0

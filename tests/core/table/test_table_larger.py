@@ -9,7 +9,8 @@ from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from effort import FEW, examples
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.core.table.column_harness import ColumnHarness
 
@@ -121,7 +122,7 @@ TOO_LARGE = {
 }
 
 
-@settings(deadline=None)
+@examples(FEW, 300)
 @example("running", ("user",), [[TOO_LARGE], (1, "rocksdb", 1), [TOO_LARGE]], False)
 @example("totals", ("user",), [[TOO_LARGE, TOO_LARGE]], True)
 @given(st.sampled_from(["running", "totals", "distinct"]), st.sampled_from(KEYS), STEPS, st.booleans())

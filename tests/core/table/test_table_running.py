@@ -8,7 +8,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from effort import FEW, examples
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.table.column_harness import ColumnHarness
 
@@ -61,7 +62,7 @@ STEPS = st.lists(
 )
 
 
-@settings(deadline=None)
+@examples(FEW, 300)
 @given(STEPS)
 def test_running_aggregates_are_those_of_records(steps: list[Any]) -> None:
     rows, found, one = [], [], harness()

@@ -11,6 +11,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
+from effort import FEW, examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.table.column_harness import ColumnHarness
@@ -129,13 +130,13 @@ def _small_chunks() -> Iterator[None]:
         yield
 
 
-@settings(deadline=None)
+@examples(FEW, 300)
 @given(st.sampled_from(ASSIGNERS), STEPS)
 def test_windows_are_those_of_records(assigner: Any, steps: list[Any]) -> None:
     compare(assigner, 0, steps)
 
 
-@settings(deadline=None)
+@examples(FEW, 300)
 @given(st.sampled_from(ASSIGNERS[:6]), st.integers(1, 25), STEPS, st.booleans())
 def test_late_rows_have_the_results_of_records(
     assigner: Any, lateness: int, steps: list[Any], lists: bool
@@ -143,7 +144,7 @@ def test_late_rows_have_the_results_of_records(
     compare(assigner, lateness, steps, NAMED if lists else {n: a for n, a in NAMED.items() if n != "prices"})
 
 
-@settings(deadline=None)
+@examples(FEW, 300)
 @given(st.sampled_from(ASSIGNERS[6:]), st.integers(1, 25), STEPS)
 def test_late_rows_of_sessions_have_the_results_of_records(assigner: Any, lateness: int, steps: list[Any]) -> None:
     compare(assigner, lateness, steps)

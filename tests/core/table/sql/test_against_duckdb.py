@@ -9,7 +9,8 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from effort import FEW, examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sluiceway import Pipeline, WatermarkStrategy
@@ -112,7 +113,7 @@ def _expressions(draw: st.DrawFn, kind: str = "any", depth: int = 3) -> str:
     return draw(st.one_of(forms))
 
 
-@settings(deadline=None)
+@examples(FEW, 300)
 @given(_expressions(), _expressions("p"))
 def test_expressions(expression: str, condition: str) -> None:
     query = f"SELECT a, {expression} AS r FROM rows WHERE {condition}"
