@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,46 +44,35 @@ def test_properties_come_before_examples() -> None:
     assert order(quick, quick, explored) == ["tests/b.py::b", "tests/a.py::a", "tests/a.py::a"]
 
 
-@pytest.fixture
-def exploring(tmp_path: Path) -> Callable[..., list[str]]:
-    """``exploring(text, *arguments)``: pytest's lines for a module under the profile of ``test-all``."""
-
-    def run(text: str, *arguments: str) -> list[str]:
-        (tmp_path / "test_some.py").write_text(text)
-        command = [sys.executable, "-m", "pytest", "-p", "conftest", "--hypothesis-profile", "explore", *arguments]
-        ended = subprocess.run(
-            [*command, "--basetemp", "left"],
-            cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": str(Path(scheduling.__file__).parent)},
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-        return ended.stdout.splitlines()
-
-    return run
-
-
-def test_a_property_has_longer_when_it_explores(exploring: Callable[..., list[str]]) -> None:
-    lines = exploring(
-        "from hypothesis import given, strategies as st\n"
+def test_exploring(tmp_path: Path) -> None:
+    """A property has longer until it counts as a hang, and why a test fails is told at once."""
+    (tmp_path / "test_some.py").write_text(
+        "from hypothesis import given, settings, strategies as st\n"
         "def limit(request):\n"
         "    return request.node.get_closest_marker('timeout')\n"
         "@given(st.integers())\n"
+        "@settings(max_examples=1)\n"
         "def test_property(request, number):\n"
         "    assert limit(request).args == (3600,)\n"
+        "def test_failing():\n"
+        "    assert 1 == 2\n"
         "def test_example(request):\n"
         "    assert limit(request) is None\n"
     )
-    assert lines[-1].strip("= ").startswith("2 passed"), lines
-
-
-def test_a_failure_is_told_at_once(exploring: Callable[..., list[str]]) -> None:
-    lines = exploring("def test_a():\n    assert 1 == 2\ndef test_b():\n    pass\n", "-v", "-n", "1")
-    told = lines.index("test_some.py::test_a (call):")
-    passed = next(i for i, line in enumerate(lines) if "PASSED" in line)
-    assert told < passed, lines
-    assert any("assert 1 == 2" in line for line in lines[told:passed]), lines
+    command = [sys.executable, "-m", "pytest", "-v", "-n", "1", "-p", "conftest"]
+    ended = subprocess.run(
+        [*command, "--hypothesis-profile", "explore", "--basetemp", "left"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(Path(scheduling.__file__).parent)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    lines = ended.stdout.splitlines()
+    assert lines[-1].strip("= ").startswith("1 failed, 2 passed"), lines
+    told = lines.index("test_some.py::test_failing (call):")
+    assert told < max(at for at, line in enumerate(lines) if "PASSED" in line)
+    assert any("assert 1 == 2" in line for line in lines[told : told + 10])
 
 
 def test_files_of_many_tests_come_before_files_of_few() -> None:

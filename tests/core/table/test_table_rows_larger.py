@@ -9,7 +9,7 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 import pytest
-from effort import first
+from effort import diagonal, first
 from tests.core.table.column_harness import ColumnHarness, TwoColumnHarness, many_steps
 
 from sluiceway.columns.kept import keyed_runs, stored_rows, timed_rows
@@ -285,8 +285,7 @@ def test_results_are_those_of_rows_in_memory(seed: int, monkeypatch: pytest.Monk
         other.close()
 
 
-@pytest.mark.parametrize("kind", ["asof", "over rows"])
-@pytest.mark.parametrize("spread", [1, 1000])
+@pytest.mark.parametrize(("kind", "spread"), diagonal(["asof", "over rows"], [1, 1000]))
 def test_rows_that_wait_are_within_memory_and_go(kind: str, spread: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows in order of time, and in none."""
     monkeypatch.setattr(stored_rows, "_LEAST", 1 << 12)
