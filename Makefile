@@ -18,8 +18,9 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --no-loadscope-reorder
 ELSEWHERE := not slow and not soak and not kafka and not spark
 PLUGINS := tests/plugins
 JOBS := tests/corpus tests/equality tests/integration tests/simulation
+COLUMNS := tests/core/columns tests/core/table
 
-.PHONY: help demo demo-spark kafka test test-jobs test-plugins test-web test-docs test-kafka test-pyspark test-all lint format bench bench-readme screenshot vendored docs clean
+.PHONY: help demo demo-spark kafka test test-columns test-jobs test-plugins test-web test-docs test-kafka test-pyspark test-all lint format bench bench-readme screenshot vendored docs clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,7 +35,10 @@ kafka: $(VENV)/.kafka ## start a broker of Apache Kafka, with the topics of exam
 	@$(BIN)/python -m sluiceway.testing.kafka --topic orders:4 --topic order-totals:2 $(ARGS)
 
 test: $(VENV)/.dev ## run the tests of the engine, part by part, on all cores, in minutes
-	$(PYTEST) --dist loadfile $(addprefix --ignore=,$(PLUGINS) $(JOBS)) -m "$(ELSEWHERE) and not docs and not web" $(ARGS)
+	$(PYTEST) --dist loadfile $(addprefix --ignore=,$(COLUMNS) $(JOBS) $(PLUGINS)) -m "$(ELSEWHERE) and not docs and not web" $(ARGS)
+
+test-columns: $(VENV)/.dev ## run the tests of streams in columns, and of SQL
+	$(PYTEST) --dist loadfile $(COLUMNS) -m "$(ELSEWHERE) and not docs and not web" $(ARGS)
 
 test-jobs: $(VENV)/.dev ## run whole jobs: on workers, through failures, from old checkpoints, in simulated time
 	$(PYTEST) --dist loadfile $(JOBS) -m "$(ELSEWHERE) and not docs and not web" $(ARGS)

@@ -17,6 +17,7 @@ TARGETS = [
     "demo-spark",
     "kafka",
     "test",
+    "test-columns",
     "test-jobs",
     "test-plugins",
     "test-web",
@@ -87,6 +88,7 @@ def test_help_is_the_default_and_lists_every_target() -> None:
         "demo-spark",
         "kafka",
         "test",
+        "test-columns",
         "test-jobs",
         "test-plugins",
         "test-web",
@@ -140,16 +142,19 @@ def test_an_old_python_is_passed_over(project: Path) -> None:
     assert "python3.12 -m venv .venv" in printed
 
 
-def test_each_test_that_is_no_slower_is_run_by_one_of_five_targets(set_up: Path) -> None:
+def test_each_test_that_is_no_slower_is_run_by_one_of_the_targets(set_up: Path) -> None:
     commands = {
         target: make(set_up, "-n", target).stdout
-        for target in ("test", "test-jobs", "test-plugins", "test-web", "test-docs")
+        for target in ("test", "test-columns", "test-jobs", "test-plugins", "test-web", "test-docs")
     }
     expressions = [re.search(r' -m "(.*)" *$', command, re.M) for command in commands.values()]
-    code, jobs, plugins, web, documents = (found[1] for found in expressions if found)
-    assert code == jobs == plugins
+    code, columns, jobs, plugins, web, documents = (found[1] for found in expressions if found)
+    assert code == columns == jobs == plugins
     elsewhere = re.findall(r" --ignore=(\S+)", commands["test"])
-    folders = [re.search(r" loadfile (.*) -m ", commands[target]) for target in ("test-jobs", "test-plugins")]
+    folders = [
+        re.search(r" loadfile (.*) -m ", commands[target])
+        for target in ("test-columns", "test-jobs", "test-plugins")
+    ]
     assert sorted(elsewhere) == sorted(folder for found in folders if found for folder in found[1].split())
     assert all((ROOT / folder).is_dir() for folder in elsewhere)
     for path in ROOT.glob("tests/**/test_*.py"):  # else none of these would run them
@@ -170,7 +175,7 @@ def test_a_target_of_a_few_folders_misses_no_test(set_up: Path, target: str) -> 
     assert all(any(path.is_relative_to(ROOT / place) for place in told[1].split()) for path in set(marked) - apart)
 
 
-STEPS = ["lint", "test", "test-jobs", "test-plugins", "test-web", "test-kafka", "test-docs"]
+STEPS = ["lint", "test", "test-columns", "test-jobs", "test-plugins", "test-web", "test-kafka", "test-docs"]
 
 
 @pytest.mark.parametrize(("failing", "code"), [("", 0), *((step, 1) for step in STEPS)])
