@@ -66,6 +66,9 @@ def main() -> None:
         plan = Plan(runs, arguments.quick, arguments.seconds, arguments.peers)
         default = IN_README if arguments.readme is not None else BENCHMARKS
         measured = measure(arguments.only or default, plan)
+        if measured.is_interrupted:
+            print(as_text(measured))
+            raise SystemExit(130)
         if arguments.json is not None:
             arguments.json.write_text(json.dumps(as_json(measured), indent=2) + "\n")
     print(as_markdown(measured) if arguments.markdown else as_text(measured))
@@ -74,7 +77,7 @@ def main() -> None:
 
 
 def measure(names: Sequence[str], plan: Plan) -> Measured:
-    """Run these benchmarks, one after the other."""
+    """Run these benchmarks, one after the other, until Ctrl-C: what was measured before it is not lost."""
     facts = machine.facts()
     warnings = machine.warnings(facts)
     rows: dict[str, list[Row]] = {}
@@ -84,7 +87,13 @@ def measure(names: Sequence[str], plan: Plan) -> Measured:
         print(f"measuring {name} (load {loads[name]}) ...", file=sys.stderr, flush=True)
         warnings += machine.warnings({**facts, "load": loads[name]}, name) if rows else []
         benchmark: Callable[[Plan], Iterator[Row]] = import_module(f"benchmarks.{name}").measure
-        rows[name] = list(benchmark(plan))
+        rows[name] = []
+        try:
+            rows[name].extend(benchmark(plan))
+        except KeyboardInterrupt:
+            if not any(rows.values()):
+                raise
+            return Measured(facts, [*warnings, f"interrupted in {name}"], plan, rows, loads, is_interrupted=True)
     return Measured(facts, warnings, plan, rows, loads)
 
 

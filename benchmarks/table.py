@@ -28,6 +28,7 @@ class Measured:
         plan: what was asked for.
         rows: of each benchmark, by its name, in the order in which they were measured.
         loads: the machine's load when each began.
+        is_interrupted: whether more was to be measured.
     """
 
     facts: dict[str, Any]
@@ -35,6 +36,7 @@ class Measured:
     plan: Plan
     rows: Mapping[str, Sequence[Row]]
     loads: Mapping[str, float]
+    is_interrupted: bool = False
 
     def all_rows(self) -> list[Row]:
         return [row for rows in self.rows.values() for row in rows]

@@ -242,6 +242,23 @@ def test_one_of_them_runs_alone(tmp_path: Path) -> None:
     assert list(written["loads"]) == ["chain"]
 
 
+def test_what_was_measured_before_ctrl_c_is_printed() -> None:
+    program = (
+        "import sys, types\n"
+        "from benchmarks import __main__ as benchmarks\n"
+        "def measure(plan):\n"
+        "    raise KeyboardInterrupt\n"
+        "    yield\n"
+        "sys.modules['benchmarks.timers'] = types.SimpleNamespace(measure=measure)\n"
+        "benchmarks.main()\n"
+    )
+    command = [sys.executable, "-c", program, "--quick", "--runs", "1", "--only", "chain", "--only", "timers"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 130, done.stderr
+    assert "WARNING: interrupted in timers" in done.stdout
+    assert "chain of four lambdas" in done.stdout
+
+
 def test_no_run_is_refused() -> None:
     done = run("--runs", "0")
     assert done.returncode == 2
