@@ -197,6 +197,14 @@ def test_results_are_those_of_duckdb(query: str, theirs: str | None) -> None:
     assert _comparable(_ours(query, batch_size=1, parallelism=2)) == expected
 
 
+def test_a_condition_that_is_always_null_counts_nothing() -> None:
+    """DuckDB says NULL here, unlike for ``COUNT``."""
+    flow = Pipeline()
+    rows = flow.table(pa.table({"p": pa.array([None, None], pa.bool_())}))
+    (row,) = flow.sql("SELECT count_if(p) AS n FROM rows GROUP BY 'all'", rows=rows).to_arrow().to_pylist()
+    assert row == {"n": 0}
+
+
 def test_a_filter_of_decimals() -> None:
     table = pa.table({"p": [True, False, None, True], "d": pa.array([1, 2, 3, 4], pa.decimal128(9, 2))})
     flow = Pipeline()
