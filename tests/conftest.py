@@ -83,7 +83,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _AtOnce:
-    """Prints why a test fails when it does: a run of hours may not come to the end, where pytest says it."""
+    """Printer of why a test fails, at once: a run of hours may not come to its end, where pytest says it."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config

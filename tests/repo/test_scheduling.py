@@ -44,8 +44,7 @@ def test_properties_come_before_examples() -> None:
     assert order(quick, quick, explored) == ["tests/b.py::b", "tests/a.py::a", "tests/a.py::a"]
 
 
-def test_exploring(tmp_path: Path) -> None:
-    """A property has longer until it counts as a hang, and why a test fails is told at once."""
+def test_a_property_that_explores_has_longer_and_a_failure_is_told_at_once(tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text(
         "from hypothesis import given, settings, strategies as st\n"
         "def limit(request):\n"

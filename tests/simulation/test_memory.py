@@ -27,7 +27,7 @@ MOST_BLOCKS = 1000
 
 
 class _MallInfo(ctypes.Structure):
-    """What ``mallinfo2`` of glibc returns."""
+    """Figures of malloc, as ``mallinfo2`` of glibc returns them."""
 
     _fields_ = [
         (name, ctypes.c_size_t)

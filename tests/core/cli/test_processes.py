@@ -34,7 +34,7 @@ STUBBORN = """
     flow.from_collection([1]).map(wait).print()
 """
 CANCELLING = "SIGTERM: cancelling; SIGKILL ends at once\n"
-"""What a run says of SIGTERM."""
+"""Line with which a run answers SIGTERM."""
 
 
 def begin(process: subprocess.Popen[str], first: str) -> None:
