@@ -55,10 +55,12 @@ class ResultPartition:
         # A broadcast batch is buffered once and joined once.
         self._to_all = isinstance(partitioner, BroadcastPartitioner) and len(self._senders) > 1
         self._sent_to_all = sent_to_all
-        # Consumers that receive objects by reference get copies, except the last: nobody else uses the originals
-        # after it.
+        # Consumers that receive objects by reference get copies. The last does not where nobody else uses the
+        # originals after it: a sender to another worker may have them in its queue, and encode them later.
         by_reference = [i for i, sender in enumerate(self._senders) if sender.by_reference]
-        self._by_reference = frozenset(() if shares else by_reference[:-1])
+        if len(by_reference) == len(self._senders):
+            by_reference.pop()
+        self._by_reference = frozenset(() if shares else by_reference)
         self._at_once = buffer_timeout_ms == 0
         self._hold_s = _AT_ONCE_S if self._at_once else buffer_timeout_ms / 1000
         self._full = full

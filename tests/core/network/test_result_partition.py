@@ -279,6 +279,23 @@ def test_what_goes_to_everybody_is_put_together_once_and_encoded_once() -> None:
     assert out.waiting() == 0
 
 
+@pytest.mark.parametrize("order", [(True, False), (False, True), (True, True), (True, False, True)])
+def test_a_consumer_in_this_process_changes_nothing_that_another_one_gets(order: tuple[bool, ...]) -> None:
+    """A sender to another worker may have a batch in its queue, and encode it later."""
+    partitioner: Partitioner = make_partitioner(PartitionerSpec("broadcast"), 128, lambda name: None)  # type: ignore[arg-type,return-value]
+    partitioner.setup(0, len(order), 0)
+    sents = [SentByReference() if here else Sent() for here in order]
+    out = ResultPartition(partitioner, sents, -1, 1)
+    out.emit(Batch([{"n": 1}]), now=0.0)
+    for here, sent in zip(order, sents, strict=True):
+        if here:
+            assert values(sent) == [[{"n": 1}]]
+            sent.elements[0].values[0]["n"] = 99  # type: ignore[union-attr]
+    for here, sent in zip(order, sents, strict=True):
+        if not here:
+            assert values(sent) == [[{"n": 1}]]
+
+
 def test_of_what_was_encoded_nothing_is_kept() -> None:
     once = OnceSerializer(PickleSerializer())
     made = [Probe()]
