@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from sluiceway.clock import Clock
 from sluiceway.connector import Source
+from sluiceway.isolation import copied
 from sluiceway.runtime.source.enumerator_driver import EnumeratorDriver
+from sluiceway.util.overriding import override
 
 __all__ = ["SourceCoordinator"]
 
@@ -52,7 +56,8 @@ class SourceCoordinator(EnumeratorDriver):
 
     def deliver(self, reader: int, splits: Sequence[Any]) -> None:
         """Send splits to a reader, once it is running."""
-        self._assigned.setdefault(reader, []).extend(splits)
+        # Copies: in one process a reader gets these objects, and may move them on. After a failure they go back.
+        self._assigned.setdefault(reader, []).extend(map(_own, splits))
         if reader in self._readers:
             self._assign(reader, splits)
         else:
@@ -96,6 +101,11 @@ class SourceCoordinator(EnumeratorDriver):
         self.reader_ready(reader)
         self.request(reader)
 
+    @override
+    def snapshot(self) -> Any:
+        # It is written when all tasks have acknowledged, and the enumerator assigns splits meanwhile.
+        return _own(super().snapshot())
+
     def checkpoint(self, checkpoint_id: int) -> Any:
         """Return the enumerator's state for a checkpoint; the readers' snapshots hold splits assigned before.
 
@@ -110,3 +120,19 @@ class SourceCoordinator(EnumeratorDriver):
     def checkpoint_completed(self, checkpoint_id: int) -> None:
         """Drop splits assigned before that checkpoint: the readers' snapshots hold them."""
         self._sealed = {id_: given for id_, given in self._sealed.items() if id_ > checkpoint_id}
+
+
+def _own(value: Any) -> Any:
+    """Return a copy of what can be changed in it; the object itself if it cannot be copied.
+
+    Fields of dataclasses are copied one by one: lists of many splits that cannot be changed are copied flat then.
+    """
+    try:
+        if not is_dataclass(value) or isinstance(value, type):
+            return copied(value)
+        made = copy(value)
+        for name in (one.name for one in fields(value) if hasattr(value, one.name)):
+            object.__setattr__(made, name, copied(getattr(value, name)))
+        return made
+    except Exception:  # in one process: objects of the program that cannot be copied
+        return value

@@ -245,3 +245,123 @@ def test_what_an_enumerator_gives_to_a_reader_that_is_not_up_comes_when_it_is():
     coordinator.wake()
     assert given == [(0, [Part(0), Part(1)])]
     coordinator.close()
+
+
+@dataclass
+class Moving:
+    """A split that its reader moves on."""
+
+    name: str
+    at: int = 0
+
+    @property
+    def split_id(self):
+        return self.name
+
+
+class Handing(Enumerator):
+    """Hands out from a list, and gives that list itself as its snapshot."""
+
+    def __init__(self, context, restored):
+        self.context, self.left = context, [Moving("a"), Moving("b")] if restored is None else restored
+
+    def handle_split_request(self, reader):
+        self.context.assign(reader, [self.left.pop()])
+
+    def add_splits_back(self, splits, reader):
+        self.left += splits
+
+    def snapshot(self):
+        return self.left
+
+
+def test_what_changes_after_the_trigger_is_not_in_the_checkpoint():
+    class Source(Parts):
+        def create_enumerator(self, context, restored=None):
+            return Handing(context, restored)
+
+    given = []
+    coordinator = SourceCoordinator(
+        Source({}),
+        1,
+        VirtualClock(),
+        assign=lambda reader, splits: given.extend(splits),
+        no_more=print,
+        post=lambda action, after_s: action(),
+    )
+    coordinator.start()
+    coordinator.split_requested(0)
+    taken = coordinator.checkpoint(1)
+    coordinator.split_requested(0)
+    assert [split.name for split in given] == ["b", "a"]
+    for split in given:
+        split.at = 7
+    assert taken == [Moving("a")]
+    coordinator.reader_failed(0)
+    assert coordinator.snapshot() == [Moving("b"), Moving("a")], "as they were when they were handed out"
+    coordinator.close()
+
+
+def test_a_reader_that_moves_its_split_on_begins_it_anew_after_a_failure(tmp_path):
+    class Reading(SimpleReader):
+        def open_split(self, split):
+            self.split = split
+
+        def read(self, limit):
+            if self.split.at == 10:
+                return sw.connector.END_OF_INPUT
+            self.split.at += 1
+            return [self.split.at - 1]
+
+        def position(self):
+            return self.split
+
+        def close_split(self):
+            pass
+
+    class Source(Parts):
+        def __getstate__(self):
+            return vars(self)
+
+        def create_enumerator(self, context, restored=None):
+            return SimpleEnumerator(context, [Moving("a")] if restored is None else restored)
+
+        def create_reader(self, context):
+            return Reading(context)
+
+    failed = []
+
+    def once(number):
+        if number == 5 and not failed:
+            failed.append(number)
+            raise OSError("once")
+        return number
+
+    pipeline = sw.Pipeline("moving")
+    totals = pipeline.source(Source({})).map(once).key_by(lambda n: 0).count().collect()
+    pipeline.run(checkpoint_interval="1h", checkpoints=tmp_path, restart="fixed-delay:1:0ms", batch_size=1)
+    assert (failed, totals[-1]) == ([5], (0, 10))
+
+
+def test_an_enumerator_that_cannot_take_splits_back_ends_the_job():
+    """Also where another part of the job runs on: attempts that nobody deploys must not be waited for."""
+
+    class Refusing(SimpleEnumerator):
+        def add_splits_back(self, splits, reader):
+            raise ConnectorError("they are gone")
+
+    class Source(Parts):
+        def __getstate__(self):
+            return vars(self)
+
+        def create_enumerator(self, context, restored=None):
+            return Refusing(context, [Part(0)] if restored is None else restored)
+
+    def fail(number):
+        raise OSError("once")
+
+    pipeline = sw.Pipeline("two parts")
+    pipeline.source(Source({"ended": 0, "parts": 0})).map(fail).key_by(lambda n: 0).count().collect()
+    pipeline.generate(rate=100).map(lambda n: n).collect()
+    with pytest.raises(ConnectorError, match="they are gone"):
+        pipeline.run(restart="fixed-delay:3:0ms")
