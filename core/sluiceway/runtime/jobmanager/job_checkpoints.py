@@ -123,7 +123,7 @@ class JobCheckpoints:
         meanwhile, however slow the storage is.
         """
         latest = self.coordinator.latest
-        if latest is None or self._loaded_id == latest.checkpoint_id:
+        if latest is None or self.is_loaded:
             loaded(None)
             return
         self._loading.append(loaded)
@@ -153,8 +153,10 @@ class JobCheckpoints:
         return self._loaded[1]
 
     @property
-    def _loaded_id(self) -> int:
-        return 0 if self._loaded is None else self._loaded[0]
+    def is_loaded(self) -> bool:
+        """True if :meth:`load` has nothing to read."""
+        latest = self.coordinator.latest
+        return latest is None or (self._loaded is not None and self._loaded[0] == latest.checkpoint_id)
 
     def savepoint(self, request: SavepointRequest) -> None:
         """Take a savepoint."""

@@ -443,6 +443,8 @@ class JobMaster(Handlers):
             self._check_end()
             return
         self._restoring.append(region)
+        # Where a checkpoint has to be read first, the region comes after whoever looks for slots now.
+        asked = asked and self.checkpoints.is_loaded
         self.checkpoints.load(partial(self._restart_loaded, region, asked))
 
     def _restart_loaded(
@@ -468,14 +470,33 @@ class JobMaster(Handlers):
         # All pending checkpoints end, also those that wait for no task of this region.
         self.checkpoints.restarting()
         for vertex in region:
-            vertex.restart(self._clock.now_ms())
             coordinator = self._sources.get(vertex.job_vertex.id)
             if coordinator is not None:
                 self._guarded(vertex.job_vertex.id, partial(coordinator.reader_failed, vertex.subtask))
+        if self.failure is not None:  # an enumerator's: nobody would deploy an attempt, and all would wait for it
+            self._check_end()
+            return
+        for vertex in region:
+            vertex.restart(self._clock.now_ms())
         self._note_restarts()
         self._guard(lambda: self._deploy(self._strategy.next()))
 
     def _deploy(self, vertices: Sequence[ExecutionVertex]) -> None:
+        sent: set[str] = set()
+        try:
+            self._send_deployments(vertices, sent)
+        except BaseException as error:
+            # No worker will report the end of what was not sent to it.
+            for vertex in vertices:
+                place = vertex.job_vertex.id, vertex.subtask
+                if vertex.state is ExecutionState.DEPLOYING and self._places.get(place) not in sent:
+                    vertex.current.fail(error, self._clock.now_ms())
+                    if not self._rescaler.holds_slots:
+                        self.slots.release(*place)
+            raise
+
+    def _send_deployments(self, vertices: Sequence[ExecutionVertex], sent: set[str]) -> None:
+        """Deploy attempts; note the workers that got theirs."""
         by_worker: dict[str, list[TaskDeployment]] = {}
         snapshot = self.checkpoints.snapshot() if vertices else None
         path = self.checkpoints.completed_store.path
@@ -493,6 +514,7 @@ class JobMaster(Handlers):
             self._host.prepare_worker(worker)
             attempts = [deployment.attempt_id for deployment in some]
             self._host.send(worker, DeployTasks(self._name, self._epoch, attempts, Payload(some)))
+            sent.add(worker)
 
     # ---- sources --------------------------------------------------------------------------------------------
 
