@@ -88,7 +88,7 @@ def prepare_job(
     if earlier is not None and earlier.last_savepoint:
         recovered = recovered or Recovered("")
         savepoints = services.checkpoint_storage(earlier.last_savepoint)
-        found = find_last_savepoint(savepoints, job, recovered.latest)
+        found = find_last_savepoint(savepoints, job, recovered.latest, earlier.checkpoint_path)
         if found is not None:
             recovered = recovered.from_savepoint(*found)
             settings = replace(settings, from_checkpoint=found[0])

@@ -98,13 +98,14 @@ def recover(storage: CheckpointStorage, path: str, graph: JobGraph, now_ms: int)
     return Recovered(path, next_id, tuple(completed), snapshot)
 
 
-def find_last_savepoint(storage: CheckpointStorage, job: str, after: int) -> tuple[str, int] | None:
+def find_last_savepoint(storage: CheckpointStorage, job: str, after: int, run: str = "") -> tuple[str, int] | None:
     """Return the final savepoint of a job if it was completed: its sinks may have committed with it.
 
     Args:
         storage: the place where it was to be.
         job: the job's id.
         after: the number of its last checkpoint.
+        run: the directory of its checkpoints. A job of another job store may have had the same id.
 
     Returns:
         its path or URL, and its number; None: there is none.
@@ -119,7 +120,8 @@ def find_last_savepoint(storage: CheckpointStorage, job: str, after: int) -> tup
         name = named.fullmatch(directory.rpartition("/")[2])
         if name is not None and int(name[1]) > after:
             metadata = load_metadata(storage, directory)
-            if metadata.job_id == job and metadata.properties.get("stops"):
+            properties = metadata.properties
+            if metadata.job_id == job and properties.get("stops") and properties.get("run", "") == run:
                 found.append((metadata.checkpoint_id, directory))
     if not found:
         return None

@@ -17,7 +17,7 @@ def write(place: Path, name: str, content: bytes) -> None:
     (place / name / "metadata.json").write_bytes(content)
 
 
-def metadata(job: str, number: int, *, stops: bool = True) -> bytes:
+def metadata(job: str, number: int, *, stops: bool = True, run: str = "") -> bytes:
     return encode_metadata(
         CheckpointMetadata(
             job_name="meters",
@@ -27,7 +27,7 @@ def metadata(job: str, number: int, *, stops: bool = True) -> bytes:
             triggered_ms=1,
             completed_ms=2,
             vertices=(),
-            properties={"stops": True} if stops else {},
+            properties={**({"stops": True} if stops else {}), **({"run": run} if run else {})},
         )
     )
 
@@ -42,6 +42,17 @@ def test_it_is_the_last_one_that_the_job_was_stopped_with(tmp_path: Path) -> Non
     write(tmp_path, "savepoint-meters-1-100-9", metadata("meters-1", 9, stops=False))
     assert found(tmp_path, 5) == (str(tmp_path / "savepoint-meters-1-100-8"), 8)
     assert found(tmp_path, 8) is None
+
+
+def test_one_of_an_earlier_run_whose_job_had_the_same_id_does_not_count(tmp_path: Path) -> None:
+    """Ids are counted in a job store: a new store has them once more."""
+    for number, run in ((8, "meters-2"), (50, "meters-1"), (60, "")):
+        write(tmp_path, f"savepoint-meters-1-100-{number}", metadata("meters-1", number, run=run))
+    storage = default_manager().checkpoint_storage(str(tmp_path))
+    assert find_last_savepoint(storage, "meters-1", 5, "meters-2") == (
+        str(tmp_path / "savepoint-meters-1-100-8"),
+        8,
+    )
 
 
 @pytest.mark.parametrize(
