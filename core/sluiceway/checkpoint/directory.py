@@ -233,7 +233,8 @@ class CheckpointDirectory:
 
         Args:
             now_ms: the time, ms since the epoch.
-            older_than_ms: younger files are kept, since they may be part of a checkpoint in progress.
+            older_than_ms: younger files are kept, since they may be part of a checkpoint in progress. So are those
+                of a storage that knows no times, unless it is 0.
             dry_run: delete nothing.
 
         Raises:
@@ -258,16 +259,21 @@ class CheckpointDirectory:
         orphans = [f for f in files if f.name not in needed and self._is_ours(f.name, runs)]
         orphans.sort(key=lambda file: file.name)
         limit = now_ms - older_than_ms
+
+        def is_young(file: StoredFile) -> bool:
+            # Some storages know no times: their files may be of a checkpoint in progress.
+            return file.modified_ms > limit or (not file.modified_ms and older_than_ms > 0)
+
         # A directory is as young as its youngest file. What is shared is as young as the youngest incomplete
         # checkpoint of the run, which may refer to it.
-        at_work = {_place_of(file.name)[0] for file in files if file.modified_ms > limit}
+        at_work = {_place_of(file.name)[0] for file in files if is_young(file)}
         young = {(run, SHARED) for run in restless | (at_work & nothing)}
-        for run, part in (_place_of(file.name) for file in orphans if file.modified_ms > limit):
+        for run, part in (_place_of(file.name) for file in orphans if is_young(file)):
             young |= {(run, part), (run, SHARED)} if part != SHARED else set()
         old: list[StoredFile] = []
         kept: list[StoredFile] = []
         for file in orphans:
-            (kept if file.modified_ms > limit or _place_of(file.name) in young else old).append(file)
+            (kept if is_young(file) or _place_of(file.name) in young else old).append(file)
         if not dry_run:
             self.storage.delete(file.name for file in old)
         return Orphans(tuple(old), tuple(kept))

@@ -186,4 +186,5 @@ def _modified_ms(info: dict[str, Any]) -> int:
             return int(found * 1000)
         if found is not None and hasattr(found, "timestamp"):
             return int(found.timestamp() * 1000)
-    return 0
+    found = info.get("modificationTime")  # of WebHDFS, in ms
+    return found if isinstance(found, int) else 0

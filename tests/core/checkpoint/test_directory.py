@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -186,6 +187,21 @@ def test_what_nothing_refers_to_is_collected_when_it_is_old(tmp_path: Path) -> N
     assert names(storage) == sorted([*kept, *young, *others])
     assert everything.collect(now_ms + 60_000, 60_000).files == found.kept
     assert names(storage) == sorted([*kept, *others])
+
+
+def test_in_a_storage_that_knows_no_times_nothing_is_old(tmp_path: Path) -> None:
+    class Timeless(LocalStorage):
+        def files(self, directory: str = "") -> Iterator[StoredFile]:
+            return (replace(file, modified_ms=0) for file in super().files(directory))
+
+    storage = Timeless(str(tmp_path))
+    complete(CheckpointDirectory(storage, "run"), 1, "a")
+    for name in ("run/chk-2/0-0.state", "run/shared/b"):
+        storage.write(name, (b"xy",))
+    everything = CheckpointDirectory(storage)
+    found = everything.collect(10**12, 3_600_000)
+    assert (found.files, len(found.kept)) == ((), 2)
+    assert [file.name for file in everything.collect(10**12, 0).files] == ["run/chk-2/0-0.state", "run/shared/b"]
 
 
 def test_a_run_of_which_only_shared_files_are_left_is_known_by_its_name(storage: LocalStorage) -> None:
