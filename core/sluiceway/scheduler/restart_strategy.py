@@ -144,7 +144,7 @@ class FailureRate(RestartStrategy):
     """Strategy that restarts unless failures come too fast.
 
     Args:
-        failures: this many within the interval end the job; 1 or more.
+        failures: more than this many within the interval end the job; 1 or more.
         interval_ms: the interval.
         delay_ms: time between a failure and the restart.
     """
