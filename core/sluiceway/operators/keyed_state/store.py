@@ -78,6 +78,7 @@ class KeyedStateStore(CurrentKey):
         "_entry_checks",
         "_expiring",
         "_lending",
+        "_outer",
         "_tables",
         "_written_defaults",
     )
@@ -93,6 +94,8 @@ class KeyedStateStore(CurrentKey):
         self._tables: dict[str, StateTable] = {}
         self._lending: list[LendingTable] = []
         self._written_defaults: dict[str, tuple[StateTable, TableSchema, bytes]] = {}
+        # Of a program that runs the job while it handles one.
+        self._outer = sys.exception()
 
     @property
     def declared(self) -> Set[str]:
@@ -107,8 +110,10 @@ class KeyedStateStore(CurrentKey):
         # Deleted rather than set to None: a handle that is used without a current key then raises.
         if hasattr(self, "current_key"):
             del self.current_key
-        if (self._lending or self.defaults) and sys.exception() is None:
-            self.settle()
+        if self._lending or self.defaults:
+            error = sys.exception()
+            if error is None or error is self._outer:
+                self.settle()
 
     def settle(self) -> None:
         """Write objects that were returned and may have been changed in place. Harmless a second time.

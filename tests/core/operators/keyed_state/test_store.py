@@ -105,6 +105,27 @@ def test_a_default_that_can_change_is_each_keys_own(store, backend):
     assert dict(backend.tables["s"].entries()) == {"a": {"seen": ["a"]}, "b": {"seen": ["b"]}}
 
 
+def test_what_was_changed_in_place_is_kept_while_the_program_handles_an_exception(new_backend):
+    """As where ``run()`` is called in an ``except`` block, such as without the state that another run refused."""
+    try:
+        raise LookupError("of the program")
+    except LookupError:
+        backend = new_backend()
+        store = KeyedStateStore(backend)
+        state = store.value_state(ValueStateDescriptor("s", default={"seen": []}))
+        store.current_key = "a"
+        state.value()["seen"].append(1)
+        store.clear_current_key()
+        assert dict(backend.tables["s"].entries()) == {"a": {"seen": [1]}}
+        store.current_key = "b"
+        state.value()["seen"].append(2)
+        try:
+            raise ValueError("of a function")
+        except ValueError:
+            store.clear_current_key()
+        assert dict(backend.tables["s"].entries()) == {"a": {"seen": [1]}}, "another error must not hide this one"
+
+
 def test_list_state(store, backend):
     state = store.list_state(ListStateDescriptor("s"))
     entries = backend.tables["s"].entries()
