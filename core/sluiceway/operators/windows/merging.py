@@ -107,7 +107,8 @@ class MergingWindowOperator(WindowOperator):
             self._evaluate(key, window, entries)
             if not near:
                 self.event_timers.register(self.cleanup_time(window), key, place)
-        elif not near:
+        # With lateness also for a window that was evaluated before a restore, which resets the watermark.
+        elif self._lateness or not near:
             self.event_timers.register(window.max_timestamp, key, place)
         return True
 
@@ -151,7 +152,9 @@ class MergingWindowOperator(WindowOperator):
         if into is None:
             into = left[new] = new
             if self._plain:
-                self.event_timers.register(new.max_timestamp, key, new)
+                last = new.max_timestamp  # if that is over, the record that opened it has it evaluated at once
+                at = last if last > self.current_watermark else self.cleanup_time(new)
+                self.event_timers.register(at, key, new)
         self._sets[key] = list(left.items())
         return into, left[into], grown
 

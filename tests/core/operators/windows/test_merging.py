@@ -129,6 +129,24 @@ def test_a_window_that_was_evaluated_may_grow_before_the_watermark_is_known_agai
 
 
 @pytest.mark.parametrize("ask", ASKED)
+def test_a_window_that_was_evaluated_takes_records_before_the_watermark_is_known_again(ask: Any) -> None:
+    def add(stream: sw.DataStream[Any]) -> sw.DataStream[Any]:
+        windowed = ask(stream.key_by(lambda r: r[0]).window(EventTimeSessionWindows(10)))
+        kept: sw.DataStream[Any] = windowed.allowed_lateness(20).process(shown).uid("sessions")
+        return kept
+
+    with OperatorHarness(add) as h:
+        h.process("a1", 10)
+        assert h.process_watermark(19) == ["a 10-20: a1"]
+        taken = h.snapshot()
+    with OperatorHarness(add, restored=taken) as h:
+        assert h.process("a2", 10) == []
+        assert h.process_watermark(24) == ["a 10-20: a1 a2"]
+        assert h.process_watermark(END) == []
+        assert (timers(h), places(h)) == ([], [])
+
+
+@pytest.mark.parametrize("ask", ASKED)
 def test_a_record_bridges_windows_whose_contents_come_in_the_order_of_their_starts(ask: Any) -> None:
     with harness(EventTimeSessionWindows(10), lambda w: ask(w).process(shown)) as h:
         h.process_batch(["a1", "a2", "a3", "a4"], [40, 20, 0, 41])
@@ -256,6 +274,17 @@ def test_an_assigner_may_merge_in_another_way(ask: Any) -> None:
         if ask is told:
             assert timers(h) == [(11, TimeWindow(1, 12)), (20, TimeWindow(10, 21))]
         assert h.process_watermark(END) == ["a 1-12: a1 a2", "a 10-21: a3 a4 a4"]
+        assert (timers(h), places(h)) == ([], [])
+
+
+@pytest.mark.parametrize("ask", ASKED)
+def test_a_late_window_that_an_assigner_leaves_alone_is_evaluated_once(ask: Any) -> None:
+    with harness(InSameTens(), lambda w: ask(w).allowed_lateness(20).process(shown)) as h:
+        h.process("a1", 30)
+        h.process_watermark(20)
+        assert h.process("a2", 3) == ["a 3-6: a2"]
+        assert h.process_watermark(21) == []
+        assert h.process_watermark(END) == ["a 30-33: a1"]
         assert (timers(h), places(h)) == ([], [])
 
 
