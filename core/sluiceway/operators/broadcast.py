@@ -255,8 +255,8 @@ class _WritingContext(ProcessContext, KeyedBroadcastProcessFunction.Context):
         operator = self._operator
         if not isinstance(operator, KeyedBroadcastProcessOperator):
             self._no_key("keyed state")
-        table = operator.backend.table(descriptor)
         state = _handle(operator.store, descriptor)
+        table = operator.backend.table(descriptor)
         try:
             # A copy, as the function may clear the state of a key.
             for key in list(table.keys()):

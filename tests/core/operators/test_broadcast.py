@@ -259,11 +259,14 @@ class TestWithKeys:
                         states[SEEN].value(),
                     ]
                 )
-            with pytest.raises(StateError, match=r"takes the descriptor of a keyed state, not StateDescriptor\("):
-                harness.process2(
-                    lambda ctx, states: ctx.apply_to_keyed_state(
-                        sw.state.StateDescriptor("x"), lambda key, state: None
+            for wrong in (sw.state.StateDescriptor("x"), "seen"):
+                with pytest.raises(StateError, match=r"takes the descriptor of a keyed state, not (State|'seen')"):
+                    harness.process2(
+                        lambda ctx, states, wrong=wrong: ctx.apply_to_keyed_state(wrong, lambda key, state: None)
                     )
+            with pytest.raises(StateError, match="takes the descriptor of a keyed state, not <"):
+                harness.process2(
+                    lambda ctx, states: ctx.apply_to_keyed_state(states[SEEN], lambda key, state: None)
                 )
 
     def test_timers_cannot_write(self) -> None:

@@ -142,9 +142,11 @@ class WindowTables:
                 table.drop(namespace)
 
     def _table(
-        self, descriptor: StateDescriptor, make: Callable[[Any], Any]
+        self, descriptor: Any, make: Callable[[Any], Any]
     ) -> tuple[Any, StateTable, Callable[[Any, Any], Any] | None]:
         # Triggers ask for their state at each call, so that declarations are checked once per descriptor object.
+        if not isinstance(descriptor, StateDescriptor):
+            make(descriptor)  # says what it takes
         known = self._known.get(descriptor.name)
         if known is not None and known[0] is descriptor:
             return known[1:]

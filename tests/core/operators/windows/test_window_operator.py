@@ -377,6 +377,18 @@ def test_an_error_in_a_window_function_names_key_and_window_time() -> None:
     assert "TumblingEventTimeWindows(10ms).process" in notes
 
 
+def test_state_per_window_takes_a_descriptor() -> None:
+    class Named(ProcessWindowFunction[str, Any, Any]):
+        def process(self, key: str, ctx: WindowContext, elements: list[Any]) -> Iterable[Any]:
+            ctx.window_state().get_state("times")  # type: ignore[arg-type]
+            return []
+
+    with harness(TumblingEventTimeWindows(10), lambda w: w.allowed_lateness(5).process(Named())) as h:
+        h.process("a", 1)
+        with pytest.raises(StateError, match="declared by a ValueStateDescriptor, not by str"):
+            h.process_watermark(END)
+
+
 class Opened(ProcessWindowFunction[str, Any, Any], ReduceFunction[Any]):
     """Keeps state per window and per key, and says when it is opened and cleared."""
 
