@@ -44,6 +44,8 @@ MISSING: Final[Any] = object()
 _MISSING_ID: Final = id(MISSING)
 _PART: Final = 5_000
 """Most values that are assigned at a time."""
+_AHEAD: Final = 10_000
+"""Most keys that are looked at to find one that is there."""
 # Types whose objects cannot change: they need no copy where a snapshot still reads them.
 _ATOMS: Final = frozenset({NoneType, bool, int, float, str, bytes})
 
@@ -169,6 +171,7 @@ class CachedEntries(MutableMapping[Any, Any]):
         prefixes: by key group, what the keys of its rows begin with.
         check: how large the young layer may become before the backend is asked for room.
         check_clean: the same of the clean one.
+        seen: a key that is there, for whoever asks whether any is; MISSING: none is known.
         size: of the young layer, when something was assigned last.
         whole: whether all that the database has of it is in memory, too.
     """
@@ -189,6 +192,7 @@ class CachedEntries(MutableMapping[Any, Any]):
         "name",
         "namespace",
         "prefixes",
+        "seen",
         "size",
         "stored",
         "table",
@@ -219,6 +223,7 @@ class CachedEntries(MutableMapping[Any, Any]):
         self.young = young
         self.size = len(young)
         self.holes = _MISSING_ID in map(id, young.values())
+        self.seen: Any = MISSING
         self._get = young.get
 
     # -- what is called for each record --------------------------------------------------------------------------
@@ -270,6 +275,8 @@ class CachedEntries(MutableMapping[Any, Any]):
                 if default is MISSING:
                     raise KeyError(key)
                 return default
+        if self.seen is not MISSING and key == self.seen:
+            self.seen = MISSING
         # The mark hides rows that the database or a snapshot may have. Without such rows nothing has to be
         # remembered.
         if self.known:
@@ -414,6 +421,7 @@ class CachedEntries(MutableMapping[Any, Any]):
 
     def remove(self, keys: Iterable[Any]) -> None:
         """Remove keys. What the database has of them is not looked for: a mark for each hides it."""
+        self.seen = MISSING
         if not self.known:
             for key in keys:
                 self.pop(key, None)
@@ -494,7 +502,13 @@ class CachedEntries(MutableMapping[Any, Any]):
     def __bool__(self) -> bool:
         if self.logged or (self.young and not self.holes):
             return True
-        return any(True for _ in self.walk(None))
+        # Windows ask after each key that they remove: the layers are walked once for many of these.
+        if self.seen is not MISSING:
+            return True
+        ahead = [key for key, _ in islice(self.walk(None), _AHEAD)]
+        # One from the middle, as keys may go from either end.
+        self.seen = ahead[len(ahead) // 2] if ahead else MISSING
+        return bool(ahead)
 
     def keys(self) -> KeysView[Any]:
         return KeysView(self)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
+from random import Random
 from threading import Thread
 from typing import Any, NamedTuple
 
@@ -35,6 +36,7 @@ from sluiceway.state import (
 from sluiceway.testing import OperatorHarness
 from sluiceway.testing.conformance.state_backend import StateBackendConformance
 from sluiceway_rocksdb._backend import RocksDBKeyedBackend, RocksDBStateBackend
+from sluiceway_rocksdb._namespace_cache import CachedEntries
 from sluiceway_rocksdb._options import RocksDBOptions
 
 
@@ -112,6 +114,36 @@ def test_state_is_larger_than_memory(make: Make) -> None:
     assert most < 400
     assert len(entries) == 20_000
     assert sum(entries.values()) == sum(range(20_000))
+
+
+@pytest.mark.parametrize(
+    "order",
+    [list, reversed, lambda keys: Random(7).sample(keys, len(keys))],
+    ids=["in order", "backwards", "at random"],
+)
+def test_a_window_asks_after_each_removed_key_whether_any_is_left(
+    make: Make, monkeypatch: pytest.MonkeyPatch, order: Any
+) -> None:
+    walks = 0
+    walk = CachedEntries.walk
+
+    def counted(self: CachedEntries, decode: Any) -> Any:
+        nonlocal walks
+        walks += 1
+        return walk(self, decode)
+
+    backend = make()
+    entries = backend.table(COUNT).entries()
+    keys = [f"key{i}" for i in range(30_000)]
+    entries.update(dict.fromkeys(keys, 1))
+    backend.snapshot().release()
+    entries.update(dict.fromkeys(keys, 2))  # nothing is logged any more
+    monkeypatch.setattr(CachedEntries, "walk", counted)
+    for key in order(keys):
+        assert entries
+        del entries[key]
+    assert not entries
+    assert walks < 50
 
 
 class Visits(KeyedProcessFunction[int, int, int]):
