@@ -215,23 +215,25 @@ class WatermarkStrategy(Generic[T]):
             that it has.
         idleness_ms: a split without records for this long is idle; None: never.
         alignment: with which sources to stay in step; None: with none.
+        by_times: whether the generator looks at timestamps alone. To others, rows of columns come whole.
     """
 
     generator: Callable[[], WatermarkGenerator[Any]]
     assigner: Callable[[T], Instant] | Callable[[T, int], Instant] | TimestampAssigner[T] | None = None
     idleness_ms: int | None = None
     alignment: WatermarkAlignment | None = None
+    by_times: bool = False
 
     @classmethod
     def for_monotonous_timestamps(cls) -> WatermarkStrategy[Any]:
         """Timestamps never go back within a split."""
-        return WatermarkStrategy(lambda: BoundedOutOfOrderness(0))
+        return WatermarkStrategy(lambda: BoundedOutOfOrderness(0), by_times=True)
 
     @classmethod
     def for_bounded_out_of_orderness(cls, bound: timedelta | int | str) -> WatermarkStrategy[Any]:
         """A record comes at most ``bound`` (ms, timedelta or ``"5s"``) after a later one."""
         bound_ms = _duration("for_bounded_out_of_orderness", bound)
-        return WatermarkStrategy(lambda: BoundedOutOfOrderness(bound_ms))
+        return WatermarkStrategy(lambda: BoundedOutOfOrderness(bound_ms), by_times=True)
 
     @classmethod
     def for_generator(cls, factory: Callable[[], WatermarkGenerator[Any]]) -> WatermarkStrategy[Any]:
@@ -241,7 +243,7 @@ class WatermarkStrategy(Generic[T]):
     @classmethod
     def no_watermarks(cls) -> WatermarkStrategy[Any]:
         """Timestamps only: event time does not advance until the input ends."""
-        return WatermarkStrategy(NoWatermarks)
+        return WatermarkStrategy(NoWatermarks, by_times=True)
 
     def with_timestamp_assigner(
         self, assigner: Callable[[T], Instant] | Callable[[T, int], Instant] | TimestampAssigner[T]

@@ -52,10 +52,10 @@ class _UnknownColumnsError(Exception):
 def pushed_down(order: Sequence[Transformation]) -> Pushdown:
     """Return the steps that can read or pass fewer columns, and the edges that can carry fewer.
 
-    Columns are pushed down through transforms whose input is one stream, through event times, and through
-    aggregates, which read their keys and arguments; conditions of filters only where no watermarks are made before
-    the filter: they go by all rows. Joins and ``over`` keep whole rows in their state, so they are sent all
-    columns: which ones state holds must not depend on the steps behind.
+    Columns are pushed down through transforms whose input is one stream, through event times whose watermark
+    generator looks at timestamps alone, and through aggregates, which read their keys and arguments; conditions of
+    filters only where no watermarks are made before the filter: they go by all rows. Joins and ``over`` keep whole
+    rows in their state, so they are sent all columns: which ones state holds must not depend on the steps behind.
 
     Args:
         order: the transformations, inputs before their consumers.
@@ -113,7 +113,10 @@ def _through(
 def _timed(strategy: WatermarkStrategy[Any], wanted: frozenset[str] | None) -> frozenset[str] | None:
     """Return the columns that are needed where event times are taken, and ``wanted`` ones after it."""
     assigner = strategy.assigner
-    if wanted is None or assigner is None:
+    # A generator of the user's may look at any column.
+    if wanted is None or not strategy.by_times:
+        return None
+    if assigner is None:
         return wanted
     return wanted | {assigner.name} if isinstance(assigner, ColumnTimestamps) else None
 

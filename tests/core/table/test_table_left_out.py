@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sluiceway import OutputTag, Pipeline, WatermarkStrategy
+from sluiceway import OutputTag, Pipeline, WatermarkGenerator, WatermarkOutput, WatermarkStrategy
 from sluiceway.columns.routing import ColumnKey
 from sluiceway.elements import Batch
 from sluiceway.errors import IncompatibleStateError
@@ -139,6 +139,37 @@ def test_a_source_reads_what_an_aggregate_and_event_time_need(tmp_path: Any) -> 
     assert _sorted(_windows(Pipeline().table(source, watermark_strategy=_STRATEGY)).to_arrow()) == _sorted(
         _windows(Pipeline().table(_ROWS, watermark_strategy=_STRATEGY)).to_arrow()
     )
+
+
+class _ByNote(WatermarkGenerator[Any]):
+    """Looks at a column that no step reads."""
+
+    def on_event(self, value: Any, timestamp: int, output: WatermarkOutput) -> None:
+        if value["note"].endswith("0"):
+            output.emit_watermark(timestamp)
+
+    def on_periodic_emit(self, output: WatermarkOutput) -> None: ...
+
+
+@pytest.mark.parametrize("place", ["source", "step", "distinct"])
+def test_a_watermark_generator_sees_all_columns(
+    tmp_path: Any, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pq.write_table(_ROWS, tmp_path / "rows.parquet")
+    source = FilesSource.parquet(str(tmp_path / "rows.parquet"))
+    strategy: Any = WatermarkStrategy.for_generator(_ByNote).with_timestamp_column("at")
+
+    def sums() -> Any:
+        if place == "source":
+            return _windows(Pipeline().table(source, watermark_strategy=strategy)).to_arrow()
+        rows = Pipeline().table(source)
+        rows = rows.key_by("other").distinct() if place == "distinct" else rows
+        return _windows(rows.assign_timestamps_and_watermarks(strategy)).to_arrow()
+
+    found = sums()
+    monkeypatch.setattr(builder, "pushed_down", lambda order: Pushdown())
+    assert _sorted(found) == _sorted(sums())
+    assert found.num_rows
 
 
 def _with_late(rows: TableStream) -> TableStream:
