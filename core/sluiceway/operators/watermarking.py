@@ -191,13 +191,33 @@ class Stamper:
                     stamp = extract(value, given)
                 stamps.append(self._time(value, stamp))
             except Exception as error:
-                key = MISSING if keys is None else keys[number]
-                if not dead.take(error, value, None if before is None else given, key):
+                was = None if before is None else given
+                if batch.columns is not None:
+                    taken = self._take_row(dead, error, batch.columns, number, was)
+                else:
+                    taken = dead.take(error, value, was, MISSING if keys is None else keys[number])
+                if not taken:
                     raise
                 skipped.append(number)
         if not skipped:
             return Batch(batch.values, stamps, keys)
+        if batch.columns is not None:
+            return Batch.of_columns(self._rows(batch.columns, without(list(range(len(batch))), skipped)), stamps)
         return Batch(without(batch.values, skipped), stamps, None if keys is None else without(keys, skipped))
+
+    def _take_row(self, dead: Skipping, error: Exception, data: Any, number: int, before: int | None) -> bool:
+        from sluiceway.util.arrow_values import row_as_text
+
+        row = self._rows(data, [number])
+        return dead.take(error, row, before, text=row_as_text(row))
+
+    def _rows(self, data: Any, numbers: Sequence[int]) -> Any:
+        """Return some rows of a batch in columns."""
+        import pyarrow as pa  # optional
+
+        from sluiceway.columns.schemas import from_outside
+
+        return from_outside(data).take(pa.array(numbers, pa.int64()))
 
     def _time(self, value: Any, stamp: Any) -> int:
         """Return the assigner's timestamp of a record in ms since the epoch."""

@@ -83,6 +83,28 @@ def test_rows_without_an_event_time_are_skipped(options: dict[str, Any], place: 
         Pipeline().table(table, watermark_strategy=AT).to_arrow(**options)
 
 
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("place", ["source", "step"])
+@pytest.mark.parametrize("arguments", [1, 2])
+def test_rows_on_which_a_timestamp_function_raises_are_skipped(
+    options: dict[str, Any], place: str, arguments: int
+) -> None:
+    bounded: Any = WatermarkStrategy.for_bounded_out_of_orderness("5s")
+    at = bounded.with_timestamp_assigner(
+        (lambda row: row["at"] + 0) if arguments == 1 else (lambda row, before: row["at"] + 0)
+    )
+    table = pa.table({"at": TIMES["int64"], "n": range(5)})
+    flow = Pipeline()
+    rows = flow.table(table, watermark_strategy=at) if place == "source" else flow.table(table)
+    step = (rows if place == "source" else rows.assign_timestamps_and_watermarks(at)).on_error("skip")
+    found, letters = step.filter(col("n") >= 0).to_records().collect(), step.dead_letters().collect()
+    run(flow, **options)
+    assert sorted(row["n"] for row in found) == [0, 2, 3]
+    assert numbers(letters) == [1, 4]
+    (letter,) = [each for each in letters if each.value()["n"][0].as_py() == 1]
+    assert letter.record == "{'at': None, 'n': 1}"
+
+
 def test_a_row_without_an_event_time_leaves_the_windows_of_others_alone() -> None:
     table = pa.table({"at": pa.array([1, None, 5000], pa.timestamp("ms")), "text": ["a", "b", "c"]})
     rows = Pipeline().table(table, watermark_strategy=AT).on_error("skip")
