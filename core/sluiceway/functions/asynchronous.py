@@ -94,7 +94,8 @@ class AsyncRetryStrategy(ABC):
         Args:
             max_attempts: number of attempts after the first one.
             delay: a timedelta, ms, or a text (``"100ms"``).
-            if_result: returns for the function's result (of an AsyncFunction: a list) whether to try again.
+            if_result: returns for the function's result (of an AsyncFunction: a list; for ``lookup_async()`` what
+                it returned) whether to try again.
             if_exception: exceptions after which to try again: a class, a tuple of classes, or a function of
                 the exception; None: none.
 

@@ -145,6 +145,39 @@ def test_a_call_that_fails_is_made_again() -> None:
     assert len(calls) > 1
 
 
+class Hesitant(Client):
+    """Finds nothing at first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    async def async_invoke(self, value: list[str]) -> Any:
+        self.calls += 1
+        return await dicts_of(value) if self.calls > 1 else []
+
+
+@pytest.mark.parametrize("kind", ["function", "object"])
+def test_a_call_is_made_again_by_what_it_has_returned(kind: str) -> None:
+    client = Hesitant()
+    client.opened = True
+    seen: list[Any] = []
+
+    async def hesitant(users: list[str]) -> Any:
+        return await client.async_invoke(users)
+
+    def is_empty(found: Any) -> bool:
+        seen.append(found)
+        return found == []
+
+    retry = AsyncRetryStrategy.fixed_delay(3, "1ms", if_result=is_empty)
+    fn = client if kind == "object" else hesitant
+    rows = sw.Pipeline().table(ORDERS).lookup_async(fn, "user", FOUND, timeout=None, retry=retry)
+    wanted = sw.Pipeline().table(ORDERS).lookup(USERS, on="user").to_arrow()
+    assert rows.to_arrow(workers=0).equals(wanted)
+    assert [] in seen
+
+
 def test_a_call_that_takes_too_long_fails_the_job() -> None:
     async def never(users: pa.Array[Any]) -> pa.Table:
         await asyncio.Event().wait()

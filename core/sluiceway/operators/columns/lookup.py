@@ -66,7 +66,7 @@ class ColumnLookupOperator(AsyncOperator):
             if data.column(self._step.name).null_count < data.num_rows:
                 asked.append(entry)
                 continue
-            entry.result = _NOTHING if self._single else [_NOTHING]
+            entry.result = _NOTHING
             self._queue.done(entry)
             self._more = True
         super()._call(asked)
@@ -76,8 +76,8 @@ class ColumnLookupOperator(AsyncOperator):
         values = comparable(data.column(self._step.name)).unique().drop_null()
         return values.to_pylist() if self._step.listed else values
 
-    def _list(self, entry: Entry, result: Any) -> list[Any]:
-        return [result]
+    def _list(self, entry: Entry, result: Any) -> Any:
+        return result  # of an AsyncFunction, too, it is a table: of all rows that were found
 
     def _emit(self, entries: list[Entry]) -> None:
         for entry in entries:
@@ -88,7 +88,7 @@ class ColumnLookupOperator(AsyncOperator):
     @record_loop
     def _joined(self, entry: Entry) -> Any:
         data, stamps = entry.value
-        found = self._found(entry.result if self._single else entry.result[0])
+        found = self._found(entry.result)
         step = self._step
         lookup = Lookup(step.name, comparable(found.column(step.name)), found.select(self._others), step.outer)
         made, stamps = lookup.apply(data, stamps)
