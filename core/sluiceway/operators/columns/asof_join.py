@@ -138,7 +138,8 @@ class ColumnAsOfJoinOperator(KeptRowsOperator):
         ids, stamps, data = rows
         passed: Any = self.current_watermark
         if self._floors is not None:
-            passed = np.maximum(self._floors[self._keys.groups()[ids]], passed)
+            # Restored groups have been joined up to this alone: a watermark below any of them goes no further.
+            passed = self._floors[self._keys.groups()[ids]]
         coming = stamps > passed
         if coming.all():
             self._coming.add(ids, stamps, data, self._next_number())
