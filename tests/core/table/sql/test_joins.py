@@ -75,6 +75,11 @@ def _comparable(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         "SELECT a.id, b.id AS other FROM a JOIN b USING (user, item) WHERE "
         "b.time > a.time - INTERVAL '9' SECOND AND b.time < a.time",
         f"SELECT a.id, b.id AS other FROM a JOIN b ON (a.user = b.user AND (a.item = b.item)) AND {_NEAR}",
+        f"SELECT a.id, b.id AS other FROM a JOIN b ON (a.user = b.user) AND ({_NEAR})",
+        f"SELECT a.id, b.id AS other FROM a LEFT JOIN b ON (a.user = b.user) AND ((a.item = b.item)) "
+        f"AND ({_NEAR})",
+        f"SELECT a.id, b.id AS other FROM a JOIN b ON a.user = b.user AND {_NEAR} AND (a.id > 9 OR (b.kind = 1))",
+        "SELECT a.id, land FROM a JOIN users ON (a.user = users.user)",
         f"SELECT a.id, b.id AS other FROM a JOIN b ON upper(a.user) = upper(b.user) AND {_NEAR} "
         "AND a.price > b.price AND b.kind = 1 WHERE a.price > 9 AND b.price < 40 AND a.id + b.id > 20",
         f"SELECT a.id, b.id AS other FROM a, b WHERE a.user = b.user AND {_NEAR} AND b.kind + a.id > 9",

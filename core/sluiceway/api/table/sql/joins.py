@@ -136,7 +136,7 @@ def _conjuncts(node: exp.Expr | None) -> Iterator[exp.Expr]:
     if isinstance(node, exp.And):
         yield from _conjuncts(node.this)
         yield from _conjuncts(node.expression)
-    elif isinstance(node, exp.Paren) and isinstance(node.this, exp.And | exp.Paren):
+    elif isinstance(node, exp.Paren):
         yield from _conjuncts(node.this)
     elif isinstance(node, exp.Between) and not node.args.get("symmetric"):
         yield exp.GTE(this=node.this.copy(), expression=node.args["low"].copy())
