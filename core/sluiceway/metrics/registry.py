@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import accumulate
 
 from sluiceway.util.name_hints import Hinting
 
-__all__ = ["Counter", "Histogram", "MetricGroup"]
+__all__ = ["Counter", "Histogram", "MetricGroup", "read_by_step"]
 
 
 class Counter:
@@ -103,3 +103,18 @@ class MetricGroup(Hinting):
                 figures[f"{name}_p99"] = histogram.quantile(0.99)
                 figures[f"{name}_max"] = histogram.max
         return figures
+
+
+def read_by_step(groups: Iterable[tuple[str, MetricGroup]]) -> dict[str, dict[str, float]]:
+    """Return metrics by step and name; steps without any are left out. From any thread.
+
+    Steps of a chain may have the same name, and a source has a group for its reader, too: counters of one name are
+    added, of other metrics the last is taken.
+    """
+    found: dict[str, dict[str, float]] = {}
+    for step, group in groups:
+        if own := group.read():
+            known = found.setdefault(step, {})
+            for name, value in own.items():
+                known[name] = known[name] + value if name in known and name in group.counters else value
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,31 @@ def test_a_gauge_that_raises_is_left_out(workers: int) -> None:
     flow.from_collection([1]).process(Broken()).sink(DiscardSink())
     [task] = flow.run(workers=workers).metrics.subtasks
     assert task.user == {"right": 7}
+
+
+class OddNumbers(sw.ProcessFunction[int, int]):
+    def open(self, runtime_context: sw.RuntimeContext) -> None:
+        runtime_context.metrics.gauge("none", lambda: None)  # type: ignore[arg-type, return-value]
+        runtime_context.metrics.gauge("half", lambda: Fraction(1, 2))  # type: ignore[arg-type, return-value]
+
+    def process_element(self, value: int, ctx: sw.ProcessFunction.Context) -> Iterator[int]:
+        yield value
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_values_of_gauges_are_numbers_for_reporters(
+    workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLUICEWAY_METRICS_FILE", str(tmp_path / "figures.jsonl"))
+    flow = sw.Pipeline("gauges")
+    flow.from_collection([1]).process(OddNumbers()).sink(DiscardSink())
+    [task] = flow.run(workers=workers, metrics=["log", "jsonl"]).metrics.subtasks
+    assert task.user == {"half": 0.5}
+
+
+def test_counters_of_steps_with_one_name_are_added() -> None:
+    """Steps of lambdas are called by their kind alone."""
+    flow = sw.Pipeline("lambdas")
+    numbers = flow.from_collection(["x", "y", "5", "6"]).map(lambda text: int(text)).on_error("skip")
+    numbers.map(lambda number: 1 / (number - 5)).on_error("skip").sink(DiscardSink())
+    assert sum(loss.records for loss in losses(flow.run().metrics)) == 3

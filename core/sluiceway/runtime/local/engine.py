@@ -58,7 +58,7 @@ from sluiceway.runtime.task.deployment import TaskDeployment
 from sluiceway.runtime.task.snapshot import JobSnapshot, with_own_objects
 from sluiceway.runtime.task.source_input import SourceInput
 from sluiceway.runtime.task.task import Task
-from sluiceway.runtime.task.task_figures import figures_of
+from sluiceway.runtime.task.task_figures import figures_of, plain_figures
 from sluiceway.runtime.taskmanager.local_recovery import LocalCopyRegistration, with_local_copies
 from sluiceway.runtime.taskmanager.snapshot_writer import (
     StorageWriter,
@@ -372,7 +372,9 @@ class LocalJob(Job):
         checkpoints = CheckpointFigures() if self._master is None else self._master.checkpoints.figures
         # Reporters and programs ask from different threads.
         with self._figures_lock:
-            self._figures.take(figures_of(task, state=_state_of(task, executions)) for task in self.tasks)
+            self._figures.take(
+                plain_figures(figures_of(task, state=_state_of(task, executions))) for task in self.tasks
+            )
             return self._figures.metrics(
                 self._graph.job_name, self.status.value, elapsed, executions, restarts, checkpoints
             )
@@ -526,7 +528,7 @@ class LocalJob(Job):
 
     def _task_dropped(self, task: Task) -> None:
         with self._figures_lock:
-            self._figures.take([figures_of(task)])
+            self._figures.take([plain_figures(figures_of(task))])
 
     def _check_new(self) -> None:
         if self._master is not None:

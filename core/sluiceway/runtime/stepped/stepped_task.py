@@ -17,6 +17,7 @@ from sluiceway.elements import MIN_WATERMARK, Batch, Element, EndOfData, EndOfPa
 from sluiceway.engine import Services
 from sluiceway.errors import JobCancelledError, StateError, UnknownNameError
 from sluiceway.metrics import MetricGroup
+from sluiceway.metrics.registry import read_by_step
 from sluiceway.network.result_partition import ResultPartition
 from sluiceway.operators import (
     OperatorContext,
@@ -489,7 +490,7 @@ class SteppedTask:
 
     def metrics(self) -> dict[str, dict[str, float]]:
         """Return the functions' own metrics, by step and name."""
-        return {step: own for step, group in self._metrics if (own := group.read())}
+        return read_by_step(self._metrics)
 
     # ---- waiting --------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK
 from sluiceway.graph import ExecutionState
 from sluiceway.metrics import Histogram, MetricGroup, SubtaskMetrics
+from sluiceway.metrics.registry import read_by_step
 from sluiceway.network.result_partition import ResultPartition
 from sluiceway.operators import Operator, SinkOperator
 from sluiceway.runtime.loop.tasklet import Progress, Tasklet
@@ -49,11 +50,9 @@ def subtask_metrics(
     """
     d = deployment
     user: dict[str, float] = {}
-    by_operator: dict[str, dict[str, float]] = {}
-    for step, group in groups:
-        if own := group.read():
-            user.update(own)
-            by_operator.setdefault(step, {}).update(own)
+    by_operator = read_by_step(groups)
+    for own in by_operator.values():
+        user.update(own)
     if isinstance(source, SourceInput) and (drift := source.drift_ms) is not None:
         user["watermarkAlignmentDrift"] = drift
         by_operator.setdefault(d.vertex.head.name, {})["watermarkAlignmentDrift"] = drift
