@@ -58,11 +58,17 @@ def source_splits(subtasks: Iterable[SubtaskRates]) -> SourceSplits | None:
     told = [(r.metrics.subtask, r.metrics.splits) for r in subtasks if r.metrics.splits is not None]
     if not told:
         return None
-    shown = [
-        SplitOfSubtask(s.split, subtask, s.watermark, s.idle, s.silent_s)
-        for subtask, splits in told
-        for s in splits.shown
-    ]
+    shown = sorted(
+        (
+            SplitOfSubtask(s.split, subtask, s.watermark, s.idle, s.silent_s)
+            for subtask, splits in told
+            for s in splits.shown
+        ),
+        key=_rank,
+    )
+    idle = [s for s in shown if s.idle]
+    # A quarter of the places is for idle ones: where there are any, one is always named.
+    active = [s for s in shown if not s.idle][: SHOWN - min(len(idle), SHOWN // 4)]
     return SourceSplits(
         splits=sum(s.splits for _, s in told),
         idle=sum(s.idle for _, s in told),
@@ -70,7 +76,7 @@ def source_splits(subtasks: Iterable[SubtaskRates]) -> SourceSplits | None:
         median=_median([s for _, s in told]),
         highest=max((s.highest for _, s in told if s.highest is not None), default=None),
         last_record_s=min(s.last_record_s for _, s in told),
-        shown=sorted(shown, key=_rank)[:SHOWN],
+        shown=[*active, *idle[: SHOWN - len(active)]],
     )
 
 

@@ -20,6 +20,7 @@ from sluiceway.monitoring.infos import (
     VertexInfo,
 )
 from sluiceway.monitoring.rates import SubtaskRates
+from sluiceway.monitoring.split_diagnosis import source_splits
 
 NOW = 1_000_000_000
 
@@ -331,6 +332,21 @@ def test_idle_splits_are_told_and_hold_nothing_back() -> None:
     assert found.findings[1].text == (
         "1 of 1,000 splits of 'a' is idle and does not hold event time back: 'p-7' has given no record for 60 min."
     )
+
+
+def test_an_idle_split_is_named_among_many_that_are_active() -> None:
+    """Each of two subtasks names its twelve slowest splits, more than are shown of both."""
+    told = [
+        rates(0, subtask, output_watermark=NOW, splits=splits(*active, (f"q-{subtask}", None, True, 3600.0)))
+        for subtask in range(2)
+        for active in [[(f"p-{subtask}-{n}", NOW, False, 0.1) for n in range(12)]]
+    ]
+    found = why_late(CHAIN, of(told), told, NOW)
+    assert [f.kind for f in found.findings] == ["ok", "idle-splits"]
+    shown = source_splits(told)
+    assert shown is not None
+    assert [s.split for s in shown.shown if s.idle] == ["q-0", "q-1"]
+    assert len(shown.shown) == 20
 
 
 def test_an_idle_source_is_named_where_records_would_be_blamed() -> None:
