@@ -93,12 +93,15 @@ savepoint.add_command(diff)
 def delete(path: str) -> None:
     """Delete the savepoint in the directory or URL PATH."""
     from sluiceway.checkpoint import METADATA, SAVEPOINT, load_metadata, split_location
+    from sluiceway.checkpoint.files import join
 
     place, directory = split_location(path)
     storage = manager().checkpoint_storage(place)
-    if load_metadata(storage, directory).kind != SAVEPOINT:
+    metadata = load_metadata(storage, directory)
+    if metadata.kind != SAVEPOINT:
         raise ConfigurationError(f"{path} is a checkpoint: sluiceway checkpoints delete deletes it")
     # First: what an interrupted deletion leaves is no savepoint without its metadata.
-    storage.delete([f"{directory}/{METADATA}"])
-    storage.delete([file.name for file in storage.files(directory)])
+    storage.delete([join(directory, METADATA)])
+    # Only its own files: others may be in the directory or below it.
+    storage.delete([join(directory, name) for name in sorted(metadata.files()) if not name.startswith("../")])
     click.echo(f"Deleted {path}.")

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from patience import PATIENT_S
 
+import sluiceway as sw
+
 FLOW = """
     from sluiceway.testing import KeySequence, NumberFiles
 
@@ -149,3 +151,15 @@ def test_a_place_that_cannot_be_written_is_told_before_the_job_runs(
     done = sluiceway("run", "job.py", "--workers", workers, "--savepoint", "kept")
     assert done.exit_code == 0, done.stderr
     assert not [file for file in (place / "kept").rglob("*") if file.is_file()]
+
+
+def test_only_the_savepoint_s_own_files_are_deleted(place: Path, sluiceway: Any) -> None:
+    for location in ("kept", "kept/later"):
+        with sw.savepoint.write(location) as savepoint:
+            savepoint.put("counted", sw.ValueStateDescriptor("count", int), [("a", 1)], key=0, value=1)
+    (place / "kept" / "mine.csv").touch()
+    assert sluiceway("savepoint", "delete", "kept").exit_code == 0
+    left = {str(file.relative_to(place / "kept")) for file in (place / "kept").rglob("*") if file.is_file()}
+    assert {"mine.csv", "later/metadata.json"} <= left
+    assert [file for file in left if "/" not in file] == ["mine.csv"]
+    assert list(sw.savepoint.read("kept/later")["counted"]["count"].rows())
