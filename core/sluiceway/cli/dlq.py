@@ -113,6 +113,9 @@ def _replay(
             raise click.UsageError(f"--{option} is for the job itself; records are replayed by a job of their own")
     # Configured ones are for the job itself, too: it would resume from the last checkpoint of its replay.
     settings = replace(settings, resume=False, checkpoints=None)
+    if request.resolved.origins["metrics"] != "--metrics":
+        # So are its reporters: their ports and files are the job's, which may run.
+        settings = replace(settings, metrics=())
     plugins = manager()
     plugins.engine(settings.engine)
     files = dead_letter_files(directory)

@@ -105,6 +105,18 @@ def test_a_replay_has_no_part_in_the_checkpoints_of_the_job(sluiceway: Callable[
 
 
 @pytest.mark.usefixtures("skipped")
+def test_configured_reporters_are_the_job_s(
+    sluiceway: Callable[..., Result], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLUICEWAY_METRICS_FILE", "figures.jsonl")
+    (place / "sluiceway.toml").write_text('metrics = ["jsonl"]\non-error = "skip"\n')
+    for options, reports in (((), False), (("--metrics", "jsonl"), True)):
+        result = sluiceway("dlq", "replay", "-q", *options, "dead", "rooms.py")
+        assert result.exit_code == 0, result.output
+        assert (place / "figures.jsonl").exists() == reports
+
+
+@pytest.mark.usefixtures("skipped")
 def test_letters_of_others(write: Callable[..., Path], sluiceway: Callable[..., Result]) -> None:
     write("rooms.py", ROOMS.replace('Pipeline("rooms")', 'Pipeline("others")'))
     result = sluiceway("dlq", "replay", "dead", "rooms.py")
