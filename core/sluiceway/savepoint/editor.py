@@ -148,6 +148,7 @@ class SavepointEditor(SavepointWriter):
         if descriptor.name not in known:
             raise choose(f"state of operator {uid!r}", descriptor.name, known)
         self._refuse_columns(uid, descriptor.name)
+        self._refuse_unkeyed(uid, descriptor.name)
         table = self._backend(uid).table(descriptor)
         self._replaced.add((uid, descriptor.name))
         is_map, is_list = isinstance(descriptor, MapStateDescriptor), isinstance(descriptor, ListStateDescriptor)
@@ -240,6 +241,11 @@ class SavepointEditor(SavepointWriter):
         # A removed operator may be given state again, as a new one.
         return uid in self._removed or all(operator.uid != uid for _, _, operator in self._operators())
 
+    @override
+    def _new_name(self, uid: str) -> str:
+        # A removed one's new name went with it.
+        return uid if uid in self._removed else self._names.get(uid, uid)
+
     def _refuse_columns(self, uid: str, state: str) -> None:
         """Raise StateError if a state is that of a step in columns."""
         if self._kind_in_columns(uid, state):
@@ -247,6 +253,18 @@ class SavepointEditor(SavepointWriter):
                 f"state {state!r} of operator {uid!r} is held in columns, many keys to a block, and cannot be "
                 f"changed value by value. Change the table that read() returns, and give it to put({uid!r}, "
                 f"{state!r}, table)"
+            )
+
+    def _refuse_unkeyed(self, uid: str, state: str) -> None:
+        """Raise StateError if a state that was saved is not kept by key."""
+        gone = state in self._dropped.get(uid, ())
+        if gone or self._is_new(uid) or state not in self._states_of(uid):
+            return
+        keyed = (o.keyed for _, _, o in self._operators() if o.uid == uid and o.keyed is not None)
+        if all(state != table.name for entry in keyed for table in entry.tables):
+            raise StateError(
+                f"state {state!r} of operator {uid!r} is not kept by key, and cannot be changed: it is copied, or "
+                f"removed with remove({uid!r}, {state!r})"
             )
 
     def _refuse_in_flight(self, uid: str) -> None:
@@ -280,7 +298,13 @@ class SavepointEditor(SavepointWriter):
 
     def _begin(self, uid: str, state: str) -> None:
         """Drop the old rows of a state before its first new ones."""
+        old = next((old for old, new in self._names.items() if new == uid and old not in self._removed), uid)
+        if old != uid and uid not in self._had.keys() - self._removed:
+            raise StateError(
+                f"operator {old!r} is called {uid!r} only in the new savepoint: give put() its old uid, {old!r}"
+            )
         self._refuse_columns(uid, state)
+        self._refuse_unkeyed(uid, state)
         if (uid, state) not in self._replaced:
             self._replaced.add((uid, state))
             if not self._is_new(uid):

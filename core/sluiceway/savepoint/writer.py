@@ -205,6 +205,10 @@ class SavepointWriter:
         """Return whether the source savepoint has no state of an operator."""
         return True
 
+    def _new_name(self, uid: str) -> str:
+        """Return the uid under which a new operator is written."""
+        return uid
+
     def _groups_of(self, uid: str) -> int:
         """Return the number of key groups of an operator."""
         return self._max_parallelism
@@ -249,14 +253,15 @@ class SavepointWriter:
             # One subtask has all key groups: a job that starts from the savepoint divides them by its own
             # parallelism.
             keyed = yield from self._write_new(writer, uid)
-            return SubtaskEntry(index=0, operators=(OperatorEntry(uid=uid, keyed=keyed),))
+            return SubtaskEntry(index=0, operators=(OperatorEntry(uid=name, keyed=keyed),))
 
+        name = self._new_name(uid)
         return VertexEntry(
-            uid=uid,
-            name=uid,
+            uid=name,
+            name=name,
             parallelism=1,
             max_parallelism=self._groups_of(uid),
-            steps=(StepEntry(uid=uid, name=uid),),
+            steps=(StepEntry(uid=name, name=name),),
             subtasks=(self._subtask(content),),
         )
 

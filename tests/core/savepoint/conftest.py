@@ -67,6 +67,7 @@ def save(tmp_path: Path) -> Callable[..., str]:
         attachments: dict[str, bytes] | None = None,
         in_flight: Iterable[InFlight] = (),
         kind: str = "process",
+        stateless: Iterable[str] = (),
     ) -> str:
         run = CheckpointDirectory(LocalStorage(str(tmp_path / "place")), "run")
         entries = tuple(
@@ -81,7 +82,7 @@ def save(tmp_path: Path) -> Callable[..., str]:
             )
             for index, snapshots in enumerate(subtasks)
         )
-        uids = dict.fromkeys(snapshot.uid for snapshots in subtasks for snapshot in snapshots)
+        uids = dict.fromkeys([*(snapshot.uid for snapshots in subtasks for snapshot in snapshots), *stateless])
         vertex = VertexEntry(
             uid=next(iter(uids)),
             name="all of it",

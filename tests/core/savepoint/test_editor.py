@@ -214,6 +214,40 @@ def test_an_operator_gets_another_uid(old: str, new: str) -> None:
     assert vertex.uid == "calls"
 
 
+def test_a_new_uid_is_none_that_put_knows(old: str, new: str) -> None:
+    with edit(old, new) as savepoint:
+        savepoint.rename("visits", "calls")
+        for put in (
+            lambda: savepoint.put("calls", COUNT, [("x", 1)], key=0, value=1),
+            lambda: savepoint.put_timers("calls", [("x", 1, "event time")], key=0, at=1, domain="event time"),
+        ):
+            with pytest.raises(StateError, match="give put\\(\\) its old uid, 'visits'"):
+                put()
+        savepoint.put("visits", COUNT, [("x", 1)], key=0, value=1)
+    assert set(read(new).operators) == {"calls", "rules"}
+    assert contents(new)["calls", "count"] == [{"key": "x", "value": 1}]
+
+
+def test_state_of_a_step_that_had_none_gets_its_new_uid(new: str, save: Callable[..., str]) -> None:
+    old = save([OperatorSnapshot("visits")], stateless=["enrich"])
+    with edit(old, new) as savepoint:
+        savepoint.rename("enrich", "joined")
+        savepoint.put("enrich", COUNT, [("x", 1)], key=0, value=1)
+    assert contents(new) == {("joined", "count"): [{"key": "x", "value": 1}]}
+
+
+@pytest.mark.parametrize("state", ["offsets", "a"])
+def test_state_without_keys_is_not_changed(old: str, new: str, state: str) -> None:
+    offsets = sw.ValueStateDescriptor(state, int)
+    with edit(old, new) as savepoint:
+        says = f"state '{state}' of operator 'rules' is not kept by key"
+        with pytest.raises(StateError, match=says):
+            savepoint.transform("rules", offsets, lambda key, value: value)
+        with pytest.raises(StateError, match=says):
+            savepoint.put("rules", offsets, [("x", 1)], key=0, value=1)
+    assert contents(new).keys() == contents(old).keys()
+
+
 @pytest.mark.parametrize("groups", [None, 7])
 def test_records_in_flight_are_copied(unaligned: str, new: str, groups: int | None) -> None:
     with edit(unaligned, new, max_parallelism=groups) as savepoint:
