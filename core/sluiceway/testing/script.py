@@ -23,6 +23,8 @@ from sluiceway.connector import (
 )
 from sluiceway.connector.lib.process_local import ProcessLocal
 from sluiceway.elements import Batch
+from sluiceway.errors import FunctionContractError
+from sluiceway.isolation import isolated_all
 from sluiceway.persisted import persisted
 from sluiceway.util.overriding import override
 
@@ -73,7 +75,7 @@ class _Lane:
 class TestSource(ProcessLocal, Source[Any]):
     """Source that reads scripts and obeys their marks. One reader per script.
 
-    A script holds records, :class:`~sluiceway.elements.Batch` objects (given as they are, so with timestamps),
+    A script holds records, :class:`~sluiceway.elements.Batch` objects (given as copies, with their timestamps),
     and the marks :data:`EOF`, :data:`PAUSE` and :class:`ABORT`. Records without a mark in between come in one
     batch, as far as the runtime's batch size lets them. A script that runs out without an EOF waits for
     :meth:`put`: a job with such a source ends only when it is cancelled.
@@ -185,7 +187,7 @@ class _ScriptReader(SimpleReader[Any]):
                 position += 1
             if values:
                 self._lane = replace(self._lane, position=position)
-                return values
+                return _given_away(values)
             if position == len(script):
                 return Wait()
             return self._mark(script[position])
@@ -222,6 +224,14 @@ def _stops(item: Any) -> bool:
 
 
 def _copy(batch: Batch[Any]) -> Batch[Any]:
-    # What a reader returns is given away; the script may be read again.
     stamps: Sequence[int] | None = batch.timestamps
-    return Batch(list(batch.values), None if stamps is None else list(stamps))
+    return Batch(_given_away(batch.values), None if stamps is None else list(stamps))
+
+
+def _given_away(values: list[Any]) -> list[Any]:
+    """Return records that a step may change: the script may be read again, after a restart or in another way."""
+    try:
+        own = isolated_all(values)
+    except FunctionContractError:  # such as a connection, which nobody can copy
+        own = values
+    return list(own) if own is values else own

@@ -32,6 +32,16 @@ def test_every_aggregation_is_the_same_in_every_way(pairs: list[tuple[str, int]]
     assert results[3] == pairs
 
 
+def test_records_may_be_changed_by_who_gets_them() -> None:
+    def bump(record: dict[str, int]) -> dict[str, int]:
+        record["n"] += 1
+        return record
+
+    records = [{"n": 1}, {"n": 5}]
+    assert every_way(lambda stream: stream.map(bump), records) == [{"n": 2}, {"n": 6}]
+    assert records == [{"n": 1}, {"n": 5}]
+
+
 class State(sw.KeyedProcessFunction[str, tuple[str, int], Any]):
     """Uses all five kinds of state."""
 
