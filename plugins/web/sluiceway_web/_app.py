@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -49,6 +50,8 @@ from sluiceway_web._stacks import StackRecorder
 __all__ = ["API", "make_app"]
 
 _STATIC: Final = Path(__file__).parent / "static"
+_THREADS: Final = 64
+"""More than operations, samples and questions about state can hold at a time."""
 
 API: Final[list[Route]] = [
     *_cluster.routes,
@@ -103,6 +106,8 @@ def make_app(monitor: Monitor, options: WebOptions) -> Starlette:
 
     @asynccontextmanager
     async def sampling(app: Starlette) -> AsyncIterator[None]:
+        # asyncio's own has four threads more than cores: a few operations that wait would stop all pages.
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "sluiceway-web"))
         readings = asyncio.create_task(sampler.run())
         if options.submit:
             await asyncio.to_thread(remove_abandoned)

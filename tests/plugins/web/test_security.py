@@ -177,6 +177,23 @@ def test_names_of_this_machine_are_accepted(served: Served, host: str) -> None:
     assert served.trusted("/overview", Host=host) == 200
 
 
+def test_operations_that_wait_do_not_hold_up_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where savepoints wait for a job that cannot take one now; asyncio sizes its threads by the cores."""
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    with serving() as served:
+        waiting = threading.Event()
+        served.monitor.checkpoint = lambda job: int(waiting.wait(PATIENT_S))  # type: ignore[method-assign]
+        try:
+            for _ in range(8):
+                assert served.trusted("/jobs/words-1/checkpoints", "POST") == 202
+            assert served.trusted("/jobs/words-1/checkpoints", "POST") == 503
+            assert served.trusted("/overview") == 200
+            assert served.trusted("/jobs/words-1", "PATCH") == 202
+        finally:
+            waiting.set()
+    assert served.monitor.changes == ["cancel words-1"]
+
+
 def test_other_sites_change_nothing(served: Served) -> None:
     own = {"Cookie": f"sluiceway-{served.port}={TOKEN}"}
     here = f"http://127.0.0.1:{served.port}"
