@@ -281,6 +281,11 @@ class KafkaReader(Reader[Any]):
     def pause_splits(self, split_ids: Collection[str]) -> bool:
         """Pause partitions in the client, so that they do not fill its queues."""
         assert self._consumer is not None
+    @override
+    def waiting_splits(self) -> Collection[str]:
+        """Partitions with records that were fetched and wait, such as for a schema."""
+        return [partition.name for partition in self._partitions.values() if partition.queued]
+
         paused = frozenset(split_ids)
         keys = {p.name: TopicPartition(*key) for key, p in self._partitions.items()}
         if self._poll_thread is not None:
@@ -451,13 +456,15 @@ class KafkaReader(Reader[Any]):
         index = 0
         while index < len(ready):
             partition, messages = ready[index]
-            if partition.name in paused:
+            if partition.name in paused or partition in waiting:
                 index += 1
                 continue
             try:
                 batch, taken = self._decode(partition, messages[:limit]) if messages else (None, 0)
             except SchemaPendingError:  # they stay; other partitions go on
                 self._schema_pending = True
+        # Partitions whose next record waits for a schema: what follows it waits, too.
+        waiting: list[_Partition] = []
                 index += 1
                 continue
             del ready[index]
@@ -468,6 +475,7 @@ class KafkaReader(Reader[Any]):
                 partition.queued -= 1
             if partition.ended and not partition.queued:
                 self._finish(partition)
+                waiting.append(partition)
             if batch is not None:
                 self.current_split_id = partition.name
                 return batch

@@ -21,7 +21,7 @@ from sluiceway.testing.drivers import SourceDriver
 
 pytest.importorskip("confluent_kafka", reason='not installed: pip install "sluiceway[kafka]"')
 
-from confluent_kafka import OFFSET_INVALID, Consumer, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, Message, TopicPartition
 from tests.plugins.connectors.kafkamock import MockBroker
 
 from sluiceway_kafka import ArrowColumns, AvroFormat, KafkaSource
@@ -29,6 +29,8 @@ from sluiceway_kafka._enumerator import Found
 from sluiceway_kafka._formats import FormatWriter
 from sluiceway_kafka._offset_bounds import Partition
 from sluiceway_kafka._splits import KafkaSplit
+from sluiceway_kafka._reader import KafkaReader, _Partition
+from sluiceway_kafka._registry import SchemaPendingError
 
 pytestmark = [pytest.mark.timeout(PATIENT_S)]
 
@@ -251,6 +253,42 @@ def headed(broker: MockBroker) -> KafkaSplit:
     [{"deserializer": "record"}, {"deserializer": lambda record: record}, {"key_deserializer": "text"}],
     ids=["record", "function", "keys"],
 )
+@pytest.mark.parametrize("limit", [1, 10])
+def test_what_follows_a_record_that_waits_for_a_schema_waits_too(broker: MockBroker, limit: int) -> None:
+    """Also where the end of another partition came between them, as in a source that stops."""
+    waits = {b"B"}
+
+    def decode(messages: list[Message]) -> list[Any]:
+        if any(message.value() in waits for message in messages):
+            raise SchemaPendingError
+        return [message.value() for message in messages]
+
+    context = ReaderContext(0, 1, SystemClock(), lambda: None, lambda: None, MetricGroup())
+    reader = Source(broker, KafkaSplit("t", 1, 0, 10)).create_reader(context)
+    assert isinstance(reader, KafkaReader)
+    reader._decoder.decode = decode  # type: ignore[method-assign]
+    reader._decoder.decode_one = lambda message: decode([message])[0]  # type: ignore[method-assign]
+    for number in (0, 1):
+        reader._partitions["t", number] = _Partition(KafkaSplit("t", number, 0, 10))
+    a, b, c = (
+        Message(topic="t", partition=1, offset=at, value=value) for at, value in enumerate([b"A", b"B", b"C"])
+    )
+    end = Message(topic="t", partition=0, offset=0, error=KafkaError(KafkaError._PARTITION_EOF))
+    reader._sort([a, b, end, c, Message(topic="t", partition=0, offset=5, value=b"D")])
+
+    def read() -> list[Any]:
+        batches = iter(lambda: reader._next_batch(limit), None)
+        return [value for batch in batches for value in batch.values]
+
+    assert read() == [b"A", b"D"]
+    assert [split.position for split in reader.snapshot()] == [6, 1]
+    assert reader.waiting_splits() == ["t-1"]
+    waits.clear()
+    assert read() == [b"B", b"C"]
+    assert [split.position for split in reader.snapshot()] == [6, 3]
+    assert reader.waiting_splits() == []
+
+
 def test_a_record_with_a_header_that_cannot_be_read_is_rejected(
     broker: MockBroker, headed: KafkaSplit, options: dict[str, Any], limit: int
 ) -> None:
