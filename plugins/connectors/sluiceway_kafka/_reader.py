@@ -15,7 +15,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Top
 
 from sluiceway.connector import END_OF_INPUT, Poll, Reader, ReaderContext, Wait
 from sluiceway.elements import ROWS_PER_RECORD, Batch
-from sluiceway.errors import ConnectorError
+from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway.util.overriding import override
 from sluiceway_kafka._connection import (
     Connection,
@@ -219,7 +219,11 @@ class KafkaReader(Reader[Any]):
         self._consumer = self._connection.consumer(self._on_error, **settings)
 
     def add_splits(self, splits: Sequence[KafkaSplit]) -> None:
-        """Assign partitions to the consumer."""
+        """Assign partitions to the consumer.
+
+        Raises:
+            ConfigurationError: a restored one is to be read to an end, and the source has none, or conversely.
+        """
         assert self._consumer is not None
         assigned = []
         for split in splits:
@@ -227,6 +231,12 @@ class KafkaReader(Reader[Any]):
             if not self._reads(partition.key):
                 self._finished.append(partition.name)
                 continue
+            if (split.stop is None) is self._bounded:
+                raise ConfigurationError(
+                    f"the state is that of a source {'without' if self._bounded else 'with'} stop=, and partition "
+                    f"{partition.name} would go on as it began: keep stop= as it was, or give the source another "
+                    "uid, and start= where it is to go on"
+                )
             self._partitions[partition.key] = partition
             partition.moved = self._context.clock.monotonic()
             self._watch(partition)
@@ -271,6 +281,11 @@ class KafkaReader(Reader[Any]):
         finished, self._finished = self._finished, []
         return finished
 
+    @override
+    def waiting_splits(self) -> Collection[str]:
+        """Partitions with records that were fetched and wait, such as for a schema."""
+        return [partition.name for partition in self._partitions.values() if partition.queued]
+
     def rejected(self) -> Sequence[tuple[Any, Exception, int | None]]:
         """Records that could not be decoded."""
         if not self._rejected:
@@ -281,11 +296,6 @@ class KafkaReader(Reader[Any]):
     def pause_splits(self, split_ids: Collection[str]) -> bool:
         """Pause partitions in the client, so that they do not fill its queues."""
         assert self._consumer is not None
-    @override
-    def waiting_splits(self) -> Collection[str]:
-        """Partitions with records that were fetched and wait, such as for a schema."""
-        return [partition.name for partition in self._partitions.values() if partition.queued]
-
         paused = frozenset(split_ids)
         keys = {p.name: TopicPartition(*key) for key, p in self._partitions.items()}
         if self._poll_thread is not None:
@@ -453,6 +463,8 @@ class KafkaReader(Reader[Any]):
         """Decode the next messages of a partition that is not paused; None: there are none."""
         paused, ready = self._paused, self._ready
         self._schema_pending = False
+        # Partitions whose next record waits for a schema: what follows it waits, too.
+        waiting: list[_Partition] = []
         index = 0
         while index < len(ready):
             partition, messages = ready[index]
@@ -463,8 +475,7 @@ class KafkaReader(Reader[Any]):
                 batch, taken = self._decode(partition, messages[:limit]) if messages else (None, 0)
             except SchemaPendingError:  # they stay; other partitions go on
                 self._schema_pending = True
-        # Partitions whose next record waits for a schema: what follows it waits, too.
-        waiting: list[_Partition] = []
+                waiting.append(partition)
                 index += 1
                 continue
             del ready[index]
@@ -475,7 +486,6 @@ class KafkaReader(Reader[Any]):
                 partition.queued -= 1
             if partition.ended and not partition.queued:
                 self._finish(partition)
-                waiting.append(partition)
             if batch is not None:
                 self.current_split_id = partition.name
                 return batch

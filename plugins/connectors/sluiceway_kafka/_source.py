@@ -67,7 +67,8 @@ class KafkaSource(Source[Any], metaclass=HintingType):
             None: plain dicts, lists, strings and numbers.
         start: where to begin, if the job does not go on from a checkpoint: ``earliest``, ``latest``,
             ``committed``, or :class:`KafkaOffsets`.
-        stop: where to end: as ``start``, looked up when the job begins; None: the source has no end.
+        stop: where to end: as ``start``, looked up when the job begins; None: the source has no end. A restored
+            job keeps the offsets that were looked up; with or without an end, it cannot become the other.
         group_id: the group that offsets are committed to, and that ``committed`` is about; None: neither.
         discovery_interval: time between looks for new partitions, and for new topics that match the pattern: a
             timedelta, ms, or a text such as ``5min``; None: no looks. New partitions are read from their first
@@ -177,10 +178,16 @@ class KafkaSource(Source[Any], metaclass=HintingType):
         return True
 
     def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
-        """Make the enumerator, which asks the cluster when it is started."""
+        """Make the enumerator, which asks the cluster when it is started.
+
+        Raises:
+            ConfigurationError: the arguments name partitions that the restored state does not have, and the source
+                does not look for new ones.
+        """
         assert restored is None or isinstance(restored, Discovered)
         if restored is not None:
             restored = self._without_others(restored)
+            self._refuse_new(restored)
         look = _Look(self)
         interval_ms = self._interval_ms
         if interval_ms is None and self._stop is None:
@@ -210,6 +217,25 @@ class KafkaSource(Source[Any], metaclass=HintingType):
             return _is_matched(self._pattern, topic)
         return topic in self._topics or number in self._partitions.get(topic, ())
 
+    def _refuse_new(self, restored: Discovered) -> None:
+        """Raise ConfigurationError if partitions are named that only a look for new ones would find."""
+        if self._interval_ms is not None:
+            return
+        topics = {topic for topic, _ in restored.known}
+        new = [f"topic {name!r}" for name in self._topics if name not in topics]
+        new += [
+            f"partition {topic}-{number}"
+            for topic, numbers in self._partitions.items()
+            for number in sorted(numbers)
+            if (topic, number) not in restored.known
+        ]
+        if new:
+            raise ConfigurationError(
+                f"{self!r} does not look for new partitions, and the restored state does not have "
+                f"{', '.join(new)}: read them with another source, whose uid the state does not have, or give "
+                "this one another uid"
+            )
+
     def _without_others(self, restored: Discovered) -> Discovered:
         """Return the state of an enumerator without partitions that the source does not read any more."""
         known = frozenset(filter(self._reads, restored.known))
@@ -217,9 +243,12 @@ class KafkaSource(Source[Any], metaclass=HintingType):
             return restored
         _log.warning(
             "%r does not name these partitions of the restored state any more: %s. They are not read, and their "
-            "positions are dropped: a source that names them again reads them from their first record",
+            "positions are dropped%s",
             self,
             ", ".join(f"{topic}-{number}" for topic, number in sorted(restored.known - known)),
+            ""
+            if self._interval_ms is None
+            else ": a source that names them again reads them from their first record",
         )
         names = {topic for topic, _ in known}
         topics = getattr(restored, "topics", {})  # a checkpoint of an earlier version has none

@@ -142,6 +142,23 @@ def test_partitions_that_are_named_no_more_are_not_looked_for(
         enumerator.close()
     (warning,) = caplog.messages
     assert ("bills-0, orders-2." if "partitions" in options else "bills-0.") in warning
+    assert ("reads them from their first record" in warning) == (stop is None and "partitions" not in options)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"partitions": {"orders": [0, 1, 7]}}, "partition orders-7"),
+        ({"topics": ["orders", "bills"], "stop": "latest"}, "topic 'bills'"),
+        ({"topics": ["orders", "bills"], "discovery_interval": None}, "topic 'bills'"),
+    ],
+    ids=["partitions", "stop", "no looks"],
+)
+def test_what_a_source_would_never_look_for_is_refused(options: dict[str, Any], named: str) -> None:
+    restored = Discovered([], BOTH, {"orders": "a"})
+    source = KafkaSource("127.0.0.1:1", **options)
+    with pytest.raises(ConfigurationError, match=f"the restored state does not have {named}: read them"):
+        source.create_enumerator(Context(), restored)
 
 
 class Admin:

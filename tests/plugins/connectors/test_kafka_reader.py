@@ -16,6 +16,7 @@ import sluiceway as sw
 from sluiceway.clock import SystemClock
 from sluiceway.connector import ReaderContext, Wait
 from sluiceway.elements import Batch
+from sluiceway.errors import ConfigurationError
 from sluiceway.metrics import MetricGroup
 from sluiceway.testing.drivers import SourceDriver
 
@@ -28,9 +29,9 @@ from sluiceway_kafka import ArrowColumns, AvroFormat, KafkaSource
 from sluiceway_kafka._enumerator import Found
 from sluiceway_kafka._formats import FormatWriter
 from sluiceway_kafka._offset_bounds import Partition
-from sluiceway_kafka._splits import KafkaSplit
 from sluiceway_kafka._reader import KafkaReader, _Partition
 from sluiceway_kafka._registry import SchemaPendingError
+from sluiceway_kafka._splits import KafkaSplit
 
 pytestmark = [pytest.mark.timeout(PATIENT_S)]
 
@@ -98,6 +99,22 @@ def test_a_reader_without_partitions_polls_its_client(broker: MockBroker, monkey
             assert woken.wait(PATIENT_S)
     finally:
         reader.close()
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_source_without_an_end_does_not_become_one_with_an_end(broker: MockBroker, stops: bool) -> None:
+    """Its partitions would go on as they began: the job would never end, or stop reading without a word."""
+    broker.write("ends", "abc")
+    begun = Source(broker, KafkaSplit("ends", 0, 1, 3 if stops else None))
+    begun._stop = begun._stop if stops else None
+    with SourceDriver(begun, limit=1) as driver:
+        driver.run(1)
+        snapshot = driver.snapshot()
+    resumed = Source(broker, KafkaSplit("ends", 0, 1, None if stops else 3))
+    resumed._stop = None if stops else resumed._stop
+    says = f"source {'with' if stops else 'without'} stop=, and partition ends-0 would go on as it began"
+    with pytest.raises(ConfigurationError, match=says), SourceDriver(resumed, restored=snapshot) as driver:
+        driver.run(1)
 
 
 # ---- offsets of the group ---------------------------------------------------------------------------------------
@@ -236,23 +253,6 @@ def test_a_batch_may_have_more_schemas_than_the_cache(
     assert len(fetched) == 11
 
 
-# ---- headers ----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def headed(broker: MockBroker) -> KafkaSplit:
-    """A topic with a record whose header has a name that is not UTF-8 between two others."""
-    for value, name in ((b"1", b"good"), (b"2", b"\xff\xfe"), (b"3", b"good")):
-        broker.write_with_header("headed", value, name)
-    return KafkaSplit("headed", 0, 0, 3)
-
-
-@pytest.mark.parametrize("limit", [1, 100])
-@pytest.mark.parametrize(
-    "options",
-    [{"deserializer": "record"}, {"deserializer": lambda record: record}, {"key_deserializer": "text"}],
-    ids=["record", "function", "keys"],
-)
 @pytest.mark.parametrize("limit", [1, 10])
 def test_what_follows_a_record_that_waits_for_a_schema_waits_too(broker: MockBroker, limit: int) -> None:
     """Also where the end of another partition came between them, as in a source that stops."""
@@ -289,6 +289,23 @@ def test_what_follows_a_record_that_waits_for_a_schema_waits_too(broker: MockBro
     assert reader.waiting_splits() == []
 
 
+# ---- headers ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def headed(broker: MockBroker) -> KafkaSplit:
+    """A topic with a record whose header has a name that is not UTF-8 between two others."""
+    for value, name in ((b"1", b"good"), (b"2", b"\xff\xfe"), (b"3", b"good")):
+        broker.write_with_header("headed", value, name)
+    return KafkaSplit("headed", 0, 0, 3)
+
+
+@pytest.mark.parametrize("limit", [1, 100])
+@pytest.mark.parametrize(
+    "options",
+    [{"deserializer": "record"}, {"deserializer": lambda record: record}, {"key_deserializer": "text"}],
+    ids=["record", "function", "keys"],
+)
 def test_a_record_with_a_header_that_cannot_be_read_is_rejected(
     broker: MockBroker, headed: KafkaSplit, options: dict[str, Any], limit: int
 ) -> None:
