@@ -40,6 +40,7 @@ __all__ = ["KeyRange", "PostgreSqlSource"]
 
 _KEYS: Final = ("int2", "int4", "int8")
 _ROWS_PER_SPLIT: Final = 500_000
+_LOCKED_MS: Final = 10_000
 _MOST_SPLITS: Final = 1_000
 _MOST_BYTES: Final = 1 << 25
 """Bytes of a batch, about."""
@@ -227,7 +228,7 @@ class PostgreSqlSource(Source[Any]):
             if column is None:
                 raise ConnectorError(
                     f"{self}: column {name!r} has type {shown}, which has no type in columns: leave it out with "
-                    "columns=, or read a view that casts it, for example to text or numeric(38, 9)"
+                    "columns=, or have another column hold it in such a type, as text or numeric(38, 9)"
                 )
             found.append(column)
         return tuple(found)
@@ -236,6 +237,8 @@ class PostgreSqlSource(Source[Any]):
         with self.opened() as opened:
             cursor, dialect = opened.connection.cursor(), opened.dialect
             key, table = dialect.column(self._key), dialect.identifier(self._table)
+            # In the job manager's thread: a table that somebody has locked must not hold up other jobs.
+            cursor.execute(f"SET lock_timeout = {_LOCKED_MS}")
             # The index has both at its ends. With a parameter: without one, drivers read percent signs otherwise.
             cursor.execute(f"SELECT min({key}), max({key}) FROM {table} WHERE 1 = %s", (1,))
             first, last = cursor.fetchone()

@@ -219,6 +219,22 @@ def test_what_cannot_be_read_is_refused_before_the_job_runs(
         sw.Pipeline().table(PostgreSqlSource(postgresql, **arguments))
 
 
+def test_a_table_that_is_locked_does_not_hold_up_a_job_for_ever(
+    postgresql: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its ends are looked up in a thread that other jobs share."""
+    import psycopg
+
+    monkeypatch.setattr("sluiceway_sql._postgresql_source._LOCKED_MS", 50)
+    execute(postgresql, "CREATE TABLE held (id int PRIMARY KEY)", "INSERT INTO held VALUES (1)")
+    flow = sw.Pipeline("held")
+    flow.table(PostgreSqlSource(postgresql, "held", key="id")).collect()
+    with psycopg.connect(postgresql.replace("+psycopg", "")) as other:
+        other.execute("LOCK TABLE held")
+        with pytest.raises(ConnectorError, match=r"cannot read table 'held' of .*lock timeout"):
+            flow.run()
+
+
 @pytest.mark.parametrize(
     ("kind", "value", "message"),
     [
