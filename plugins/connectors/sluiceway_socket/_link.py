@@ -36,6 +36,7 @@ class Link:
         self._dialer = Dialer(endpoint.host, endpoint.port, endpoint.connect_timeout_s, clock, wake)
         self._socket: socket.socket | None = None
         self._not_before: float | None = None
+        self._waited = False
         self._reason: str | None = None
         self.connections = 0
         self.retries = 0
@@ -50,7 +51,8 @@ class Link:
             if self._reason is not None:
                 raise GaveUpError(self._reason)
             if self._not_before is not None:
-                if self._clock.monotonic() < self._not_before:
+                if not self._waited or self._clock.monotonic() < self._not_before:
+                    self._waited = True  # without a delay, too: other tasks run between two attempts
                     return Wait(until=self._not_before)
                 self._not_before = None
             try:
@@ -75,6 +77,7 @@ class Link:
         else:
             self.retries += 1
             self._not_before = self._clock.monotonic() + self._endpoint.retry_delay_s
+            self._waited = False
 
     def close(self) -> None:
         """Close the connection, or the attempt to make one."""

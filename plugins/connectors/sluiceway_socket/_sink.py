@@ -138,6 +138,7 @@ class _SocketWriter(SinkWriter[Any]):
         self._draining = False
         self._listening = True
         self._has_answered = False
+        self._finishing = False
         self._hang_up_at: float | None = None
         self._reconnects = context.metrics.counter("reconnects")
 
@@ -165,7 +166,7 @@ class _SocketWriter(SinkWriter[Any]):
 
     def finish(self) -> None:
         self.flush()
-        self._hang_up_at = self._context.clock.monotonic() + _LAST_ANSWERS_S
+        self._finishing = True
 
     def close(self) -> None:
         self._link.close()
@@ -180,8 +181,10 @@ class _SocketWriter(SinkWriter[Any]):
 
         Closing with answers unread, or under way, would become a reset, which can take sent lines with it.
         """
-        if self._hang_up_at is None or not (self._has_answered and self._listening):
+        if not self._finishing or not (self._has_answered and self._listening):
             return None
+        if self._hang_up_at is None:  # only now everything is sent
+            self._hang_up_at = self._context.clock.monotonic() + _LAST_ANSWERS_S
         with contextlib.suppress(OSError):
             # The server reads the end of the lines, and closes when it has answered.
             self._connection().shutdown(socket.SHUT_WR)

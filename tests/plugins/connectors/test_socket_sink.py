@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,8 +16,9 @@ import pytest
 from patience import PATIENT_S
 
 from sluiceway.clock import VirtualClock
-from sluiceway.connector import DeliveryGuarantee, Sink, Wait
+from sluiceway.connector import DeliveryGuarantee, Sink, Wait, WriterContext
 from sluiceway.errors import ConfigurationError, ConnectorError
+from sluiceway.metrics import MetricGroup
 from sluiceway.testing.conformance.sink import SinkConformance
 from sluiceway.testing.drivers import SinkDriver, drive_sink
 from sluiceway_socket import SocketSink
@@ -190,6 +193,51 @@ def test_a_server_that_answers_everything_is_no_deadlock(receive: Callable[..., 
     records = [f"{i} {'x' * 1000}" for i in range(12_000)]  # more than the system takes on both ways
     drive_sink(SocketSink(HOST, receiver.port), records, batch_size=500)
     assert receiver.lines() == records
+
+
+def test_the_time_for_last_answers_begins_when_all_is_sent(receive: Callable[..., Receiver]) -> None:
+    """A slow server that answers is not cut off while lines for it are still buffered."""
+    reads, ends = threading.Event(), threading.Event()
+
+    def answer(connection: socket.socket) -> bytes:
+        got = connection.recv(1)
+        connection.sendall(b"yes")
+        assert reads.wait(PATIENT_S)
+        got += read_all(connection)
+        assert ends.wait(PATIENT_S)
+        return got
+
+    receiver, clock = receive(answer), VirtualClock()
+    lines = ["x" * 1000] * 12_000  # more than the system takes
+    context = WriterContext(0, 1, clock, lambda: None, MetricGroup())
+    writer: Any = SocketSink(HOST, receiver.port, buffer_size=1 << 30).create_writer(context)
+    end = time.monotonic() + PATIENT_S
+    try:
+        writer.write(lines[:1], None)
+        while not writer._has_answered:
+            writer.blocked()
+            assert time.monotonic() < end
+            time.sleep(0.001)  # polls
+        writer.write(lines, None)
+        writer.finish()
+        assert isinstance(writer.blocked(), Wait)
+        clock.advance(60_000)
+        reads.set()
+        while writer._size:
+            writer.blocked()
+            assert time.monotonic() < end
+        assert isinstance(writer.blocked(), Wait), "the time begins now"
+        clock.advance(1_000)
+        assert isinstance(writer.blocked(), Wait)
+        ends.set()
+        while isinstance(wait := writer.blocked(), Wait):
+            select.select([wait.fileno], [], [], PATIENT_S)
+            assert time.monotonic() < end
+    finally:
+        reads.set()
+        ends.set()
+        writer.close()
+    assert receiver.lines() == [lines[0]] * (1 + len(lines))
 
 
 def test_nobody_there_is_an_error_that_says_what_to_do(refusing_port: int) -> None:

@@ -213,6 +213,14 @@ def test_the_delay_between_attempts_is_kept() -> None:
     assert clock.now_ms() == 21_000
 
 
+def test_without_a_delay_others_run_between_two_attempts(refusing_port: int) -> None:
+    source = SocketSource(HOST, refusing_port, max_retries=None, retry_delay=0)
+    with SourceDriver(source) as driver:
+        driver._deliver()
+        for _ in range(20):
+            assert isinstance(driver._reader(0).poll(10), Wait)
+
+
 @pytest.mark.parametrize("retries", [None, -1, 100_000])
 def test_it_waits_for_a_server_that_is_not_there_yet(retries: int | None) -> None:
     with socket.socket() as listener:
