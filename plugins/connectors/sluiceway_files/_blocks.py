@@ -65,6 +65,11 @@ class Blocks:
         self._least = max(known)
         self._read_to = self.offset
 
+    @property
+    def behind(self) -> bool:
+        """True while a compressed file is read up to the position; such a chunk has no lines."""
+        return self._to_skip > 0
+
     def read(self) -> tuple[int, bytes]:
         """Read one chunk of the file; return the offset of its lines, and the lines.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -37,6 +38,33 @@ _NO_TEXT: Final[frozenset[type]] = frozenset(
     }
 )
 """Types whose values have no empty text."""
+
+
+class _FieldLimits:
+    """Limit of the fields of the csv module, which is the process's: jobs in other threads read, too."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._in_use: list[int] = []
+        self._before = 0
+
+    @contextmanager
+    def of(self, limit: int) -> Iterator[None]:
+        """Let fields be as long as that, or longer, meanwhile."""
+        with self._lock:
+            if not self._in_use:
+                self._before = csv.field_size_limit()
+            self._in_use.append(limit)
+            csv.field_size_limit(max(self._in_use))
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._in_use.remove(limit)
+                csv.field_size_limit(max(self._in_use, default=self._before))
+
+
+_limits: Final = _FieldLimits()
 
 
 @dataclass(frozen=True)
@@ -89,6 +117,7 @@ class CsvReader(SplitReader):
         self._convert: Callable[[list[str]], Any] | None = None
         self._rows: Iterator[list[str]] = iter(())
         self._ended = False
+        self._to_skip = 0  # lines before the position, in the block that is read next
 
     def read(self, limit: int) -> Any:
         if self._ended:
@@ -100,6 +129,15 @@ class CsvReader(SplitReader):
         if self._convert is None:
             self._begin()
         assert self._convert is not None
+        assert self._blocks is not None
+        if self._blocks.behind:
+            self._blocks.read()
+            return Wait(until=0.0)  # other tasks run in between
+        if self._to_skip:
+            lines = self._physical_lines()
+            while self._to_skip:
+                next(lines, None)
+                self._to_skip -= 1
         convert, width = self._convert, None if self._names is None else len(self._names)
         records: list[Any] = []
         taken = 0
@@ -136,10 +174,10 @@ class CsvReader(SplitReader):
     def position(self) -> FileSplit | None:
         if self._ended:
             return None
-        if self._convert is None:
+        if self._convert is None or self._blocks is None or self._to_skip or self._blocks.behind:
             return self._split
         if self._taken == len(self._lines):
-            offset = self._blocks.offset if self._blocks is not None else self._offset
+            offset = self._blocks.offset
             return replace(self._split, offset=offset, skip=0, line=self._line)
         return replace(self._split, offset=self._offset, skip=self._taken, line=self._block_line)
 
@@ -150,11 +188,8 @@ class CsvReader(SplitReader):
     @contextmanager
     def _field_limit(self) -> Iterator[None]:
         """Let a field be as long as a line meanwhile: the limit is the process's, 128 KiB by default."""
-        before = csv.field_size_limit(min(self._form.max_line_length, sys.maxsize))
-        try:
+        with _limits.of(min(self._form.max_line_length, sys.maxsize)):
             yield
-        finally:
-            csv.field_size_limit(before)
 
     def _reason(self, error: Exception) -> str:
         """Return the message of an error, with advice for that of a field that is too long."""
@@ -200,9 +235,7 @@ class CsvReader(SplitReader):
         self._skip_lines(split.skip)
 
     def _skip_lines(self, count: int) -> None:
-        lines = self._physical_lines()
-        for _ in range(count):
-            next(lines, None)
+        self._to_skip = count
 
     def _parse(self) -> Iterator[list[str]]:
         form = self._form

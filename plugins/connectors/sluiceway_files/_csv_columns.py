@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +47,6 @@ class _ColumnsReader(CsvReader):
         super().__init__(form, file, split)
         self._encoder = RowsEncoder(form.schema, form.on_error, file.name)
         self._data: Any = None  # rows of the block, of which `_taken` were returned
-        self._to_skip = 0
         self._shape: list[tuple[int, Leaf]] | None = None  # position among the fields of a row, and type
 
     @override
@@ -97,8 +97,8 @@ class _ColumnsReader(CsvReader):
         return [(names.index(name), leaf) for name, leaf in shape]
 
     def _skip_lines(self, count: int) -> None:
+        super()._skip_lines(count)
         self._data = None
-        self._to_skip = count  # of the next block, which is read as a whole
 
     def _next(self, most: int) -> Any:
         """Return the next rows, or None."""
@@ -180,7 +180,7 @@ class _ColumnsReader(CsvReader):
 
         assert self._shape is not None
         arrays = []
-        limit = csv.field_size_limit()
+        limit = min(self._form.max_line_length, sys.maxsize)
         for at, leaf in self._shape:
             # The csv module rejects such a field, with its line. Bytes are never fewer than the characters that it
             # counts.

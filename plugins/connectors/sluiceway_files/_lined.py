@@ -196,11 +196,12 @@ class LineReader(SplitReader):
         decoder.lines = split.line
 
     def read(self, limit: int) -> Any:
-        while self._taken == len(self._records):
-            if self._blocks.ended:
-                return END_OF_INPUT
-            if not self._next_block():
-                return Wait(until=0.0)  # there is more to read; other tasks may run first
+        if self._taken == len(self._records):
+            if not self._blocks.ended:
+                self._next_block()
+            if self._taken == len(self._records):
+                # Of blank lines, for example: there is more to read, and other tasks may run first.
+                return END_OF_INPUT if self._blocks.ended else Wait(until=0.0)
         taken = self._taken
         self._taken = min(taken + limit, len(self._records))
         return self._records[taken : self._taken]
@@ -217,11 +218,11 @@ class LineReader(SplitReader):
     def close(self) -> None:
         self._blocks.close()
 
-    def _next_block(self) -> bool:
+    def _next_block(self) -> None:
         line, skipped = self._decoder.lines, self._decoder.skipped
         offset, block = self._blocks.read()
         if not block:
-            return self._blocks.ended
+            return
         failure: ConnectorError | None = None
         try:
             self._records = self._decoder.decode(block)
@@ -235,7 +236,6 @@ class LineReader(SplitReader):
         self._to_skip -= self._taken
         self._split = replace(self._split, offset=offset, line=line)
         self._begun = True
-        return True
 
     def _in_file(self, error: ConnectorError, block: bytes, line: int) -> ConnectorError:
         """Return the error with its line number in the file, if its line is in a part of the file."""

@@ -226,6 +226,7 @@ class OutputWriter(SinkWriter[Any]):
 
     def names(self) -> list[str]:
         """Return the names of all files in the directory; with partitions, their paths in it."""
+        self.filesystem.invalidate_cache()
         if self.output.partition_by:
             return [str(path)[len(self.directory) + 1 :] for path in self.filesystem.find(self.directory)]
         try:

@@ -117,8 +117,7 @@ def find_by_name(paths: Iterable[str], options: Mapping[str, Any], *, must_be: b
     Args:
         paths: as given by the user.
         options: for the filesystem.
-        must_be: whether each of the paths has to stand for a file; if not, listings that the filesystem has kept
-            from before do not count.
+        must_be: whether each of the paths has to stand for a file.
 
     Raises:
         ConnectorError: one of them stands for no file, and has to; or the filesystem cannot be reached.
@@ -126,8 +125,8 @@ def find_by_name(paths: Iterable[str], options: Mapping[str, Any], *, must_be: b
     found: dict[str, Found] = {}
     for root, given in enumerate(paths):
         filesystem, path = open_filesystem(given, options)
-        if not must_be:
-            filesystem.invalidate_cache()
+        # Object stores keep listings for as long as the process lives.
+        filesystem.invalidate_cache()
         name = shown(filesystem, path)
         with failing_with(f"look for {name}"):
             infos = _look(filesystem, path)

@@ -53,7 +53,7 @@ from sluiceway_files._places import (
 )
 from sluiceway_files._sizes import fitting_size
 from sluiceway_files._splits import FileSplit, Format, OpenFile, SplitReader
-from sluiceway_files._typed import record_type_of
+from sluiceway_files._typed import check_record_type, record_type_of
 from sluiceway_files._watching import Discovered, WatchingEnumerator
 
 __all__ = ["FilesSource"]
@@ -417,6 +417,7 @@ class FilesSource(Source[T], metaclass=HintingType):
         """
         need_pyarrow()
         _check_on_error(on_error)
+        check_record_type(type)
         conditions = None if filters is None else conditions_of(filters)
         directories = None if partitions is None else partition_schema(partitions)
         form = Parquet(None if columns is None else tuple(columns), type, on_error, conditions, directories)

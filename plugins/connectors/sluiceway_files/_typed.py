@@ -12,19 +12,40 @@ import msgspec
 from msgspec import inspect
 
 from sluiceway.errors import ConfigurationError
+from sluiceway.serializers.models import is_pydantic
 
-__all__ = ["Leaf", "Shape", "arrow_type", "certain", "of_strings", "record_type_of", "shape_of", "targeted"]
+__all__ = [
+    "Leaf",
+    "Shape",
+    "arrow_type",
+    "certain",
+    "check_record_type",
+    "of_strings",
+    "record_type_of",
+    "shape_of",
+    "targeted",
+]
 
 
 # ---- from a schema to a record type ------------------------------------------------------------------------
+
+
+def check_record_type(given: Any) -> None:
+    """Raise ConfigurationError for a class that msgspec, which decodes records, does not know."""
+    if is_pydantic(given):
+        raise ConfigurationError(
+            f"type={given.__name__}: files are not decoded to models of pydantic: give a dataclass, a NamedTuple "
+            "or a msgspec.Struct, or leave type= out and make models in a map()"
+        )
 
 
 def record_type_of(given: Any) -> tuple[Any, Any]:
     """Return a type for msgspec, and the schema if ``given`` is a ``pyarrow.Schema``.
 
     Raises:
-        ConfigurationError: the schema has a type that text is not decoded to.
+        ConfigurationError: the schema has a type that text is not decoded to, or it is a class of pydantic's.
     """
+    check_record_type(given)
     pa = sys.modules.get("pyarrow")
     if pa is None or not isinstance(given, pa.Schema):
         return given, None

@@ -14,17 +14,20 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import arrowpipe
 import fsspec
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from patience import PATIENT_S
 
 from sluiceway import Pipeline
 from sluiceway.connector import Wait
+from sluiceway.elements import Batch
 from sluiceway.errors import (
     ConfigurationError,
     ConnectorError,
@@ -37,6 +40,8 @@ from sluiceway.testing.drivers import SourceDriver, drive_source
 from sluiceway_files import FilesSource
 from sluiceway_files._blocks import FileShortenedError
 from sluiceway_files._compression import compressing, decompressing, of_name
+
+assert arrowpipe.OPEN
 
 
 @dataclass
@@ -214,18 +219,87 @@ def test_any_position_can_be_restored_whatever_the_chunks(
             assert driver.run() == []
 
 
-def test_a_long_way_to_the_position_gives_others_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "a.txt.gz"
+class Rows(SourceDriver):
+    """Driver that takes rows of columns, too."""
+
+    def _take(self, index: int, result: Any) -> None:
+        self.records[index] += list(result.values if isinstance(result, Batch) else result)
+
+
+@pytest.mark.parametrize("kind", ["text", "csv", "csv in columns"])
+def test_a_long_way_to_the_position_gives_others_a_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    path = tmp_path / "a.gz"
     lines = [f"line {i}" for i in range(2000)]
-    path.write_bytes(gzip.compress("\n".join(lines).encode()))
+    path.write_bytes(gzip.compress("\n".join(["head", *lines] if kind != "text" else lines).encode()))
     monkeypatch.setattr("sluiceway_files._blocks._CHUNK", 1000)
-    with SourceDriver(FilesSource.text(path), limit=50) as driver:
-        before = driver.run(most=1500)
+    monkeypatch.setattr("sluiceway_files._csv_columns._ColumnsReader.chunk", 1000)
+    monkeypatch.setattr("sluiceway_files._csv_columns.ROWS_PER_RECORD", 1)
+    source: Any = FilesSource.text(path) if kind == "text" else FilesSource.csv(path)
+    if kind == "csv in columns":
+        source, _ = source.in_columns()
+    with Rows(source, limit=37) as driver:
+        before = driver.run(most=1450)
         snapshot = driver.snapshot()
-    with SourceDriver(FilesSource.text(path), restored=snapshot) as driver:
+    with Rows(source, restored=snapshot) as driver:
         driver._deliver()
         assert isinstance(driver._reader(0).poll(10), Wait)
-        assert before + driver.run() == lines
+        snapshot = driver.snapshot()  # on the way there
+    with Rows(source, restored=snapshot) as driver:
+        rows = before + driver.run()
+    assert [row if kind == "text" else row["head"] for row in rows] == lines
+
+
+def test_lines_without_records_give_others_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sluiceway_files._blocks._CHUNK", 1000)
+    (tmp_path / "a.jsonl").write_text("\n" * 5000 + "7\n")
+    with SourceDriver(FilesSource.json_lines(tmp_path / "a.jsonl")) as driver:
+        driver._deliver()
+        assert isinstance(driver._reader(0).poll(10), Wait)
+        assert driver.run() == [7]
+
+
+class Remembering(MemoryFileSystem):
+    """Keeps listings, as the file systems of object stores do."""
+
+    protocol = "remembering"
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(super()._strip_protocol(path.replace("remembering://", "memory://")))
+
+    def ls(self, path: str, detail: bool = True, **options: Any) -> Any:
+        if path not in self.dircache:
+            self.dircache[path] = super().ls(path, detail=True, **options)
+        found = self.dircache[path]
+        return found if detail else [each["name"] for each in found]
+
+    def find(self, path: str, *arguments: Any, **options: Any) -> Any:
+        return fsspec.AbstractFileSystem.find(self, path, *arguments, **options)  # by ls(), as theirs is
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        self.dircache.clear()
+
+
+def test_a_later_run_sees_new_files(memory: Any) -> None:
+    fsspec.register_implementation("remembering", Remembering, clobber=True)
+    memory.pipe("/box/a.txt", b"one")
+    source = FilesSource.text("remembering://box/*.txt")
+    assert drive_source(source) == ["one"]
+    memory.pipe("/box/b.txt", b"two")
+    assert drive_source(source) == ["one", "two"]
+
+
+def test_models_of_pydantic_are_refused(tmp_path: Path) -> None:
+    pydantic = pytest.importorskip("pydantic")
+
+    class Order(pydantic.BaseModel):  # type: ignore[misc, name-defined]
+        number: int
+
+    for make in (FilesSource.json_lines, FilesSource.csv, FilesSource.parquet):
+        with pytest.raises(ConfigurationError, match="type=Order: files are not decoded to models of pydantic"):
+            make(tmp_path, type=Order)
 
 
 def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
