@@ -201,6 +201,7 @@ class BatchReader(Reader[Any]):
         given: called with splits when the source's reader receives them in this batch.
 
     Attributes:
+        program: text that no other program has; a reader that is kept is used for the same program only.
         over: whether the batch has ended.
         ended: whether the input has ended.
         count: number of records returned so far.
@@ -218,6 +219,7 @@ class BatchReader(Reader[Any]):
         given: Callable[[Sequence[Any]], None] = lambda splits: None,
     ) -> None:
         self._source = source
+        program: str = "",
         self._work = work
         self._given = given
         begun = len(work.splits) - work.queued
@@ -229,6 +231,7 @@ class BatchReader(Reader[Any]):
         self.over = False
         self.ended = False
         self.count = 0
+        self._program = program
         self.is_replay = False
         self._dry = work.resting
         self._in_columns = False
@@ -266,7 +269,7 @@ class BatchReader(Reader[Any]):
         if work.resting:
             self.over = True
             return
-        live = None if cache is None else cache.take(where, work.reader, work.token)
+        live = None if cache is None else cache.take(where, work.reader, work.token + self._program)
         if live is None:
             live = LiveReader(self._source, work.reader, work.parallelism, self._clock, self._begun)
         self._live = live
@@ -374,7 +377,7 @@ class BatchReader(Reader[Any]):
         self._done = mine
         if live is not None and self._cache is not None and not self.ended:
             self._live = None
-            self._cache.keep(self._files.where, work.reader, mine.token, live)
+            self._cache.keep(self._files.where, work.reader, mine.token + self._program, live)
         return mine
 
     # ---- inside ------------------------------------------------------------------------------------------

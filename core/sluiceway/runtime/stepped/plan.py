@@ -70,6 +70,8 @@ class SteppedPlan:
         graph: the job graph.
         settings: the options, as subtasks see them: nothing is committed before somebody says so.
         seed: for partitioners that draw lots, the same in every process.
+        program: number that no other plan has. State and readers stay open in a process from one micro-batch to
+            the next; a later plan for the same state may have other functions.
         last_stage: that of the sinks.
         sources: ids of the vertices that read sources, in the order of the graph.
         sinks: ids of the vertices that are sinks, likewise.
@@ -94,6 +96,7 @@ class SteppedPlan:
             settings, checkpoint_interval_ms=settings.checkpoint_interval_ms or 1, latency_interval_ms=0
         )
         self.seed = SystemRandom().getrandbits(32) if settings.seed is None else settings.seed
+        self.program = SystemRandom().getrandbits(64)
         self.sources = tuple(v.id for v in graph.vertices if isinstance(v.head.step, SourceStep))
         self.sinks = tuple(v.id for v in graph.vertices if isinstance(v.head.step, SinkStep))
         self.classes: ProgramClasses | None = None

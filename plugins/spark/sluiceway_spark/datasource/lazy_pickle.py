@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+from hashlib import sha256
 from typing import Generic, TypeVar, cast
 
 from sluiceway.serializers.byvalue import dumps_by_value
@@ -32,6 +33,11 @@ class Shipped(Generic[T]):
     def __setstate__(self, state: tuple[bytes, tuple[str, ...]]) -> None:
         self._bytes, self._search_path = state
         self._value = None
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what has come, in hexadecimal; empty where it was not sent."""
+        return sha256(self._bytes).hexdigest() if self._bytes else ""
 
     def get(self) -> T:
         """The value."""

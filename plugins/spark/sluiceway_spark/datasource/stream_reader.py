@@ -120,7 +120,7 @@ class SourceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
         told = self._told.get()
         files = self._files(run)
         tables = tables_of(told, self._schema)
-        reader = BatchReader(readable(told.source, files), work, files, cache=_readers)
+        reader = BatchReader(readable(told.source, files), work, files, cache=_readers, program=self._told.digest)
         held: Any = None
         try:
             reader.start()

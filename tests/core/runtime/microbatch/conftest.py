@@ -41,6 +41,7 @@ class Driver:
         self.readers = readers
         self.limits = limits
         self.cache = cache
+        self.program = "first"
         self.batch = 0
         self.given: list[Any] = []
         self.in_columns: set[bool] = set()
@@ -61,7 +62,7 @@ class Driver:
     def attempt(self, work: BatchWork, most: int | None = None) -> tuple[list[Any], BatchRead | None]:
         """Read what a reader has to; ``most`` batches of records and then die."""
         work = pickle.loads(pickle.dumps(work))
-        reader = BatchReader(self.planner.source, work, self.files, cache=self.cache)
+        reader = BatchReader(self.planner.source, work, self.files, cache=self.cache, program=self.program)
         got: list[Any] = []
         try:
             reader.start()

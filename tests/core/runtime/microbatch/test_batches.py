@@ -371,6 +371,51 @@ def test_a_reader_that_has_left_another_file_is_not_used(drive: Drive, storage: 
 # -- sources that wait ------------------------------------------------------------------------------------------
 
 
+def test_a_reader_of_another_program_is_not_used(drive: Drive, storage: CheckpointStorage) -> None:
+    """Its source may have another decoder by now."""
+    source = Counting(60)
+    driver = drive(source, storage, 1, cache=ReaderCache())
+    driver.run_batch()
+    driver.program = "second"
+    driver.run_batch()
+    driver.run_batch()
+    assert (driver.given, source.opened, source.closed) == (list(range(30)), 2, 1)
+    driver.close()
+
+
+class Rejecting(CollectionSource[int]):
+    """Source whose only record cannot be decoded, and which returns nothing before that was taken."""
+
+    def create_reader(self, context: ReaderContext) -> Reader[int]:
+        reader = super().create_reader(context)
+        bad: list[tuple[Any, Exception, int | None]] = [(b"x", ValueError("no number"), None)]
+
+        def poll(limit: int) -> Poll[int]:
+            return Wait(until=0.0) if bad else Wait()
+
+        def rejected() -> list[tuple[Any, Exception, int | None]]:
+            taken = list(bad)
+            bad.clear()
+            return taken
+
+        reader.poll, reader.rejected = poll, rejected  # type: ignore[method-assign]
+        return reader
+
+
+def test_a_record_that_cannot_be_decoded_is_news(drive: Drive, storage: CheckpointStorage) -> None:
+    """Else a query would stand still behind one that comes alone, and nothing would say so."""
+    driver = drive(Rejecting(range(9)), storage, 1)
+    lookout = AvailabilityCheck(driver.source, 1, SystemClock())
+    try:
+        state = BatchRead((), [], asked=False, ended=False, dry=True)
+        assert lookout.sees(0, state)
+    finally:
+        lookout.close()
+    with pytest.raises(ValueError, match="no number"):
+        driver.run_batch()
+    driver.close()
+
+
 class Slow(Source[int]):
     """One split without an end; the test says when there is something."""
 

@@ -1,4 +1,4 @@
-"""Sinks written by the tasks of the stage before them, in micro-batches that may come again. Without Spark."""
+"""Subtasks of stateful stages, and sinks chained to them, in micro-batches that may come again. Without Spark."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import sluiceway as sw
 from sluiceway.clock import SystemClock
 from sluiceway.config.settings import Settings
 from sluiceway.connector.lib import DiscardSink
+from sluiceway.elements import Batch
 from sluiceway.errors import ConnectorError
 from sluiceway.plugins import default_manager
 from sluiceway.runtime.microbatch.driven_enumerator import plan_splits
@@ -351,3 +352,32 @@ def test_a_task_that_is_left_out_commits_nothing(tmp_path: Path) -> None:
         query.run()
     query.close()
     assert written(tmp_path / "out") == Counter()
+
+
+def test_a_later_query_over_the_same_state_has_its_own_functions(tmp_path: Path) -> None:
+    """As where a notebook starts its query again with another function, within the life of a Python worker."""
+
+    def query(tag: str) -> Query:
+        flow = sw.Pipeline("counts", parallelism=1)
+        counts(flow).map(lambda pair: (tag, *pair)).collect()
+        return Query(flow, tmp_path)
+
+    def results(query: Query, batch: int) -> set[tuple[Any, ...]]:
+        rows = query.read(batch)
+        out: list[Row] = []
+        for target in query.plan.targets_of(1):
+            mine = [row for row in rows if row.target == target]
+            out += cache.process("run", query.plan, target, batch, mine, query.stores[target])
+        elements = (e for row in out if row.stage == 2 for e in query.plan.unpack(row.sender, row.payload))
+        return {value for element in elements if isinstance(element, Batch) for value in element.values}
+
+    before, after = query("old"), query("new")
+    cache = Cache(SystemClock(), lambda: before.services)
+    try:
+        assert results(before, 0) == {("old", n % KEYS, n // KEYS + 1) for n in range(LIMIT)}
+        after.close()
+        after.stores, after.sources, after.batches = before.stores, before.sources, before.batches
+        assert results(after, 1) == {("new", n % KEYS, n // KEYS + 1) for n in range(LIMIT, 2 * LIMIT)}
+    finally:
+        cache.close()
+        before.close()

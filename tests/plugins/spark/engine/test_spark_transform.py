@@ -366,6 +366,33 @@ def test_a_union_before_the_keys_of_a_stream_has_the_records_of_every_partition(
 
 
 @KEYED_STREAMS
+@KEYED_STREAMS
+def test_a_later_query_has_its_own_functions(days: Days) -> None:
+    """Python workers, with the subtasks of the first query, stay for the second one."""
+
+    def told(tag: str) -> Any:
+        def build(rows: Any) -> Any:
+            return rows.key_by(lambda row: row["word"]).count().map(lambda pair: (tag, *pair))
+
+        return transform(days.read(), build, "tag string, word string, n long")
+
+    days.write("1", ROWS[:70])
+    days.run(told("first"))
+    days.write("2", ROWS[70:])
+    days.run(told("second"))
+    expected = local(lambda rows: rows.key_by(lambda row: row["word"]).count())
+    begun = [row["word"] for row in ROWS[:70]]
+    assert days.found() == sorted(
+        ("first" if n <= begun.count(word) else "second", word, n) for word, n in expected
+    )
+
+
+@KEYED_STREAMS
+def test_few_key_groups_need_no_parallelism(days: Days) -> None:
+    days.write("1", ROWS[:70])
+    transform(days.read(), totals, "word string, n long", max_parallelism=2)
+
+
 def test_a_pipeline_of_some_megabytes_keeps_state_too(days: Days) -> None:
     table = {f"k{n}": "x" * 100 + str(n) for n in range(20_000)}
 

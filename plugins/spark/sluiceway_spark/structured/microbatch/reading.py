@@ -58,7 +58,14 @@ def _run(plan: SteppedPlan, services: Services, files: BatchLog, vertex: int, wo
     clock.advance(work.time_ms - work.silent_ms)
     source = readable(head.source, files)
     # Splits that are not begun must not hold watermarks back: the chain hears of one when the reader gets it.
-    reader = BatchReader(source, work, files, cache=_readers, given=lambda splits: chain.add_splits(splits))
+    reader = BatchReader(
+        source,
+        work,
+        files,
+        cache=_readers,
+        program=str(plan.program),
+        given=lambda splits: chain.add_splits(splits),
+    )
 
     def create(context: ReaderContext) -> Reader[Any]:
         return reader

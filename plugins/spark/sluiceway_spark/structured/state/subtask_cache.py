@@ -87,7 +87,7 @@ class Cache:
     """Cache of the subtasks of this process.
 
     Partitions move between processes, and attempts fail. So a subtask here is good only as long as its token is
-    the one that Spark's store has: a random one, for a number could come twice.
+    the one that Spark's store has: a random one, for a number could come twice. It is good for its plan alone.
 
     Args:
         clock: processing time.
@@ -148,7 +148,8 @@ class Cache:
     def _find(self, run: str, plan: SteppedPlan, target: int, batch: int, kept: Kept) -> _Live:
         live = self._live.get((run, target))
         token = kept.token(is_there=live is not None and live.token is not None)
-        if live is not None and live.token == token:
+        # A later query over the same state may have other functions.
+        if live is not None and live.token == token and live.chain.plan.program == plan.program:
             # Spark begins with a micro-batch when the one before is committed.
             if live.told < live.batch < batch:
                 # Checkpoints count from 1, micro-batches from 0.
