@@ -30,14 +30,16 @@ class AvailabilityCheck:
         self._open: dict[int, tuple[str, LiveReader]] = {}
 
     def sees(self, reader: int, state: BatchRead) -> bool:
-        """Return whether a reader has records, has reached its end, or fails.
+        """Return whether a reader has records, also such as cannot be decoded, has reached its end, or fails.
 
         Args:
             reader: number of the reader.
             state: its state after the last batch, with unfinished splits.
         """
         try:
-            return not isinstance(self._at(reader, state).reader.poll(1), Wait)
+            live = self._at(reader, state).reader
+            # Readers may wait until what they have rejected is taken.
+            return not isinstance(live.poll(1), Wait) or bool(live.rejected())
         except Exception:
             return True  # a batch that runs the reader reports the error
 

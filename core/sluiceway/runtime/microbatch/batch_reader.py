@@ -17,7 +17,7 @@ from sluiceway.runtime.microbatch.batch_log import BatchLog, BatchRead, PollRead
 from sluiceway.runtime.microbatch.waiter import Waiter
 from sluiceway.util.overriding import override
 
-__all__ = ["BatchReader", "BatchWork", "LiveReader", "ReaderCache"]
+__all__ = ["BatchReader", "BatchWork", "LiveReader", "ReaderCache", "raise_rejected"]
 
 # Readers of a process that stay open between batches, which bounds files and connections.
 _MOST_KEPT: Final = 32
@@ -175,9 +175,12 @@ class ReaderCache:
 
 
 def raise_rejected(reader: Reader[Any]) -> None:
-    """Raise the exception of a record that the reader could not decode: micro-batches do not skip any."""
+    """Raise the exception of a record that the reader could not decode: nothing here skips any."""
     for _, error, _ in reader.rejected():
-        error.add_note("sources that run in micro-batches cannot skip records that cannot be decoded")
+        error.add_note(
+            "sources that run in micro-batches, or as a data source of Spark, cannot skip records that cannot be "
+            "decoded"
+        )
         raise error
 
 
@@ -198,10 +201,10 @@ class BatchReader(Reader[Any]):
         files: log of this source and run.
         clock: real time; None: the system clock.
         cache: open readers of this process; None: readers are not kept between batches.
+        program: text that no other program has; a reader that is kept is used for the same program only.
         given: called with splits when the source's reader receives them in this batch.
 
     Attributes:
-        program: text that no other program has; a reader that is kept is used for the same program only.
         over: whether the batch has ended.
         ended: whether the input has ended.
         count: number of records returned so far.
@@ -216,10 +219,10 @@ class BatchReader(Reader[Any]):
         *,
         clock: Clock | None = None,
         cache: ReaderCache | None = None,
+        program: str = "",
         given: Callable[[Sequence[Any]], None] = lambda splits: None,
     ) -> None:
         self._source = source
-        program: str = "",
         self._work = work
         self._given = given
         begun = len(work.splits) - work.queued
@@ -228,10 +231,10 @@ class BatchReader(Reader[Any]):
         self._files = files
         self._clock = SystemClock() if clock is None else clock
         self._cache = cache
+        self._program = program
         self.over = False
         self.ended = False
         self.count = 0
-        self._program = program
         self.is_replay = False
         self._dry = work.resting
         self._in_columns = False
@@ -545,6 +548,7 @@ class _Part:
         reader = self._live.reader
         while (held := len(self._values if self._rows is None else self._rows)) < count:
             result = reader.poll(count - held)
+            raise_rejected(reader)
             if isinstance(result, Wait):
                 self._live.waiter.sleep(result, self._clock.monotonic() + self._work.wait_s)
             elif isinstance(result, list):

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from sluiceway.clock import SystemClock
 from sluiceway.connector import END_OF_INPUT, Wait
-from sluiceway.runtime.microbatch.batch_reader import LiveReader
+from sluiceway.runtime.microbatch.batch_reader import LiveReader, raise_rejected
 from sluiceway.runtime.microbatch.driven_enumerator import plan_splits
 from sluiceway_spark.datasource.lazy_pickle import Shipped
 from sluiceway_spark.datasource.read_options import SourceTold
@@ -42,7 +42,7 @@ class SourceBatchReader(DataSourceReader):  # type: ignore[misc]
         return InputPartition(Shipped((reader, splits), self._search_path))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """All records of a reader."""
+        """All records of a reader. Raises the exception of one that cannot be decoded."""
         if partition.value is None:  # what Spark makes of no partitions at all
             return
         number, splits = partition.value.get()
@@ -50,7 +50,11 @@ class SourceBatchReader(DataSourceReader):  # type: ignore[misc]
         tables = tables_of(told, self._schema)
         live = LiveReader(told.source, number, told.readers, clock, splits, no_more=True)
         try:
-            while (result := live.reader.poll(ROWS)) is not END_OF_INPUT:
+            while True:
+                result = live.reader.poll(ROWS)
+                raise_rejected(live.reader)
+                if result is END_OF_INPUT:
+                    return
                 if isinstance(result, Wait):
                     live.waiter.sleep(result, clock.monotonic() + _LOOK_S)
                 elif isinstance(result, list) or len(result):

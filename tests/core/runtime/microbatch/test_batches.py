@@ -15,6 +15,7 @@ import pytest
 from effort import diagonal
 
 from sluiceway.checkpoint_storage import CheckpointStorage
+from sluiceway.clock import SystemClock
 from sluiceway.connector import (
     END_OF_INPUT,
     Boundedness,
@@ -32,7 +33,9 @@ from sluiceway.connector.lib.function import FunctionSource
 from sluiceway.connector.lib.generator import GeneratorSource
 from sluiceway.elements import Batch, Columns
 from sluiceway.errors import ConnectorError, PluginError
+from sluiceway.runtime.microbatch.availability import AvailabilityCheck
 from sluiceway.runtime.microbatch.batch_limits import BatchLimits
+from sluiceway.runtime.microbatch.batch_log import BatchRead
 from sluiceway.runtime.microbatch.batch_reader import BatchReader, ReaderCache
 from sluiceway.runtime.microbatch.planner import PlanWhen
 from sluiceway_files import FilesSource
@@ -368,9 +371,6 @@ def test_a_reader_that_has_left_another_file_is_not_used(drive: Drive, storage: 
     assert source.closed == 3
 
 
-# -- sources that wait ------------------------------------------------------------------------------------------
-
-
 def test_a_reader_of_another_program_is_not_used(drive: Drive, storage: CheckpointStorage) -> None:
     """Its source may have another decoder by now."""
     source = Counting(60)
@@ -414,6 +414,9 @@ def test_a_record_that_cannot_be_decoded_is_news(drive: Drive, storage: Checkpoi
     with pytest.raises(ValueError, match="no number"):
         driver.run_batch()
     driver.close()
+
+
+# -- sources that wait ------------------------------------------------------------------------------------------
 
 
 class Slow(Source[int]):

@@ -28,6 +28,7 @@ MODULE = '''
 import os
 from dataclasses import dataclass
 
+from sluiceway.connector import Wait
 from sluiceway.connector.lib.collection import CollectionSource
 from sluiceway.connector.lib.function import FunctionSource
 from sluiceway.connector.lib.generator import GeneratorSource
@@ -59,6 +60,27 @@ def loose():
 
 def called(count):
     return FunctionSource(lambda: iter(range(count)), output_type=int)
+
+
+class Rejecting(CollectionSource):
+    """Goes on only when the record that it cannot decode was taken."""
+
+    def create_reader(self, context):
+        reader, bad = super().create_reader(context), [(b"x", ValueError("no number"), None)]
+        poll = reader.poll
+        reader.poll = lambda limit: Wait(until=0.0) if bad else poll(limit)
+
+        def rejected():
+            taken = list(bad)
+            bad.clear()
+            return taken
+
+        reader.rejected = rejected
+        return reader
+
+
+def rejecting():
+    return Rejecting([1, 2], output_type=int)
 
 
 def flaky(count, marker):
@@ -190,6 +212,7 @@ def test_a_connector_by_its_name_and_a_schema_of_ones_own(spark: Any, tmp_path: 
         ({"source": "sources_for_spark:numbers"}, "does not end: read it with spark.readStream"),
         ({"source": "sources_for_spark:loose"}, "does not tell the columns: say them with .schema"),
         ({"source": "sources_for_spark:numbers", "paralellism": "2"}, "did you mean parallelism?"),
+        ({"source": "sources_for_spark:rejecting"}, "no number"),
     ],
 )
 def test_what_is_wrong_is_told(spark: Any, given: dict[str, str], message: str) -> None:
