@@ -123,6 +123,18 @@ def test_a_union_before_the_keys_has_the_records_of_every_partition(frame: Any) 
     assert sorted(map(tuple, found.collect())) == expected
 
 
+def test_a_step_of_two_streams_behind_keys_is_called_by_these_alone(frame: Any) -> None:
+    """It runs in the tasks of the keyed step, and others follow behind a shuffle."""
+
+    def build(rows: Any) -> Any:
+        counts = rows.key_by(lambda row: row["word"]).count()
+        odd, even = (counts.filter(lambda pair, rest=rest: pair[1] % 2 == rest) for rest in (1, 0))
+        return odd.map(tuple).union(even.map(tuple)).map(tuple).key_by(lambda pair: pair[0]).count()
+
+    found = transform(frame, build, "word string, n long")
+    assert sorted(map(tuple, found.collect())) == sorted(local(build))
+
+
 def test_an_empty_dataframe_gives_an_empty_one(session: Any) -> None:
     nothing = session.createDataFrame([], DDL)
     assert transform(nothing, sums, DDL, watermark_strategy=STAMPED).collect() == []

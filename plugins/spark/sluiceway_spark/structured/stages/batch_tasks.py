@@ -235,6 +235,10 @@ class _Stages(StageWorker):
         chain: SteppedTask | None = None
         target = -1
         for row in rows:
+            if row.stage in self._here and row.target not in self._elsewhere:
+                if len(row.payload):
+                    raise AssertionError(f"records of stage {row.stage} have come from outside of its task")
+                continue  # a call: this subtask is opened by its producers, which are here
             if row.stage > self._stage or row.target in self._elsewhere:
                 yield row
                 continue
