@@ -13,11 +13,11 @@ from sluiceway.errors import NoResourceAvailableError
 from sluiceway.runtime.cluster.worker_host import WorkerHost
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, WorkerHandle
 from sluiceway.util.overriding import override
-from sluiceway_spark.hosted.application import Application, loss_reason
 from sluiceway_spark.hosted.shared_storage import SharedPlaces
 from sluiceway_spark.hosted.task_slots import check_session, wait_for_slots
 from sluiceway_spark.hosted.worker_end import ends_in
 from sluiceway_spark.hosted.worker_supervisor import Told, task_of
+from sluiceway_spark.session.application import Application, loss_reason
 from sluiceway_spark.session.configuration import SessionConf, full_text, other_python, said
 
 __all__ = ["SparkHost"]

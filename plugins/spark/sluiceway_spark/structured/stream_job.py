@@ -40,6 +40,7 @@ from sluiceway.scheduler import restart_strategy
 from sluiceway.streamgraph import StreamGraph
 from sluiceway.util.overriding import override
 from sluiceway.util.raising import raise_again
+from sluiceway_spark.session.application import Application
 from sluiceway_spark.session.configuration import SessionConf
 from sluiceway_spark.session.context import need_context, tasks_at_a_time
 from sluiceway_spark.structured.job_group import users_error
@@ -264,7 +265,7 @@ class StreamJob(SparkJob):
                 has_ended = query.run()
             except BaseException as error:
                 cause = users_error(error)
-                if not isinstance(cause, Exception) or not self._go_on_after(cause):
+                if not isinstance(cause, Exception) or not self._go_on_after(cause, session):
                     raise_again(cause)  # without Spark's error around it
                 continue
             if has_ended:
@@ -274,11 +275,15 @@ class StreamJob(SparkJob):
                 done(location, None)
             return
 
-    def _go_on_after(self, cause: Exception) -> bool:
+    def _go_on_after(self, cause: Exception, session: Any) -> bool:
         """Return whether to restart after a failure, and wait for the delay of the restart strategy before."""
         clock = self.services.clock
         self.check_cancelled()
         if isinstance(cause, HOPELESS):
+            return False
+        application = Application(session)
+        if application.ended:
+            cause.add_note(f"job {self.name!r} {application.why_ended(str(cause))}")
             return False
         limit = self._restarts.same_record_limit
         if limit is not None and self._repeated.count(cause, self.metrics().micro_batches) >= limit:

@@ -20,13 +20,13 @@ from patience import PATIENT_S
 from sluiceway.errors import ConfigurationError, NoResourceAvailableError
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig
 from sluiceway_spark.hosted import task_slots, worker_supervisor
-from sluiceway_spark.hosted.application import loss_reason
 from sluiceway_spark.hosted.shared_storage import SharedPlaces, unseen
 from sluiceway_spark.hosted.task_slots import check_session, wait_for_slots
 from sluiceway_spark.hosted.worker_end import WorkerEnd, ends_in
 from sluiceway_spark.hosted.worker_host import SparkHost
 from sluiceway_spark.hosted.worker_supervisor import WorkerEndedError, supervise, task_of
 from sluiceway_spark.session import configuration, context
+from sluiceway_spark.session.application import loss_reason
 from sluiceway_spark.session.configuration import SessionConf, configured, configured_master
 from sluiceway_spark.session.context import tasks_at_a_time
 

@@ -15,7 +15,7 @@ from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.config.settings import Settings
 from sluiceway.connector.lib import GeneratorSource
 from sluiceway.engine import JobStatus
-from sluiceway.errors import CheckpointError, StateError
+from sluiceway.errors import CheckpointError, ConnectorError, StateError
 from sluiceway.runtime.microbatch.run_directory import Run, new_run
 from sluiceway.windows import TumblingEventTimeWindows
 from sluiceway_files import FilesSink
@@ -254,3 +254,17 @@ def test_a_source_without_an_end_is_cancelled(tmp_path: Path) -> None:
     assert result.status is JobStatus.CANCELED
     counts = sorted(seen)
     assert counts == [(key, n + 1) for key in range(3) for n in range(sum(1 for k, _ in counts if k == key))]
+
+
+def test_what_fails_with_spark_s_application_is_not_tried_again() -> None:
+    class Gone:
+        @property
+        def sparkContext(self) -> Any:
+            raise ConnectionRefusedError("of the JVM")
+
+    flow = sw.Pipeline("gone")
+    flow.source(GeneratorSource(lambda n: n, rate=200)).key_by(lambda n: n % 3).count().collect()
+    job: Any = flow.prepare(Settings(engine="spark", checkpoint_interval_ms=100))
+    cause = ConnectorError("the query has failed")
+    assert not job._go_on_after(cause, Gone())
+    assert "job 'gone' ended with Spark's application" in cause.__notes__[0]
