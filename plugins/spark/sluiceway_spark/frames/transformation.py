@@ -88,9 +88,10 @@ def transform(
         result_timestamp: timestamp column of the result for the event times of the results; null where one is no
             timestamp of Spark's, as behind a global window.
         name: of the pipeline, in messages; None: that of ``build``.
-        parallelism: subtasks of steps behind a shuffle; None: as many as Spark runs tasks at a time, and over a
-            streaming DataFrame 4, and one per key group of keyed steps.
-        max_parallelism: number of key groups; None: 32. It and ``parallelism`` cannot change over a checkpoint.
+        parallelism: subtasks of steps behind a shuffle, at least 2; None: as many as Spark runs tasks at a time,
+            and over a streaming DataFrame 4, and one per key group of keyed steps; no more than key groups.
+        max_parallelism: number of key groups, at least 2; None: 32. It and ``parallelism`` cannot change over a
+            checkpoint.
 
     Raises:
         ConfigurationError: an argument or a setting of the session cannot be used.
@@ -112,6 +113,8 @@ def transform(
     )
     session = frame.sparkSession
     slots = parallelism or (_STREAM_PARALLELISM if streams else _slots(session))
+    if parallelism is None and max_parallelism is not None:
+        slots = min(slots, max(_LEAST, max_parallelism))
     flow = Pipeline(name, parallelism=max(_LEAST, slots), max_parallelism=max_parallelism)
     enter: Any = flow.table if in_columns else flow.source
     result = build(enter(source, watermark_strategy=watermark_strategy))

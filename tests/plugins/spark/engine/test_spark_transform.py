@@ -367,18 +367,6 @@ def test_a_stream_keeps_its_state_from_query_to_query(days: Days) -> None:
 
 
 @KEYED_STREAMS
-def test_a_union_before_the_keys_of_a_stream_has_the_records_of_every_partition(days: Days) -> None:
-    expected = sorted((row["word"], row["at"], row["n"]) for row in local(united_sums))
-    days.write("1", ROWS[:70])
-    days.write("2", ROWS[70:])
-    days.write("3", [{"word": "k0", "at": 100_000, "n": 0}])
-    frame = days.read().repartition(3)
-    days.run(transform(frame, united_sums, DDL, watermark_strategy=STAMPED))
-    assert days.found() == expected
-
-
-@KEYED_STREAMS
-@KEYED_STREAMS
 def test_a_later_query_has_its_own_functions(days: Days) -> None:
     """Python workers, with the subtasks of the first query, stay for the second one."""
 
@@ -405,6 +393,18 @@ def test_few_key_groups_need_no_parallelism(days: Days) -> None:
     transform(days.read(), totals, "word string, n long", max_parallelism=2)
 
 
+@KEYED_STREAMS
+def test_a_union_before_the_keys_of_a_stream_has_the_records_of_every_partition(days: Days) -> None:
+    expected = sorted((row["word"], row["at"], row["n"]) for row in local(united_sums))
+    days.write("1", ROWS[:70])
+    days.write("2", ROWS[70:])
+    days.write("3", [{"word": "k0", "at": 100_000, "n": 0}])
+    frame = days.read().repartition(3)
+    days.run(transform(frame, united_sums, DDL, watermark_strategy=STAMPED))
+    assert days.found() == expected
+
+
+@KEYED_STREAMS
 def test_a_pipeline_of_some_megabytes_keeps_state_too(days: Days) -> None:
     table = {f"k{n}": "x" * 100 + str(n) for n in range(20_000)}
 
