@@ -78,7 +78,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")])
     if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_PLACE:
         tempfile.tempdir = os.environ["TMPDIR"] = "/tmp"
-    if explores() and not hasattr(config, "workerinput"):
+    if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_AtOnce(config))
 
 
@@ -90,7 +90,8 @@ class _AtOnce:
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed:
+        # Asked now: hypothesis takes the profile of the command line after this file is read.
+        if report.failed and explores():
             terminal = self._config.get_terminal_writer()
             terminal.line()
             terminal.line(f"{report.nodeid} ({report.when}):\n{report.longreprtext}")
