@@ -28,6 +28,7 @@ __all__ = ["MODULE", "Standbys", "start_standby"]
 
 MODULE: Final = "sluiceway.entrypoint.jobmanager"
 _STOP_S: Final = 5.0
+_KILL_S: Final = 5.0
 # Seconds in which a started standby has to register, and the longest pause between two starts that fail.
 _START_S: Final = 60.0
 _MOST_DELAY_S: Final = 30.0
@@ -143,13 +144,19 @@ class Standbys(Handlers):
         for connection in self._here:
             connection.send(StopStandby())
         until = self._clock.monotonic() + _STOP_S
-        for pid, (child, _) in self._children.items():
-            if pid not in {s.pid for s in self._here.values()}:
-                child.kill()  # starting: it has no connection to send to
+        here = {standby.pid for standby in self._here.values()}
+        starting = [child for pid, (child, _) in self._children.items() if pid not in here]
+        for child in starting:
+            child.kill()  # it has no connection to send to
         self._loop.run_ready(4)
         for standby in self._here.values():
             if not _has_ended(standby.process, max(0.0, until - self._clock.monotonic())):
                 _kill(standby.process)
+                _has_ended(standby.process, _KILL_S)
+        # A killed process holds its locks until it has ended: the directory would count as stood by, and stay.
+        for child in starting:
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(_KILL_S)
         self.close()
 
     def close(self) -> None:
