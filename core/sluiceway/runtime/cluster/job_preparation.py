@@ -88,7 +88,9 @@ def prepare_job(
     if earlier is not None and earlier.last_savepoint:
         recovered = recovered or Recovered("")
         savepoints = services.checkpoint_storage(earlier.last_savepoint)
-        found = find_last_savepoint(savepoints, job, recovered.latest, earlier.checkpoint_path)
+        # A recovered run has a new directory where it is temporary.
+        run = "" if place.temporary else earlier.checkpoint_path
+        found = find_last_savepoint(savepoints, job, recovered.latest, run)
         if found is not None:
             recovered = recovered.from_savepoint(*found)
             settings = replace(settings, from_checkpoint=found[0])

@@ -105,7 +105,8 @@ def find_last_savepoint(storage: CheckpointStorage, job: str, after: int, run: s
         storage: the place where it was to be.
         job: the job's id.
         after: the number of its last checkpoint.
-        run: the directory of its checkpoints. A job of another job store may have had the same id.
+        run: the directory of its checkpoints, if it keeps that for good: a job of another job store may have had
+            the same id. Empty: savepoints of any run count.
 
     Returns:
         its path or URL, and its number; None: there is none.
@@ -121,7 +122,8 @@ def find_last_savepoint(storage: CheckpointStorage, job: str, after: int, run: s
         if name is not None and int(name[1]) > after:
             metadata = load_metadata(storage, directory)
             properties = metadata.properties
-            if metadata.job_id == job and properties.get("stops") and properties.get("run", "") == run:
+            mine = metadata.job_id == job and (not run or properties.get("run", "") == run)
+            if mine and properties.get("stops"):
                 found.append((metadata.checkpoint_id, directory))
     if not found:
         return None

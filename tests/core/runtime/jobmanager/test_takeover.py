@@ -53,6 +53,7 @@ def test_one_of_an_earlier_run_whose_job_had_the_same_id_does_not_count(tmp_path
         str(tmp_path / "savepoint-meters-1-100-8"),
         8,
     )
+    assert found(tmp_path, 5) == (str(tmp_path / "savepoint-meters-1-100-60"), 60), "of a run without a place"
 
 
 @pytest.mark.parametrize(
