@@ -198,6 +198,10 @@ class InputGate:
                 return None
             index = self._next_ready()
             channel = self._channels[index]
+            # It has given all it had: that its link is lost since, with the worker of its producer, is no failure.
+            # It stays marked as ready, so that it is not marked again.
+            if channel.finished:
+                continue
             element = channel.receiver.receive()
             # Behind the other readable channels again: one that always has data must not starve the rest.
             if channel.receiver.queued():

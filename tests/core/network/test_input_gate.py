@@ -115,6 +115,19 @@ def test_a_failed_producer_reports_its_cause_to_the_consumer() -> None:
         gate.poll()
 
 
+def test_a_producer_that_is_lost_after_its_end_does_not_fail_the_consumer() -> None:
+    gate, senders = gate_of(2)
+    for element in (EndOfData(), EndOfPartition()):
+        senders[0].send(element)
+    assert drain(gate) == []
+    senders[0].fail(RuntimeError("the link was lost"))
+    senders[1].send(Batch([1]))
+    assert drain(gate) == [Batch([1])]
+    senders[1].fail(RuntimeError("disk on fire"))
+    with pytest.raises(RuntimeError, match="disk on fire"):
+        gate.poll()
+
+
 def test_a_consumer_that_goes_away_sets_its_producers_free() -> None:
     gate, senders = gate_of(1)
     for n in range(50):
