@@ -112,6 +112,10 @@ class Failover:
         """True while a region waits for its restart."""
         return bool(self._due)
 
+    def region_of(self, vertex: ExecutionVertex) -> tuple[ExecutionVertex, ...]:
+        """Return the region of a subtask."""
+        return self._region_of[vertex]
+
     def restarts_region_of(self, vertex: ExecutionVertex) -> bool:
         """Return whether the region of a subtask waits for its restart."""
         return self._region_of[vertex] in self._due

@@ -275,9 +275,9 @@ class JobMaster(Handlers):
             # The coordinator keeps splits until then: an attempt that has not come up could lose them.
             self._reader_ready(execution.vertex_id, execution.subtask)
             self._stop_source(execution.vertex_id, attempt_id)
-        if state.ended and not self._rescaler.holds_slots:
-            self.slots.release(execution.vertex_id, execution.subtask)
         vertex = self.executions.subtask(execution.vertex_id, execution.subtask)
+        if state.ended and not self._rescaler.holds_slots:
+            self._release_slots(vertex)
         if vertex.current is execution:
             self.checkpoints.changed(vertex)
         if state is ExecutionState.FAILED and cause is not None:
@@ -373,6 +373,12 @@ class JobMaster(Handlers):
                     place = self._places.get((vertex.job_vertex.id, vertex.subtask))
                     if place == worker and not vertex.state.ended:
                         self._update(vertex.current.attempt_id, ExecutionState.FAILED, cause, lost=True)
+        if not self._rescaler.holds_slots:
+            # Gone with their workers: another region that shares one would be deployed there again.
+            for vertex in self.executions.subtasks():
+                who = vertex.job_vertex.id, vertex.subtask
+                if vertex.state.ended and self._places.get(who) in workers:
+                    self.slots.release(*who)
         for attempt_id in list(self._broken_links):
             self._report_broken_link(attempt_id)
 
@@ -492,7 +498,7 @@ class JobMaster(Handlers):
                 if vertex.state is ExecutionState.DEPLOYING and self._places.get(place) not in sent:
                     vertex.current.fail(error, self._clock.now_ms())
                     if not self._rescaler.holds_slots:
-                        self.slots.release(*place)
+                        self._release_slots(vertex)
             raise
 
     def _send_deployments(self, vertices: Sequence[ExecutionVertex], sent: set[str]) -> None:
@@ -652,7 +658,7 @@ class JobMaster(Handlers):
         for vertex in self.executions.subtasks():
             if vertex.state.ended:
                 # Those that ended during the switch have kept theirs.
-                self.slots.release(vertex.job_vertex.id, vertex.subtask)
+                self._release_slots(vertex)
         self.checkpoints.coordinator.start()
         self.checkpoints.coordinator.maybe_trigger()
 
@@ -695,7 +701,18 @@ class JobMaster(Handlers):
             if vertex.state is ExecutionState.CANCELING:
                 self._send_cancel(vertex.current.attempt_id)
             elif not self._rescaler.holds_slots:  # not deployed, so no report of its end will release its slot
-                self.slots.release(vertex.job_vertex.id, vertex.subtask)
+                self._release_slots(vertex)
+
+    def _release_slots(self, vertex: ExecutionVertex) -> None:
+        """Release the slots of a region with the last of its subtasks.
+
+        What a finished subtask has sent may wait in its worker for a slower consumer, and a worker without an
+        allocated slot may be stopped.
+        """
+        region = self._failover.region_of(vertex)
+        if all(each.state.ended for each in region):
+            for each in region:
+                self.slots.release(each.job_vertex.id, each.subtask)
 
     def _send_cancel(self, attempt_id: str) -> None:
         """Cancel an attempt, within the limit."""
