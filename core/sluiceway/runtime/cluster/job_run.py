@@ -255,6 +255,9 @@ class JobRun(Handlers):
         if worker not in self.workers:
             self.workers.add(worker)
             self.resources.send(worker, SubmitJob(self.job, self.epoch, self.program))
+            # The others were told when the program had enough for now.
+            for number in sorted(self._held):
+                self.resources.send(worker, HoldResults(self.job, self.epoch, number, True))
         self.resources.send(worker, WorkerAddresses(self.resources.addresses))
 
     @handles(ReportMetrics)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,9 @@ from sluiceway.runtime.local.engine import job_graph_of
 from sluiceway.runtime.loop.blocking_io import Inline
 from sluiceway.runtime.loop.tasklet import TaskletLoop
 from sluiceway.runtime.messages.payload import Cause, Payload
+from sluiceway.runtime.messages.pickling import dump
 from sluiceway.runtime.messages.tasks import AcknowledgeCheckpoint, ReportTask, StoreStatePart
-from sluiceway.runtime.messages.workers import Results
+from sluiceway.runtime.messages.workers import HoldResults, Results, SubmitJob, WorkerAddresses
 from sluiceway.runtime.taskmanager.temporary_storage import TemporaryStorage
 from sluiceway.transport.carrier import LinkLostError
 
@@ -73,7 +75,7 @@ def job(tmp_path: Path) -> Job:
     return made_job(tmp_path)
 
 
-def made_job(place: Path, restart: str = "fixed-delay:9:60s", one_region: bool = True) -> Job:
+def made_job(place: Path, restart: str = "fixed-delay:9:60s", one_region: bool = True, pipelines: int = 1) -> Job:
     clock: Any = TurnedClock()
     poller: Any = NoPoller()
     loop = TaskletLoop(clock, poller)
@@ -90,8 +92,9 @@ def made_job(place: Path, restart: str = "fixed-delay:9:60s", one_region: bool =
     resources.slots.offer("worker-2", 1)
     services = PluginManager().services()
     flow = sw.Pipeline("job", parallelism=2)
-    numbers = flow.from_collection(range(10))
-    (numbers.rebalance() if one_region else numbers).map(lambda v: v).print()
+    for _ in range(pipelines):
+        numbers = flow.from_collection(range(10))
+        (numbers.rebalance() if one_region else numbers).map(lambda v: v).print()
     graph = job_graph_of(flow.graph(), services)
     run = JobRun(
         "job",
@@ -214,3 +217,65 @@ def test_results_that_cannot_be_read_fail_their_job(job: Job) -> None:
     job.run.take(Results("job", 1, results.number, b"nonsense"))
     assert job.run.failure is not None
     assert job.run.failure.__notes__ == ["while the program unpickled results of the job"]
+
+
+# ---- workers that are still needed, and that come later -----------------------------------------------------
+
+
+@pytest.mark.parametrize(("one_region", "free"), [(True, 0), (False, 1)])
+def test_slots_of_finished_subtasks_are_held_until_their_region_has_ended(
+    one_region: bool, free: int, tmp_path: Path
+) -> None:
+    """Their output may still wait in a worker, which is stopped when none of its slots is taken."""
+    job = made_job(tmp_path, one_region=one_region)
+    *others, last = [subtask.current.attempt_id for subtask in job.run.master.executions.subtasks()]
+    for attempt in (*others, last):
+        for state in ("initializing", "running"):
+            job.run.take(ReportTask("job", 1, attempt, state))
+    for attempt in others:
+        job.run.take(ReportTask("job", 1, attempt, "finished"))
+    assert job.run.status is JobStatus.RUNNING
+    assert job.run.resources.slots.available == free
+    job.run.take(ReportTask("job", 1, last, "finished"))
+    assert job.run.status is JobStatus.FINISHED
+    assert job.run.resources.slots.available == 2
+
+
+def test_no_region_restarts_in_the_slot_of_a_worker_that_is_lost(tmp_path: Path) -> None:
+    """Two regions share the slots, and the second one has not ended when the first one restarts."""
+    job = made_job(tmp_path, "fixed-delay:9:1s", pipelines=2)
+    master, slots = job.run.master, job.run.resources.slots
+    regions = master._failover.regions
+    first = {s.current.attempt_id for s in regions[0]}
+    assert len(regions) == 2
+    slots.withdraw("worker-1")
+    slots.offer("worker-3", 1)
+    left = [attempt for attempt in first if master.place_of(attempt) == "worker-2"]
+    job.run.workers_lost(["worker-1"], LOST)
+    for attempt in left:
+        job.run.take(ReportTask("job", 1, attempt, "canceled"))
+    job.passes(1.5)
+    places = {master.place_of(s.current.attempt_id) for s in regions[0]}
+    assert places == {"worker-2", "worker-3"}
+
+
+class Full(Collected[int]):
+    """Has as many results as the program wants for now."""
+
+    full = True
+
+    def when_wanted(self, action: Callable[[], None]) -> None:
+        """Never."""
+
+
+def test_a_worker_that_joins_while_results_are_held_is_told_so(job: Job) -> None:
+    results = Full()
+    job.run.take(Results("job", 1, results.number, dump([1])))
+    sent: list[Any] = []
+    job.run.resources.send = lambda worker, message: sent.append(message)  # type: ignore[method-assign]
+    job.run.prepare_worker("worker-3")
+    assert [message for message in sent if isinstance(message, HoldResults)] == [
+        HoldResults("job", 1, results.number, True)
+    ]
+    job.run.prepare_worker("worker-3")
+    assert [type(message) for message in sent] == [SubmitJob, HoldResults, WorkerAddresses, WorkerAddresses]
