@@ -224,6 +224,8 @@ class _Producer(Generic[T]):
                         self._full = True
                         while len(self._records) > _ROOM_AT and not self._stopped.is_set():
                             self._room.wait()
+                            # Again, and before the check: a take() that saw an earlier one may clear it only now.
+                            self._full = True
             self._check_skipped()
         finally:
             if inspect.isgenerator(iterator):
