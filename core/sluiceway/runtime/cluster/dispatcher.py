@@ -24,6 +24,7 @@ from sluiceway.monitoring.infos import JobDescription, JobInfo, RescaleInfo
 from sluiceway.monitoring.job_history import EndedJob
 from sluiceway.monitoring.key_samples import check_key_sampling
 from sluiceway.runtime.cluster.cluster_config import ClusterConfig
+from sluiceway.runtime.cluster.cluster_directory import is_stood_by
 from sluiceway.runtime.cluster.connection import Connection
 from sluiceway.runtime.cluster.job_infos import task_counts
 from sluiceway.runtime.cluster.job_manager import STOP_S, JobManager, WorkerLogging
@@ -160,7 +161,7 @@ class Dispatcher(Handlers):
                 self._refuse_pending()
             self._manager.stop_workers()
             self._answer_shut_down()
-            self._manager.close()
+            self._manager.close(hands_over=self._hands_over)
         except LeadershipLostError as error:
             # The workers and the directory belong to another leader by now: nothing may be cleaned up.
             log(ERROR, "jobs", f"this job manager ends at once: {error}")
@@ -420,7 +421,8 @@ class Dispatcher(Handlers):
         self._stopped = True
 
     def _hand_over(self) -> None:
-        self._hands_over = bool(self._standbys.infos())
+        # One that has not registered yet counts, too.
+        self._hands_over = bool(self._standbys.infos()) or is_stood_by(Path(self._config.directory))
         self._leave()
 
     def _tell_ended(self, client: Connection, request: int, location: str, run: JobRun) -> None:

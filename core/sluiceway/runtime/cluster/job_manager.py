@@ -209,15 +209,19 @@ class JobManager(Handlers):
             self.turn()
         return not self.resources.connected
 
-    def close(self) -> None:
-        """Stop all workers, and remove the directory."""
+    def close(self, *, hands_over: bool = False) -> None:
+        """Stop all workers, and remove the directory; with ``hands_over`` it stays for a standby."""
         try:
             self.stop_workers()
         finally:
-            self.abandon()
+            self.abandon(stopped=not hands_over)
 
-    def abandon(self) -> None:
-        """Kill all workers, and remove the directory. Harmless twice."""
+    def abandon(self, *, stopped: bool = False) -> None:
+        """Kill all workers, and remove the directory. Harmless twice.
+
+        Args:
+            stopped: the directory is removed even if a standby watches it, which ends then.
+        """
         self._stopping = True
         self.resources.end_processes(0)
         if self._listener.fileno() >= 0:
@@ -228,7 +232,7 @@ class JobManager(Handlers):
             self.backgrounds.close(CLOSE_S)
             self._listener.close()
             self._poller.close()
-        self._platform.remove(self._directory)
+        self._platform.remove(self._directory, stopped=stopped)
 
     # ---- jobs -----------------------------------------------------------------------------------------------
 

@@ -93,7 +93,12 @@ class Platform:
         """Return storage in a new directory."""
         return TemporaryStorage(str(directory))
 
-    def remove(self, directory: Path) -> None:
-        """Remove a cluster's directory and its content, unless a standby leads the cluster from now on."""
-        if not is_stood_by(directory):
+    def remove(self, directory: Path, *, stopped: bool = False) -> None:
+        """Remove a cluster's directory and its content, unless a standby leads the cluster from now on.
+
+        Args:
+            directory: the directory.
+            stopped: none may lead: a standby that has not registered yet ends when it finds no directory.
+        """
+        if stopped or not is_stood_by(directory):
             shutil.rmtree(directory, ignore_errors=True)

@@ -51,7 +51,7 @@ def wait_until_elected(config: ClusterConfig, election: LeaderElection) -> bool:
             pause_s = _LOOK_S
             try:
                 if election.campaign():
-                    return True
+                    return directory.is_dir()  # the cluster may have been stopped since it was looked at
             except OSError as error:
                 log(WARNING, "jobs", f"cannot become the leader, and tries again: {error}")
                 pause_s = _RETRY_S

@@ -363,7 +363,7 @@ class _Platform(Platform):
         """Return storage in a directory of the simulation."""
         return TemporaryStorage(self._checkpoints)
 
-    def remove(self, directory: Path) -> None:
+    def remove(self, directory: Path, *, stopped: bool = False) -> None:
         """Do nothing: the cluster has no directory."""
 
 
