@@ -10,11 +10,13 @@ import subprocess
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Final
 
 from sluiceway.clock import Clock
 from sluiceway.monitoring.infos import StandbyInfo
 from sluiceway.runtime.cluster.cluster_config import ClusterConfig
+from sluiceway.runtime.cluster.cluster_directory import is_stood_by
 from sluiceway.runtime.cluster.connection import Connection
 from sluiceway.runtime.cluster.heartbeats import heartbeat_interval_s
 from sluiceway.runtime.logging.engine_log import INFO, WARNING, log
@@ -86,6 +88,7 @@ class Standbys(Handlers):
         self._next_start = clock.monotonic()
         self._checked = clock.monotonic()
         self._stopping = False
+        self._waits = True
         self.problem = ""
         if config.standby:
             loop.soon(self._beat)
@@ -183,7 +186,10 @@ class Standbys(Handlers):
             if now - standby.heard > self._config.heartbeat_timeout_s:
                 log(WARNING, "jobs", f"killed the standby (process {standby.pid}): it sends no heartbeat")
                 _kill(standby.process)
-        self._keep_up()
+        # Other standbys of the leader before are about to register: before the next beat they are not missing.
+        if not (self._waits and is_stood_by(Path(self._config.directory))):
+            self._keep_up()
+        self._waits = False
         self._loop.at(now + self._beat_s, self._beat)
 
     def _keep_up(self) -> None:
