@@ -22,6 +22,7 @@ __all__ = [
     "GraphError",
     "JobCancelledError",
     "MissingExtraError",
+    "MisusedStateError",
     "NoResourceAvailableError",
     "NotBuiltYetError",
     "NotSerializableError",
@@ -111,6 +112,10 @@ class SuppressRestartsError(SluicewayError):
 
 class IncompatibleStateError(StateError, SuppressRestartsError):
     """Saved state that is incompatible with the job's declarations. No restart can mend that."""
+
+
+class MisusedStateError(StateError, SuppressRestartsError):
+    """A step asks for state, timers or event time that it does not have. No restart can mend that."""
 
 
 class NotSerializableError(StateError, SuppressRestartsError):

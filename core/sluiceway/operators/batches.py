@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from sluiceway.elements import Batch
-from sluiceway.errors import FunctionContractError, StateError
+from sluiceway.errors import FunctionContractError, MisusedStateError
 from sluiceway.functions import (
     BatchProcessFunction,
     KeyedBatchProcessFunction,
@@ -152,7 +152,7 @@ class _KeyedContext(_Context, KeyedBatchProcessFunction.Context):
 
     def timer_service(self) -> TimerService:
         if not hasattr(self.store, "current_key"):
-            raise StateError(
+            raise MisusedStateError(
                 f"step {self._operator.step_name!r} asks for timers without a current key: "
                 "call ctx.set_current_key(key) first"
             )

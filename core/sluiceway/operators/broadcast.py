@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from sluiceway.elements import Batch
-from sluiceway.errors import StateError
+from sluiceway.errors import MisusedStateError, StateError
 from sluiceway.functions import (
     BroadcastProcessFunction,
     BroadcastState,
@@ -202,19 +202,19 @@ class _States:
         """Return the name of a declared state. Raises StateError."""
         step = self._context.node.name
         if not isinstance(descriptor, MapStateDescriptor):
-            raise StateError(
+            raise MisusedStateError(
                 f"get_broadcast_state() in step {step!r} takes the MapStateDescriptor that was given to "
                 f"broadcast(), not {descriptor!r:.100}"
             )
         known = self._declared.get(descriptor.name)
         if known is None:
             names = ", ".join(map(repr, self._declared))
-            raise StateError(
+            raise MisusedStateError(
                 f"step {step!r} asks for broadcast state {descriptor.name!r}, but broadcast() was given {names}: "
                 "give it this descriptor, too, or correct the name"
             )
         if (known.key_type, known.type) != (descriptor.key_type, descriptor.type):
-            raise StateError(
+            raise MisusedStateError(
                 f"step {step!r} asks for broadcast state {descriptor.name!r} with other types than broadcast() "
                 "was given: use one descriptor for both"
             )

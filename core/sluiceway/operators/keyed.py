@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, ClassVar
 
 from sluiceway.elements import Batch
-from sluiceway.errors import StateError
+from sluiceway.errors import MisusedStateError, StateError
 from sluiceway.functions import KeySelector, ReduceFunction
 from sluiceway.isolation import ATOMS, copied, separated
 from sluiceway.keygroups import check_key
@@ -212,7 +212,7 @@ class _RunningOperator(KeyedOperator):
         """Open the function and bind the table."""
         super().open()
         if self._own in self.store.declared:
-            raise StateError(
+            raise MisusedStateError(
                 f"step {self.step_name!r}: the name of state {self._own!r} is taken: the step itself stores "
                 "its results under it. Give the state of the function another name"
             )

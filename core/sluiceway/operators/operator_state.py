@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from sluiceway.errors import IncompatibleStateError, SerializationError, StateError
+from sluiceway.errors import IncompatibleStateError, MisusedStateError, SerializationError, StateError
 from sluiceway.functions import (
     CheckpointedFunction,
     CheckpointListener,
@@ -138,16 +138,16 @@ class SubtaskLists(OperatorStateStore):
 
     def _list(self, descriptor: ListStateDescriptor, mode: ListMode) -> ListState[Any]:
         if not isinstance(descriptor, ListStateDescriptor):
-            raise StateError(
+            raise MisusedStateError(
                 f"a {mode.value} is declared by a ListStateDescriptor, not by {type(descriptor).__name__}"
             )
         if descriptor.ttl is not None:
-            raise StateError(
+            raise MisusedStateError(
                 f"operator state {descriptor.name!r} of operator {self._operator!r} cannot have a time to live: "
                 "only keyed state expires"
             )
         if descriptor.migrate is not None and schema_of(serializer_for(descriptor.type), descriptor.type) is None:
-            raise StateError(
+            raise MisusedStateError(
                 f"operator state {descriptor.name!r} of operator {self._operator!r} has migrate=, and no type "
                 "whose fields are saved: declare type="
             )
@@ -155,7 +155,7 @@ class SubtaskLists(OperatorStateStore):
         if name in self._lists:
             known = self._lists[name]
             if self._empty(known[1], known[0]) != declared:
-                raise StateError(
+                raise MisusedStateError(
                     f"operator state {name!r} of operator {self._operator!r} is declared twice: as "
                     f"{self._empty(known[1], known[0])}, and as {declared}. Give one of them another name"
                 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from sluiceway.elements import Batch
-from sluiceway.errors import FunctionContractError, StateError
+from sluiceway.errors import FunctionContractError, MisusedStateError
 from sluiceway.functions import KeyedProcessFunction, OutputTag, TimeDomain, TimerService
 from sluiceway.isolation import ATOMS, isolated
 from sluiceway.operators.base import Operator
@@ -52,7 +52,7 @@ class ProcessContext(KeyedProcessFunction.OnTimerContext):
 
     def timer_service(self) -> TimerService:
         if self._timers is None:
-            raise StateError(
+            raise MisusedStateError(
                 f"step {self._operator.step_name!r} asks for timers but its input is not keyed: "
                 "put key_by(...) before it"
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from sluiceway.errors import StateError
+from sluiceway.errors import MisusedStateError
 from sluiceway.functions import RawKeyedState, RawOperatorState
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.operators.list_snapshot import ListMode, ListSnapshot
@@ -68,7 +68,7 @@ class RawStates:
     def restored_streams(self) -> dict[int, bytes]:
         """Return the streams written by earlier subtasks, by own key group. Raises StateError without keys."""
         if self.key_groups is None:
-            raise StateError(
+            raise MisusedStateError(
                 f"step {self._operator!r} has no keys, and so no raw keyed state: use raw_operator_state, or put "
                 "key_by(...) before it"
             )

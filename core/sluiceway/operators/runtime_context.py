@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from sluiceway.errors import StateError
+from sluiceway.errors import MisusedStateError
 from sluiceway.functions import RuntimeContext
 from sluiceway.metrics import MetricGroup
 from sluiceway.operators.context import OperatorContext
@@ -104,4 +104,4 @@ class OperatorRuntimeContext(RuntimeContext):
         lacks = "its input is not keyed: put key_by(...) before it"
         if node.step.kind.startswith("co_"):
             lacks = "not both of its inputs are keyed: call key_by(key1, key2) on what connect() returned"
-        raise StateError(f"step {node.name!r} asks for keyed state {descriptor.name!r} but {lacks}")
+        raise MisusedStateError(f"step {node.name!r} asks for keyed state {descriptor.name!r} but {lacks}")

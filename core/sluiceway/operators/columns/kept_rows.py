@@ -18,7 +18,7 @@ from sluiceway.columns.keys.key_ids import KeyIds, key_groups_in, keys_of_groups
 from sluiceway.columns.state_names import PROGRESS_OF_ROWS
 from sluiceway.columns.times import as_numpy
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
-from sluiceway.errors import StateError
+from sluiceway.errors import MisusedStateError
 from sluiceway.functions import OutputTag
 from sluiceway.operators.base import TimedOperator
 from sluiceway.operators.columns.cold_rows import ColdRows, KeptColumns
@@ -250,7 +250,7 @@ class KeptRowsOperator(KeyedOperator, TimedOperator):
         if not data.num_rows:
             return None
         if batch.timestamps is None:
-            raise StateError(without_timestamps(repr(self.step_name)))
+            raise MisusedStateError(without_timestamps(repr(self.step_name)))
         stamps: Any = as_numpy(batch.timestamps)
         late = None
         if slack is not None and self._floors is not None:

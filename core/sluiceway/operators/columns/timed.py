@@ -16,7 +16,7 @@ from sluiceway.columns.keys.key_ids import KeyIds, keys_of_groups
 from sluiceway.columns.state_names import KEYS, PROGRESS, SESSIONS, SLICES
 from sluiceway.columns.times import as_array
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
-from sluiceway.errors import IncompatibleStateError, StateError
+from sluiceway.errors import IncompatibleStateError, MisusedStateError
 from sluiceway.operators.base import TimedOperator
 from sluiceway.operators.columns.definition import DEFINITION_STATE, SavedDefinition, cannot_restore
 from sluiceway.operators.context import OperatorContext
@@ -152,7 +152,7 @@ class ColumnTimeOperator(KeyedOperator, TimedOperator):
         if not count:
             return
         if self._step.event_time and batch.timestamps is None:
-            raise StateError(without_timestamps(repr(self.step_name)))
+            raise MisusedStateError(without_timestamps(repr(self.step_name)))
         arrivals = np.arange(self._arrived, self._arrived + count)
         self._arrived += count
         ids = self._keys.find_in(data, self._names)

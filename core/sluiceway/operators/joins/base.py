@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from sluiceway.elements import Batch
-from sluiceway.errors import StateError
+from sluiceway.errors import MisusedStateError
 from sluiceway.functions import KeySelector
 from sluiceway.isolation import all_unchangeable, classes_in, copied
 from sluiceway.keygroups import check_key
@@ -191,7 +191,7 @@ class InputKey:
     def stamps(self, batch: Batch[Any]) -> Sequence[int]:
         """Return one timestamp per record. Raises StateError if the batch has none."""
         if batch.timestamps is None:
-            raise StateError(
+            raise MisusedStateError(
                 f"step {self.step_name!r} goes by event time, but the records of its {self._side} input have no "
                 "timestamps: put assign_timestamps_and_watermarks(...) before key_by()"
             )

@@ -7,7 +7,7 @@ from collections.abc import Hashable, MutableMapping, Set
 from typing import Any, TypeVar
 
 from sluiceway.clock import Clock
-from sluiceway.errors import StateError
+from sluiceway.errors import MisusedStateError
 from sluiceway.functions import Function, ReduceFunction
 from sluiceway.isolation import unchangeable, unchangeable_type
 from sluiceway.operators.keyed_state.current_key import CurrentKey
@@ -209,17 +209,17 @@ class KeyedStateStore(CurrentKey):
 
     def _table(self, descriptor: D, kind: type[D]) -> StateTable:
         if not isinstance(descriptor, kind):
-            raise StateError(
+            raise MisusedStateError(
                 f"{_word(kind)} state is declared by a {kind.__name__}, not by {type(descriptor).__name__}"
             )
         known = self._declared.setdefault(descriptor.name, descriptor)
         if type(known) is not type(descriptor) or _types(known) != _types(descriptor):
-            raise StateError(
+            raise MisusedStateError(
                 f"state {descriptor.name!r} is declared twice: as {_described(known)}, and as "
                 f"{_described(descriptor)}. Give one of them another name"
             )
         if known.ttl != descriptor.ttl:
-            raise StateError(
+            raise MisusedStateError(
                 f"state {descriptor.name!r} is declared twice with different times to live: {known.ttl}, and "
                 f"{descriptor.ttl}. Use one descriptor for both"
             )
@@ -248,11 +248,11 @@ class KeyedStateStore(CurrentKey):
 
     def _expiry(self, descriptor: StateDescriptor, table: StateTable) -> Expiry:
         if self._clock is None:
-            raise StateError(f"state {descriptor.name!r} has a time to live, but there is no clock here")
+            raise MisusedStateError(f"state {descriptor.name!r} has a time to live, but there is no clock here")
         config = descriptor.ttl
         assert config is not None
         if config.cleanup_in_compaction and not self._backend.expires_in_compaction:
-            raise StateError(
+            raise MisusedStateError(
                 f"the time to live of state {descriptor.name!r} has cleanup_in_compaction, which this state "
                 "backend does not support: use cleanup_incrementally or cleanup_full_snapshot, or another backend"
             )
@@ -284,7 +284,7 @@ def _described(descriptor: StateDescriptor) -> str:
 
 def _never_opened(descriptor: StateDescriptor, function: object) -> None:
     if isinstance(function, Function) and type(function).open is not Function.open:
-        raise StateError(
+        raise MisusedStateError(
             f"the function of state {descriptor.name!r} has its own open(), which is never called: move its work "
             "to the open() of the function that uses the state"
         )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Literal, NoReturn
 
 from sluiceway.elements import MAX_WATERMARK, Batch, Watermark
-from sluiceway.errors import StateError
+from sluiceway.errors import MisusedStateError
 from sluiceway.functions import ReduceFunction
 from sluiceway.isolation import all_unchangeable
 from sluiceway.keygroups import stable_hash
@@ -176,7 +176,7 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
     def _timed(self, batch: Batch[Any]) -> Batch[Any]:
         """Return the batch with the times that assign its records to windows."""
         if batch.timestamps is None:
-            raise StateError(without_timestamps(repr(self.step_name)))
+            raise MisusedStateError(without_timestamps(repr(self.step_name)))
         return batch
 
     def _where(self, batch: Batch[Any]) -> tuple[Literal["any", "one", "two", "few"], Any]:

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 from sluiceway.elements import MAX_WATERMARK, Batch
-from sluiceway.errors import FunctionContractError, StateError
+from sluiceway.errors import FunctionContractError, MisusedStateError
 from sluiceway.functions import TimeDomain
 from sluiceway.isolation import all_unchangeable, copied
 from sluiceway.operators.context import OperatorContext
@@ -119,7 +119,7 @@ class WindowOperator(TimedKeyedOperator):
         """Add the records to their windows, and evaluate those for which the trigger fires."""
         stamps = batch.timestamps
         if stamps is None and self._event_time:
-            raise StateError(without_timestamps(repr(self.step_name)))
+            raise MisusedStateError(without_timestamps(repr(self.step_name)))
         try:
             self._loop(batch.values, stamps, batch.keys)
         finally:

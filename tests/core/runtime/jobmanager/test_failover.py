@@ -26,11 +26,13 @@ from sluiceway.errors import (
     MissingExtraError,
     RejectedRecordError,
     SerializationError,
+    StateError,
     SuppressRestartsError,
 )
 from sluiceway.runtime.jobmanager.failover import KEPT
 from sluiceway.runtime.jobmanager.repeated_failures import RepeatedFailures
 from sluiceway.runtime.local.engine import LocalJob
+from sluiceway.windows import TumblingEventTimeWindows
 
 
 class FailsOnce(sw.MapFunction[int, int]):
@@ -273,6 +275,42 @@ def test_what_no_restart_helps_ends_the_job_at_once(kind: type[Exception], worke
     flow.from_collection(range(10)).map(Refuses(kind("do something else"), at)).collect()
     with pytest.raises(kind, match="do something else") as caught:
         run(flow, workers=workers)
+    assert not any("is not restarted" in note for note in caught.value.__notes__)
+
+
+class Unkeyed(sw.MapFunction[int, int]):
+    def open(self, context: sw.RuntimeContext) -> None:
+        context.get_state(sw.ValueStateDescriptor("count", int))
+
+    def map(self, value: int) -> int:
+        return value
+
+
+def in_windows(numbers: Any) -> Any:
+    # Behind a step that might assign timestamps, so that no check before the run finds that it does not.
+    keyed = numbers.process(lambda n, ctx: [n]).key_by(lambda n: n % 3)
+    return keyed.window(TumblingEventTimeWindows.of(5)).count()
+
+
+def joined(numbers: Any) -> Any:
+    keyed = numbers.key_by(lambda n: n % 3)
+    return keyed.interval_join(keyed).between(0, 1).apply(lambda left, right: left)
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        (lambda numbers: numbers.map(Unkeyed()), r"asks for keyed state 'count' but .*put key_by\(\.\.\.\)"),
+        (in_windows, "its records have no timestamps"),
+        (joined, "input have no timestamps"),
+    ],
+    ids=["state", "windows", "join"],
+)
+def test_what_a_step_asks_for_in_vain_ends_the_job_at_once(steps: Any, message: str) -> None:
+    flow = sw.Pipeline("misused")
+    steps(flow.from_collection(range(10))).collect()
+    with pytest.raises(StateError, match=message) as caught:
+        run(flow)
     assert not any("is not restarted" in note for note in caught.value.__notes__)
 
 
