@@ -366,6 +366,16 @@ def test_a_sink_is_never_written_to_while_it_is_blocked() -> None:
     assert sink.finished
 
 
+def test_a_blocked_sink_gets_all_batches_that_a_step_makes_of_one() -> None:
+    flow = sw.Pipeline("slow")
+    sink = SlowSink()
+    flow.from_collection(range(500)).flat_map(lambda v: [v, v]).sink(sink)
+    flow.run(batch_size=50)
+    (writer,) = sink.writers
+    assert writer.got == [v for v in range(500) for _ in range(2)]
+    assert sink.finished
+
+
 def test_memory_between_tasks_is_bounded_by_credit() -> None:
     in_flight = 0
     most = 0

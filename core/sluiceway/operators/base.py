@@ -79,6 +79,11 @@ class Operator(ABC):
         self._hand_over(free=False)
 
     @property
+    def waiting(self) -> int:
+        """Number of batches that it has and that are in no snapshot: those of a sink that is blocked."""
+        return 0
+
+    @property
     def contexts(self) -> Sequence[OperatorContext]:
         """Contexts of the steps in this operator: one, or several for fused steps."""
         return (self.context,)

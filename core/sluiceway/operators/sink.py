@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -35,6 +36,9 @@ class SinkOperator(Operator):
         # never notified: what it made ready is committed with the next checkpoint, or at the end.
         self._ready: dict[int, tuple[Any, ...]] = {}
         self._commits_at_end = False
+        # Batches that came while the writer was blocked: a step before the sink may make several of one.
+        self._waiting: deque[Batch[Any]] = deque()
+        self._unfinished = False
         self.records = 0
 
     def initialize_state(self, restored: Sequence[OperatorSnapshot]) -> None:
@@ -77,13 +81,25 @@ class SinkOperator(Operator):
             self._writer.recover(self._restored)
         self._restored = ()
 
-    @record_loop
+    @record_loop  # blocked() may raise as well, and a message names this step
     @override
     def process(self, batch: Batch[Any]) -> None:
-        assert self._writer is not None
         self._dirty = True
         self.records += len(batch.values)
+        if self._waiting or self.blocked() is not None:
+            self._waiting.append(batch)
+        else:
+            self._write(batch)
+
+    @record_loop
+    def _write(self, batch: Batch[Any]) -> None:
+        assert self._writer is not None
         self._writer.write(batch.values, batch.timestamps)
+
+    @property
+    @override
+    def waiting(self) -> int:
+        return len(self._waiting)
 
     def control(self, element: Element) -> None:
         """Drop watermarks and markers, whose way ends here."""
@@ -93,16 +109,25 @@ class SinkOperator(Operator):
             self.record_latency(element)
 
     def blocked(self) -> Wait | None:
-        """Return the wait of the writer, or None."""
+        """Return the wait of the writer; or None, once it has all batches."""
         writer = self._writer
-        return None if writer is None else waited(writer.blocked(), writer)
+        if writer is None:
+            return None
+        wait = waited(writer.blocked(), writer)
+        while wait is None and self._waiting:
+            self._write(self._waiting.popleft())
+            wait = waited(writer.blocked(), writer)
+        return wait
 
     def idle(self) -> None:
         """Flush once when the input is empty after a write."""
         if self._dirty and self._writer is not None and self.blocked() is None:
-            self._dirty = False
-            self._flushing = True
-            self._writer.flush()
+            self._flush()
+
+    def _flush(self) -> None:
+        assert self._writer is not None
+        self._dirty, self._flushing = False, True
+        self._writer.flush()
 
     def before_barrier(self) -> None:
         """Flush the records written."""
@@ -113,6 +138,9 @@ class SinkOperator(Operator):
         # A writer with two phases is always waited for: prepare_commit() may not be called while it is blocked.
         settles = self._dirty or self._flushing or isinstance(self._writer, CommittingSinkWriter)
         wait = self.blocked() if settles else None
+        if wait is None and self._dirty:  # it was blocked when it was to be flushed
+            self._flush()
+            wait = self.blocked()
         self._flushing = wait is not None and self._flushing
         return wait
 
@@ -143,15 +171,23 @@ class SinkOperator(Operator):
 
     def finish(self) -> None:
         """Flush everything to the external system."""
-        assert self._writer is not None
-        self._dirty = False
-        self._writer.finish()
         # With an interval one more checkpoint follows the end of the input, whose completion commits.
         self._commits_at_end = not self.context.settings.checkpoint_interval_ms
+        self._unfinished = True
+        if not self._waiting:
+            self._finish_writer()
+
+    def _finish_writer(self) -> None:
+        assert self._writer is not None
+        self._dirty = self._unfinished = False
+        self._writer.finish()
 
     def settling(self) -> Wait | None:
         """Return the wait of the writer; once there is none, commit the output if no checkpoint follows."""
         wait = self.blocked()
+        if wait is None and self._unfinished:
+            self._finish_writer()
+            wait = self.blocked()
         if wait is None and self._commits_at_end and isinstance(self._writer, CommittingSinkWriter):
             self._commits_at_end = False
             last = _prepared(self._writer, 0)

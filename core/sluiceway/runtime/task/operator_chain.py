@@ -308,8 +308,8 @@ class OperatorChain:
         return all(operator.interruptible for operator in self.timed if operator.has_work)
 
     def pending_work(self) -> int:
-        """Return the number of operators with work that has begun."""
-        return sum(operator.has_work for operator in self.timed)
+        """Return the number of operators with work that has begun, and of batches that wait for sinks."""
+        return sum(operator.has_work for operator in self.timed) + sum(each.waiting for each in self.operators)
 
     def next_timer(self, clock: Clock, depth: int | None = None) -> int | None:
         """Return the time of the next processing-time timer, ms since the epoch; None: no timer is set.
