@@ -233,7 +233,7 @@ class HashPartitioner(_RoutingPartitioner):
 
     def _has_key(self, value: Any) -> bool:
         try:
-            hash(self._key(value))
+            check_key(self._key(value))
         except Exception:
             return False
         return True

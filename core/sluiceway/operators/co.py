@@ -8,6 +8,7 @@ from typing import Any
 
 from sluiceway.elements import Batch
 from sluiceway.isolation import ATOMS
+from sluiceway.keygroups import check_key
 from sluiceway.operators.base import Operator
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.keyed import KeyedOperator
@@ -167,7 +168,11 @@ class _KeyedConnectedOperator(_ConnectedOperator, KeyedOperator):
         for index, value in enumerate(batch.values):
             before = len(values)
             try:
-                key = key_of(value) if keys is None else keys[index]
+                if keys is None:
+                    key = key_of(value)
+                    check_key(key)  # senders pass records on that have no usable key, for this step to skip them
+                else:
+                    key = keys[index]
                 store.current_key = key
                 returned = call(value)
                 extend(values, returned)

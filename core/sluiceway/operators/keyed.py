@@ -32,7 +32,18 @@ from sluiceway.state import (
 from sluiceway.steps import KeyedAggregateStep
 from sluiceway.util.overriding import override
 
-__all__ = ["KeyedAggregateOperator", "KeyedCountOperator", "KeyedOperator", "KeyedReduceOperator"]
+__all__ = ["KeyedAggregateOperator", "KeyedCountOperator", "KeyedOperator", "KeyedReduceOperator", "checking"]
+
+
+def checking(key_of: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a key selector that raises for keys which are not the same in each process."""
+
+    def checked(value: Any) -> Any:
+        key = key_of(value)
+        check_key(key)
+        return key
+
+    return checked
 
 
 class KeyedOperator(Operator):

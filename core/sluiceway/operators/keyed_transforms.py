@@ -8,7 +8,7 @@ from typing import Any
 from sluiceway.elements import Batch
 from sluiceway.isolation import ATOMS
 from sluiceway.operators.context import OperatorContext
-from sluiceway.operators.keyed import KeyedOperator
+from sluiceway.operators.keyed import KeyedOperator, checking
 from sluiceway.record_errors import record_loop
 from sluiceway.steps import KeyedFilterStep, KeyedFlatMapStep
 
@@ -23,6 +23,9 @@ class KeyedRecordOperator(KeyedOperator):
         step = context.node.step
         assert step.method is not None
         self._call: Callable[[Any], Any] = getattr(self._fn, step.method)
+        # Senders pass records on that have no usable key, for this step to skip them.
+        if self._dead.skipping:
+            self._key = checking(self._key)
         self._run = (
             self._filter
             if isinstance(step, KeyedFilterStep)

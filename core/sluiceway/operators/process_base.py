@@ -212,7 +212,7 @@ class KeyedProcessOperatorBase(ProcessOperatorBase, TimedKeyedOperator):
             try:
                 if keys is None:
                     key = key_of(value)
-                    hash(key)  # senders pass records on whose keys have no hash, for this step to skip them
+                    check_key(key)  # senders pass records on that have no usable key, for this step to skip them
                 else:
                     key = keys[index]
                 store.current_key = ctx.key = key
