@@ -13,6 +13,7 @@ from sluiceway.functions import (
     OutputTag,
     TimerService,
 )
+from sluiceway.isolation import extend_isolated
 from sluiceway.keygroups import check_key
 from sluiceway.operators.base import Operator
 from sluiceway.operators.context import OperatorContext
@@ -56,7 +57,7 @@ class _Context(BatchProcessFunction.Context):
     def output(self, tag: OutputTag[Any], values: Iterable[Any] | Batch[Any]) -> None:
         if not isinstance(tag, OutputTag):
             raise FunctionContractError(f"ctx.output(tag, values) needs an OutputTag first, not {tag!r:.100}")
-        batch = self.batch_of(values, f"emitted to side output {tag.name!r}")
+        batch = self.batch_of(values, f"emitted to side output {tag.name!r}", aside=True)
         if batch.values:
             self._sides.append((tag.name, batch))
 
@@ -75,11 +76,11 @@ class _Context(BatchProcessFunction.Context):
             self._operator.extend(values, given)  # from here, since references to the list are counted
         return self.batch_of(given if values is None else values, "returned", isolated=values is not None)
 
-    def batch_of(self, given: Any, what: str, *, isolated: bool = False) -> Batch[Any]:
+    def batch_of(self, given: Any, what: str, *, isolated: bool = False, aside: bool = False) -> Batch[Any]:
         """Return a batch of results, with the timestamps of the records where the function set none."""
         said = f"the batch function of step {self._operator.step_name!r} {what}"
         if isinstance(given, Batch):
-            values, timestamps = self._records(given.values), given.timestamps
+            values, timestamps = self._records(given.values, aside=aside), given.timestamps
             if timestamps is not None and len(timestamps) != len(values):
                 raise FunctionContractError(
                     f"{said} a Batch of {len(values)} records with {len(timestamps)} timestamps: pass one each"
@@ -89,7 +90,7 @@ class _Context(BatchProcessFunction.Context):
             raise FunctionContractError(
                 f"{said} {given!r:.100} ({type(given).__name__}); it takes an iterable of records, or a Batch"
             )
-        values = list(given) if isolated else self._records(given)
+        values = list(given) if isolated else self._records(given, aside=aside)
         if self._timestamps is not None and values and len(values) != self._count:
             raise FunctionContractError(
                 f"{said} {len(values)} records for {self._count}, so their timestamps are not known: return a "
@@ -97,9 +98,11 @@ class _Context(BatchProcessFunction.Context):
             )
         return Batch(values, self._timestamps if values else None)
 
-    def _records(self, given: Iterable[Any]) -> list[Any]:
+    def _records(self, given: Iterable[Any], *, aside: bool) -> list[Any]:
         values: list[Any] = []
-        self._operator.extend(values, given)
+        # The type hint that `extend` trusts is not that of side outputs.
+        extend = extend_isolated if aside and not self._operator.shares else self._operator.extend
+        extend(values, given)
         return values
 
 

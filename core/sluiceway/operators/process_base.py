@@ -7,10 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from sluiceway.elements import Batch
-from sluiceway.functions import TimeDomain
+from sluiceway.functions import (
+    KeyedBatchProcessFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
+    KeyedProcessFunction,
+    TimeDomain,
+)
+from sluiceway.functions.base import output_tags_exist
+from sluiceway.isolation import unchangeable_type
 from sluiceway.keygroups import check_key
 from sluiceway.operators.base import Operator
 from sluiceway.operators.context import OperatorContext
@@ -23,12 +31,22 @@ from sluiceway.operators.tagged import take_tagged
 from sluiceway.operators.timer_queue import Timer
 from sluiceway.operators.timer_service import KeyedTimerService
 from sluiceway.record_errors import record_loop
+from sluiceway.types import element_type, return_type
 from sluiceway.util.overriding import override
 
 __all__ = ["Called", "FunctionOperator", "KeyedProcessOperatorBase", "ProcessOperatorBase"]
 
 Called: TypeAlias = Callable[[Any, Any], Iterable[Any] | None]
 """A process function, with a record, or a timer's timestamp, and its context."""
+
+_NO_TIMERS: Final = (
+    None,
+    KeyedBatchProcessFunction.on_timer,
+    KeyedProcessFunction.on_timer,
+    KeyedCoProcessFunction.on_timer,
+    KeyedBroadcastProcessFunction.on_timer,
+)
+"""``on_timer`` of functions that handle no timers; None: they have none."""
 
 
 class FunctionOperator(Operator):
@@ -60,6 +78,9 @@ class ProcessOperatorBase(Operator):
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)
         self._dead = DeadLetters(context)
+        # The type hint says nothing of the records that a function yields with a tag.
+        if self.trusts and output_tags_exist():
+            self.distrust()
 
     def _without_keys(self, call: Called, ctx: ProcessContext, batch: Batch[Any]) -> None:
         """Call a function for each record, which has no key."""
@@ -150,6 +171,14 @@ class KeyedProcessOperatorBase(ProcessOperatorBase, TimedKeyedOperator):
         super().__init__(context)
         self._ctx = ProcessContext(self, KeyedTimerService(self))
         self._on_timer: Called = getattr(self._fn, "on_timer", _nothing)
+        # The type hint of the step is that of process_element() alone.
+        if self.trusts and self._sets_timers():
+            returned = return_type(self._fn, "on_timer")
+            if returned is not type(None) and not unchangeable_type(element_type(returned)):
+                self.distrust()
+
+    def _sets_timers(self) -> bool:
+        return getattr(type(self._fn), "on_timer", None) not in _NO_TIMERS
 
     def _with_keys(self, call: Called, key_of: Callable[[Any], Any], batch: Batch[Any]) -> None:
         """Call a function for each record, its state and timers bound to the record's key."""

@@ -176,6 +176,20 @@ def test_a_batch_to_a_side_output_goes_as_it_is():
         assert harness.records == []
 
 
+def test_what_goes_to_a_side_output_is_not_trusted_for_the_hint_of_the_results():
+    class Reuses(sw.BatchProcessFunction[int, int]):
+        def process_batch(self, values: list[int], ctx: sw.BatchProcessFunction.Context) -> list[int]:
+            row = {}
+            for value in values:
+                row["n"] = value
+                ctx.output(LATE, sw.Batch([row]))
+            return values
+
+    with OperatorHarness(lambda s: s.process(Reuses())) as harness:
+        assert harness.process_batch([1, 2]) == [1, 2]
+        assert harness.side_output(LATE) == [{"n": 1}, {"n": 2}]
+
+
 class Keyed(sw.KeyedBatchProcessFunction):
     """Declares a state of each kind and does what the test says."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 import sluiceway as sw
 from sluiceway.errors import UnstableKeyError
+from sluiceway.testing import OperatorHarness
 
 Record = tuple[str, int, int]  # key, results to emit, event time
 
@@ -98,3 +101,48 @@ def test_records_whose_keys_have_no_hash_are_skipped(parallelism: int) -> None:
     flow.run()
     assert sorted(seen) == [0, 2, 4]
     assert sorted(letter.value() for letter in letters) == [1, 3, 5]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+@pytest.mark.parametrize("step", ["process", "count", "map"])
+def test_records_whose_key_is_nan_are_skipped(step: str, parallelism: int) -> None:
+    class Pair(sw.MapFunction[int, Any]):
+        def open(self, context: sw.RuntimeContext) -> None:
+            self.state = context.get_state(sw.ValueStateDescriptor("state", int))
+
+        def map(self, value: int) -> Any:
+            return value, 1
+
+    flow = sw.Pipeline("nan", parallelism=parallelism)
+    keyed: Any = flow.from_collection(list(range(6))).key_by(lambda n: math.nan if n % 2 else n)
+    if step == "map":
+        made = keyed.map(Pair())
+    else:
+        made = keyed.count() if step == "count" else keyed.process(lambda n, ctx: [(n, 1)])
+    seen, letters = made.on_error("skip").collect(), made.dead_letters().collect()
+    flow.run()
+    assert sorted(seen) == [(0, 1), (2, 1), (4, 1)]
+    assert sorted(letter.value() for letter in letters) == [1, 3, 5]
+
+
+class Reminders(sw.KeyedProcessFunction[str, int, Any]):
+    """Its timers yield one row again and again, of which the type hint for records says nothing."""
+
+    def open(self, context: sw.RuntimeContext) -> None:
+        self.row = {"at": 0}
+
+    def process_element(self, value: int, ctx: sw.KeyedProcessFunction.Context) -> Iterator[int]:
+        ctx.timer_service().register_event_time_timer(value)
+        yield value
+
+    def on_timer(self, timestamp: int, ctx: Any):  # type: ignore[no-untyped-def]
+        self.row["at"] = timestamp
+        yield self.row
+
+
+def test_results_of_timers_are_not_trusted_for_the_hint_of_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Where there are tags nothing is trusted in any case.
+    monkeypatch.setattr(sw.OutputTag, "_made", False)
+    with OperatorHarness(lambda s: s.key_by(lambda n: "all").process(Reminders())) as op:
+        assert op.process_batch([1, 2, 3]) == [1, 2, 3]
+        assert op.process_watermark(5) == [{"at": 1}, {"at": 2}, {"at": 3}]

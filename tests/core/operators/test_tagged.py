@@ -149,6 +149,39 @@ def test_interval_joins(as_object: bool, batch_size: int) -> None:
     assert sorted(side) == [(-6, 6), (-2, 2), (2, 2), (6, 6)]
 
 
+SEEN = sw.OutputTag[Any]("seen")
+
+
+def test_a_record_with_a_tag_is_not_trusted_for_the_hint_of_the_others() -> None:
+    class Seen(sw.ProcessFunction[int, int]):
+        def open(self, context: sw.RuntimeContext) -> None:
+            self.seen: list[int] = []
+
+        def process_element(self, value: int, ctx: Any) -> Iterator[int]:
+            self.seen.append(value)
+            yield SEEN, self.seen  # type: ignore[misc]
+
+    with OperatorHarness(lambda s: s.process(Seen())) as op:
+        op.process_batch([1, 2])
+        assert op.side_output(SEEN) == [[1], [1, 2]]
+
+
+def test_a_record_with_a_tag_of_an_interval_join_is_not_trusted_either() -> None:
+    seen: list[int] = []
+
+    def note(left: int, right: int, ctx: Any) -> Iterator[int]:
+        seen.append(right)
+        yield SEEN, seen  # type: ignore[misc]
+
+    flow = sw.Pipeline()
+    lefts, rights = (
+        flow.from_collection(numbers, timestamp=lambda n: n).key_by(lambda n: "all") for numbers in ([1], [2, 3])
+    )
+    side = lefts.interval_join(rights).between(0, 5).process(note).get_side_output(SEEN).collect()
+    flow.run()
+    assert list(side) == [[2], [2, 3]]
+
+
 def test_other_pairs_stay_what_they_are() -> None:
     def pairs(value: int, ctx: Any) -> list[Any]:
         return [(value, ODD), (ODD, value, value), ("odd", value)]

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias, cast
 from sluiceway.elements import Batch, Watermark
 from sluiceway.errors import FunctionContractError
 from sluiceway.functions import FlatJoinFunction, JoinFunction, OutputTag, ProcessJoinFunction
+from sluiceway.functions.base import output_tags_exist
 from sluiceway.isolation import isolated
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.joins.base import InputKey, Lender, Results, Run, check_joined, insert, pair_loop
@@ -112,7 +113,10 @@ class IntervalJoinOperator(KeyedOperator):
         self._step = step
         self._keys = InputKey(self, "left", step.key), InputKey(self, "right", step.right_key)
         self._late = LateRecords(self, step.left_late), LateRecords(self, step.right_late)
-        self._ctx = _Context()
+        self._ctx = _Context(shares=self.shares)
+        # The type hint says nothing of the records that a function yields with a tag.
+        if self.trusts and step.gives_many and output_tags_exist():
+            self.distrust()
         self._kind: type = list
         self._lender = Lender(_callable(step.fn), shares=self.shares)
         self._joins: tuple[_Join, _Join] = (
@@ -282,7 +286,8 @@ class IntervalJoinOperator(KeyedOperator):
 class _Context(ProcessJoinFunction.Context):
     """Context of the join function; one object for all pairs, whose attributes the loop sets."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, shares: bool) -> None:
+        self._shares = shares
         self.left = 0
         self.right = 0
         self.sides: Sides = {}
@@ -300,7 +305,7 @@ class _Context(ProcessJoinFunction.Context):
         if not isinstance(tag, OutputTag):
             raise FunctionContractError(f"ctx.output(tag, value) needs an OutputTag first, not {tag!r:.100}")
         values, stamps = self.sides.setdefault(tag.name, ([], []))
-        values.append(isolated(value))
+        values.append(value if self._shares else isolated(value))
         stamps.append(self.get_timestamp())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -216,6 +217,16 @@ def test_a_process_function_knows_both_timestamps_and_has_side_outputs(drive: Dr
         (("m", "none"), 7),
     ]
     assert join.sides == {"apart": pairs}
+
+
+def test_with_object_reuse_a_side_output_takes_what_cannot_be_copied() -> None:
+    locks = [threading.Lock()]
+    flow = sw.Pipeline("reuse")
+    left, right = (flow.from_collection([1], timestamp=lambda n: n).key_by(lambda n: "k") for _ in range(2))
+    joined = left.interval_join(right).between(0, 0).process(lambda left, right, ctx: ctx.output(TAG, locks))
+    same = joined.get_side_output(TAG).map(lambda found: found is locks).collect()
+    flow.run(object_reuse=True)
+    assert list(same) == [True]
 
 
 # ---- mistakes ------------------------------------------------------------------------------------------------
