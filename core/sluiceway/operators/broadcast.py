@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from sluiceway.elements import Batch
 from sluiceway.errors import MisusedStateError, StateError
@@ -36,6 +36,9 @@ from sluiceway.state.declared import EntryCheck, entry_check_of
 from sluiceway.steps import BroadcastProcessStep
 
 __all__ = ["make_broadcast_operator"]
+
+_SETTLED: Final = 1024
+"""Keys whose objects may be lent at once while a function is applied to all keys."""
 
 
 def make_broadcast_operator(context: OperatorContext) -> Operator:
@@ -259,9 +262,12 @@ class _WritingContext(ProcessContext, KeyedBroadcastProcessFunction.Context):
         table = operator.backend.table(descriptor)
         try:
             # A copy, as the function may clear the state of a key.
-            for key in list(table.keys()):
+            for number, key in enumerate(list(table.keys()), 1):
                 operator.store.current_key = key
                 function(key, state)
+                # Objects that were lent go back now and then: all of them may be more than the memory holds.
+                if number % _SETTLED == 0:
+                    operator.store.settle()
         finally:
             operator.store.clear_current_key()
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import sluiceway as sw
 from sluiceway.errors import StateError
+from sluiceway.operators import broadcast
 from sluiceway.testing import TwoInputOperatorHarness
 
 RULES = sw.MapStateDescriptor("rules", int, key_type=str)
@@ -244,6 +245,32 @@ class TestWithKeys:
             assert harness.process2(walk) == [
                 ("a", [97]), ("b", [98]), ("a", {"n": 97}), ("b", {"n": 98}), ("a", 97), ("b", 98),
             ]  # fmt: skip
+
+    def test_objects_of_few_keys_are_lent_at_once_while_all_are_walked(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pytest.importorskip("rocksdict")
+        monkeypatch.setattr(broadcast, "_SETTLED", 2, raising=False)
+        lent: list[int] = []
+
+        def fill(ctx: Any, states: Any) -> None:
+            states[LISTED].add([ctx.get_current_key()])
+
+        def walk(ctx: Any, states: Any) -> None:
+            def change(key: str, state: Any) -> None:
+                state.get()[0].append("changed")
+                lent.append(sum(map(len, table.lent.values())))
+
+            ctx.apply_to_keyed_state(LISTED, change)
+
+        with TwoInputOperatorHarness(keyed(KeyedProbe()), state_backend="rocksdb") as harness:
+            harness.process_batch1([(key, fill) for key in "abcde"])
+            (operator,) = harness._subtasks[0].operators
+            table = operator.store.table(LISTED)  # type: ignore[attr-defined]
+            harness.process2(walk)
+            assert lent == [1, 2, 1, 2, 1]
+            found = harness.process_batch1([(key, lambda ctx, states: states[LISTED].get()) for key in "abcde"])
+            assert found == [[key, "changed"] for key in "abcde"]
 
     def test_keyed_state_has_no_key_for_a_broadcast_record(self) -> None:
         with TwoInputOperatorHarness(keyed(KeyedProbe())) as harness:
