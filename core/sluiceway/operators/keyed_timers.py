@@ -136,7 +136,8 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
 
     def _go_on_firing(self, due: Mapping[Any, int]) -> None:
         """Fire timers that were due, up to the first one that was not: subtasks may have had other watermarks."""
-        until = max(due.values(), default=MIN_WATERMARK)
+        # Operators may work off, at the first timer of a key, all that the watermark covers: the lowest one.
+        until = min(due.values(), default=MIN_WATERMARK)
         # Timers fire in order of time over all keys, so firing stops before the first that its own watermark had
         # not reached. Those behind it wait for the next watermark.
         others = (t for t, key, _ in self.event_timers.timers() if t > due.get(key, MIN_WATERMARK))

@@ -128,6 +128,20 @@ def test_no_timer_fires_that_was_not_due_where_subtasks_had_other_watermarks() -
         assert sorted(set(fired)) == sorted(r[:2] for r in whole.process_watermark(19))
 
 
+def test_bursts_of_several_subtasks_go_on_up_to_the_lowest_of_their_watermarks() -> None:
+    with harness(parallelism=3) as h:
+        fill(h)
+        late, *others = operators_of(h)
+        late.control(Watermark(15))
+        for operator in others:
+            operator.control(Watermark(18))
+        assert late.has_work
+        assert any(operator.has_work for operator in others)
+        snapshot = h.snapshot()
+    with harness(restored=snapshot) as h:
+        assert {watermark for _, _, watermark in h.values} == {15}
+
+
 def test_nothing_of_a_burst_stays_in_the_state() -> None:
     with harness() as h:
         fill(h)
