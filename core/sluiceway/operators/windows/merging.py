@@ -9,7 +9,7 @@ from sluiceway.errors import FunctionContractError
 from sluiceway.keygroups import stable_hash
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.windows.contents import Entries
-from sluiceway.operators.windows.state_layout import MERGING, Held
+from sluiceway.operators.windows.state_layout import MERGING, Held, had_ended
 from sluiceway.operators.windows.window_operator import WindowOperator, timers_of
 from sluiceway.record_errors import MISSING, record_loop
 from sluiceway.util.overriding import override
@@ -45,6 +45,8 @@ class MergingWindowOperator(WindowOperator):
         # Timers are named by the places of windows with the default trigger, else by the windows themselves.
         queue = self.event_timers if self._event_time else self.processing_timers
         set_before = timers_of(queue)
+        reached = self._found.reached()
+        self._reached = {} if self._plain else reached or {}
         for key, held in self._sets.items():
             for window, place in held:
                 # The step may have had the default trigger when the snapshot was taken, or another one: its timers
@@ -57,9 +59,13 @@ class MergingWindowOperator(WindowOperator):
                     # evaluated it.
                     if min(by_place, default=cleanup) <= last:
                         queue.register(last, key, window)
+                    continue
+                first = min(by_place or by_window, default=last)
+                if first > last and not had_ended(key, last, reached):
+                    # Only the timer of the cleanup, of a trigger that sets none.
+                    queue.register(last, key, place)
                 elif not by_place:
                     # Later than the last ms: evaluated, and kept for late records.
-                    first = min(by_window, default=last)
                     queue.register(last if first <= last else max(first, cleanup), key, place)
 
     # ---- records ----------------------------------------------------------------------------------------------

@@ -223,14 +223,14 @@ class SlidingOperator(SlicedWindowOperator):
     def _inherit(self, kept: StateTable) -> None:
         """Take over windows that were stored one by one; later records are added to slices."""
         self._inherited_table = kept
-        evaluated, timers = self._found.evaluated(), self._found.timers()
+        evaluated, timers, reached = self._found.evaluated(), self._found.timers(), self._found.reached()
         size, slide, offset = self._arithmetic.size, self._arithmetic.slide, self._arithmetic.offset
         spans: Any = kept.namespaces()
         for window in list(spans):
             if not window or window[1] - window[0] != size or (window[0] - offset) % slide:
                 self._refuse_borders()
             entries = kept.entries(window)
-            for key in evaluated_before(entries, window, evaluated.get(window, set()), timers):
+            for key in evaluated_before(entries, window, evaluated.get(window, set()), timers, reached):
                 del entries[key]
             if entries:
                 self._inherited[window[1]] = entries

@@ -26,9 +26,11 @@ __all__ = [
     "EVALUATED",
     "EVALUATED_UP_TO",
     "MERGING",
+    "REACHED",
     "Held",
     "Kept",
     "evaluated_before",
+    "had_ended",
     "merge_function",
     "slices",
     "takes_over",
@@ -44,6 +46,10 @@ interrupted."""
 
 EVALUATED_UP_TO: Final = ValueStateDescriptor("evaluated up to", int)
 """For slices: the end of the last window that was evaluated for a key."""
+
+REACHED: Final = ValueStateDescriptor("watermark of windows with a trigger", int)
+"""By key, how far the watermark was. Of a window that is kept for late records the only timer may be that of its
+cleanup, before its end as behind it: not every trigger sets one."""
 
 MERGING: Final = ValueStateDescriptor("merging windows", list[Held])
 """The windows of a key that merge."""
@@ -89,11 +95,17 @@ def merge_function(step: WindowStep) -> Callable[[Any, Any], Any]:
     return reduce
 
 
+def had_ended(key: Any, last: int, reached: Mapping[Any, int] | None) -> bool:
+    """Return whether the watermark had passed a window's last ms; where it was not kept, timers alone tell."""
+    return reached is None or last <= reached.get(key, MIN_WATERMARK)
+
+
 def evaluated_before(
     keys: Iterable[Any],
     window: tuple[int, int],
     marked: set[Any],
     timers: Mapping[tuple[Any, Hashable], list[int]] | None,
+    reached: Mapping[Any, int] | None,
 ) -> set[Any]:
     """Return the keys of a window for which it was evaluated before the snapshot.
 
@@ -102,12 +114,16 @@ def evaluated_before(
         window: its start and end.
         marked: the keys that tumbling windows in slices have marked as evaluated.
         timers: timers of the general operator, one for each key that is not evaluated; None: another operator.
+        reached: how far the watermark was, by key; None: that was not kept.
     """
     if timers is None:
         return marked
+    last = window[1] - 1
     # Without a timer the default is the window itself, whose minimum is its start: not evaluated. A timer at the
     # window's end or later is that of its cleanup.
-    return marked | {key for key in keys if min(timers.get((key, window), window)) >= window[1]}
+    return marked | {
+        key for key in keys if min(timers.get((key, window), window)) > last and had_ended(key, last, reached)
+    }
 
 
 class Kept:
@@ -194,6 +210,16 @@ class Kept:
         entries.clear()
         if (due := self.table(DUE)) is not None:
             due.entries().clear()
+        return found
+
+    def reached(self) -> dict[Any, int] | None:
+        """Remove and return how far the watermark was, by key; None: that was not kept."""
+        table = self.table(REACHED)
+        if table is None:
+            return None
+        entries = table.entries()
+        found = dict(entries.items())
+        entries.clear()
         return found
 
     def make_windows(self) -> None:

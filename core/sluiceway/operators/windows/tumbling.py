@@ -169,11 +169,11 @@ class TumblingOperator(SlicedWindowOperator):
             lists = (held for entries in self._slices.values() for held in entries.values())
             if not all(map(all_unchangeable, lists)):
                 self._expect_changes()
-        evaluated, timers = self._found.evaluated(), self._found.timers()
+        evaluated, timers, reached = self._found.evaluated(), self._found.timers(), self._found.reached()
         self._evaluated = self.backend.table(EVALUATED)
         for start, entries in self._slices.items():
             window = (start, start + self._size)
-            done = evaluated_before(entries, window, evaluated.get(window, set()), timers)
+            done = evaluated_before(entries, window, evaluated.get(window, set()), timers, reached)
             # With lateness the contents stay for late records; without, keys that were evaluated are done.
             if self._lateness:
                 self._done[start] = done

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sluiceway.elements import MAX_WATERMARK, Batch
@@ -18,7 +18,7 @@ from sluiceway.operators.timer_queue import Timer, TimerQueue
 from sluiceway.operators.windows.checked_assigners import assign_by
 from sluiceway.operators.windows.contents import Entries, contents_for
 from sluiceway.operators.windows.contexts import FunctionContext, Times, TriggerAccess, namespace_of
-from sluiceway.operators.windows.state_layout import Kept, windows
+from sluiceway.operators.windows.state_layout import REACHED, Kept, had_ended, windows
 from sluiceway.operators.windows.window_functions import caller, clear_of
 from sluiceway.operators.windows.window_state import WindowTables
 from sluiceway.record_errors import MISSING, record_loop
@@ -40,6 +40,8 @@ class WindowOperator(TimedKeyedOperator):
     cleanup time, which is also that of its trigger where there is no allowed lateness.
     """
 
+    own_tables = TimedKeyedOperator.own_tables | {REACHED.name}
+
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)
         step = context.node.step
@@ -59,6 +61,7 @@ class WindowOperator(TimedKeyedOperator):
         self._evicts = step.evictor is not None
         self._with_key = step.with_key
         self._windows: dict[Window, Entries] = {}
+        self._reached: Mapping[Any, int] = {}  # how far the watermark was before a restore, which resets it
         # Type of the function's last result: each type is checked once, not each result.
         self._kind: type = list
         self._values: list[Any] = []
@@ -91,7 +94,8 @@ class WindowOperator(TimedKeyedOperator):
 
     def _go_on(self) -> None:
         """Set the timers of every window in the state, whatever its trigger and lateness were before."""
-        evaluated = self._found.evaluated()
+        evaluated, reached = self._found.evaluated(), self._found.reached()
+        self._reached = {} if self._plain else reached or {}
         queue = self.event_timers if self._event_time else self.processing_timers
         set_before = timers_of(queue)
         for namespace in list(self._table.namespaces()):
@@ -100,18 +104,37 @@ class WindowOperator(TimedKeyedOperator):
             over = self.cleanup_time(window) == last
             for key in list(entries):
                 timers = set_before.get((key, window))
+                kept = timers is not None and min(timers) > last and had_ended(key, last, reached)
                 # Evaluated before the snapshot: marked by the operator of slices, or the timer of its last ms has
                 # fired.
-                if key in done or (self._plain and timers is not None and min(timers) > last):
+                if key in done or (self._plain and kept):
                     if over:
                         del entries[key]
                         for timestamp in timers or ():
                             queue.delete(timestamp, key, window)
                         continue
-                # Of an operator without timers.
-                elif timers is None and not over:
+                # Of an operator without timers, or of a trigger that need not set one at the end.
+                elif (self._plain or timers is None) and not over:
                     queue.register(last, key, window)
                 self._register_cleanup(key, window)
+
+    @override
+    def snapshot(self) -> OperatorSnapshot:
+        """Return all windows; where timers need not tell which of them have ended, also the watermark."""
+        if self._plain or not (self._event_time and self._lateness):
+            return super().snapshot()
+        until = self.current_watermark
+        before = {key: was for key, was in self._reached.items() if was > until}
+        # Kept whole while timers of a restored snapshot fire: their watermark is forgotten behind them.
+        if not (self.has_work and self._held is None):
+            self._reached = before
+        # Copied now: a backend may call the function in another thread.
+        event = self.event_timers.copy()
+        taken = self.backend.table(REACHED).set_aside(lambda: {key: before.get(key, until) for _, key, _ in event})
+        try:
+            return super().snapshot()
+        finally:
+            taken()
 
     # ---- records ----------------------------------------------------------------------------------------------
 

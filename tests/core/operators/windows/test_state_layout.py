@@ -20,6 +20,7 @@ from sluiceway.windows import (
     EventTimeSessionWindows,
     EventTimeTrigger,
     GlobalWindows,
+    NeverTrigger,
     ProcessingTimeTrigger,
     SlidingEventTimeWindows,
     SlidingProcessingTimeWindows,
@@ -129,6 +130,8 @@ def without_a_break(program: Finish, watermark: int = 2) -> list[Any]:
 
 # ---- what goes on ----------------------------------------------------------------------------------------------
 
+NEVER = NeverTrigger()
+
 SAME = [
     (joined(SLIDING), joined(SLIDING, lateness=3)),
     (joined(SLIDING), joined(SLIDING, trigger=Asked())),
@@ -156,6 +159,14 @@ SAME = [
     (joined(SESSIONS, trigger=Asked(), lateness=3), joined(SESSIONS, lateness=4)),
     (joined(SESSIONS, lateness=3), joined(SESSIONS)),
     (joined(SESSIONS, trigger=Asked(), lateness=3), joined(SESSIONS)),
+    # A trigger that sets no timer: that of the cleanup is the only one of a window that is open.
+    (joined(TUMBLING, trigger=NEVER, lateness=3), joined(TUMBLING)),
+    (joined(TUMBLING, trigger=NEVER, lateness=3), joined(TUMBLING, lateness=3)),
+    (listed(TUMBLING, trigger=NEVER, lateness=3), listed(TUMBLING)),
+    (joined(SLIDING, trigger=NEVER, lateness=3), joined(SLIDING)),
+    (joined(SLIDING, trigger=NEVER, lateness=3), joined(SLIDING, lateness=3)),
+    (joined(SESSIONS, trigger=NEVER, lateness=3), joined(SESSIONS)),
+    (joined(SESSIONS, trigger=NEVER, lateness=3), joined(SESSIONS, lateness=3)),
 ]
 
 
@@ -206,9 +217,21 @@ def test_windows_that_were_evaluated_are_not_evaluated_again_after_lateness_was_
         (joined(SESSIONS, trigger=Asked(), lateness=50), joined(SESSIONS)),
         (joined(SESSIONS, lateness=50), joined(SESSIONS)),
         (joined(TUMBLING, lateness=50), joined(TUMBLING)),
+        (joined(TUMBLING, trigger=NEVER, lateness=50), joined(TUMBLING)),
+        (joined(SLIDING, trigger=NEVER, lateness=50), joined(SLIDING, lateness=50)),
+        (joined(SESSIONS, trigger=NEVER, lateness=50), joined(SESSIONS)),
     ]:
         with OperatorHarness(now, restored=before(was, watermark=30)) as h:
             assert h.process_watermark(END) == []
+        # Neither where a snapshot was taken before the watermark was back.
+        again = before_the_watermark(was, before(was, watermark=30))
+        with OperatorHarness(now, restored=again) as h:
+            assert h.process_watermark(END) == []
+
+
+def before_the_watermark(program: Finish, taken: JobSnapshot) -> JobSnapshot:
+    with OperatorHarness(program, restored=taken) as h:
+        return h.snapshot()
 
 
 def test_a_window_that_is_over_by_the_lateness_of_now_is_dropped() -> None:
