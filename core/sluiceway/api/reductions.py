@@ -389,6 +389,9 @@ class Count(AggregateFunction[Any, int, int], Folding):
 class _Of(AggregateFunction[Any, Any, Any], Folding):
     """Folds what a function computes from each record; the accumulator is a tuple of none or one value."""
 
+    has_result_of_none: Final = False
+    """False: a window of which an evictor has left no record has no result; the aggregates of users have one."""
+
     def __init__(self, of: Callable[[Any], Any]) -> None:
         self._of = of
 

@@ -25,6 +25,7 @@ from sluiceway.functions import AggregateFunction, ReduceFunction
 from sluiceway.network.partitioners import HashPartitioner
 from sluiceway.network.result_partition import ResultPartition
 from sluiceway.operators.combiner_base import CombinerBase
+from sluiceway.operators.folds import begin_of
 from sluiceway.operators.windows.slice_choice import slices_of
 from sluiceway.operators.windows.slice_types import Partial
 from sluiceway.record_errors import MISSING
@@ -270,7 +271,7 @@ def _merging(fn: Any, aggregates: bool) -> _Fold:
     if aggregates:
         first, add = fn.create_accumulator, fn.add
     else:
-        reduce = fn.reduce if isinstance(fn, ReduceFunction) else fn
+        reduce, begin = (fn.reduce if isinstance(fn, ReduceFunction) else fn), begin_of(fn)
 
     def fold(
         entries: dict[Any, Any], routes: list[int], values: Iterable[Any], key_of: _Key, route: _Route
@@ -282,7 +283,7 @@ def _merging(fn: Any, aggregates: bool) -> _Fold:
             # `routes` has one entry per key of `entries`: the calls that may raise come before both changes.
             if held is missing:
                 to = route(key)
-                entries[key] = add(value, first()) if aggregates else value
+                entries[key] = add(value, first()) if aggregates else begin(value)
                 routes.append(to)
             else:
                 entries[key] = add(value, held) if aggregates else reduce(held, value)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import sluiceway as sw
 from sluiceway.api import reductions
-from sluiceway.windows import EventTimeSessionWindows, TumblingEventTimeWindows
+from sluiceway.windows import EventTimeSessionWindows, Evictor, TumblingEventTimeWindows
 
 
 @dataclass
@@ -146,18 +146,43 @@ def test_sum_without_a_field_adds_numbers_only(records: list[Any]) -> None:
 
 @pytest.mark.parametrize("by", [1, "n", (lambda record: record[1])])
 @pytest.mark.parametrize(
-    "window", [None, TumblingEventTimeWindows.of(10), EventTimeSessionWindows.with_gap(10), 2]
+    "window", [None, TumblingEventTimeWindows.of(10), EventTimeSessionWindows.with_gap(10), (2,), (2, 1)]
 )
 def test_sums_of_texts_are_refused_with_the_first_record(by: Any, window: Any) -> None:
     record = {"n": "5"} if by == "n" else ("a", "5")
     flow = sw.Pipeline("texts")
     keyed: Any = flow.from_collection([record], timestamp=lambda record: 0).key_by(lambda record: 0)
     if window is not None:
-        keyed = keyed.count_window(window) if isinstance(window, int) else keyed.window(window)
+        keyed = keyed.count_window(*window) if isinstance(window, tuple) else keyed.window(window)
     keyed.sum(by).print()
     called = "sum.. adds numbers, but its function returned" if callable(by) else f"sum.{by!r}. adds numbers, but"
     with pytest.raises(sw.FunctionContractError, match=rf"{called}.* a str.*: convert it before"):
         flow.run()
+
+
+@pytest.mark.parametrize("by", [1, "n"])
+def test_sums_of_texts_are_refused_where_records_are_combined_before_they_are_sent(by: Any) -> None:
+    record: Any = {"n": "5"} if by == "n" else ("a", "5")
+    flow = sw.Pipeline("texts")
+    keyed = flow.from_collection([record], timestamp=lambda record: 0).key_by(lambda record: 0)
+    keyed.window(TumblingEventTimeWindows.of(10)).sum(by).collect()
+    with pytest.raises(sw.FunctionContractError, match=rf"sum.{by!r}. adds numbers, but .* a str: convert it"):
+        flow.run(parallelism=2, local_aggregation="all")
+
+
+class Everything(Evictor):
+    def evict_before(self, elements: Any, window: Any, context: Any) -> list[Any]:
+        return []
+
+
+@pytest.mark.parametrize("word", ["sum", "min", "max"])
+def test_a_window_of_which_an_evictor_leaves_nothing_has_no_result(word: str) -> None:
+    flow = sw.Pipeline("evicted")
+    keyed = flow.from_collection([1, 2], timestamp=lambda n: n).key_by(lambda n: 0)
+    windowed = keyed.window(TumblingEventTimeWindows.of(10)).evictor(Everything())
+    seen = getattr(windowed, word)(lambda n: n).collect()
+    flow.run()
+    assert list(seen) == []
 
 
 @pytest.mark.parametrize(

@@ -220,15 +220,25 @@ def contents_for(step: WindowStep, context: EvictorContext, *, shares: bool) -> 
         reduce: Callable[[Any, Any], Any] = fn.reduce if isinstance(fn, ReduceFunction) else fn
         if step.evictor is None:
             return _Reduced(fn, own_in_window)
-        # An evictor may leave no record, which has no reduced value.
-        return _Evicted(step.evictor, context, lambda values: [fold(reduce, map(own, values))] if values else [])
-    if step.contents is WindowContents.AGGREGATED:
-        if step.evictor is None:
-            return _Aggregated(fn, own_in_window)
+        begin = begin_of(fn)
         return _Evicted(
             step.evictor,
             context,
-            lambda values: [fn.get_result(fold(_added_by(fn), map(own, values), fn.create_accumulator()))],
+            # An evictor may leave no record, which has no reduced value.
+            lambda values: [fold(reduce, map(own, values[1:]), begin(own(values[0])))] if values else [],
+        )
+    if step.contents is WindowContents.AGGREGATED:
+        if step.evictor is None:
+            return _Aggregated(fn, own_in_window)
+        of_none = getattr(fn, "has_result_of_none", True)
+        return _Evicted(
+            step.evictor,
+            context,
+            lambda values: (
+                [fn.get_result(fold(_added_by(fn), map(own, values), fn.create_accumulator()))]
+                if values or of_none
+                else []
+            ),
         )
     return _Elements() if step.evictor is None else _Evicted(step.evictor, context, list)
 
