@@ -29,6 +29,7 @@ from sluiceway.functions import (
     TaggedUnion,
     WindowFunction,
 )
+from sluiceway.functions.life import note_closed, note_opened, unopened
 from sluiceway.graph import InputRef
 from sluiceway.graph.identity import function_name
 from sluiceway.isolation import all_unchangeable, copied
@@ -304,14 +305,27 @@ class _OfBoth(WindowFunction[Any, TaggedUnion[Any], Any]):
         self.__qualname__ = function_name(fn)
         self.step_name: str | None = None
 
+    @property
+    def __sluiceway_called__(self) -> object:
+        """The object of the user, which no two steps may share."""
+        return self._fn
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Copied and pickled without what the function of the join has bound when it was opened.
+        return type(self), (unopened(self._fn),)
+
     def open(self, context: RuntimeContext) -> None:
         self.step_name = context.operator_name
         if isinstance(self._fn, Function):
+            note_opened(self._fn)
             self._fn.open(context)
 
     def close(self) -> None:
         if isinstance(self._fn, Function):
-            self._fn.close()
+            try:
+                self._fn.close()
+            finally:
+                note_closed(self._fn)
 
     def apply(self, key: Any, window: Window, elements: Sequence[TaggedUnion[Any]]) -> Iterable[Any] | None:
         lefts = [record for side, record in elements if side == "left"]
@@ -387,6 +401,7 @@ class _Checkpointed(CheckpointedFunction, _Listening):
 
     @override
     def initialize_state(self, context: FunctionInitializationContext) -> None:
+        note_opened(self._fn)
         self._fn.initialize_state(context)
 
     @override

@@ -5,7 +5,9 @@ from __future__ import annotations
 from types import MemberDescriptorType
 from typing import Any, Final, TypeVar
 
-__all__ = ["note_closed", "note_opened", "unopened"]
+from sluiceway.functions.base import FunctionObject
+
+__all__ = ["called_by", "note_closed", "note_opened", "unopened"]
 
 F = TypeVar("F")
 
@@ -30,6 +32,15 @@ class _Before:
     def __init__(self, values: dict[str, Any], *, whole: bool) -> None:
         self.values = values
         self.whole = whole
+
+
+def called_by(function: object) -> object:
+    """Return the user's object that a function object of an API calls; another one itself.
+
+    Two steps, or two runs, that call one object mix up its state, whichever objects of ours are between.
+    """
+    called = getattr(function, "__sluiceway_called__", function)
+    return called if isinstance(called, FunctionObject) else function
 
 
 def note_opened(function: object) -> None:

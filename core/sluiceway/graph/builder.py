@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from sluiceway.config.settings import Settings
 from sluiceway.connector.lib import DeadLetterSink
 from sluiceway.functions import DEAD_LETTERS, FunctionObject
-from sluiceway.functions.life import unopened
+from sluiceway.functions.life import called_by, unopened
 from sluiceway.graph.findings import Finding, Level, graph_error
 from sluiceway.graph.identity import derive_uids, step_name
 from sluiceway.graph.parallelism import MAX_PARALLELISM_LIMIT, default_max_parallelism, subtask_limit
@@ -459,8 +459,9 @@ class _Builder:
         """Return the step with function objects of its own: two steps with one would mix up their state."""
 
         def own(function: FunctionObject) -> FunctionObject:
-            if id(function) not in self._functions:
-                self._functions.add(id(function))
+            called = id(called_by(function))
+            if called not in self._functions:
+                self._functions.add(called)
                 return function
             try:
                 return copy.deepcopy(unopened(function))

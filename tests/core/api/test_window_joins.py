@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -109,6 +110,33 @@ def test_what_goes_to_workers_can_be_pickled(flow: sw.Pipeline) -> None:
     for node in flow.graph().nodes:
         if node.step.kind in ("tag", "window"):
             pickle.loads(pickle.dumps((node.step.function, node.step.keys)))
+
+
+class Numbered(sw.JoinFunction[Pair, Pair, Pair]):
+    """Numbers the pairs of a key, over all its windows; has what cannot be copied once it is open."""
+
+    def open(self, context: sw.RuntimeContext) -> None:
+        self.seen = context.get_state(sw.ValueStateDescriptor("seen", int, default=0))
+        self.lock = threading.Lock()
+
+    def join(self, left: Pair, right: Pair) -> Pair:
+        with self.lock:
+            self.seen.update(self.seen.value() + 1)
+        return left[0], self.seen.value()
+
+
+def test_two_window_joins_with_one_function_object_have_a_copy_each(flow: sw.Pipeline) -> None:
+    numbered = Numbered()
+    seen = [windowed(pairs(flow).join(pairs(flow))).apply(numbered).collect() for _ in range(2)]
+    flow.run()
+    assert [list(numbers) for numbers in seen] == [[("k", 1)], [("k", 1)]]
+
+
+def test_a_window_join_runs_again_though_its_function_was_open(flow: sw.Pipeline) -> None:
+    seen = windowed(pairs(flow).join(pairs(flow))).apply(Numbered()).collect()
+    for options in ({}, {"checkpoint_interval": "1s"}):
+        flow.run(**options)
+        assert list(seen) == [("k", 1)]
 
 
 def test_settings_do_not_change_what_they_are_called_on(begun: Any) -> None:

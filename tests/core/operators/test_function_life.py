@@ -102,6 +102,10 @@ def tumbling(stream):
     return stream.window(windows.TumblingEventTimeWindows.of(5))
 
 
+def in_windows(both):
+    return tumbling(both.where(lambda n: n % 3).equal_to(lambda n: n % 3))
+
+
 PLACES = {
     "map": (sw.MapFunction, lambda a, b, f: a.map(f)),
     "fused map": (sw.MapFunction, lambda a, b, f: a.map(lambda n: n).map(f).filter(lambda n: True)),
@@ -130,6 +134,8 @@ PLACES = {
         lambda a, b, f: keyed(a).interval_join(keyed(b)).between(-5, 5).process(f),
     ),
     "as-of join": (sw.JoinFunction, lambda a, b, f: keyed(a).asof_join(keyed(b)).apply(f)),
+    "window join": (sw.JoinFunction, lambda a, b, f: in_windows(a.join(b)).apply(f)),
+    "co-group": (sw.CoGroupFunction, lambda a, b, f: in_windows(a.co_group(b)).apply(f)),
     "broadcast": (functions.BroadcastProcessFunction, lambda a, b, f: a.connect(b.broadcast(RULES)).process(f)),
     "keyed broadcast": (
         functions.KeyedBroadcastProcessFunction,

@@ -10,6 +10,7 @@ from threading import Lock
 from msgspec.structs import replace as replace_struct
 
 from sluiceway.functions import FunctionObject
+from sluiceway.functions.life import called_by
 from sluiceway.graph import JobGraph
 from sluiceway.operators import copied_function
 from sluiceway.streamgraph import StreamNode
@@ -34,9 +35,10 @@ def own_functions(graph: JobGraph) -> Iterator[JobGraph]:
 
     def node_with_own(node: StreamNode) -> StreamNode:
         def own(function: FunctionObject) -> FunctionObject:
-            if id(function) in _in_use:
+            called = id(called_by(function))
+            if called in _in_use:
                 return copied_function(function, node, "is used by another job in this process")
-            mine.add(id(function))
+            mine.add(called)
             return function
 
         step = node.step.with_own_functions(own)
