@@ -157,6 +157,12 @@ def test_keys_must_be_able_to_meet(flow: sw.Pipeline, word: str) -> None:
         getattr(pairs.key_by(by_number), word)(pairs.key_by(key))
 
 
+def test_keys_that_are_numbers_of_two_types_are_no_finding(flow: sw.Pipeline) -> None:
+    left, right = (flow.from_collection([("k", 1)], timestamp=lambda p: p[1]) for _ in range(2))
+    left.key_by(by_number).asof_join(right.key_by(by_decimal)).apply(both).print()
+    assert "key-type-clash" not in [finding.code for finding in flow.check()]
+
+
 @pytest.mark.parametrize(
     ("lower", "upper", "message"),
     [

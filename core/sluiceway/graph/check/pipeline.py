@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from numbers import Number
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import msgspec
@@ -409,6 +410,8 @@ def _check_same_key_type(node: StreamNode) -> Iterator[Finding]:
     if len(keyed) < 2:
         return
     first, second = (key_type(key) for key in keyed)
+    if all(isinstance(of, type) and issubclass(of, Number) for of in (first, second)):
+        return  # 1 and Decimal(1) are equal
     if not is_assignable(first, second) and not is_assignable(second, first):
         one, other = _names(first, second)
         yield _finding(
