@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
@@ -21,7 +22,7 @@ from sluiceway.graph import InputRef, Transformation, build_stream_graph, upstre
 from sluiceway.steps import SinkStep
 from sluiceway.util.overriding import override
 
-__all__ = ["CloseableIterator", "collect_from"]
+__all__ = ["CloseableIterator", "collect_from", "for_a_look"]
 
 T = TypeVar("T")
 
@@ -116,6 +117,25 @@ def _run(job: Job, exchange: _Exchange) -> None:
     except BaseException as error:
         failure = error
     exchange.end(failure)
+
+
+def for_a_look(settings: Settings, *, checkpoints: bool) -> Settings:
+    """Return the options of a run that neither resumes nor leaves checkpoints in the place of its job.
+
+    The job would resume from the last one, as if it had done what only a part of it has done.
+
+    Args:
+        settings: the options, of which those that are configured are for the job.
+        checkpoints: whether a place of checkpoints was given for this run.
+    """
+    if checkpoints or settings.checkpoints is None:
+        return replace(settings, resume=False)
+    look = replace(settings, checkpoints=None, resume=False, local_recovery_bytes=0)
+    if settings.engine == "local" or settings.hosted:
+        return look
+    # Without a place a bounded stream is one batch job there, which takes no checkpoints and no restarts.
+    default = Settings()
+    return replace(look, checkpoint_interval_ms=default.checkpoint_interval_ms, restart=default.restart)
 
 
 def collect_from(

@@ -494,16 +494,20 @@ class DataStream(StepSettings, Generic[T]):
 
         Args:
             job_name: what the job is called; None: as the pipeline.
-            options: as for :meth:`Pipeline.run`.
+            options: as for :meth:`Pipeline.run`. ``checkpoints`` and ``resume`` as arguments only: those that are
+                configured are for the job itself.
 
         Raises:
             ConfigurationError, GraphError: as :meth:`Pipeline.run`; what fails later is raised by the iterator.
         """
-        from sluiceway.api.results import collect_from
+        from sluiceway.api.results import collect_from, for_a_look
         from sluiceway.config.settings import resolve
 
         name = None if job_name is None else check_text("execute_and_collect(job_name=)", job_name)
-        return collect_from(self._pipeline, self._inputs, resolve(options).settings, name)
+        settings = resolve(options).settings
+        if not options.get("resume"):
+            settings = for_a_look(settings, checkpoints=options.get("checkpoints") is not None)
+        return collect_from(self._pipeline, self._inputs, settings, name)
 
     def take(self, n: int, **options: Unpack[RunOptions]) -> list[T]:
         """The first ``n`` records, or all if there are fewer. Runs what this stream is made of, as far as that.

@@ -127,7 +127,7 @@ def _run(
     observation: Observation,
 ) -> None:
     from sluiceway.api import Pipeline
-    from sluiceway.api.results import collect_from
+    from sluiceway.api.results import collect_from, for_a_look
     from sluiceway.cli.manager import manager
     from sluiceway.engine import JobStatus
 
@@ -145,12 +145,13 @@ def _run(
                 tell_of_checkpoint(settings, target.name)
                 _tell_of_one_process(target, settings)
             go: Callable[[], object] = job.run
-        elif settings.resume:
+        elif settings.resume and request.resolved.origins["resume"] == "--resume":
             raise click.UsageError(
                 f"resume ({request.resolved.origins['resume']}) is for a whole Pipeline, and {request.target} is "
                 "a stream: leave it out, or override it with --no-resume"
             )
         else:
+            settings = for_a_look(settings, checkpoints=request.resolved.origins["checkpoints"] == "--checkpoints")
             records = stack.enter_context(collect_from(target._pipeline, target._inputs, settings))
             job = records.job
             go = partial(_print, records, take)

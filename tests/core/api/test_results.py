@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,6 +54,20 @@ def test_steps_that_lead_only_to_a_look_do_not_run() -> None:
     flow.run()
     assert flow.explain() == program(look=False).explain()
     assert not [finding for finding in flow.check() if finding.level is Level.ERROR]
+
+
+def test_a_look_leaves_no_checkpoint_that_the_job_resumes_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLUICEWAY_CHECKPOINTS", str(tmp_path / "kept"))
+    monkeypatch.setenv("SLUICEWAY_CHECKPOINT_INTERVAL", "1h")
+    out: list[tuple[int, int]] = []
+    flow = sw.Pipeline("sums")
+    sums = flow.from_collection([1, 2, 3]).uid("in").key_by(lambda n: 0).sum(lambda n: n).uid("sum")
+    sums.for_each(out.append)
+    assert list(sums.execute_and_collect()) == [(0, 1), (0, 3), (0, 6)]
+    flow.run(resume=True)
+    assert out == [(0, 1), (0, 3), (0, 6)]
 
 
 def test_a_step_behind_a_look_still_needs_a_sink() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +30,17 @@ def test_without_take_all_records_are_printed(write: Any, sluiceway: Any) -> Non
     assert sluiceway("run", "-q", "job.py:short").stdout == "a\nb\n"
     shorter = sluiceway("run", "-q", "job.py:short", "--take", "9")
     assert (shorter.exit_code, shorter.stdout, shorter.stderr) == (0, "a\nb\n", "")
+
+
+def test_what_is_configured_for_the_job_is_not_for_a_look(
+    write: Any, sluiceway: Any, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("job.py", PROGRAM)
+    for name, value in (("CHECKPOINTS", "kept"), ("CHECKPOINT_INTERVAL", "1h"), ("RESUME", "true")):
+        monkeypatch.setenv(f"SLUICEWAY_{name}", value)
+    result = sluiceway("run", "-q", "job.py:short")
+    assert (result.exit_code, result.stdout) == (0, "a\nb\n"), result.stderr
+    assert not (place / "kept").exists()
 
 
 def test_a_failure_is_told_as_ever(write: Any, sluiceway: Any) -> None:
