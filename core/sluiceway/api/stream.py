@@ -201,7 +201,7 @@ class DataStream(StepSettings, Generic[T]):
         known = next((have for have in t.side_output_tags if have.name == tag.name), None)
         if known is None:
             t.side_output_tags.append(tag)
-        elif known.type is not tag.type:
+        elif known.type != tag.type:
             raise GraphError(
                 f"get_side_output({tag.name!r}) at {caller_location()}: the side output was taken from "
                 f"{t.label()} before with type {known.type}, now with {tag.type}; use one OutputTag for both"

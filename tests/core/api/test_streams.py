@@ -505,6 +505,13 @@ def test_one_side_output_has_one_type(numbers: sw.DataStream[int]) -> None:
         main.get_side_output(sw.OutputTag("late", str))
 
 
+def test_a_side_output_may_be_taken_twice_with_tags_of_equal_types(numbers: sw.DataStream[int]) -> None:
+    main: sw.DataStream[int] = numbers.process(lambda n, ctx: None)
+    for _ in range(2):
+        main.get_side_output(sw.OutputTag("late", tuple[str, int]))
+    assert len(main._inputs[0].upstream.side_output_tags) == 1
+
+
 def test_a_side_output_to_which_nothing_can_come_is_refused(numbers: sw.DataStream[int]) -> None:
     late, other = sw.OutputTag[int]("late"), sw.OutputTag[int]("other")
     keyed = numbers.key_by(abs)
