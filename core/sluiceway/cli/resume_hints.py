@@ -76,24 +76,21 @@ def tell_of_checkpoint(settings: Settings, job_name: str) -> None:
     if settings.engine != "local" and not settings.hosted:
         _tell_of_run(settings, settings.checkpoints, job_name)
         return
-    from sluiceway.checkpoint import CHECKPOINT, find_checkpoints, load_metadata
     from sluiceway.cli.manager import manager
+    from sluiceway.runtime.jobmanager.newest_checkpoint import find_resumable
 
+    open_storage = manager().checkpoint_storage
     try:
-        storage = manager().checkpoint_storage(settings.checkpoints)
-        found = [(load_metadata(storage, directory), directory) for directory in find_checkpoints(storage)]
+        found = find_resumable(open_storage(settings.checkpoints), job_name, open_storage)
     except (SluicewayError, OSError):
         return  # the run itself will say what is wrong there
-    mine = [one for one in found if (one[0].job_name, one[0].kind) == (job_name, CHECKPOINT)]
-    if not mine:
+    if found is None or found.is_final:
         return
-    newest, directory = max(mine, key=lambda one: (one[0].completed_ms, one[0].checkpoint_id))
-    if all(subtask.finished for vertex in newest.vertices for subtask in vertex.subtasks):
-        return  # that run has finished
+    newest = found.metadata
     print(
-        f"found checkpoint {newest.checkpoint_id} of an earlier run of {job_name!r}, of "
+        f"found {newest.kind} {newest.checkpoint_id} of an earlier run of {job_name!r}, of "
         f"{_shown_time(newest.completed_ms)}; starting from the beginning. To resume from it: --from "
-        f"{redact(storage.shown(directory))}",
+        f"{redact(found.location)}",
         file=sys.stderr,
     )
 

@@ -14,6 +14,20 @@ from typing import Any
 import pytest
 from patience import PATIENT_S, until
 
+from sluiceway.checkpoint import (
+    CHECKPOINT,
+    METADATA,
+    SAVEPOINT,
+    CheckpointMetadata,
+    SubtaskEntry,
+    VertexEntry,
+    encode_metadata,
+)
+from sluiceway.cli.resume_hints import tell_of_checkpoint
+from sluiceway.config.settings import Settings
+from sluiceway.runtime.jobmanager.newest_checkpoint import note_stop
+from sluiceway_filesystem._storage import open_storage
+
 COUNT = 40_000
 COUNTING = f"""
     import os
@@ -50,6 +64,31 @@ def written(place: Path) -> dict[int, list[int]]:
             key, count = json.loads(line)
             counts[key].append(count)
     return {key: sorted(seen) for key, seen in counts.items()}
+
+
+def test_the_hint_names_the_savepoint_elsewhere_that_the_job_was_stopped_with(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, kind, at in (("kept/one", CHECKPOINT, 10), ("elsewhere/last", SAVEPOINT, 11)):
+        subtasks = (SubtaskEntry(index=0),)
+        vertex = VertexEntry(uid="n", name="n", parallelism=1, max_parallelism=1, subtasks=subtasks)
+        metadata = CheckpointMetadata(
+            job_name="job",
+            job_id="job",
+            checkpoint_id=at,
+            kind=kind,
+            triggered_ms=0,
+            completed_ms=at,
+            vertices=(vertex,),
+            properties={"run": "a", "stops": kind == SAVEPOINT},
+        )
+        (place / name).mkdir(parents=True)
+        (place / name / METADATA).write_bytes(encode_metadata(metadata))
+    note_stop(open_storage(str(place / "kept")), "a", "job", str(place / "elsewhere/last"), 12)
+    tell_of_checkpoint(Settings(checkpoints=str(place / "kept")), "job")
+    told = capsys.readouterr().err
+    assert told.startswith("found savepoint 11 of an earlier run of 'job', of ")
+    assert told.endswith(f" To resume from it: --from {place}/elsewhere/last\n")
 
 
 @pytest.mark.parametrize("workers", ["0", pytest.param("2", marks=pytest.mark.slow)])
