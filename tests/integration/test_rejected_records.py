@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 import sluiceway as sw
+from sluiceway.api.replay import replaying
 from sluiceway.clock import SystemClock
+from sluiceway.config.settings import Settings
 from sluiceway.connector import (
     END_OF_INPUT,
     Boundedness,
@@ -136,6 +138,16 @@ def test_rejected_records_become_dead_letters_with_event_time() -> None:
     flow.run()
     assert taken == [1, 3]
     assert [letter.value() for letter in letters] == ["two"]
+
+
+def test_what_a_source_could_not_decode_cannot_be_replayed() -> None:
+    flow = sw.Pipeline("numbers")
+    numbers = flow.source(_Texts(["1", "two"])).on_error("skip")
+    letters, taken = numbers.dead_letters().collect(), numbers.collect()
+    flow.run()
+    assert (list(taken), len(letters)) == ([1], 1)
+    with pytest.raises(sw.errors.GraphError, match="could not decode the records that it skipped"):
+        replaying(flow, list(letters), Settings())
 
 
 def test_a_limit_of_dead_letters_is_kept() -> None:

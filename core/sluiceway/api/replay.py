@@ -50,6 +50,11 @@ def replaying(pipeline: Pipeline, letters: Sequence[DeadLetter], settings: Setti
     kept: dict[Transformation, Transformation] = {}
     for t, uid in uids.items():
         inputs = [replace(ref, upstream=kept[ref.upstream]) for ref in t.inputs if ref.upstream in kept]
+        if t in by_step and isinstance(t.step, SourceStep) and not _assigns(t.step):
+            raise GraphError(
+                f"dead letters cannot be replayed: {t.label()} could not decode the records that it skipped: "
+                "sluiceway dlq show shows them. Replay those of other steps with --step"
+            )
         if t in by_step:
             inputs += _feeds(replica, t, by_step[t], uid)
         elif not inputs:
@@ -73,6 +78,11 @@ def replaying(pipeline: Pipeline, letters: Sequence[DeadLetter], settings: Setti
         if t in kept:
             kept[t].feedback = [replace(ref, upstream=kept[ref.upstream]) for ref in t.feedback]
     return replica
+
+
+def _assigns(step: SourceStep) -> bool:
+    """Return whether a source assigns timestamps; without, it skips what it cannot decode, and no more."""
+    return step.strategy is not None and step.strategy.assigner is not None
 
 
 def _step_of(letter: DeadLetter, pipeline: Pipeline, uids: Mapping[Transformation, str]) -> Transformation:
