@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from sluiceway.config.settings import Settings
 from sluiceway.connector.lib import DeadLetterSink
+from sluiceway.connector.lib.dead_letter_files import DEAD_LETTER_SINK
 from sluiceway.functions import DEAD_LETTERS, FunctionObject
 from sluiceway.functions.life import called_by, unopened
 from sluiceway.graph.findings import Finding, Level, graph_error
@@ -427,9 +428,16 @@ class _Builder:
         if directory is None or not skipping:
             return
         sink = SinkStep(DeadLetterSink(directory))
-        t = Transformation(sink, [InputRef(t, DEAD_LETTERS) for t in skipping], name="dead letters", parallelism=1)
+        # With a uid of its own: one that is made of those of the steps before it would change with the pipeline.
+        t = Transformation(
+            sink,
+            [InputRef(t, DEAD_LETTERS) for t in skipping],
+            name=DEAD_LETTER_SINK,
+            parallelism=1,
+            uid=DEAD_LETTER_SINK,
+        )
         self._order.append(t)
-        self._names[t] = "dead letters"
+        self._names[t] = DEAD_LETTER_SINK
         self._parallelism[t] = 1
 
     def _check_co_location(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -408,6 +409,20 @@ def test_the_option_wants_a_directory() -> None:
     with pytest.raises(sw.ConfigurationError, match="a directory"):
         sw.Pipeline().check(dead_letters="s3://bucket/x")
     assert Settings().on_error == "fail"
+
+
+def test_the_sink_of_the_option_is_known_again_when_steps_are_added(tmp_path: Path) -> None:
+    def run(more: bool, **options: Any) -> None:
+        flow = sw.Pipeline("job")
+        stream = flow.from_collection([1, 0, 2]).uid("numbers").map(lambda n: 1 // n).uid("inverse")
+        if more:
+            stream = stream.filter(lambda n: True).uid("more")
+        stream.for_each(lambda n: None).uid("out")
+        places: Any = {"dead_letters": tmp_path / "letters", "checkpoints": tmp_path / "kept"}
+        flow.run(on_error="skip", checkpoint_interval="1h", **places, **options)
+
+    run(False)
+    run(True, from_checkpoint=tmp_path / "kept")
 
 
 def test_plans_and_checks_tell() -> None:

@@ -18,7 +18,16 @@ from sluiceway.util.durable_files import sync_directory
 from sluiceway.util.overriding import override
 from sluiceway.util.surrogates import json_bytes
 
-__all__ = ["DeadLetterSink", "dead_letter_files", "delete_dead_letters", "read_dead_letters"]
+__all__ = [
+    "DEAD_LETTER_SINK",
+    "DeadLetterSink",
+    "dead_letter_files",
+    "delete_dead_letters",
+    "read_dead_letters",
+]
+
+DEAD_LETTER_SINK: Final = "dead letters"
+"""Name of the sink of the option ``dead-letters``, and its uid."""
 
 _SUFFIX: Final = ".dead.jsonl"
 _OPEN: Final = ".open"
@@ -43,7 +52,7 @@ class DeadLetterSink(Sink[DeadLetter]):
     @property
     @override
     def name(self) -> str:
-        return "dead letters"
+        return DEAD_LETTER_SINK
 
     @property
     @override
