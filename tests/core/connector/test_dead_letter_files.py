@@ -117,3 +117,26 @@ def test_what_no_checkpoint_knows_of_goes_with_the_next_attempt_but_not_that_of_
     elsewhere.commit(elsewhere.prepare_commit(1))
     assert sorted(records(tmp_path)) == ["a", "other"]
     assert len(os.listdir(tmp_path)) == 2, "what came after the checkpoint will come again"
+
+
+def test_a_run_without_checkpoints_ends_what_the_one_that_it_is_restored_from_had_begun(tmp_path: Path) -> None:
+    before = opened(DeadLetterSink(tmp_path))
+    before.recover([])
+    before.write([letter("a")], None)
+    known = before.prepare_commit(1)
+    # What is not committed of several checkpoints: the second file was open at the first one.
+    before.write([letter("b")], None)
+    known += before.prepare_commit(2)
+    before.write([letter("c")], None)
+    assert [to_be_committed for to_be_committed, _ in known] == [True, False, True, False]
+
+    after = DeadLetterSink(tmp_path).create_writer(context(has_checkpoints=False))
+    assert isinstance(after, CommittingSinkWriter)
+    after.open()
+    after.recover(known)
+    assert sorted(records(tmp_path)) == ["a", "b"]
+    assert len(os.listdir(tmp_path)) == 2, "the letter after the checkpoint will come again"
+    after.write([letter("c")], None)
+    after.flush()
+    assert sorted(records(tmp_path)) == ["a", "b", "c"]
+    assert after.prepare_commit(0) == []

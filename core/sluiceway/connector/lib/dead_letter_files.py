@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sluiceway.connector import Sink, SinkWriter, WriterContext
+from sluiceway.connector import CommittingSinkWriter, Sink, SinkWriter, WriterContext
 from sluiceway.connector.two_phase_commit import TwoPhaseCommitSink
 from sluiceway.errors import ConnectorError
 from sluiceway.functions import DeadLetter
@@ -123,8 +123,8 @@ class _Files:
         return self._directory / (name + _OPEN)
 
 
-class _Writer(SinkWriter[DeadLetter]):
-    """For jobs without checkpoints: a file for each time that input runs dry."""
+class _Writer(CommittingSinkWriter[DeadLetter]):
+    """For jobs without checkpoints: a file for each time that input runs dry; it commits nothing of its own."""
 
     def __init__(self, files: _Files) -> None:
         self._files = files
@@ -138,10 +138,26 @@ class _Writer(SinkWriter[DeadLetter]):
             self._name = self._files.new()
         self._files.append(self._name, values)
 
+    def recover(self, committables: Sequence[Any]) -> None:
+        # Of an earlier run that took checkpoints, as _Transactions has written them: nobody skips these again.
+        for to_be_committed, name in committables:
+            if to_be_committed:
+                self._files.complete(name, durably=True)
+        # Behind that: what was open at one checkpoint may be complete with the next one.
+        for to_be_committed, name in committables:
+            if not to_be_committed:
+                self._files.remove(name)
+
     def flush(self) -> None:
         name, self._name = self._name, None
         if name is not None:
             self._files.complete(name)
+
+    def prepare_commit(self, checkpoint_id: int) -> list[Any]:
+        return []  # flush() has completed what there is
+
+    def commit(self, committables: Sequence[Any]) -> None:
+        """Do nothing: nothing is made ready."""
 
     def close(self) -> None:
         # What a job has skipped before it failed is worth more than that nothing is there twice.
