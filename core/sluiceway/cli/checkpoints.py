@@ -173,7 +173,10 @@ def diff(old: str, new: str, as_json: bool) -> None:
 @checkpoints.command()
 @click.argument("path")
 def delete(path: str) -> None:
-    """Delete the checkpoint in the directory or URL PATH, except files that other checkpoints share."""
+    """Delete the checkpoint in the directory or URL PATH, except files that other checkpoints share.
+
+    Shared files of the newest checkpoint of a run are left to gc: a running job may be about to refer to them.
+    """
     from sluiceway.checkpoint import CheckpointDirectory, checkpoint_name, load_metadata, split_location
 
     place, directory = split_location(path)
@@ -186,7 +189,7 @@ def delete(path: str) -> None:
             f"{checkpoint_name(metadata.checkpoint_id)}: it was moved by hand, so remove "
             "its directory by hand, too"
         )
-    run.discard(metadata.checkpoint_id)
+    run.discard(metadata.checkpoint_id, shared=metadata.checkpoint_id != max(run.ids()))
     click.echo(f"Deleted {path}: {shown_size(metadata.size)} of state, what others share with it excepted.")
 
 

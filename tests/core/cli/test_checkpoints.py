@@ -15,11 +15,13 @@ from sluiceway.checkpoint import (
     CHECKPOINT,
     CheckpointDirectory,
     CheckpointMetadata,
+    NativeFileEntry,
     StepEntry,
     SubtaskEntry,
     VertexEntry,
     write_subtask,
 )
+from sluiceway.checkpoint.metadata import KeyedEntry, NativeEntry, OperatorEntry
 from sluiceway.checkpoint.offline_reader import Opaque, StateRow
 from sluiceway.clock import VirtualClock
 from sluiceway.errors import CheckpointError, UnknownNameError
@@ -283,6 +285,30 @@ def test_checkpoints_delete_and_gc(checkpoint: Path, sluiceway: Any) -> None:
     assert not left.exists()
     assert (place / "run/chk-2/metadata.json").exists()
     assert sluiceway("checkpoints", "gc", str(place), "--older-than", "soon").exit_code == 2
+
+
+def test_files_that_the_newest_checkpoint_shares_are_left_to_gc(tmp_path: Path, sluiceway: Any) -> None:
+    run = CheckpointDirectory(LocalStorage(str(tmp_path)), "run")
+    for id_, name in enumerate("ab", 1):
+        run.storage.write(f"run/shared/{name}", (b"x",))
+        file = NativeFileEntry(name=name, file=f"../shared/{name}", size=1, crc32=0, shared=True)
+        state = KeyedEntry(tables=(), native=NativeEntry(format="rocks 1", start=0, end=1, files=(file,)))
+        subtask = SubtaskEntry(index=0, operators=(OperatorEntry(uid="u", keyed=state),))
+        vertex = VertexEntry(uid="u", name="u", parallelism=1, max_parallelism=1, subtasks=(subtask,))
+        run.complete(
+            CheckpointMetadata(
+                job_name="job",
+                job_id="run",
+                checkpoint_id=id_,
+                kind=CHECKPOINT,
+                triggered_ms=0,
+                completed_ms=id_,
+                vertices=(vertex,),
+            )
+        )
+    for id_ in (1, 2):
+        deleted = sluiceway("checkpoints", "delete", str(tmp_path / f"run/chk-{id_}"))
+        assert (deleted.exit_code, os.listdir(tmp_path / "run/shared")) == (0, ["b"]), deleted.stderr
 
 
 def test_a_checkpoint_that_was_moved_is_not_deleted(checkpoint: Path, sluiceway: Any) -> None:
