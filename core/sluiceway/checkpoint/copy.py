@@ -89,15 +89,12 @@ def regrouped(
         max_parallelism: the number of key groups.
         load_key: decodes a key.
     """
-    tables: dict[str, StateMeta] = {}
+    tables: dict[StateMeta, int] = {}
     rows: dict[int, list[Row]] = {}
     blocks: dict[int, list[Block]] = {}
     for snapshot in snapshots:
-        for meta in snapshot.tables:
-            tables.setdefault(meta.name, meta)
-        names = list(tables)
-        # Rows refer to tables by index, which differs from subtask to subtask.
-        places = [names.index(meta.name) for meta in snapshot.tables]
+        # Rows refer to tables by index, which differs from subtask to subtask; a state may be there in two forms.
+        places = [tables.setdefault(meta, len(tables)) for meta in snapshot.tables]
         for old in snapshot.groups:
             own, of_many = decode_blocks(snapshot.groups[old])
             for row, group in zip(
@@ -108,7 +105,7 @@ def regrouped(
                 for group, part in _split(block, max_parallelism, load_key):
                     blocks.setdefault(group, []).append(part._replace(table=places[block.table]))
     groups = {g: encode_rows(rows.get(g, []), blocks.get(g, ())) for g in sorted({**rows, **blocks})}
-    return KeyedSnapshot(tuple(tables.values()), groups)
+    return KeyedSnapshot(tuple(tables), groups)
 
 
 def _split(block: Block, max_parallelism: int, load_key: Callable[[bytes], Any]) -> Iterator[tuple[int, Block]]:

@@ -294,6 +294,37 @@ def test_key_groups_are_others(old: str, new: str, groups: int) -> None:
     check_groups(new, groups)
 
 
+def test_a_state_in_two_forms_stays_so_in_other_key_groups(
+    keyed: Callable[..., KeyedSnapshot], save: Callable[..., str], new: str
+) -> None:
+    @dataclass
+    class Count:
+        n: int
+
+    before = Count(0)
+
+    @dataclass
+    class Count:  # type: ignore[no-redef]
+        n: int
+        note: str = "-"
+
+    keys: list[str] = []
+    parts: list[list[OperatorSnapshot]] = []
+    for subtask, count in enumerate((before, Count(1))):
+        keys.append(next(key for key in KEYS if subtask_for_key_group(key_group(key, 128), 2, 128) == subtask))
+
+        def fill(store: KeyedStateStore, key: str = keys[-1], count: Any = count) -> None:
+            store.current_key = key
+            store.value_state(sw.ValueStateDescriptor("count", type(count))).update(count)
+
+        parts.append([OperatorSnapshot("visits", keyed=keyed(fill, subtask, 2))])
+    with edit(save(*parts), new, max_parallelism=256):
+        pass
+    found = read(new)["visits"]["count"].to_arrow().to_pylist()
+    assert {row["key"]: (row["n"], row["note"]) for row in found} == {keys[0]: (0, None), keys[1]: (1, "-")}
+    check_groups(new, 256)
+
+
 def test_raw_keyed_state_stays_in_its_key_groups(new: str, save: Callable[..., str]) -> None:
     raw = ListSnapshot("raw keyed state", ListMode.RAW_KEYED, "msgspec", 1, "tuple[int, bytes]", 0, 1, (b"x",))
     old = save([OperatorSnapshot("sketch", lists=(raw,))])
