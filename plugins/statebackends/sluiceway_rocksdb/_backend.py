@@ -110,6 +110,8 @@ class RocksDBKeyedBackend(KeyedStateBackend):
         table = RocksDBTable(self.store, self, schema, first, None)
         for index, reader in zip(indices, readers, strict=True):
             if reader is not schema.serializer or (index != first and find_namespaces(self.store, index)):
+                # The last snapshot has the rows, and the tables, as they were; none may go on from its files.
+                self.settle()
                 table.migrate(reader, index)
                 self._log = None
             self.store.metas[index] = schema.meta

@@ -109,6 +109,17 @@ def test_changes_are_on_top_of_a_database_once_there_is_one(make: Make) -> None:
     assert counts(make(restore=[third])) == expected | {f"more{i}": i for i in range(1_000)}
 
 
+def test_a_snapshot_after_a_migration_is_not_on_top_of_one_before_it(make: Make) -> None:
+    was = ValueStateDescriptor("price", int)
+    now = ValueStateDescriptor("price", float, migrate=lambda cents: cents / 100)
+    first = make()
+    first.table(was).entries()["k"] = 1250
+    second = make(restore=[first.snapshot()])
+    assert files(second.snapshot())[0] == 0, "the state was not asked for yet"
+    assert second.table(now).entries()["k"] == 12.5
+    assert make(restore=[second.snapshot()]).table(now).entries()["k"] == 12.5
+
+
 def test_there_are_only_so_many_files(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = make(changes=3)
     entries = backend.table(COUNT).entries("w")
