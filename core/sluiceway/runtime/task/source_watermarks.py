@@ -129,12 +129,22 @@ class SourceTime:
         """Return the generators and their output, for :meth:`go_on` in another process."""
         now = self._now()
         splits = {id_: (s.watch.kept(), now - s.heard, s.timed_out) for id_, s in self._splits.items()}
-        return self.watermark, self.active, {**self._earlier, **splits}, self._all is not None, self._ended_at
+        without_ms = None if self._splits else now - self._without_splits_since
+        return (
+            self.watermark,
+            self.active,
+            {**self._earlier, **splits},
+            self._all is not None,
+            self._ended_at,
+            without_ms,
+        )
 
     def go_on(self, kept: tuple[Any, ...]) -> None:
         """Restore an earlier reader's generators, after adding its unfinished splits; the gap does not count."""
         self.watermark, self.active, self._earlier, one_for_all, *since = kept
         self._ended_at = since[0] if since else MIN_WATERMARK  # an earlier version has no such entry
+        if len(since) > 1 and since[1] is not None:
+            self._without_splits_since = self._now() - since[1]
         self._earlier = dict(self._earlier)
         if one_for_all:
             self._all = self._new_split("")
