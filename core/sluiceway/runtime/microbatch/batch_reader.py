@@ -47,6 +47,7 @@ class BatchWork:
         asked: whether a split request of the reader is unanswered.
         stops: whether the reader reads nothing and reaches its end, at any position.
         silent_ms: idle time before the batch, for splits that have no records in it.
+        since_ms: time since the batch before was planned: that of splits without records in a batch that runs dry.
     """
 
     batch: int
@@ -65,6 +66,7 @@ class BatchWork:
     asked: bool = False
     stops: bool = False
     silent_ms: int = 0
+    since_ms: int = 0
 
 
 class LiveReader:
@@ -315,6 +317,14 @@ class BatchReader(Reader[Any]):
         answer = frozenset(() if self._live is None else self._live.reader.waiting_splits())
         self._answers.append(answer)
         return answer
+
+    @property
+    def silent(self) -> frozenset[str]:
+        """Ids of the splits from before this batch without a record in it; none unless the reader has run dry."""
+        dry, polls = (self._dry, self._polls) if self._done is None else (self._done.dry, self._done.polls)
+        if not dry or self._work.resting:
+            return frozenset()
+        return frozenset(split.split_id for split in self._begun) - {poll.split_id for poll in polls if poll.count}
 
     def snapshot(self) -> list[Any]:
         """Return the splits with their positions; in a replay, those after the batch."""

@@ -354,6 +354,7 @@ class BatchPlanner:
             # With several splits per reader, time since the last batch is no sign of an idle split: its turn to be
             # read may not have come. Only time in which no reader had input counts.
             silent_ms=plan.still_ms if state is not None and len(state.splits) > 1 else plan.since_ms,
+            since_ms=plan.since_ms,
             wait_s=plan.wait_s,
             linger_s=plan.linger_s,
             time_s=plan.time_s,

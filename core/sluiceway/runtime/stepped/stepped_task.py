@@ -351,6 +351,11 @@ class SteppedTask:
         with self._explaining():
             self.input.call_reader(lambda reader: reader.no_more_splits())
 
+    def were_silent(self, split_ids: Iterable[str], ms: int) -> None:
+        """Add time to that for which some splits of the source's reader have given no record."""
+        assert isinstance(self.input, SourceInput)
+        self.input.were_silent(split_ids, ms)
+
     def _want_split(self) -> None:
         if not self.no_more:
             self.splits_wanted += 1

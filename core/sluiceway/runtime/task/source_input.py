@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from sluiceway.clock import Clock
@@ -391,6 +391,11 @@ class SourceInput(TaskInput):
         """Restore the event time of an earlier reader, after :meth:`open`."""
         if self._time is not None and kept is not None:
             self._time.go_on(kept)
+
+    def were_silent(self, split_ids: Iterable[str], ms: int) -> None:
+        """Add time to that for which some splits have given no record."""
+        if self._time is not None:
+            self._time.were_silent(split_ids, ms)
 
     @property
     def watermark(self) -> int:

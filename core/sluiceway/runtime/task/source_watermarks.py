@@ -168,6 +168,13 @@ class SourceTime:
             self._settle(out)
         return out
 
+    def were_silent(self, split_ids: Iterable[str], ms: int) -> None:
+        """Add time to that for which some splits have given no record, and look at them at the next chance."""
+        for split_id in split_ids:
+            if (split := self._splits.get(split_id)) is not None:
+                split.heard -= ms
+        self._look_at = None
+
     def pause(self, split_ids: frozenset[str]) -> None:
         """Stop the idle time of these splits until the next call."""
         now = self._now()

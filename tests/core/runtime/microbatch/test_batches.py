@@ -478,6 +478,42 @@ def test_a_batch_may_be_empty_and_the_next_one_goes_on(drive: Drive, storage: Ch
     driver.close()
 
 
+class OneOfTwo(Slow):
+    """Two splits, of which one has all records."""
+
+    def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
+        splits = [Shuffled("busy", 0, 1), Shuffled("still", 0, 1)]
+        return SimpleEnumerator(context, splits if restored is None else restored)
+
+    def create_reader(self, context: ReaderContext) -> Reader[int]:
+        return _BusyReader(context, self)
+
+
+class _BusyReader(_SlowReader):
+    current_split_id = "busy"
+
+
+def test_splits_without_records_are_silent_beside_others(drive: Drive, storage: CheckpointStorage) -> None:
+    source = OneOfTwo()
+    driver = drive(source, storage, 1)
+    assert driver.run_batch()
+    source.there = [7]
+    assert driver.planner.plan(2) is not None
+    (work,) = driver.planner.work(2)
+    assert work.since_ms >= work.silent_ms
+    first, again = (BatchReader(source, work, driver.files) for _ in range(2))
+    for reader in (first, again):
+        source.there = [7]
+        reader.start()
+        while isinstance(reader.poll(10), list):
+            pass
+        assert reader.silent == {"still"}
+        reader.finish()
+        reader.close()
+    assert again.is_replay
+    driver.close()
+
+
 def test_what_is_there_now_comes_to_an_end(drive: Drive, storage: CheckpointStorage) -> None:
     source = Slow()
     source.there = list(range(25))

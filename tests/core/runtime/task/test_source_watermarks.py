@@ -273,12 +273,33 @@ def test_a_reader_that_has_no_split_for_long_is_idle() -> None:
     assert rig.wait(1) == [IDLE]
 
 
+@pytest.mark.parametrize(("entries", "left_ms"), [(6, 40), (5, 100)])
+def test_a_reader_without_splits_stays_on_its_way_to_idleness_in_another_process(
+    entries: int, left_ms: int
+) -> None:
+    """Five entries are those of an earlier version: the time begins anew."""
+    before = Rig(bounded().with_idleness(100))
+    before.wait(60)
+    after = Rig(bounded().with_idleness(100))
+    after.time.go_on(before.time.kept()[:entries])
+    assert after.wait(left_ms - 1) == []
+    assert after.wait(1) == [IDLE]
+
+
 def test_time_for_which_output_was_blocked_is_not_silence() -> None:
     rig = Rig(bounded().with_idleness(100), "a")
     rig.wait(60)
     rig.clock.advance(1000)
     rig.backpressured_s += 1.0
     assert rig.wait(39) == []
+    assert rig.wait(1) == [IDLE]
+
+
+def test_silence_that_others_know_of_counts() -> None:
+    rig = Rig(bounded().with_idleness(100), "a")
+    rig.take("a", 10)
+    rig.time.were_silent(["a", "another"], 80)
+    assert IDLE not in rig.wait(19)
     assert rig.wait(1) == [IDLE]
 
 

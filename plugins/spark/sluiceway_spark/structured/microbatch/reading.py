@@ -90,6 +90,8 @@ def _run(plan: SteppedPlan, services: Services, files: BatchLog, vertex: int, wo
                 yield from packer.pack(*part)
         if not chain.ended:  # watermarks that are made now and then are made now
             clock.advance(plan.settings.auto_watermark_interval_ms)
+            # What the batch before had, or others have in this one, says nothing of these.
+            chain.were_silent(reader.silent, work.since_ms - work.silent_ms)
             chain.read(1, _once())
         chain.settle()
         snapshots = chain.snapshot(work.batch)
