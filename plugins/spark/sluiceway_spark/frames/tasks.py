@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -258,8 +258,11 @@ class _Entry:
                 chain.read(1, lambda: next(answers, True))
                 chain.settle()
             yield from self._taken(chain, 0)
-        finally:
-            chain.close()
+        except BaseException:
+            with suppress(Exception):  # what has failed first is told
+                chain.close()
+            raise
+        chain.close()
 
     def _clock(self) -> Clock:
         return self._services.clock if self._now_ms is None else VirtualClock(self._now_ms)

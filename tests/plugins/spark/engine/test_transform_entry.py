@@ -59,6 +59,36 @@ def test_large_rows_leave_in_parts_of_limited_size(streams: bool) -> None:
     assert [text for batch in given for text in batch.values] == texts
 
 
+class Unopened(sw.MapFunction[int, int]):
+    """Cannot be closed, as it could not be opened."""
+
+    def open(self, context: sw.RuntimeContext) -> None:
+        raise ValueError("wrong password")
+
+    def map(self, value: int) -> int:
+        return value
+
+    def close(self) -> None:
+        raise AttributeError("no connection")
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["batch", "streaming"])
+def test_what_has_failed_first_is_told_although_closing_fails_as_well(streams: bool) -> None:
+    from sluiceway_spark.datasource.rows_to_records import Rows
+    from sluiceway_spark.frames import tasks
+    from sluiceway_spark.frames.endpoints import FrameSink, FrameSource
+    from sluiceway_spark.frames.plan import plan_of
+
+    source = FrameSource(Rows("value", None), streams)
+    flow = sw.Pipeline("entry", parallelism=2)
+    flow.source(source).map(Unopened()).sink(FrameSink())
+    plan, services = plan_of(flow, Settings(engine="spark"), source, keyed_subtasks=2)
+    columns: dict[str, Any] = {"n": [1, 2]} | ({tasks.NOW: [5] * 2} if streams else {})
+    entry = tasks._Entry(plan, services, streams=streams)
+    with pytest.raises(ValueError, match="wrong password"):
+        list(entry.elements(pa.table(columns).to_batches()))
+
+
 class Numbered(sw.MapFunction[int, int], sw.CheckpointedFunction):
     """Counts in its subtask."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 from sluiceway.clock import SystemClock, VirtualClock
@@ -89,9 +90,9 @@ def _run(plan: SteppedPlan, services: Services, files: BatchLog, vertex: int, wo
             for part in chain.take(FULL) or chain.take():
                 yield from packer.pack(*part)
         if not chain.ended:  # watermarks that are made now and then are made now
-            clock.advance(plan.settings.auto_watermark_interval_ms)
             # What the batch before had, or others have in this one, says nothing of these.
             chain.were_silent(reader.silent, work.since_ms - work.silent_ms)
+            clock.advance(plan.settings.auto_watermark_interval_ms)
             chain.read(1, _once())
         chain.settle()
         snapshots = chain.snapshot(work.batch)
@@ -99,8 +100,11 @@ def _run(plan: SteppedPlan, services: Services, files: BatchLog, vertex: int, wo
         reader.finish(dumps_with_classes((snapshots, chain.position())))
         yield from rest
         yield told(plan, did_since(plan, chain, (0, 0)))
-    finally:
-        chain.close()
+    except BaseException:
+        with suppress(Exception):  # what has failed first is told
+            chain.close()
+        raise
+    chain.close()
 
 
 def _once() -> Callable[[], bool]:
