@@ -154,6 +154,7 @@ class StreamFigures:
                     user=own,
                     operators=did.metrics,
                     vertex_id=vertex,
+                    at_ms=now_ms,
                 )
             )
         return JobMetrics(
