@@ -168,6 +168,11 @@ class SparkSink(Sink[Any]):
         return f"<{self._shown}>"
 
     @property
+    def overwrites(self) -> bool:
+        """True if what was there before is deleted first."""
+        return self._shown.mode == "overwrite"
+
+    @property
     def name(self) -> str:
         """Name in plans: the target."""
         target = self._shown

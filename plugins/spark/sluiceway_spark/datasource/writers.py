@@ -43,6 +43,11 @@ def sink_writer(
     told = _Told.of(options, schema, overwrite)
     if "commits" in {name.lower() for name in options}:
         raise ConfigurationError("option commits is for streams: a DataFrame is written and committed once")
+    if getattr(told.sink, "overwrites", False):
+        raise ConfigurationError(
+            f"sink {told.sink.name!r} has mode='overwrite', and format 'sluiceway' adds to what is there: leave "
+            "it out, or run a pipeline"
+        )
     return _Writer(Shipped(told, search_path), told.name or f"spark-{uuid.uuid4().hex}")
 
 

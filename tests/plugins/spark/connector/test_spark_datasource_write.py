@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from sluiceway.errors import ConfigurationError
 from sluiceway_spark.session.pyspark_version import FORMAT, too_old
 
 pyspark = pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
@@ -130,6 +131,18 @@ def test_what_is_wrong_is_told_before_anything_runs(spark: Any, tmp_path: Path, 
         to_text(frame.write, tmp_path / "out").mode("append").save("/somewhere")
     assert "call save() or start() without a path" in said(raised)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_sink_that_overwrites_what_is_there_is_refused(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    from sluiceway_spark.datasource.writers import sink_writer
+
+    schema = pa.schema([("id", pa.int64())])
+    options = {"sink": "spark", "sink.path": str(tmp_path / "out"), "sink.mode": "append"}
+    assert sink_writer(options, schema, False, ()) is not None
+    with pytest.raises(ConfigurationError, match="has mode='overwrite', and format 'sluiceway' adds to what"):
+        sink_writer({**options, "sink.mode": "overwrite"}, schema, False, ())
 
 
 def test_two_attempts_at_a_time_are_refused(spark: Any, tmp_path: Path) -> None:
