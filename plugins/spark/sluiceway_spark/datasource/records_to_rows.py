@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from sluiceway.elements import Batch
@@ -189,10 +189,12 @@ def _is_row(kind: Any) -> bool:
 
     kind = _plain(kind)
     origin = typing.get_origin(kind) or kind
+    if origin in (typing.Union, types.UnionType):
+        return any(map(_is_row, typing.get_args(kind)))
     if not isinstance(origin, type):
         return False
     return (
-        issubclass(origin, (dict, tuple, pa.RecordBatch, pa.Table))
+        issubclass(origin, (Mapping, tuple, pa.RecordBatch, pa.Table))
         or hasattr(origin, "__fields__")
         or fields_of(origin) is not None
     )

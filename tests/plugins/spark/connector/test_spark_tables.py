@@ -45,6 +45,15 @@ class Half(msgspec.Struct):
     share: float = 0.5
 
 
+@dataclass
+class Came:
+    user: str
+
+
+class Went(NamedTuple):
+    user: str
+
+
 @pytest.mark.parametrize(
     ("kind", "columns"),
     [
@@ -122,6 +131,20 @@ def test_records_without_a_type_go_by_the_schema_that_is_given() -> None:
     ]
     assert table(None, ["a"], pa.schema([("word", pa.string())])) == [{"word": "a"}]
     assert table(None, [{"word": "a"}], pa.schema([("word", pa.string())])) == [{"word": "a"}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "records"),
+    [
+        (Mapping[str, str], [{"user": "ann"}, {"user": "bob"}]),
+        (Came | Went, [Came("ann"), Went("bob")]),
+        (Came | Went | None, [Went("ann"), Came("bob")]),
+    ],
+    ids=["mapping", "two types", "two types or none"],
+)
+def test_a_record_with_one_column_is_a_row_if_its_type_is_one(kind: Any, records: Any) -> None:
+    schema = pa.schema([("user", pa.string())])
+    assert table(kind, records, schema) == [{"user": "ann"}, {"user": "bob"}]
 
 
 def test_a_record_that_does_not_fit_is_shown() -> None:
