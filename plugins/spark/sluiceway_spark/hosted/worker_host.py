@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 import uuid
 from contextlib import suppress
 from dataclasses import asdict
@@ -24,6 +25,7 @@ __all__ = ["SparkHost"]
 
 _GATHER_S: Final = 0.1
 _STOP_S: Final = 10.0
+_CANCEL_S: Final = 0.5
 
 
 class SparkHost(WorkerHost):
@@ -100,9 +102,13 @@ class SparkHost(WorkerHost):
         for worker in workers:
             worker.end("was not started, as the job has ended", "", killed=True)
         for stage in stages:
-            stage.cancel()
-        for stage in stages:
-            stage.join(_STOP_S)
+            stage.cancel()  # also one whose thread is about to begin, which then finds that it is given up
+        until = time.monotonic() + _STOP_S
+        # Again and again: what Spark has not begun with, it does not cancel.
+        while (left := [stage for stage in stages if stage.is_alive()]) and time.monotonic() < until:
+            left[0].join(_CANCEL_S)
+            for stage in left:
+                stage.cancel()
         self._places.unmark()
 
     def _launch(self) -> None:
