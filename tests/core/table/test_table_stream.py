@@ -503,6 +503,18 @@ def test_a_table_with_two_columns_of_a_name_is_refused() -> None:
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
     with pytest.raises(GraphError, match="columns must have different names; twice: 'a'"):
         Pipeline().table(table)
+    frame = pd.DataFrame({"a": [1]})
+    with pytest.raises(GraphError, match="the frame has no columns of Arrow: Duplicate column names"):
+        Pipeline().table(pd.concat([frame, frame], axis=1))
+
+
+def test_a_frame_with_values_of_several_types_in_a_column_is_refused() -> None:
+    flow = Pipeline()
+    mixed = pd.DataFrame({"price": [1, "a"]})
+    with pytest.raises(GraphError, match=r"^table\(\) at .*: the frame has no columns of Arrow: .*column price"):
+        flow.table(mixed)
+    with pytest.raises(GraphError, match=r"^sql\(\) at .*: the frame has no columns of Arrow: .*column price"):
+        flow.sql("SELECT user FROM rows", rows=flow.table(_table()), prices=mixed)
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,13 @@ def rows_of(given: Any, method: str = "table") -> pa.RecordBatch:
     if isinstance(given, pa.RecordBatch):
         return from_outside(given)
     if type(given).__module__.partition(".")[0] == "pandas" and hasattr(given, "columns"):
-        given = pa.Table.from_pandas(given, preserve_index=False)
+        try:
+            given = pa.Table.from_pandas(given, preserve_index=False)
+        except (pa.ArrowException, ValueError) as error:
+            why = ". ".join(map(str, error.args))
+            raise GraphError(
+                f"{method}() at {caller_location()}: the frame has no columns of Arrow: {why}"
+            ) from None
     elif not isinstance(given, pa.Table) and hasattr(given, "__arrow_c_stream__"):
         given = pa.table(given)
     if not isinstance(given, pa.Table):

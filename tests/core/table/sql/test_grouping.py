@@ -265,6 +265,16 @@ def test_a_filter_of_decimals() -> None:
             8,
             "TUMBLE_START takes the arguments of TUMBLE",
         ),
+        (
+            "SELECT TUMBLE_START(time, INTERVAL '10' SECOND) AS s, count(*) AS n FROM rows GROUP BY 1",
+            88,
+            "GROUP BY takes no name or position of TUMBLE_START: a window stands there itself",
+        ),
+        (
+            "SELECT TUMBLE_START(time, INTERVAL '10' SECOND) AS s, count(*) AS n FROM rows GROUP BY s",
+            88,
+            "GROUP BY takes no name or position of TUMBLE_START: a window stands there itself",
+        ),
         ("SELECT TUMBLE(time, INTERVAL '5' SECOND) FROM rows", 8, "TUMBLE stands in GROUP BY"),
         (
             "SELECT * FROM TABLE(TUMBLE(TABLE rows, DESCRIPTOR(time), INTERVAL '10' SECONDS))",

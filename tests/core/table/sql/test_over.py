@@ -151,6 +151,11 @@ def _plain(row: tuple[Any, ...]) -> tuple[Any, ...]:
             "no translation beside GROUP BY",
         ),
         ("SELECT id FROM rows WHERE sum(id) OVER (ORDER BY time ROWS 3 PRECEDING) > 1", 27, "has no translation"),
+        (
+            "SELECT (SELECT * FROM limits), row_number() OVER (PARTITION BY user ORDER BY time) AS n FROM rows",
+            16,
+            "a query belongs into FROM or WITH",
+        ),
     ],
 )
 def test_a_refusal_has_the_position(query: str, column: int, says: str) -> None:

@@ -135,6 +135,16 @@ def test_tables_that_are_none() -> None:
         flow.sql("SELECT user FROM orders", orders=["ann"])
     with pytest.raises(GraphError, match="'orders' belongs to another pipeline"):
         flow.sql("SELECT user FROM orders", orders=Pipeline().table(_TABLE))
+    doubled = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
+    with pytest.raises(GraphError, match="doubled= has two columns of one name"):
+        flow.sql("SELECT user FROM orders", orders=flow.table(_TABLE), doubled=doubled)
+
+
+def test_hundreds_of_conditions_are_refused_as_nested_too_deeply() -> None:
+    flow = Pipeline()
+    conditions = " OR ".join(f"price = {n}" for n in range(2000))
+    with pytest.raises(GraphError, match=r"sql\(\) at \S*test_refusals.py:\d+: the query is nested too deeply"):
+        flow.sql(f"SELECT user FROM orders WHERE {conditions}", orders=flow.table(_TABLE))
 
 
 def test_a_cast_of_wide_numbers_may_fail_as_well() -> None:

@@ -30,6 +30,14 @@ def with_group_columns(
     for given in list(query.args["group"].expressions):
         one, name = _meant(given, query, scope)
         if isinstance(one, exp.Anonymous):
+            if one is not given:
+                if not one.name.upper().startswith(("TUMBLE", "HOP", "CUMULATE", "SESSION")):
+                    translate(one, scope)  # refused as a function that is not known
+                raise RefusedError(
+                    given,
+                    f"GROUP BY takes no name or position of {one.name.upper()}: a window stands there itself, as "
+                    "in GROUP BY TUMBLE(time, INTERVAL '10' SECOND)",
+                )
             continue
         if isinstance(one, exp.Rollup | exp.Cube | exp.GroupingSets):
             why = "has no translation: write a query for each of the groupings, with UNION ALL"

@@ -409,11 +409,15 @@ class _Join:
         assert isinstance(self.other.rows, pa.RecordBatch)
         rows = nw.from_native(pa.Table.from_batches([self.other.rows]), eager_only=True)
         rows = rows.select(*(nw.col(name).alias(self.other.inside(name)) for name in self.other.schema.names))
-        for one in conditions:
-            made = as_boolean(translate(one, Scope(None, self.schema)), "ON")
-            rows = rows.filter(for_each_row(made, self.schema))
         names = [name for name in self.other.columns if name in self.needed]
-        rows = rows.select(*names, found.expr.alias("$key")).filter(~nw.col("$key").is_null())
+        try:
+            for one in conditions:
+                made = as_boolean(translate(one, Scope(None, self.schema)), "ON")
+                rows = rows.filter(for_each_row(made, self.schema))
+            rows = rows.select(*names, found.expr.alias("$key")).filter(~nw.col("$key").is_null())
+        except pa.ArrowException as error:
+            why = str(error).splitlines()[0]
+            raise RefusedError(self.node.this, f"a value of this table cannot be computed: {why}") from None
         how: Any = self.how
         left = self.left.with_columns(for_each_row(found_by, self.left.schema).alias("$key"))
         try:

@@ -68,7 +68,7 @@ def with_over(node: exp.Select, table: TableStream, scope: Scope) -> tuple[exp.S
 
     outputs: list[exp.Expr] = []
     for one in query.expressions:
-        if one.is_star:
+        if isinstance(one, exp.Star | exp.Column) and one.is_star:
             outputs += columns_of_star(one, scope)
         else:
             outputs.append(named_as_before(one, one.transform(replaced)))

@@ -72,16 +72,24 @@ def table_of(pipeline: Program, text: str, tables: Mapping[str, Any]) -> TableSt
         if isinstance(table, TableStream) and table._pipeline is not pipeline:
             raise GraphError(f"{where}: the stream {name!r} belongs to another pipeline")
         try:
-            known[name] = table if isinstance(table, TableStream) else rows_of(table)
+            known[name] = table if isinstance(table, TableStream) else rows_of(table, "sql")
         except TypeError:
             raise TypeError(
                 f"{where}: {name}= takes a TableStream, as table() returns, or for JOIN a pyarrow.Table or frame "
                 f"that stays the same, not {describe(table)}"
             ) from None
+        names = known[name].schema.names
+        if len(set(names)) < len(names):
+            raise GraphError(f"{where}: {name}= has two columns of one name")
     try:
         return _query(_parsed(text, where), known)
     except RefusedError as refused:
         raise GraphError(f"{where}: {with_position(text, refused)}") from None
+    except RecursionError:
+        raise GraphError(
+            f"{where}: the query is nested too deeply, as by hundreds of conditions with OR: IN (...) takes many "
+            "values"
+        ) from None
 
 
 def _parsed(text: str, where: str) -> exp.Expr:

@@ -47,7 +47,7 @@ def with_elements(node: exp.Select, table: TableStream, scope: Scope) -> tuple[e
     element_type(found[0], lists.type)
     outputs: list[exp.Expr] = []
     for one in query.expressions:
-        if one.is_star:
+        if isinstance(one, exp.Star | exp.Column) and one.is_star:
             outputs += columns_of_star(one, scope)
         else:
             outputs.append(named_as_before(one, one.transform(_as_element)))
