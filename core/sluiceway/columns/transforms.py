@@ -508,6 +508,9 @@ class Lookup(Transform):
         # index_in() tells 0.0 from -0.0, which are one value.
         wanted: Any = comparable(data.column(self.name))
         found: Any = pc.index_in(wanted, value_set=self.keys, skip_nulls=True)
+        if pa.types.is_floating(wanted.type):  # NaN is equal to nothing, and Arrow finds it
+            is_nan: Any = pc.fill_null(pc.is_nan(wanted), False)
+            found = pc.if_else(is_nan, pa.scalar(None, found.type), found)
         if not self.outer and found.null_count:
             mask = found.is_valid()
             data, found = data.filter(mask), found.drop_null()

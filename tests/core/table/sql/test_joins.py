@@ -251,6 +251,26 @@ def test_tables_without_event_times_are_not_joined_by_them() -> None:
         flow.sql("SELECT a.id FROM a JOIN users u ON a.user = u.user", **rows, users=7)
 
 
+def test_a_value_of_a_table_that_stays_the_same_that_cannot_be_cast_is_refused() -> None:
+    codes = pa.table({"code": ["1", "n/a"], "land": ["at", "fr"]})
+    query = "SELECT a.id, land FROM a JOIN codes c ON a.id = CAST(c.code AS BIGINT)"
+    flow = Pipeline()
+    with pytest.raises(GraphError, match=r"line 1, column 31: a value of this table cannot be computed: .*'n/a'"):
+        flow.sql(query, a=flow.table(_TABLES["a"], watermark_strategy=_TIMES), codes=codes)
+
+
+@pytest.mark.parametrize(
+    ("how", "found"), [("JOIN", [(3, "fr")]), ("LEFT JOIN", [(1, None), (2, None), (3, "fr")])]
+)
+def test_nan_finds_nothing_in_a_table_that_stays_the_same(how: str, found: list[tuple[int, str | None]]) -> None:
+    nan = float("nan")
+    rates = pa.table({"rate": [nan, 1.5], "land": ["at", "fr"]})
+    flow = Pipeline()
+    rows = flow.table(pa.table({"id": [1, 2, 3], "rate": [nan, None, 1.5]}))
+    made = flow.sql(f"SELECT a.id, land FROM a {how} rates r ON a.rate = r.rate", a=rows, rates=rates)
+    assert sorted((row["id"], row["land"]) for row in made.to_arrow().to_pylist()) == found
+
+
 def test_windows_go_on_behind_a_table_that_stays_the_same() -> None:
     query = (
         "SELECT land, window_end, count(*) AS n FROM a JOIN users u ON a.user = u.user "
