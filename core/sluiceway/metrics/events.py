@@ -22,7 +22,11 @@ class FailureInfo(msgspec.Struct, frozen=True):
 
 
 class SubtaskInfo(msgspec.Struct, frozen=True):
-    """Part of one subtask in a checkpoint. Times are durations in ms, sizes are bytes."""
+    """Part of one subtask in a checkpoint. Times are durations in ms, sizes are bytes.
+
+    ``start_delay_ms`` is the time from the trigger until the state was taken: alignment, flush and the copy of the
+    state are in it.
+    """
 
     task: str
     subtask: int
@@ -34,6 +38,16 @@ class SubtaskInfo(msgspec.Struct, frozen=True):
     size: int
     in_flight: int = 0
     vertex_id: int = 0
+
+    @property
+    def barrier_ms(self) -> int:
+        """Time from the trigger to the first barrier."""
+        return max(0, self.start_delay_ms - self.alignment_ms - self.flush_ms - self.sync_ms)
+
+    @property
+    def duration_ms(self) -> int:
+        """Time from the trigger until the state was written."""
+        return self.start_delay_ms + self.async_ms
 
 
 class CheckpointInfo(msgspec.Struct, frozen=True):

@@ -107,7 +107,7 @@ def _slowest_part(last: CheckpointInfo, text: str) -> Finding:
 
 def _phases(subtask: SubtaskInfo) -> dict[str, int]:
     return {
-        "barriers": subtask.start_delay_ms,
+        "barriers": subtask.barrier_ms,
         "alignment": subtask.alignment_ms,
         "flushing": subtask.flush_ms,
         "the copy of the state": subtask.sync_ms,

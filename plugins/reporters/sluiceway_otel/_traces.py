@@ -49,9 +49,9 @@ class Traces:
         else:
             root.set_status(Status(StatusCode.ERROR, redact(checkpoint.reason)[:_LONGEST]))
         if checkpoint.subtasks:
-            first = min(_begin_ms(part) for part in checkpoint.subtasks)
+            first = min(part.barrier_ms for part in checkpoint.subtasks)
             self._child(root, "trigger", begin, begin + first, job)
-        for part in sorted(checkpoint.subtasks, key=_end_ms)[-_MOST_SUBTASKS:]:
+        for part in sorted(checkpoint.subtasks, key=lambda part: part.duration_ms)[-_MOST_SUBTASKS:]:
             self._part(root, begin, part, job)
         if checkpoint.acknowledged_ms is not None:
             self._child(root, "commit", begin + checkpoint.acknowledged_ms, begin + duration, job)
@@ -66,7 +66,7 @@ class Traces:
             "sluiceway.checkpoint.size": part.size,
             "sluiceway.checkpoint.in_flight.size": part.in_flight,
         }
-        at = begin + _begin_ms(part)
+        at = begin + part.barrier_ms
         whole = self._start("subtask", at, attributes, root)
         for name, ms in (
             ("alignment", part.alignment_ms),
@@ -116,12 +116,3 @@ class Traces:
 
     def _child(self, parent: Span, name: str, begin_ms: int, end_ms: int, attributes: Attributes) -> None:
         self._start(name, begin_ms, attributes, parent).end(max(begin_ms, end_ms) * _MS)
-
-
-def _begin_ms(part: SubtaskInfo) -> int:
-    """Return the time of its first barrier since the trigger: that of the snapshot less alignment and flush."""
-    return max(0, part.start_delay_ms - part.alignment_ms - part.flush_ms)
-
-
-def _end_ms(part: SubtaskInfo) -> int:
-    return part.start_delay_ms + part.sync_ms + part.async_ms

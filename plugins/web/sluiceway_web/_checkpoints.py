@@ -12,7 +12,7 @@ from sluiceway_web import _answers as a
 from sluiceway_web._context import JobRequest, context_of, get, job_request
 from sluiceway_web._errors import RequestError
 from sluiceway_web._ids import find_vertex, vertex_id
-from sluiceway_web._shapes import checkpoint_details, checkpoint_summary, duration_of, statistics
+from sluiceway_web._shapes import checkpoint_details, checkpoint_summary, statistics
 
 __all__ = ["routes"]
 
@@ -104,13 +104,13 @@ async def vertex_details(request: Request) -> a.VertexCheckpoint:
         a.SubtaskOfCheckpoint(
             index=s.subtask,
             status="completed",
-            ack_timestamp=info.triggered_ms + duration_of(s),
-            end_to_end_duration=duration_of(s),
+            ack_timestamp=info.triggered_ms + s.duration_ms,
+            end_to_end_duration=s.duration_ms,
             checkpointed_size=s.size,
             state_size=s.size,
             checkpoint={"sync": s.sync_ms, "async": s.async_ms, "flush": s.flush_ms},
             alignment={"buffered": 0, "processed": 0, "persisted": s.in_flight, "duration": s.alignment_ms},
-            start_delay=s.start_delay_ms,
+            start_delay=s.barrier_ms,
             unaligned_checkpoint=bool(s.in_flight),
         )
         for s in parts
@@ -131,7 +131,7 @@ async def vertex_details(request: Request) -> a.VertexCheckpoint:
         summary={
             "checkpointed_size": statistics(s.size for s in parts),
             "state_size": statistics(s.size for s in parts),
-            "end_to_end_duration": statistics(map(duration_of, parts)),
+            "end_to_end_duration": statistics(s.duration_ms for s in parts),
             "checkpoint_duration": {
                 "sync": statistics(s.sync_ms for s in parts),
                 "async": statistics(s.async_ms for s in parts),
@@ -142,7 +142,7 @@ async def vertex_details(request: Request) -> a.VertexCheckpoint:
                 "persisted": statistics(s.in_flight for s in parts),
                 "duration": statistics(s.alignment_ms for s in parts),
             },
-            "start_delay": statistics(s.start_delay_ms for s in parts),
+            "start_delay": statistics(s.barrier_ms for s in parts),
         },
         subtasks=subtasks,
     )

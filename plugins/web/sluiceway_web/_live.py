@@ -27,7 +27,7 @@ from sluiceway_web._jobs_page import jobs_page
 from sluiceway_web._keys import with_last_key
 from sluiceway_web._page_cache import PageFields
 from sluiceway_web._sampler import Sampler
-from sluiceway_web._shapes import duration_of, job_overview, now_ms, vertex_status
+from sluiceway_web._shapes import job_overview, now_ms, vertex_status
 
 __all__ = ["routes"]
 
@@ -161,9 +161,9 @@ def _rescale(info: RescaleInfo, names: dict[str, str]) -> dict[str, Any]:
 
 
 def _checkpoint(info: CheckpointInfo) -> dict[str, Any]:
-    slowest = max(info.subtasks, key=duration_of, default=None)
+    slowest = max(info.subtasks, key=lambda s: s.duration_ms, default=None)
     phases = {
-        "start_delay": slowest.start_delay_ms if slowest else 0,
+        "start_delay": slowest.barrier_ms if slowest else 0,
         "alignment": slowest.alignment_ms if slowest else 0,
         "flush": slowest.flush_ms if slowest else 0,
         "sync": slowest.sync_ms if slowest else 0,

@@ -27,7 +27,6 @@ __all__ = [
     "aggregated",
     "checkpoint_details",
     "checkpoint_summary",
-    "duration_of",
     "job_details",
     "job_overview",
     "job_plan",
@@ -253,7 +252,7 @@ def checkpoint_details(job: str, info: CheckpointInfo, description: JobDescripti
     for vertex in description.vertices:
         parts = by_vertex.get(vertex.id, [])
         complete = len(parts) >= vertex.parallelism
-        vertex_ms = max((duration_of(s) for s in parts), default=0)
+        vertex_ms = max((s.duration_ms for s in parts), default=0)
         tasks[vertex_id(job, vertex.uid)] = a.CheckpointVertex(
             id=vertex_id(job, vertex.uid),
             status="COMPLETED" if complete or status == "COMPLETED" else status,
@@ -289,11 +288,6 @@ def checkpoint_details(job: str, info: CheckpointInfo, description: JobDescripti
         failure_timestamp=info.triggered_ms + took_ms if status == "FAILED" else None,
         failure_message=info.reason or None,
     )
-
-
-def duration_of(subtask: SubtaskInfo) -> int:
-    """Return ms from the trigger of a checkpoint to the end of a subtask's part."""
-    return subtask.start_delay_ms + subtask.alignment_ms + subtask.flush_ms + subtask.sync_ms + subtask.async_ms
 
 
 def statistics(values: Iterable[float]) -> dict[str, float]:

@@ -155,7 +155,9 @@ def checkpoint(
             {"async_ms": 800},
             "the checkpoint storage is slow. Writing the state, 10 bytes, takes 0.8 s in subtask 2 of 'b'",
         ),
-        ({"sync_ms": 800}, "the copy of the state takes 0.8 s in subtask 2 of 'b'"),
+        ({"start_delay_ms": 820, "sync_ms": 800}, "the copy of the state takes 0.8 s in subtask 2 of 'b'"),
+        ({"start_delay_ms": 820, "flush_ms": 800}, "flushing takes 0.8 s in subtask 2 of 'b'"),
+        ({"start_delay_ms": 820, "alignment_ms": 800}, "alignment takes 0.8 s in subtask 2 of 'b'"),
         ({"start_delay_ms": 800}, "their barriers wait 0.8 s behind records in front of 'b'"),
     ],
 )

@@ -79,7 +79,7 @@ METRICS: Final = JobMetrics(
 )
 """Metrics of a job that reporters stumble over: infinities, names with quotes, tasks without a watermark."""
 
-_PART: Final = SubtaskInfo("count", 1, start_delay_ms=5, alignment_ms=3, flush_ms=1, sync_ms=2, async_ms=4, size=9)
+_PART: Final = SubtaskInfo("count", 1, start_delay_ms=7, alignment_ms=3, flush_ms=1, sync_ms=2, async_ms=4, size=9)
 _COMPLETED: Final = CheckpointInfo(7, "completed", 1_700_000_000_000, 15, 9, "", "", [_PART], acknowledged_ms=11)
 _FAILED: Final = CheckpointInfo(8, "failed", 1_700_000_001_000, 15, 0, "timed out", "/tmp/savepoint-1", [])
 _FAILURE: Final = FailureInfo(
