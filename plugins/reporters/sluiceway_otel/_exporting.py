@@ -92,6 +92,8 @@ class _Target:
             except Exception as error:
                 self.reachable = False
                 self._reason = f"{type(error).__name__}: {error}"
+        if self.reachable:
+            self._reason = ""  # of an attempt that was repeated
         if not self.reachable and self._host not in self._told:
             self._told.add(self._host)
             reason = _ATTEMPT.sub("", self._reason) or "no reason was given"
@@ -243,7 +245,8 @@ class _Filter(logging.Filter):
         hear: Callable[[str], None] | None = getattr(_hearing, "to", None)
         if hear is None:
             return True
-        hear(record.getMessage())
+        if record.levelno >= logging.WARNING:  # what is below is no reason
+            hear(record.getMessage())
         return False
 
 

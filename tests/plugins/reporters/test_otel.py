@@ -243,6 +243,66 @@ def test_a_failed_checkpoint_and_a_failure_without_a_restart_are_errors(receiver
     assert not receiver.exports[-1].get("sluiceway.job.restart.duration")
 
 
+def test_a_part_of_a_checkpoint_begins_with_its_barrier(receiver: Receiver) -> None:
+    times = {"start_delay_ms": 100, "alignment_ms": 30, "flush_ms": 10, "sync_ms": 20, "async_ms": 50}
+    reporter = OtelReporter()
+    reporter.open("wc")
+    part = SubtaskInfo("count", 0, **times, size=9)
+    reporter.checkpoint_ended(CheckpointInfo(1, "completed", 1_000, 300, 9, "", "", [part]))
+    reporter.report(METRICS)
+    closed(reporter)
+    assert {s["name"]: (s["begin_ms"], s["end_ms"]) for s in receiver.spans} == {
+        "checkpoint": (1000, 1300),
+        "trigger": (1000, 1040),
+        "subtask": (1040, 1150),
+        "alignment": (1040, 1070),
+        "flush": (1070, 1080),
+        "sync": (1080, 1100),
+        "async": (1100, 1150),
+    }
+
+
+class Ends:
+    """Exporter that notes its end."""
+
+    ended = False
+
+    def shutdown(self) -> None:
+        self.ended = True
+
+
+LIBRARY = logging.getLogger("opentelemetry.exporter.otlp.proto.http.metric_exporter")
+
+
+def test_an_export_that_was_repeated_with_success_does_not_end_those_after_it() -> None:
+    exporter = Ends()
+    target = exporting._Target("http://c/v1/metrics", (), exporter, set())
+
+    def send() -> bool:
+        LIBRARY.warning("Transient error Unavailable encountered while exporting metrics batch, retrying in 1s.")
+        return True
+
+    target.export(send)
+    target.hurry()
+    assert not exporter.ended, "the last metrics are still to be sent"
+
+
+def test_what_a_library_says_below_a_warning_is_no_reason(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "urllib3.connectionpool")
+    target = exporting._Target("http://c/v1/metrics", (), Ends(), set())
+
+    def send() -> bool:
+        logging.getLogger("urllib3.connectionpool").debug("Starting new HTTP connection (1): c:80")
+        LIBRARY.error("Failed to export metrics batch code: 400, reason: Bad Request")
+        return False
+
+    target.export(send)
+    [said] = caplog.records
+    assert said.getMessage().startswith(
+        "metrics reporter 'otel' cannot export to http://c/v1/metrics: Failed to export metrics batch code: 400"
+    )
+
+
 def test_a_collector_that_is_not_there_is_said_once(
     refusing_port: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
