@@ -228,7 +228,8 @@ def subtask_answer(execution: ExecutionInfo, metrics: Any) -> a.SubtaskAnswer:
 
 def _state_durations(execution: ExecutionInfo) -> dict[str, int]:
     """Return ms by state, for all states that the dashboard reads: it hangs if one is missing."""
-    entered = sorted((at, state) for state, at in execution.timestamps.items())
+    # In the order in which they were entered: several may have the same millisecond.
+    entered = [(at, state) for state, at in execution.timestamps.items()]
     durations = dict.fromkeys(_TIMED, -1)
     for number, (at, state) in enumerate(entered):
         until = entered[number + 1][0] if number + 1 < len(entered) else now_ms()
