@@ -178,6 +178,7 @@ class WorkerInfo(msgspec.Struct, frozen=True):
     pid: int
     slots: int
     silent_s: float
+    free_slots: int = 0
 
 
 class StandbyInfo(msgspec.Struct, frozen=True):

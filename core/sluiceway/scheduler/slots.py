@@ -48,6 +48,10 @@ class SlotPool:
         """Number of free slots."""
         return sum(map(len, self._free.values()))
 
+    def available_of(self, worker: str) -> int:
+        """Return the number of a worker's free slots; 0: there is no such worker."""
+        return len(self._free.get(worker, ()))
+
     def offer(self, worker: str, slots: int) -> None:
         """Add the slots of a new worker.
 

@@ -53,7 +53,6 @@ def tasks_on(cluster: ClusterInfo, worker: str) -> int:
 
 
 def _task_manager(cluster: ClusterInfo, worker: WorkerInfo, figures: ProcessFigures | None) -> a.TaskManager:
-    used = tasks_on(cluster, worker.name)
     nothing = {
         "cpuCores": 0.0,
         "taskHeapMemory": 0,
@@ -74,7 +73,7 @@ def _task_manager(cluster: ClusterInfo, worker: WorkerInfo, figures: ProcessFigu
         jmxPort=-1,
         timeSinceLastHeartbeat=int(time.time() * 1000 - worker.silent_s * 1000),
         slotsNumber=worker.slots,
-        freeSlots=max(0, worker.slots - used),
+        freeSlots=worker.free_slots,
         totalResource=nothing,
         freeResource=nothing,
         hardware={

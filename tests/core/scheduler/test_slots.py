@@ -63,6 +63,13 @@ class TestPool:
         assert [slot.worker for slot in slots] == ["b", "c", "a", "c"]
         assert pool.available == 3
 
+    def test_free_slots_are_counted_by_worker(self) -> None:
+        pool = pool_of(a=2, b=1)
+        pool.allocate(1, before=["a"])
+        assert [pool.available_of(worker) for worker in ("a", "b", "unknown")] == [1, 1, 0]
+        pool.withdraw("a")
+        assert pool.available_of("a") == 0
+
     def test_freeing_twice(self) -> None:
         pool = pool_of(a=1)
         (slot,) = pool.allocate(1)

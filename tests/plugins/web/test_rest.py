@@ -11,11 +11,13 @@ import msgspec
 import pytest
 from plugins.web.conftest import Page
 
-from sluiceway.monitoring.infos import JobDescription, RescaleInfo
+from sluiceway.metrics import JobMetrics, SubtaskMetrics
+from sluiceway.monitoring.infos import ClusterInfo, ExecutionInfo, JobDescription, RescaleInfo, WorkerInfo
 from sluiceway.monitoring.split_diagnosis import SourceSplits
 from sluiceway_web import _answers as a
 from sluiceway_web._app import API
 from sluiceway_web._openapi import document
+from sluiceway_web._shapes import subtask_answer
 
 # Reads 1,000 records and then waits; ends when a file appears.
 PROGRAM = """
@@ -404,6 +406,40 @@ def test_the_openapi_document_has_every_route() -> None:
     paths = {p.replace("{rest}", "{rest:path}") for p in made["paths"]}
     assert paths == {route.path for route in API if not route.path.startswith("/v1")}
     assert made["components"]["schemas"]["JobDetails"]["properties"]["start-time"] == {"type": "integer"}
+
+
+def test_states_of_one_millisecond_are_in_the_order_in_which_they_were_entered() -> None:
+    entered = {"created": 1000, "scheduled": 1000, "deploying": 1000, "initializing": 1000, "running": 1400}
+    execution = ExecutionInfo(1, 0, 0, "finished", {**entered, "finished": 2000})
+    assert subtask_answer(execution, None).status_duration == {
+        "CREATED": 0,
+        "SCHEDULED": 0,
+        "DEPLOYING": 0,
+        "INITIALIZING": 400,
+        "RUNNING": 600,
+    }
+
+
+def test_tasks_that_share_a_slot_leave_the_others_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    from plugins.web import test_security
+
+    class Sharing(test_security.Fixed):
+        def cluster(self, *, figures: bool = False) -> ClusterInfo:
+            tasks = [
+                SubtaskMetrics(name, 0, "running", vertex_id=number, worker="worker-1")
+                for number, name in enumerate(("source", "sink"))
+            ]
+            job = test_security.JOB
+            told = {job.job: JobMetrics("words", "running", 1.0, 0, 0, tuple(tasks))}
+            worker = WorkerInfo("worker-1", 7, 2, 0.0, free_slots=1)
+            return ClusterInfo(1, 1, 1, 2, 1, 2, "shm", [job], [worker], told)
+
+    monkeypatch.setattr(test_security, "Fixed", Sharing)
+    with test_security.serving() as served:
+        status, _, body = served.ask("/taskmanagers", Authorization=f"Bearer {test_security.TOKEN}")
+    assert status == 200, body
+    [told] = msgspec.json.decode(body, type=a.TaskManagers).taskmanagers
+    assert (told.slotsNumber, told.freeSlots) == (2, 1)
 
 
 def test_rescales_that_failed_or_are_under_way(monkeypatch: pytest.MonkeyPatch) -> None:

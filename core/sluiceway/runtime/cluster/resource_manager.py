@@ -214,7 +214,7 @@ class ResourceManager:
         """Return the monitoring data of the registered workers."""
         now = self._clock.monotonic()
         return [
-            WorkerInfo(w.name, w.pid, w.slots, max(0.0, now - w.spoke))
+            WorkerInfo(w.name, w.pid, w.slots, max(0.0, now - w.spoke), self.slots.available_of(w.name))
             for w in self._workers.values()
             if w.connection is not None
         ]

@@ -186,6 +186,13 @@ def test_workers_that_end_together_are_lost_at_once_with_the_reason_of_the_first
     assert len(world.lost) == 1
 
 
+def test_free_slots_of_a_worker_are_told(world: World) -> None:
+    world.comes("worker-2", Process())
+    world.resources.slots.allocate(1, before=["worker-1"])
+    told = {worker.name: (worker.slots, worker.free_slots) for worker in world.resources.infos()}
+    assert told == {"worker-1": (1, 0), "worker-2": (1, 1)}
+
+
 def test_a_worker_whose_end_nobody_reports_is_lost_in_time(world: World) -> None:
     world.resources.closed(world.line, None)
     world.passes(4.9, step_s=0.05)
