@@ -89,7 +89,7 @@ async def run(request: Request) -> a.JarRun:
     out = await programs.run(
         program, command, target_of(program, asked.entry_class or ""), arguments, _options(asked)
     )
-    job = (out.split() or [""])[-1]
+    job = (out.splitlines() or [""])[-1]
     store = (await context_of(request).sampler.fresh()).cluster.job_store
     return a.JarRun(job_id(store, job), job)
 

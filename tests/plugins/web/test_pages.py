@@ -156,6 +156,17 @@ def test_names_of_steps_are_text(show: Callable[..., Page], tab: Tab) -> None:
     web.end()
 
 
+def test_a_name_that_needs_quoting_has_its_pages(show: Callable[..., Page], tab: Tab) -> None:
+    web = show(PROGRAM.replace('sw.Pipeline("numbers")', 'sw.Pipeline("50% eu/orders")'))
+    tab.page.goto(web.link)
+    tab.page.get_by_role("link", name="50% eu/orders").click()
+    tab.page.get_by_role("heading", name="50% eu/orders").wait_for()
+    tab.page.get_by_role("link", name="Configuration").click()
+    tab.page.get_by_role("heading", name="Defaults").wait_for()
+    assert tab.problems == []
+    web.end()
+
+
 def test_read_only_pages_have_no_buttons(show: Callable[..., Page], tab: Tab) -> None:
     web = show(PROGRAM, "--web-read-only")
     tab.page.goto(web.link)

@@ -27,6 +27,7 @@ from starlette.requests import Request
 
 from sluiceway_web import _answers as a
 from sluiceway_web import _programs
+from sluiceway_web._ids import job_id
 from sluiceway_web._program_directory import ProgramDirectory
 
 pytest.importorskip("python_multipart", reason='not installed: pip install "sluiceway[web]"')
@@ -308,6 +309,20 @@ def test_uploads_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
             assert served.ask(path, **own)[0] == 403
         for path in (f"/jars/{first['id']}", "/jars/none", "/jars/..%2f..%2fetc"):
             assert served.trusted(path, "DELETE") == (200 if first["id"] in path else 404)
+
+
+def test_the_job_of_a_name_with_a_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run(*_: Any) -> str:
+        return "printed by the program\ndaily sales-1\n"
+
+    monkeypatch.setattr(_programs.Programs, "run", run)
+    body, headers = form("sales.py", b"")
+    with serving(ALLOWED) as served:
+        own = {"Authorization": f"Bearer {TOKEN}"}
+        program = json.loads(served.ask("/jars/upload", "POST", body, **own, **headers)[2])["filename"]
+        status, _, told = served.ask(f"/jars/{program}/run", "POST", b"{}", **own)
+    assert status == 200, told
+    assert msgspec.json.decode(told, type=a.JarRun) == a.JarRun(job_id("", "daily sales-1"), "daily sales-1")
 
 
 def test_a_program_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -2,12 +2,17 @@
 
 import { html, render, useEffect, useState } from "./vendor/htm-preact.mjs";
 import { Cluster } from "./cluster.mjs";
+import { address } from "./format.mjs";
 import { Job } from "./job.mjs";
 import { Jobs } from "./jobs.mjs";
 import { useLive } from "./live.mjs";
 
+function decoded(part) {
+  try { return decodeURIComponent(part); } catch { return part; }
+}
+
 function place() {
-  const [, kind, job, tab, argument] = window.location.hash.split("/").map(decodeURIComponent);
+  const [, kind, job, tab, argument] = window.location.hash.split("/").map(decoded);
   if (kind === "cluster") return { page: "cluster", job: "", tab: job ?? "", argument: tab };
   return kind === "job" && job ? { page: "job", job, tab: tab ?? "", argument } : { page: "jobs", job: "", tab: "" };
 }
@@ -23,8 +28,9 @@ function App() {
     return () => window.removeEventListener("hashchange", moved);
   }, []);
   const { data, error, lost } = useLive(at.page, at.job);
-  useEffect(() => { document.title = at.job ? at.job + " · Sluiceway" : at.page === "cluster" ? "Cluster · Sluiceway" : "Sluiceway"; }, [at.page, at.job]);
   const known = data && { jobs: "jobs", job: "vertices", cluster: "processes" }[at.page] in data ? data : null;
+  const name = known?.job?.job ?? at.job;
+  useEffect(() => { document.title = at.job ? name + " · Sluiceway" : at.page === "cluster" ? "Cluster · Sluiceway" : "Sluiceway"; }, [at.page, name]);
   return html`<header><a class="brand" href="#/">Sluiceway</a>${at.page !== "jobs" && html`<a href="#/">All jobs</a>`}
       ${at.page !== "cluster" && html`<a href="#/cluster">Cluster</a>`}
       <span class="facts">${known ? new Date(known.now).toLocaleTimeString() : ""}</span></header>
@@ -32,7 +38,7 @@ function App() {
     <main>${!known ? html`<p class="muted">${error ? "" : "Reading figures…"}</p>`
       : at.page === "jobs" ? html`<${Jobs} page=${known} canSubmit=${features["web-submit"]} />`
       : at.page === "cluster" ? html`<${Cluster} page=${known} tab=${at.tab} argument=${at.argument} readOnly=${!features["web-cancel"]} />`
-      : html`<${Job} page=${known} job=${at.job} tab=${at.tab} argument=${at.argument} readOnly=${!features["web-cancel"]} replay=${config.replay} />`}</main>`;
+      : html`<${Job} page=${known} job=${address(known.job)} tab=${at.tab} argument=${at.argument} readOnly=${!features["web-cancel"]} replay=${config.replay} />`}</main>`;
 }
 
 render(html`<${App} />`, document.getElementById("app"));

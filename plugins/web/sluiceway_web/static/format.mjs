@@ -1,5 +1,8 @@
 // Numbers, times and sizes as text. What is not known is shown as "n/a", never as NaN.
 
+// What stands for a job in addresses: its name, unless that would need quoting, which not all servers leave as it is.
+export const address = (job) => (/^\w[\w.-]*$/.test(job.job) ? job.job : job.jid);
+
 export const UNKNOWN = "n/a";
 const MAX_WATERMARK = 2 ** 63 - 1;
 

@@ -23,13 +23,13 @@ export function Job({ page, job, tab, argument, readOnly, replay }) {
   return html`<h1>${page.job.job} <${State} state=${state} /></h1>
     <p class="muted">${age >= 0 ? duration(age) : ""} · ${count(page.job["records-in"])} records in, ${count(page.job["records-out"])} out · ${restarts} restart${restarts === 1 ? "" : "s"}
       ${page.engine_url && html` · <${EnginePages} url=${page.engine_url} />`}
-      ${!readOnly && !ENDED.includes(state) && html`<${Operations} job=${job} parallelism=${Math.max(1, ...page.vertices.map((v) => v.parallelism))} />`}</p>
+      ${!readOnly && !ENDED.includes(state) && html`<${Operations} job=${job} name=${page.job.job} parallelism=${Math.max(1, ...page.vertices.map((v) => v.parallelism))} />`}</p>
     <nav class="tabs" aria-label="Pages of the job">${TABS.filter(([name]) => name !== "batches" || page.micro_batches.length || (page.engine_url && page.is_load_known === false)).map(([name, title]) => html`<a href=${"#/job/" + job + (name ? "/" + name : "")}
       aria-current=${name === tab || (name === "tasks" && tab === "task") ? "page" : null}>${title}</a>`)}</nav>
     <${View} page=${page} job=${job} argument=${argument} changes=${!readOnly && !ENDED.includes(state)} replay=${replay} />`;
 }
 
-function Operations({ job, parallelism }) {
+function Operations({ job, name, parallelism }) {
   const [told, tell] = useState("");
   const ask = async (what, told, result, body = {}) => {
     try {
@@ -48,7 +48,7 @@ function Operations({ job, parallelism }) {
   };
   const savepoint = (what) => ask(what, "A savepoint is being taken.", (o) => "Savepoint: " + o.location);
   const cancel = async () => {
-    if (!window.confirm(`Cancel ${job}? It ends without a savepoint.`)) return;
+    if (!window.confirm(`Cancel ${name}? It ends without a savepoint.`)) return;
     try { await send("PATCH", `jobs/${encodeURIComponent(job)}?mode=cancel`); } catch (error) { tell(error.message); }
   };
   const rescale = (event) => {

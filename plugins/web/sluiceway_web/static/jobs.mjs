@@ -1,7 +1,7 @@
 // Page: all jobs, each with one line that says what is wrong with it, and the processes.
 
 import { html } from "./vendor/htm-preact.mjs";
-import { count, duration, time } from "./format.mjs";
+import { address, count, duration, time } from "./format.mjs";
 import { Sparkline, State, Table } from "./parts.mjs";
 import { Submit } from "./submit.mjs";
 
@@ -11,7 +11,7 @@ export function Jobs({ page, canSubmit }) {
     <${Table} empty=${cluster.pid ? "No job has been submitted: sluiceway submit FILE." : "No job has left a record there: sluiceway run --history DIR FILE."}
       head=${["Job", "State", "Diagnosis", "#Age", "#Records/s", "Last minute", "#Behind the clock", "Last checkpoint", "#Restarts"]}
       rows=${jobs.map((j) => [
-        html`<a href=${"#/job/" + j.job}>${j.job}</a>`,
+        html`<a href=${"#/job/" + address(j)}>${j.job}</a>`,
         html`<${State} state=${j.state} />`,
         // Before the figures: a narrow screen shows the first columns.
         html`<div class=${"summary" + (j.healthy === false ? "" : " muted")}>${j.summary ?? ""}</div>`,

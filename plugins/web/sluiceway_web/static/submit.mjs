@@ -1,7 +1,7 @@
 // Part of the jobs page, where the server takes programs: upload one, submit it, list and delete those that are there.
 
 import { html, useEffect, useState } from "./vendor/htm-preact.mjs";
-import { time } from "./format.mjs";
+import { address, time } from "./format.mjs";
 import { send } from "./live.mjs";
 import { Table } from "./parts.mjs";
 
@@ -30,7 +30,7 @@ export function Submit() {
     if (words.trim()) body.programArgs = words;
     if (parallelism) body.parallelism = Number(parallelism);
     const answer = await send("POST", `jars/${encodeURIComponent(id)}/run`, body);
-    window.location.hash = "#/job/" + encodeURIComponent(answer.job);
+    window.location.hash = "#/job/" + address({ job: answer.job, jid: answer.jobid });
   };
   const upload = async (input) => {
     const form = new FormData();

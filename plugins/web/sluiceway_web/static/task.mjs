@@ -13,7 +13,7 @@ export function Task({ page, job, argument, changes }) {
   const own = [...new Set(vertex.subtasks.flatMap((s) => Object.keys(s.user)))].sort();
   return html`<h2>${vertex.name}</h2>
     <${Findings} findings=${page.findings.filter((f) => f.vertex === vertex.number)} vertices=${page.vertices} job=${job} />
-    <p><a href=${`#/job/${page.job.job}/flame/${vertex.number}`}>Flame graph of this task</a>${changes && html`<${RescaleTask} key=${"rescale-" + vertex.id} job=${job} vertex=${vertex} />`}</p>
+    <p><a href=${`#/job/${job}/flame/${vertex.number}`}>Flame graph of this task</a>${changes && html`<${RescaleTask} key=${"rescale-" + vertex.id} job=${job} vertex=${vertex} />`}</p>
     <${Table} head=${["#Subtask", "Worker", "#Attempt", "#In/s", "#Out/s", "#Busy", "#Blocked", "#Waiting", "#Idle", "Time", "#Queued", "#Backlog"]}
       empty="No subtask runs."
       rows=${vertex.subtasks.map((s) => [s.subtask, s.worker, s.attempt, count(s.in_per_s), count(s.out_per_s), percent(s.busy), percent(s.blocked),
