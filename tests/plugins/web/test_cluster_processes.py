@@ -107,7 +107,7 @@ FILE = "/taskmanagers/worker-1/logs/worker-1.jsonl"
 
 def test_log_files(cluster: Cluster) -> None:
     page: Page = cluster.page
-    page.until("/taskmanagers", lambda told: told["taskmanagers"])
+    page.until("/taskmanagers", lambda told: [worker["freeSlots"] for worker in told["taskmanagers"]] == [2])
     [file] = page.until("/taskmanagers/worker-1/logs", lambda told: told["logs"])["logs"]
     assert (file["name"], file["process"]) == ("worker-1.jsonl", "worker-1")
     told = msgspec.convert(page.get("/v1/jobmanager/logs"), a.LogList).logs
@@ -241,6 +241,26 @@ def test_the_pages_of_the_cluster(cluster: Cluster, chromium: Any, scheme: str, 
     assert tab.problems == []
     assert tab.hosts == {f"127.0.0.1:{cluster.page.port}"}
     tab.context.close()
+
+
+def test_a_line_that_is_longer_than_what_is_read_at_once_hides_none_behind_it(cluster: Cluster, tab: Tab) -> None:
+    def line(level: str, message: str) -> str:
+        told = {"time": "2025-03-01T12:00:00+00:00", "level": level, "logger": "flow", "message": message}
+        return json.dumps(told) + "\n"
+
+    file = cluster.place / "home" / "logs" / "long.jsonl"
+    file.write_text(line("INFO", "in front"))
+    page = tab.page
+    page.goto(cluster.page.link)
+    page.get_by_role("link", name="Cluster").click()
+    page.get_by_role("link", name="Logs").click()
+    page.get_by_role("combobox").first.select_option("long.jsonl")
+    page.locator(".line", has_text="in front").wait_for()
+    with file.open("a") as more:
+        more.write(line("INFO", "x" * 300_000) + line("ERROR", "behind it"))
+    page.locator(".line", has_text="behind it").wait_for()
+    file.unlink()
+    assert tab.problems == []
 
 
 def test_the_cluster_is_ended(cluster: Cluster) -> None:

@@ -9,19 +9,22 @@ const LEVELS = ["DEBUG", "INFO", "WARNING", "ERROR"];
 const RANK = { DEBUG: 0, INFO: 1, STDOUT: 1, STDERR: 1, WARNING: 2, ERROR: 3, CRITICAL: 4 };
 const NEWLINE = 10;
 
-// Reads whole lines; what is read begins or ends within a line, which is left out.
-async function read(name, offset, size) {
+// Reads whole lines; of one that is longer than what is read, nothing. `cut`: what is read may begin within a line, which
+// is left out, and is of the part before.
+async function read(name, offset, size, cut = offset == null) {
   const from = offset == null ? "" : "&offset=" + offset;
   const answer = await fetch(`jobmanager/logs/${encodeURIComponent(name)}?size=${size}${from}`, { cache: "no-store" });
   if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).errors?.[0] ?? "status " + answer.status);
   const start = Number(answer.headers.get("X-Log-Offset")), total = Number(answer.headers.get("X-Log-Size"));
   const data = new Uint8Array(await answer.arrayBuffer());
-  const whole = data.lastIndexOf(NEWLINE) + 1;
+  const begin = cut && start ? data.indexOf(NEWLINE) + 1 : 0;
+  const whole = data.lastIndexOf(NEWLINE) + 1 || (data.length < size ? 0 : data.length);
   const lines = [];
-  for (const text of new TextDecoder().decode(data.subarray(0, whole)).split("\n")) {
-    try { lines.push(JSON.parse(text)); } catch { /* it began before, or is empty */ }
+  for (const text of new TextDecoder().decode(data.subarray(begin, whole)).split("\n")) {
+    try { lines.push(JSON.parse(text)); } catch { /* it is the rest of a long one, or empty */ }
   }
-  return { start, next: start + whole, total, lines };
+  // With nothing whole in it, the part before goes on from where this one begins.
+  return { start: begin < whole ? start + begin : start, next: start + whole, total, lines };
 }
 
 export function Logs({ page, argument }) {
@@ -29,7 +32,8 @@ export function Logs({ page, argument }) {
   const [error, fail] = useState(null);
   const [level, setLevel] = useState("DEBUG"), [search, setSearch] = useState(""), [follow, setFollow] = useState(true);
   const [{ lines, start }, show] = useState({ lines: [], start: 0 });
-  const box = useRef(null), at = useRef(null);
+  const box = useRef(null), at = useRef(null), following = useRef(true);
+  following.current = follow;
   useEffect(() => { send("GET", "jobmanager/logs").then((told) => list(told.logs), (problem) => fail(problem.message)); }, [page.processes.length]);
   const name = files?.some((f) => f.name === argument) ? argument : files?.[0]?.name;
   useEffect(() => {
@@ -38,6 +42,11 @@ export function Logs({ page, argument }) {
     at.current = null;
     show({ lines: [], start: 0 });
     const ask = async () => {
+      // Lines that were asked for meanwhile stay: only another file is read from its end again.
+      if (at.current == null || following.current) await more();
+      if (!closed) timer = setTimeout(ask, 1000);
+    };
+    const more = async () => {
       try {
         let part = await read(name, at.current, STEP);
         if (at.current != null && part.total < at.current) part = await read(name, null, STEP); // a new file has its name now
@@ -47,11 +56,10 @@ export function Logs({ page, argument }) {
         if (first || part.lines.length) show((s) => ({ lines: [...(first ? [] : s.lines), ...part.lines].slice(-MOST_LINES), start: first ? part.start : s.start }));
         fail(null);
       } catch (problem) { if (!closed) fail(problem.message); }
-      if (!closed && follow) timer = setTimeout(ask, 1000);
     };
     ask();
     return () => { closed = true; clearTimeout(timer); };
-  }, [name, follow]);
+  }, [name]);
   useEffect(() => { if (follow && box.current) box.current.scrollTop = box.current.scrollHeight; }, [lines, follow, level, search]);
 
   if (files && !files.length) return html`<p class="muted">There are no log files: the processes of this job log to standard error.</p>`;
@@ -60,7 +68,7 @@ export function Logs({ page, argument }) {
     setFollow(false);
     const from = Math.max(0, start - STEP);
     try {
-      const part = await read(name, from, start - from);
+      const part = await read(name, from, start - from, true);
       show((s) => ({ lines: [...part.lines, ...s.lines].slice(0, MOST_LINES), start: part.start }));
     } catch (problem) { fail(problem.message); }
   };
@@ -72,7 +80,7 @@ export function Logs({ page, argument }) {
         ${files.map((f) => html`<option value=${f.name}>${f.name.replace(/\.jsonl$/, "").replace(/\.jsonl\.1$/, " (older)")}</option>`)}</select></label>
       <label>Level <select value=${level} onChange=${(e) => setLevel(e.target.value)}>${LEVELS.map((l) => html`<option value=${l}>${l.toLowerCase()} and above</option>`)}</select></label>
       <label>Search <input type="search" value=${search} onInput=${(e) => setSearch(e.target.value)} /></label>
-      <label><input type="checkbox" checked=${follow} onChange=${() => setFollow(!follow)} /> Follow</label>
+      <label><input type="checkbox" checked=${follow} onChange=${() => { if (!follow) at.current = null; setFollow(!follow); }} /> Follow</label>
       <button disabled=${!start} onClick=${earlier}>Earlier</button>
       <a href=${"jobmanager/logs/" + encodeURIComponent(name)} download=${name}>Download the end</a></p>
     ${error && html`<p class="lost" role="alert">${error}</p>`}
