@@ -29,6 +29,8 @@ _BURST: Final = 400.0
 _READS: Final = ("GET", "HEAD")
 
 HEADERS: Final = {
+    # Modules of another version must not meet those of this one: they are asked for again, and mostly not sent.
+    "Cache-Control": "no-cache",
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"

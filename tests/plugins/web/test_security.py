@@ -334,6 +334,14 @@ def test_pages_may_load_nothing_from_elsewhere(served: Served) -> None:
         assert "access-control-allow-origin" not in headers
 
 
+def test_modules_are_asked_for_again_and_answers_are_not_kept(served: Served) -> None:
+    own = {"Authorization": f"Bearer {TOKEN}"}
+    for path, wanted in (("/", "no-cache"), ("/static/app.mjs", "no-cache"), ("/overview", "no-store")):
+        assert served.ask(path, **own)[1]["cache-control"] == wanted
+    known = served.ask("/static/app.mjs", **own)[1]["etag"]
+    assert served.ask("/static/app.mjs", If_None_Match=known, **own)[0] == 304
+
+
 # ---- addresses --------------------------------------------------------------------------------------------------
 
 
