@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sluiceway as sw
+from sluiceway.testing import run_pipeline
 
 from mypipeline.pipeline import View, count_views, parse
 
@@ -10,7 +11,7 @@ from mypipeline.pipeline import View, count_views, parse
 def test_views_are_counted_per_page() -> None:
     pipeline = sw.Pipeline("test")
     counts = count_views(pipeline.from_collection(["ann /", "bob /prices", "nothing", "ann /prices"])).collect()
-    pipeline.run()
+    run_pipeline(pipeline)
     assert list(counts) == [("/", 1), ("/prices", 1), ("/prices", 2)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sluiceway as sw
+from sluiceway.testing import run_pipeline
 
 from mypipeline.pipeline import Count, View, count_views
 
@@ -14,5 +15,5 @@ def test_views_are_counted_per_page_and_minute() -> None:
         sw.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda each: each[1])
     )
     counts = count_views(timed.map(lambda each: each[0])).collect()
-    pipeline.run()
+    run_pipeline(pipeline)
     assert list(counts) == [Count("/", 0, 2), Count("/", 1, 1)]
