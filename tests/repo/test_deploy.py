@@ -203,7 +203,7 @@ def test_the_steps_of_the_dockerfile_make_an_environment_in_which_the_job_runs(b
     for rest in [rest for word, rest in steps if word == "RUN"]:
         if "useradd" not in rest:
             words = [sys.executable if w == "python" else w for w in shlex.split(here(rest))]
-            subprocess.run(words, check=True, capture_output=True)
+            subprocess.run(["sh", "-c", " ".join(words)], check=True, capture_output=True)  # as Docker does
     given = dict(rest.split("=", 1) for word, rest in steps if word == "ENV")
     (command,) = [json.loads(here(rest)) for word, rest in steps if word == "CMD"]
     resumes_after_everything(begin, command, tmp_path / "work", **given)

@@ -57,7 +57,7 @@ class StateTtlConfig(Hinting, metaclass=HintingType):
         cleanup_incrementally: the number of other keys to check for each access to the state, in turn; 0: none.
             A few dozen keys are checked at a time.
         cleanup_in_compaction: let the state backend drop expired entries when it compacts its
-            files. Refused by state backends without files.
+            files. Refused by the backends that come with Sluiceway, ``rocksdb`` included.
 
     Raises:
         ValueError: an invalid duration, an unknown word, a negative number.

@@ -54,7 +54,7 @@ class Link(ABC):
         """Send a frame. Never blocks; what is sent in one turn of the loop may go out at its end.
 
         Args:
-            header: at most 64 KiB.
+            header: at most 64 KiB, except that of a failure, with the pickled cause: at most 2 MiB.
             payload: the link takes over one reference and releases it after use, also if
                 the link is lost.
         """

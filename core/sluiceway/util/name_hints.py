@@ -461,7 +461,7 @@ _TTL_BUILDER: Final[Mapping[str, str]] = {
     "return_expired_if_not_cleaned_up": _TTL,
     "use_processing_time": "it is processing time",
     "set_ttl_time_characteristic": "it is processing time",
-    "cleanup_in_rocksdb_compact_filter": "use the argument cleanup_in_compaction",
+    "cleanup_in_rocksdb_compact_filter": "use the arguments cleanup_incrementally and cleanup_full_snapshot",
     "disable_cleanup_in_background": "use the argument cleanup_incrementally=0",
     "build": _TTL,
 }
