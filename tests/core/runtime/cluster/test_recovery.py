@@ -75,10 +75,11 @@ class Site:
         return dispatcher
 
     def recover(self) -> None:
-        """Begin with the recovery, until two jobs are there."""
+        """Begin with the recovery, until all jobs are there but one that is held up."""
         self.dispatcher._recover()
         assert self.begun.wait(PATIENT_S)
-        while len(self.dispatcher._recovering) > 1:
+        # Not held up, it may be there before another one.
+        while len(self.dispatcher._recovering) > (not self.let_go.is_set()):
             self.dispatcher._manager.turn()
 
     def ask(self, message: Message) -> Client:
