@@ -7,17 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from sluiceway.elements import Batch
-from sluiceway.functions import (
-    KeyedBatchProcessFunction,
-    KeyedBroadcastProcessFunction,
-    KeyedCoProcessFunction,
-    KeyedProcessFunction,
-    TimeDomain,
-)
+from sluiceway.functions import TimeDomain
 from sluiceway.functions.base import output_tags_exist
+from sluiceway.functions.timers import handles_timers
 from sluiceway.isolation import unchangeable_type
 from sluiceway.keygroups import check_key
 from sluiceway.operators.base import Operator
@@ -38,15 +33,6 @@ __all__ = ["Called", "FunctionOperator", "KeyedProcessOperatorBase", "ProcessOpe
 
 Called: TypeAlias = Callable[[Any, Any], Iterable[Any] | None]
 """A process function, with a record, or a timer's timestamp, and its context."""
-
-_NO_TIMERS: Final = (
-    None,
-    KeyedBatchProcessFunction.on_timer,
-    KeyedProcessFunction.on_timer,
-    KeyedCoProcessFunction.on_timer,
-    KeyedBroadcastProcessFunction.on_timer,
-)
-"""``on_timer`` of functions that handle no timers; None: they have none."""
 
 
 class FunctionOperator(Operator):
@@ -172,13 +158,10 @@ class KeyedProcessOperatorBase(ProcessOperatorBase, TimedKeyedOperator):
         self._ctx = ProcessContext(self, KeyedTimerService(self))
         self._on_timer: Called = getattr(self._fn, "on_timer", _nothing)
         # The type hint of the step is that of process_element() alone.
-        if self.trusts and self._sets_timers():
+        if self.trusts and handles_timers(self._fn):
             returned = return_type(self._fn, "on_timer")
             if returned is not type(None) and not unchangeable_type(element_type(returned)):
                 self.distrust()
-
-    def _sets_timers(self) -> bool:
-        return getattr(type(self._fn), "on_timer", None) not in _NO_TIMERS
 
     def _with_keys(self, call: Called, key_of: Callable[[Any], Any], batch: Batch[Any]) -> None:
         """Call a function for each record, its state and timers bound to the record's key."""

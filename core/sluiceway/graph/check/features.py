@@ -16,15 +16,9 @@ from sluiceway.connector.lib import CallbackSink, DeadLetterSink, PrintSink
 from sluiceway.connector.lib.process_local import ProcessLocal
 from sluiceway.engine.capabilities import Feature
 from sluiceway.eventtime import WatermarkStrategy
-from sluiceway.functions import (
-    DEAD_LETTERS,
-    CheckpointedFunction,
-    KeyedBatchProcessFunction,
-    KeyedBroadcastProcessFunction,
-    KeyedCoProcessFunction,
-    KeyedProcessFunction,
-)
+from sluiceway.functions import DEAD_LETTERS, CheckpointedFunction
 from sluiceway.functions.state_discovery import visible_descriptors
+from sluiceway.functions.timers import handles_timers
 from sluiceway.steps import (
     AsOfJoinStep,
     AsyncStep,
@@ -117,15 +111,6 @@ _SINKS: Final = (
 )
 """Features that a sink may require."""
 
-_NO_TIMERS: Final = (
-    None,
-    KeyedProcessFunction.on_timer,
-    KeyedCoProcessFunction.on_timer,
-    KeyedBroadcastProcessFunction.on_timer,
-    KeyedBatchProcessFunction.on_timer,
-)
-"""``on_timer`` of functions that handle no timers; None: they have none."""
-
 _TRIGGERS_WITHOUT_CLOCK: Final = (
     NoneType,
     CountTrigger,
@@ -207,7 +192,7 @@ def _of_node(graph: StreamGraph, node: StreamNode, among: Container[Feature]) ->
             yield Feature.OPERATOR_STATE
         if any(d.ttl is not None and d.ttl.is_enabled for d in visible_descriptors(function)):
             yield Feature.STATE_TTL
-        if getattr(type(function), "on_timer", None) not in _NO_TIMERS:
+        if handles_timers(function):
             yield Feature.TIMERS
     if node.skips_errors:
         yield Feature.SKIPPING
