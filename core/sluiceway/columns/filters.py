@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -144,12 +144,13 @@ class RowFilter:
             for tests in self._alternatives
         )
 
-    def groups(self, metadata: Any, values: Any) -> list[int]:
+    def groups(self, metadata: Any, values: Any, among: Iterable[int] | None = None) -> list[int]:
         """Return the row groups whose statistics do not exclude every row.
 
         Args:
             metadata: of the file.
             values: those of the file's directories, as for :meth:`may_hold`.
+            among: the row groups to look at; None: all of the file.
         """
         alternatives = [
             [test for test in tests if test.column not in values.schema.names]
@@ -160,7 +161,7 @@ class RowFilter:
         # A nested field's path can equal a column's name: then it is unclear whose statistics these are.
         leaves = {column: paths.index(column) for column in self.columns if paths.count(column) == 1}
         groups = []
-        for number in range(metadata.num_row_groups):
+        for number in range(metadata.num_row_groups) if among is None else among:
             group = metadata.row_group(number)
             kept = any(all(test.may_hold(group, leaves) for test in tests) for tests in alternatives)
             if group.num_rows and kept:

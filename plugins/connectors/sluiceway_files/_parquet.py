@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -35,7 +35,7 @@ def need_pyarrow() -> None:
 
 @dataclass(frozen=True)
 class Parquet(Format):
-    """Format with a record per row; a row group is a split.
+    """Format with a record per row; a row group is a split, and so is a run of those without rows that count.
 
     Attributes:
         columns: those to read; None: all.
@@ -62,26 +62,29 @@ class Parquet(Format):
     ) -> list[FileSplit]:
         values = self.values_of(file.path, name)
         # Before the file is opened: the names of its directories may exclude it.
-        if not all(rows.may_hold(values) for rows in self.filters_by(values.schema, name)):
+        by_directories = self.filter_by(values.schema, name)
+        if by_directories is not None and not by_directories.may_hold(values):
             return []
+        # What the steps behind the source exclude gets splits, too: they may be others when the job continues.
+        if not self.may_hold(file.path, name):
+            return [FileSplit(file.root, file.path)]
         with opener() as raw:
             opened = _open(raw, name)
-            schema = opened.schema_arrow
+            schema, metadata = opened.schema_arrow, opened.metadata
             _check_different(schema.names if self.columns is None else self.columns, schema, name)
-            groups = set(range(opened.num_row_groups))
-            for rows in self.filters_of(schema, name):
-                groups &= set(rows.groups(opened.metadata, values))
-        return [FileSplit(file.root, file.path, group, group + 1) for group in sorted(groups)]
+            rows, certain = self.filter_of(schema, name), self.certain_of(schema)
+            groups = list(range(opened.num_row_groups)) if rows is None else rows.groups(metadata, values)
+            kept = groups if certain is None else certain.groups(metadata, values, groups)
+        return _splits_of(file, groups, frozenset(kept))
 
-    def filters_by(self, directories: Any, name: str) -> list[RowFilter]:
-        """Return filters that exclude files by the columns of their directories. Raises RejectedRecordError."""
+    def filter_by(self, directories: Any, name: str) -> RowFilter | None:
+        """Return the filter of a file by the columns of its directories, or None. Raises RejectedRecordError."""
         known = None if self.filters is None else _said_of(self.filters, directories.names)
-        return [] if known is None else [RowFilter(known, directories, name)]
+        return None if known is None else RowFilter(known, directories, name)
 
-    def filters_of(self, schema: Any, name: str) -> list[RowFilter]:
-        """Return filters that exclude row groups of a file with this schema. Raises RejectedRecordError."""
-        rows = self.filter_of(schema, name)
-        return [] if rows is None else [rows]
+    def certain_of(self, schema: Any) -> RowFilter | None:
+        """Return the filter of what the steps behind the source keep of a file with this schema, or None."""
+        return None
 
     def read(self, file: OpenFile, split: FileSplit) -> SplitReader:
         return _ParquetReader(self, file, split)
@@ -138,21 +141,33 @@ class ParquetColumns(Parquet):
         return Columns
 
     @override
-    def filters_by(self, directories: Any, name: str) -> list[RowFilter]:
-        known = None if self.skipped is None else _said_of(self.skipped, directories.names)
-        certain = None if known is None else RowFilter.certain(known, directories, self.schema)
-        return [*super().filters_by(directories, name), *([] if certain is None else [certain])]
+    def may_hold(self, path: str, name: str) -> bool:
+        if self.skipped is None or self.partitions is None:
+            return True
+        values = self.values_of(path, name)
+        known = _said_of(self.skipped, values.schema.names)
+        certain = None if known is None else RowFilter.certain(known, values.schema, self.schema)
+        return certain is None or certain.may_hold(values)
 
     @override
-    def filters_of(self, schema: Any, name: str) -> list[RowFilter]:
-        found = super().filters_of(schema, name)
-        if self.skipped is not None:
-            certain = RowFilter.certain(self.skipped, self.whole(schema), self.schema)
-            found += [] if certain is None else [certain]
-        return found
+    def certain_of(self, schema: Any) -> RowFilter | None:
+        return None if self.skipped is None else RowFilter.certain(self.skipped, self.whole(schema), self.schema)
 
     def read(self, file: OpenFile, split: FileSplit) -> SplitReader:
         return _ColumnsReader(self, file, split)
+
+
+def _splits_of(file: Found, groups: Iterable[int], kept: Collection[int]) -> list[FileSplit]:
+    """Return a split for each row group that is kept, and for each run of others between them."""
+    splits: list[FileSplit] = []
+    in_run = False
+    for group in groups:
+        if in_run and group not in kept and splits[-1].end == group:
+            splits[-1] = replace(splits[-1], end=group + 1)
+        else:
+            splits.append(FileSplit(file.root, file.path, group, group + 1))
+        in_run = group not in kept
+    return splits
 
 
 def _said_of(alternatives: Alternatives, names: Sequence[str]) -> Alternatives | None:
@@ -202,6 +217,8 @@ class _ParquetReader(SplitReader):
         self._values: Any = None  # those of the directories, as one row
         self._rows: list[Any] = []  # dicts; None: a row to skip
         self._gaps = False  # whether there are rows to skip among them
+        self._group = split.start if split.offset is None else split.offset
+        self._skip = 0  # number of rows of the group before the position
         self._row = 0  # number of rows of the group that were read or filtered out
         self._first = 0  # number of the first row of the current batch, in the group
         self._end = 0  # number of the row after the current batch
@@ -228,7 +245,7 @@ class _ParquetReader(SplitReader):
             return None
         if self._batches is None:
             return self._split
-        return replace(self._split, offset=self._split.start, skip=self._row)
+        return replace(self._split, offset=self._group, skip=self._row)
 
     def close(self) -> None:
         self._batches = None
@@ -236,26 +253,38 @@ class _ParquetReader(SplitReader):
     def _open(self) -> Iterator[Any]:
         form, name = self._form, self._file.name
         opened = _open(self._file.raw, name)
+        schema = opened.schema_arrow
+        _check_different(schema.names if form.columns is None else form.columns, schema, name)
         self._values = form.values_of(self._split.path, name)
         columns: list[str] | None = None
         if form.columns is not None:
-            _check_columns(form.columns, form.whole(opened.schema_arrow), name)
+            _check_columns(form.columns, form.whole(schema), name)
             columns = list(form.columns)
-        self._filter = form.filter_of(opened.schema_arrow, name)
+        self._filter = form.filter_of(schema, name)
+        end = opened.num_row_groups if self._split.end is None else self._split.end
+        groups: Iterable[int] = range(self._group, end)
+        for rows in (self._filter, form.certain_of(schema)):
+            if rows is not None:
+                groups = rows.groups(opened.metadata, self._values, groups)
         if columns is not None and self._filter is not None:
             columns += sorted(self._filter.columns.difference(columns))
         if columns is not None:
             self._values = self._values.select([name for name in self._values.schema.names if name in columns])
         if self._values.num_columns:
-            columns = opened.schema_arrow.names if columns is None else columns
+            columns = schema.names if columns is None else columns
             columns = [column for column in columns if column not in self._values.schema.names]
-        batches = self._whole(
-            opened.iter_batches(
-                batch_size=self.rows_at_once, row_groups=[self._split.start], columns=columns, use_threads=False
-            ),
-            opened.metadata.row_group(self._split.start).num_rows,
-        )
+        batches = self._batches_of(opened, groups, columns)
         return batches if not self._values.num_columns else map(self._with_values, batches)
+
+    def _batches_of(self, opened: Any, groups: Iterable[int], columns: list[str] | None) -> Iterator[Any]:
+        """Yield the batches of row groups; rows are counted in each of them."""
+        for group in groups:
+            self._group, self._row, self._end = group, 0, 0
+            self._skip = self._split.skip if group == self._split.offset else 0
+            batches = opened.iter_batches(
+                batch_size=self.rows_at_once, row_groups=[group], columns=columns, use_threads=False
+            )
+            yield from self._whole(batches, opened.metadata.row_group(group).num_rows)
 
     def _whole(self, batches: Iterable[Any], rows: int) -> Iterator[Any]:
         """Yield the batches of the row group, which has this number of rows."""
@@ -266,7 +295,7 @@ class _ParquetReader(SplitReader):
         # Arrow ends without an error where a column has no further page (pyarrow 26).
         if count != rows:
             raise RejectedRecordError(
-                f"cannot read {self._file.name}, row group {self._split.start}: it has {rows} rows by the footer "
+                f"cannot read {self._file.name}, row group {self._group}: it has {rows} rows by the footer "
                 f"of the file, and a column ends after {count}. The file is damaged: replace it by "
                 "one that is whole"
             )
@@ -288,18 +317,18 @@ class _ParquetReader(SplitReader):
             while (batch := next(batches, None)) is not None:
                 batch = from_outside(batch)  # the filter can't compare views
                 self._first, self._end = self._end, self._end + batch.num_rows
-                to_skip = self._split.skip - self._first
+                to_skip = self._skip - self._first
                 if to_skip >= batch.num_rows:
                     self._row = self._end
                     continue
                 if to_skip > 0:
                     batch = batch.slice(to_skip)
-                    self._first = self._row = self._split.skip
+                    self._first = self._row = self._skip
                 self._keep(batch if self._filter is None else self._filtered(batch, self._filter))
                 return True
         except pyarrow.ArrowException as error:
             raise RejectedRecordError(
-                f"cannot read {self._file.name}, row group {self._split.start}: {error}"
+                f"cannot read {self._file.name}, row group {self._group}: {error}"
             ) from error
         return False
 
@@ -364,7 +393,7 @@ class _ParquetReader(SplitReader):
 
     def _rejected(self, index: int, error: Exception) -> RejectedRecordError:
         return RejectedRecordError(
-            f"{self._file.name}, row group {self._split.start}, row {self._number(index) + 1}: {error}. "
+            f"{self._file.name}, row group {self._group}, row {self._number(index) + 1}: {error}. "
             "on_error='skip' leaves such rows out"
         )
 

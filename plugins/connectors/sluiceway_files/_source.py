@@ -14,6 +14,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from sluiceway.columns.filters import Condition, Filters, conditions_of
 from sluiceway.connector import (
+    END_OF_INPUT,
     Alternatives,
     Boundedness,
     Enumerator,
@@ -620,13 +621,16 @@ class _FilesReader(SimpleReader[Any]):
         filesystem = source._filesystem(split.root)
         self._split = split
         self._name = shown(filesystem, split.path)
+        if not source._format.may_hold(split.path, self._name):
+            return
         with failing_with(f"read {self._name}"):
             self._raw = filesystem.open(split.path, "rb")
             file = OpenFile(self._raw, source._compression_of(split.path), self._name, self.context.metrics)
             self._reader = source._format.read(file, split)
 
     def read(self, limit: int) -> Poll[Any]:
-        assert self._reader is not None
+        if self._reader is None:
+            return END_OF_INPUT
         with failing_with(f"read {self._name}"):
             return self._reader.read(limit)
 

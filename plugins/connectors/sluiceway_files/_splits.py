@@ -92,6 +92,10 @@ class Format(ABC):
         """The splits of a file; ``opener`` opens it, for a format that must look into it."""
         return [FileSplit(file.root, file.path)]
 
+    def may_hold(self, path: str, name: str) -> bool:
+        """Return whether a file may have records to read, by its path; otherwise it is not opened."""
+        return True
+
     @abstractmethod
     def read(self, file: OpenFile, split: FileSplit) -> SplitReader:
         """Begin to read a split."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,13 @@ from hypothesis import strategies as st
 
 from sluiceway import Pipeline, WatermarkStrategy
 from sluiceway.api.table.stream import TableStream
+from sluiceway.clock import SystemClock
 from sluiceway.columns.pushdown import implied, kept_names, read_by
 from sluiceway.config.settings import Settings
+from sluiceway.connector import END_OF_INPUT, ReaderContext
+from sluiceway.elements import Batch
 from sluiceway.errors import ConfigurationError, ConnectorError, FunctionContractError, GraphError
+from sluiceway.metrics import MetricGroup
 from sluiceway.steps import SourceStep
 from sluiceway.table import agg, col, lit, when
 from sluiceway.testing.drivers import drive_source
@@ -60,15 +65,29 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return there
 
 
-def _source(stream: TableStream) -> SourceStep:
+def _source(stream: TableStream) -> Any:
     graph = stream._pipeline.graph(Settings())
     (step,) = [node.step for node in graph.nodes if isinstance(node.step, SourceStep)]
     return step
 
 
-def _splits(step: SourceStep) -> int:
-    source: Any = step.source
-    return len(source._plan())
+def _read(source: Any, splits: Any = None) -> list[tuple[pa.RecordBatch, Any]]:
+    """Return what a reader returns, each time with the splits that are left."""
+    reader = source.create_reader(ReaderContext(0, 1, SystemClock(), lambda: None, lambda: None, MetricGroup()))
+    reader.add_splits(source._plan() if splits is None else splits)
+    reader.no_more_splits()
+    found = []
+    try:
+        while (polled := reader.poll(1)) is not END_OF_INPUT:
+            if isinstance(polled, Batch):
+                found.append((polled.columns, reader.snapshot()))
+    finally:
+        reader.close()
+    return found
+
+
+def _numbers(read: Iterable[tuple[pa.RecordBatch, Any]]) -> list[int | None]:
+    return [n for batch, _ in read for n in batch.column("n").to_pylist()]
 
 
 def _sunk(stream: TableStream) -> TableStream:
@@ -82,7 +101,7 @@ def test_row_groups_and_columns_that_no_step_needs_are_not_read(files: Path) -> 
     rows.collect()
     step = _source(rows)
     assert step.pushed == "columns n, user, x, rows where n >= 700 and user != 'u15'"
-    assert _splits(step) == 2
+    assert sum(batch.num_rows for batch, _ in _read(step.source)) == 2 * 40
     assert "pushed down columns n, user, x, rows where n >= 700" in flow.explain()
 
 
@@ -185,12 +204,10 @@ def _predicates(draw: st.DrawFn, depth: int = 2) -> nw.Expr:
 def _loses_no_row(files: Path, predicate: nw.Expr) -> None:
     rows = _sunk(Pipeline().table(FilesSource.parquet(str(files))).filter(predicate).select("n", "at"))
     source: Any = _source(rows).source
-    read = [pq.ParquetFile(split.path).read_row_group(split.start) for split in source._plan()]
     whole = pq.read_table(files)
-    have, all_rows = (
-        nw.from_native(table, eager_only=True).filter(predicate).shape[0]
-        for table in (pa.concat_tables([whole.slice(0, 0), *read]), whole)
-    )
+    names = source._format.schema.names
+    read = pa.Table.from_batches([batch for batch, _ in _read(source)], whole.select(names).schema)
+    have, all_rows = (nw.from_native(table, eager_only=True).filter(predicate).shape[0] for table in (read, whole))
     assert have == all_rows, str(predicate)
 
 
@@ -266,6 +283,30 @@ def test_a_checkpoint_goes_on_with_another_filter(files: Path, tmp_path: Path) -
     assert sorted(found) == [n for n in range(101, 800) if n % 97]
 
 
+def test_row_groups_that_only_an_earlier_filter_excludes_are_read(files: Path) -> None:
+    source = FilesSource.parquet(str(files), filters=[("n", ">=", 400)])
+    earlier = _source(_sunk(Pipeline().table(source).filter(col("n") >= 600).select("n"))).source
+    later = _source(_sunk(Pipeline().table(source).filter(col("n") < 520).select("n"))).source
+    assert _numbers(_read(later, earlier._plan())) == [n for n in range(400, 520) if n % 97]
+
+
+def test_any_position_in_a_run_of_row_groups_leads_to_the_rows_after_it(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sluiceway_files._parquet.ROWS_PER_RECORD", 9)
+    monkeypatch.setattr("sluiceway_files._parquet._ColumnsReader.rows_at_once", 20)
+    source = FilesSource.parquet(str(files / "1.parquet"))
+    none = _source(_sunk(Pipeline().table(source).filter(col("n") > 800).select("n"))).source
+    some = _source(_sunk(Pipeline().table(source).filter((col("n") < 450) | (col("n") > 700)).select("n"))).source
+    (run,) = none._plan()
+    read = _read(some, [run])
+    assert [n for n in _numbers(read) if n is not None] == [
+        n for n in (*range(400, 480), *range(680, 800)) if n % 97
+    ]
+    for number, (_, left) in enumerate(read, 1):
+        assert _numbers(_read(some, left)) == _numbers(read[number:])
+
+
 # ---- directories ------------------------------------------------------------------------------------------
 
 
@@ -320,6 +361,16 @@ def test_directories_that_a_filter_excludes_are_not_opened(tmp_path: Path) -> No
     records = flow.source(first).collect()
     flow.run()
     assert sorted(records, key=lambda row: row["n"]) == wanted
+
+
+def test_directories_that_only_an_earlier_filter_excludes_are_read(tmp_path: Path) -> None:
+    rows = _partitioned(tmp_path / "t")
+    source = FilesSource.parquet(str(tmp_path / "t"), partitions=DIRECTORIES)
+    days = dt.date(2026, 1, 2), dt.date(2026, 1, 3)
+    filtered = [Pipeline().table(source).filter(col("day") == day).select("n") for day in days]
+    earlier, later = [_source(_sunk(rows)).source for rows in filtered]
+    wanted = [row["n"] for row in rows.to_pylist() if row["day"] == days[1]]
+    assert sorted(_numbers(_read(later, earlier._plan()))) == wanted
 
 
 def test_directories_alone_can_be_selected(tmp_path: Path) -> None:
