@@ -11,13 +11,13 @@ from sluiceway.errors import ConnectorError, SuppressRestartsError
 from sluiceway_files._compression import decompressing
 from sluiceway_files._splits import FileSplit, OpenFile
 
-__all__ = ["COLUMNS_CHUNK", "LF", "Blocks", "FileShortenedError", "cut"]
+__all__ = ["ADVICE", "COLUMNS_CHUNK", "LF", "Blocks", "FileShortenedError", "cut"]
 
 LF: Final = b"\n"
 _CHUNK: Final = 256 * 1024
 COLUMNS_CHUNK: Final = 2 * 1024 * 1024
 """Bytes to read at once where they become columns: some 30,000 rows."""
-_ADVICE: Final = (
+ADVICE: Final = (
     "Records may be missing: put the whole file back and begin again from the last checkpoint, and write to "
     "another name and rename what is complete"
 )
@@ -56,7 +56,7 @@ class Blocks:
         # A part starts with the first line that begins in it: after the first line feed from the byte before.
         self._aligned = split.offset is not None or split.start == 0
         self.offset = split.offset if split.offset is not None else max(split.start - 1, 0)
-        self._to_skip = self.offset
+        self._begin = self._to_skip = self.offset
         if not self._owned:
             self._file.seek(self.offset, io.SEEK_SET)
             self._to_skip = 0
@@ -85,7 +85,7 @@ class Blocks:
             if not skipped:
                 raise FileShortenedError(
                     f"{self._name} was shortened or replaced since it was read: decompressed, it was read up to "
-                    f"byte {self.offset}, and ends at byte {self.offset - self._to_skip} now. {_ADVICE}"
+                    f"byte {self.offset}, and ends at byte {self.offset - self._to_skip} now. {ADVICE}"
                 )
             self._to_skip -= len(skipped)
             return self.offset, b""
@@ -96,6 +96,19 @@ class Blocks:
         if not self._aligned:
             return self._align(data)
         return self._lines_of(data)
+
+    def lacking(self, skip: int, lacking: int, unit: str) -> FileShortenedError:
+        """Return the error of a file that ends before the position.
+
+        Args:
+            skip: records or lines of the position, after its offset.
+            lacking: how many of them are not in the file.
+            unit: what is counted.
+        """
+        return FileShortenedError(
+            f"{self._name} was shortened or replaced since it was read: {skip} {unit} after byte {self._begin} "
+            f"were read, and it has {skip - lacking} there now. {ADVICE}"
+        )
 
     def close(self) -> None:
         """Close the decompressor."""
@@ -110,7 +123,7 @@ class Blocks:
             read = "" if self._owned else f", and was read up to byte {self._read_to}"
             raise FileShortenedError(
                 f"{self._name} was shortened while it was read: it had {self._least} bytes, has {size} now{read}. "
-                f"{_ADVICE}"
+                f"{ADVICE}"
             )
 
     def _align(self, data: bytes) -> tuple[int, bytes]:
@@ -146,11 +159,13 @@ class Blocks:
 
 
 def _size(raw: Any) -> int | None:
-    """Return the present size of a file; None if its filesystem does not say, or it cannot be shortened."""
+    """Return the present size of a file; None if its filesystem does not say."""
     try:
         return os.fstat(raw.fileno()).st_size
     except (AttributeError, OSError, ValueError):
-        return None
+        # Of remote files, the size when they were opened.
+        size = getattr(raw, "size", None)
+        return size if isinstance(size, int) else None
 
 
 def cut(size: int | None, split_size: int) -> list[tuple[int, int | None]]:

@@ -15,7 +15,7 @@ from msgspec import inspect
 
 from sluiceway.connector import END_OF_INPUT, Wait
 from sluiceway.errors import RejectedRecordError
-from sluiceway_files._blocks import Blocks
+from sluiceway_files._blocks import Blocks, FileShortenedError
 from sluiceway_files._lined import OnError
 from sluiceway_files._splits import FileSplit, Format, OpenFile, SplitReader
 
@@ -136,7 +136,8 @@ class CsvReader(SplitReader):
         if self._to_skip:
             lines = self._physical_lines()
             while self._to_skip:
-                next(lines, None)
+                if next(lines, None) is None:
+                    raise self._lacking()
                 self._to_skip -= 1
         convert, width = self._convert, None if self._names is None else len(self._names)
         records: list[Any] = []
@@ -236,6 +237,10 @@ class CsvReader(SplitReader):
 
     def _skip_lines(self, count: int) -> None:
         self._to_skip = count
+
+    def _lacking(self) -> FileShortenedError:
+        assert self._blocks is not None
+        return self._blocks.lacking(self._split.skip, self._to_skip, "lines")
 
     def _parse(self) -> Iterator[list[str]]:
         form = self._form

@@ -105,6 +105,8 @@ class _ColumnsReader(CsvReader):
         assert self._blocks is not None
         if self._data is None and self._taken == len(self._lines):
             if self._blocks.ended:
+                if self._to_skip:
+                    raise self._lacking()
                 self._ended = True
                 return None
             offset, block = self._blocks.read()

@@ -192,7 +192,7 @@ class LineReader(SplitReader):
         self._split = split  # once a block was read, its offset and line are those of the block
         self._begun = False
         self._taken = 0
-        self._to_skip = split.skip
+        self._skip = self._to_skip = split.skip
         decoder.lines = split.line
 
     def read(self, limit: int) -> Any:
@@ -200,6 +200,8 @@ class LineReader(SplitReader):
             if not self._blocks.ended:
                 self._next_block()
             if self._taken == len(self._records):
+                if self._blocks.ended and self._to_skip:
+                    raise self._blocks.lacking(self._skip, self._to_skip, "records")
                 # Of blank lines, for example: there is more to read, and other tasks may run first.
                 return END_OF_INPUT if self._blocks.ended else Wait(until=0.0)
         taken = self._taken

@@ -16,6 +16,7 @@ from sluiceway.elements import ROWS_PER_RECORD, Batch, Columns
 from sluiceway.errors import MissingExtraError, RejectedRecordError
 from sluiceway.util.install_hints import install_command
 from sluiceway.util.overriding import override
+from sluiceway_files._blocks import ADVICE, FileShortenedError
 from sluiceway_files._compression import Compression
 from sluiceway_files._directories import values_of
 from sluiceway_files._lined import OnError
@@ -261,6 +262,7 @@ class _ParquetReader(SplitReader):
             _check_columns(form.columns, form.whole(schema), name)
             columns = list(form.columns)
         self._filter = form.filter_of(schema, name)
+        self._check_position(opened.metadata)
         end = opened.num_row_groups if self._split.end is None else self._split.end
         groups: Iterable[int] = range(self._group, end)
         for rows in (self._filter, form.certain_of(schema)):
@@ -275,6 +277,21 @@ class _ParquetReader(SplitReader):
             columns = [column for column in columns if column not in self._values.schema.names]
         batches = self._batches_of(opened, groups, columns)
         return batches if not self._values.num_columns else map(self._with_values, batches)
+
+    def _check_position(self, metadata: Any) -> None:
+        """Raise FileShortenedError if the split goes on behind the end of the file, or of a row group."""
+        split = self._split
+        groups = max(split.end or 0, self._group + (split.offset is not None))
+        if metadata.num_row_groups < groups:
+            raise FileShortenedError(
+                f"{self._file.name} was shortened or replaced since it was listed: it had {groups} row groups at "
+                f"least, and has {metadata.num_row_groups} now. {ADVICE}"
+            )
+        if split.skip and metadata.row_group(self._group).num_rows < split.skip:
+            raise FileShortenedError(
+                f"{self._file.name} was shortened or replaced since it was read: of row group {self._group}, "
+                f"{split.skip} rows were read, and it has {metadata.row_group(self._group).num_rows} now. {ADVICE}"
+            )
 
     def _batches_of(self, opened: Any, groups: Iterable[int], columns: list[str] | None) -> Iterator[Any]:
         """Yield the batches of row groups; rows are counted in each of them."""

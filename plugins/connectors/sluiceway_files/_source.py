@@ -28,7 +28,7 @@ from sluiceway.connector import (
 )
 from sluiceway.connector.discovery import watch_interval_ms
 from sluiceway.connector.line_splitter import DEFAULT_MAX_LINE_LENGTH, DecodeErrors, LineDecoder, check_encoding
-from sluiceway.errors import ConfigurationError, ConnectorError, choose
+from sluiceway.errors import ConfigurationError, ConnectorError, IncompatibleStateError, choose
 from sluiceway.metrics import MetricGroup
 from sluiceway.util.name_hints import HintingType
 from sluiceway.util.overriding import override
@@ -618,6 +618,12 @@ class _FilesReader(SimpleReader[Any]):
 
     def open_split(self, split: FileSplit) -> None:
         source = self._source
+        if split.root >= len(source._places):
+            raise IncompatibleStateError(
+                f"{source!r} cannot resume from this checkpoint: {split.path} is left to read, of path number "
+                f"{split.root + 1} of the source, which has {len(source._places)} now. Give it as many paths as "
+                "before, in their order, or another uid, so that it starts from the beginning"
+            )
         filesystem = source._filesystem(split.root)
         self._split = split
         self._name = shown(filesystem, split.path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import pickle
 import subprocess
 import sys
 import tracemalloc
@@ -33,13 +34,15 @@ from sluiceway.errors import (
     ConnectorError,
     FunctionContractError,
     GraphError,
+    IncompatibleStateError,
     MissingExtraError,
     UnknownNameError,
 )
-from sluiceway.testing.drivers import SourceDriver, drive_source
+from sluiceway.testing.drivers import SourceDriver, SourceSnapshot, drive_source
 from sluiceway_files import FilesSource
 from sluiceway_files._blocks import FileShortenedError
 from sluiceway_files._compression import compressing, decompressing, of_name
+from sluiceway_files._splits import FileSplit
 
 assert arrowpipe.OPEN
 
@@ -824,6 +827,10 @@ SHORTENED: list[tuple[str, Any]] = [
 ]
 
 
+def _restored(split: FileSplit) -> SourceSnapshot:
+    return SourceSnapshot(pickle.dumps([]), (pickle.dumps([split]),))
+
+
 @pytest.mark.parametrize("left", [0, 1_000, 300_001])
 @pytest.mark.parametrize("source", [source for _, source in SHORTENED], ids=[name for name, _ in SHORTENED])
 def test_a_file_that_is_shortened_while_it_is_read_fails(source: Any, left: int, tmp_path: Path) -> None:
@@ -848,6 +855,73 @@ def test_a_file_that_is_shorter_than_what_was_read_of_it_fails(tmp_path: Path) -
     with (
         SourceDriver(FilesSource.text(str(path)), restored=snapshot) as driver,
         pytest.raises(FileShortenedError, match=r"it had \d+ bytes, has 100 now, and was read up to byte \d+"),
+    ):
+        driver.run()
+
+
+def _numbers_in_columns(path: str) -> Any:
+    in_columns = FilesSource.csv(path, header=["n"], type=Row).in_columns()
+    assert in_columns is not None
+    return in_columns[0]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [*(source for _, source in SHORTENED), _numbers_in_columns],
+    ids=[*(name for name, _ in SHORTENED), "csv in columns"],
+)
+def test_a_file_with_fewer_lines_than_were_read_of_its_first_block_fails(source: Any, tmp_path: Path) -> None:
+    path = tmp_path / "numbers.txt"
+    path.write_text("1\n2\n3\n")
+    left = FileSplit(0, str(path), offset=0, skip=10)
+    says = r"numbers.txt was shortened or replaced since it was read: 10 \w+ after byte 0 were read, and it has 3 "
+    with (
+        SourceDriver(source(str(path)), restored=_restored(left)) as driver,
+        pytest.raises(FileShortenedError, match=says),
+    ):
+        driver.run()
+
+
+def test_a_remote_file_that_ends_before_the_position_fails() -> None:
+    memory = fsspec.filesystem("memory")
+    memory.pipe_file("/shortened/numbers.txt", b"1\n2\n3\n")
+    source = FilesSource.text("memory://shortened/numbers.txt")
+    left = FileSplit(0, "/shortened/numbers.txt", offset=600, line=200)
+    says = "memory://.*numbers.txt was shortened .* it had 600 bytes, has 6 now, and was read up to byte 600"
+    with SourceDriver(source, restored=_restored(left)) as driver, pytest.raises(FileShortenedError, match=says):
+        driver.run()
+    memory.rm("/shortened", recursive=True)
+
+
+@pytest.mark.parametrize(
+    ("left", "says"),
+    [
+        ({"start": 2, "end": 3}, "it had 3 row groups at least, and has 2 now"),
+        ({"start": 0, "offset": 2, "skip": 1}, "it had 3 row groups at least, and has 2 now"),
+        ({"start": 1, "end": 2, "offset": 1, "skip": 9}, "of row group 1, 9 rows were read, and it has 3 now"),
+    ],
+)
+def test_a_parquet_file_with_fewer_row_groups_or_rows_than_before_fails(
+    left: dict[str, int], says: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "numbers.parquet"
+    pq.write_table(pa.table({"n": range(6)}), path, row_group_size=3)
+    restored = _restored(FileSplit(0, str(path), **left))
+    with (
+        SourceDriver(FilesSource.parquet(path), restored=restored) as driver,
+        pytest.raises(FileShortenedError, match=rf"numbers.parquet was shortened or replaced since .* {says}"),
+    ):
+        driver.run()
+
+
+def test_a_checkpoint_of_a_source_with_more_paths_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.txt"
+    path.write_text("1\n")
+    restored = _restored(FileSplit(1, str(path)))
+    says = r"numbers.txt is left to read, of path number 2 of the source, which has 1 now\. Give it as many paths"
+    with (
+        SourceDriver(FilesSource.text(path), restored=restored) as driver,
+        pytest.raises(IncompatibleStateError, match=says),
     ):
         driver.run()
 
