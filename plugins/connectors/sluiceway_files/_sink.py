@@ -45,7 +45,8 @@ class FilesSink(Sink[Any], metaclass=HintingType):
     move, which may be a copy.
 
     Without checkpoints a file, ``part-i-0`` and so on, gets its name as soon as it is complete. If the job fails
-    or is cancelled, the file that was being written is removed; complete ones stay.
+    or is cancelled, the file that was being written is removed; complete ones stay. So it is in a job without a
+    checkpoint interval that continues from a checkpoint, once what that has made ready is committed.
 
     Files are written in the task's thread: a slow filesystem holds up everything else in its worker. How old a
     file is is looked at when records come, when the input pauses, and at each checkpoint.

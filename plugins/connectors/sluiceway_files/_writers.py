@@ -55,6 +55,8 @@ Committable: TypeAlias = tuple[str, str, int | None]
 class CommittingFilesWriter(OutputWriter, CommittingSinkWriter[Any]):
     """With checkpoints: a file gets its name when it is complete, and a checkpoint that knows of it as well.
 
+    A restored run that takes none commits what the checkpoint knows of, then names files as :class:`FilesWriter`.
+
     The names of the files of each attempt are its own: a task that is thought to be dead, and is not, disturbs
     nobody. Hidden names tell, too, which job and step they are of: so whoever comes next finds what was left.
     """
@@ -77,6 +79,10 @@ class CommittingFilesWriter(OutputWriter, CommittingSinkWriter[Any]):
 
     def completed(self) -> None:
         hidden = self.path(self.hidden_name())
+        if not self.context.has_checkpoints:
+            # Restored, in a run that takes none: the file would stay hidden until the end, and go with a cancel.
+            self.move(hidden, self.path(self.final_name()))
+            return
         if self.is_local:  # elsewhere this would copy all of it
             pending = self.path(self._hidden(_PENDING))
             self.move(hidden, pending)
@@ -90,7 +96,8 @@ class CommittingFilesWriter(OutputWriter, CommittingSinkWriter[Any]):
         ready = self._ready
         if self.has_open_file:
             with failing_with(f"write {shown(self.filesystem, self.path(self.final_name()))}"):
-                if self.output.roll_on_checkpoint or self.is_due:
+                # Without checkpoints a file that goes on would get its name with records from after the savepoint.
+                if self.output.roll_on_checkpoint or self.is_due or not self.context.has_checkpoints:
                     self.complete()
                 else:
                     self.sync(self.raw)

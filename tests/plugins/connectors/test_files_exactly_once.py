@@ -218,6 +218,23 @@ def test_a_job_that_goes_on_without_checkpoints_commits_what_was_ready(tmp_path:
     assert hidden(tmp_path) == []
 
 
+def test_complete_files_of_a_job_that_goes_on_without_checkpoints_stay_after_a_cancel(tmp_path: Path) -> None:
+    with SinkDriver(FilesSink.text(tmp_path, roll_size=4), restored=[]) as driver:
+        driver.write(["a", "b"])
+        driver.write(["c"])
+    assert lines(tmp_path) == ["a", "b"]
+    assert hidden(tmp_path) == []
+
+
+def test_a_savepoint_of_such_a_job_completes_a_file_that_goes_on_over_checkpoints(tmp_path: Path) -> None:
+    with SinkDriver(FilesSink.text(tmp_path, roll_on_checkpoint=False), restored=[]) as driver:
+        driver.write(["a"])
+        writer = driver.writer()
+        assert isinstance(writer, CommittingSinkWriter)
+        assert writer.prepare_commit(1) == []
+        assert lines(tmp_path) == ["a"]
+
+
 def test_a_savepoint_of_a_job_without_checkpoints_completes_the_file(tmp_path: Path) -> None:
     with SinkDriver(FilesSink.text(tmp_path)) as driver:
         driver.write(["a"])
