@@ -129,11 +129,8 @@ class RemoteStorage(CheckpointStorage):
         with self._failing("list", directory):
             # fsspec keeps listings, in which files of other processes are missing.
             self._fs.invalidate_cache()
-            try:
-                found = self._fs.find(top or "/", detail=True)
-            except FileNotFoundError:
-                return
-        for path, info in found.items():
+            found = list(self._found_in(top or "/"))
+        for path, info in found:
             name = "/" + path.lstrip("/")
             name = name.removeprefix("/" + self._root.lstrip("/")).lstrip("/")
             yield StoredFile(name, info.get("size") or 0, _modified_ms(info))
@@ -143,6 +140,27 @@ class RemoteStorage(CheckpointStorage):
         for name in names:
             with self._failing("delete", name), suppress(FileNotFoundError):
                 self._fs.rm_file(self._path(name))
+
+    def _found_in(self, top: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the paths of all files in a directory and below it, with what the listings say of them."""
+        if self._is_object_store:
+            with suppress(FileNotFoundError):
+                yield from self._fs.find(top, detail=True).items()
+            return
+        # find() leaves out a directory that cannot be listed, as if it were empty.
+        waiting = [top]
+        while waiting:
+            directory = waiting.pop()
+            try:
+                listing = self._fs.ls(directory, detail=True)
+            except FileNotFoundError:  # deleted since
+                continue
+            for info in listing:
+                path = info["name"].rstrip("/")
+                if info["type"] != "directory":
+                    yield path, info
+                elif path != directory.rstrip("/"):
+                    waiting.append(path)
 
     def _move(self, partial: str, path: str) -> None:
         try:

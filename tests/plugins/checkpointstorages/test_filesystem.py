@@ -289,6 +289,12 @@ class Broken(MemoryFileSystem):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         super().mv(path1, path2, **options)
 
+    def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
+        if self.failing == "ls" and path.endswith("chk-1"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        found: list[Any] = super().ls(path, detail=detail, **options)
+        return found
+
     def cat_file(self, path: str, **options: Any) -> bytes:
         if self.failing == "cat":
             raise ConnectionResetError("reset by the store")
@@ -299,12 +305,16 @@ def test_errors_of_a_remote_filesystem_name_the_file() -> None:
     fsspec.register_implementation("broken", Broken, clobber=True)
     storage = open_storage("broken://place")
     storage.write("a", (b"old",))
+    storage.write("run/chk-1/b", (b"x",))
     try:
         Broken.failing = "mv"
         with pytest.raises(CheckpointError, match="cannot write broken://place/a: No space left on device"):
             storage.write("a", (b"new",))
         assert storage.read("a") == b"old"
-        assert [file.name for file in storage.files()] == ["a"]
+        assert sorted(file.name for file in storage.files()) == ["a", "run/chk-1/b"]
+        Broken.failing = "ls"
+        with pytest.raises(CheckpointError, match="cannot list broken://place/run: Permission denied"):
+            list(storage.files("run"))
         Broken.failing = "cat"
         with pytest.raises(CheckpointError, match="cannot read broken://place/a: reset by the store"):
             storage.read("a")
