@@ -96,6 +96,13 @@ class CheckpointStorage(ABC):
     def delete(self, names: Iterable[str]) -> None:
         """Delete files; those that are not there are no error. Directories that become empty may go, too."""
 
+    def delete_directory(self, directory: str) -> None:
+        """Delete all files in a directory and below it, and the directory itself where the storage has such.
+
+        Files that are written there meanwhile may go, too.
+        """
+        self.delete([file.name for file in self.files(directory)])
+
     def put_file(self, name: str, path: str) -> int:
         """Write a local file, which never changes again, under a name. Returns its size.
 

@@ -210,8 +210,8 @@ class CheckpointDirectory:
         # The metadata first: from here on there is no checkpoint that could be restored from half of its files.
         self.storage.delete([join(directory, METADATA)])
         self._known.pop(checkpoint_id, None)
-        own = [file.name for file in self.storage.files(directory)]
-        self.storage.delete([*own, *sorted(unused)])
+        self.storage.delete_directory(directory)
+        self.storage.delete(sorted(unused))
 
     def delete_shared(self, names: Iterable[str]) -> None:
         """Delete files that aborted checkpoints have put into ``shared``, but not those of complete ones.

@@ -141,6 +141,15 @@ class RemoteStorage(CheckpointStorage):
             with self._failing("delete", name), suppress(FileNotFoundError):
                 self._fs.rm_file(self._path(name))
 
+    @override
+    def delete_directory(self, directory: str) -> None:
+        super().delete_directory(directory)
+        if not self._is_object_store:
+            # Empty directories stay otherwise, and each listing looks into all of them. delete() leaves them: HDFS
+            # would remove a directory together with files that were written into it since.
+            with suppress(Exception):
+                self._fs.rm(self._path(directory), recursive=True)
+
     def _found_in(self, top: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the paths of all files in a directory and below it, with what the listings say of them."""
         if self._is_object_store:

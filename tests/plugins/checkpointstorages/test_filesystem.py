@@ -210,6 +210,17 @@ def test_empty_directories_go(tmp_path: Path) -> None:
     assert list((tmp_path / "there").iterdir()) == []
 
 
+def test_a_directory_that_is_deleted_leaves_no_empty_ones_where_they_stay() -> None:
+    storage = open_storage("memory://place")
+    storage.write("run/chk-1/a", (b"x",))
+    storage.write("run/chk-2/a", (b"x",))
+    storage.delete_directory("run/chk-1")
+    try:
+        assert fsspec.filesystem("memory").ls("/place/run", detail=False) == ["/place/run/chk-2"]
+    finally:
+        fsspec.filesystem("memory").rm("/place", recursive=True)
+
+
 FULL_DISK = """
 import resource, sys
 from sluiceway.errors import CheckpointError

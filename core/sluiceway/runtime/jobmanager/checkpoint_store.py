@@ -481,7 +481,7 @@ class SavepointCheckpointStore(CompletedCheckpointStore):
         storage = self._open_storage(place)
         # The metadata first: what is left after an interruption is no savepoint.
         storage.delete([f"{directory}/{METADATA}"])
-        storage.delete([file.name for file in storage.files(directory)])
+        storage.delete_directory(directory)
 
 
 def _own_files(directory: str, entry: SubtaskEntry) -> list[str]:

@@ -183,7 +183,7 @@ class BatchLog:
             numbers = range(self._forgotten, before)
         for number in sorted(numbers):
             if number < before:
-                self.storage.delete([file.name for file in self.storage.files(f"{self.prefix}/{number}")])
+                self.storage.delete_directory(f"{self.prefix}/{number}")
         self._forgotten = max(before, self._forgotten or 0)
 
     def _readers_so_far(self) -> int:

@@ -84,6 +84,12 @@ class LocalCopies(CheckpointStorage):
             self.distrust(name)
         self._storage.delete(gone)
 
+    def delete_directory(self, directory: str) -> None:
+        """Delete a directory in the storage, and the copies of its files."""
+        for file in self.files(directory):
+            self.distrust(file.name)
+        self._storage.delete_directory(directory)
+
     def put_file(self, name: str, path: str) -> int:
         """Write to the storage, and link the file here."""
         size = self._storage.put_file(name, path)

@@ -137,6 +137,15 @@ class CheckpointStorageConformance:
         self.storage.write("d/a", (b"again",))
         assert self.names() == ["d/a"]
 
+    def test_a_directory_is_deleted_with_all_below_it(self) -> None:
+        for name in ("run/chk-1/a", "run/chk-1/b/c", "run/chk-10/a", "run/shared/d"):
+            self.storage.write(name, (b"x",))
+        self.storage.delete_directory("run/chk-1")
+        self.storage.delete_directory("run/chk-2")
+        assert self.names() == ["run/chk-10/a", "run/shared/d"]
+        with pytest.raises(CheckpointError):
+            self.storage.read("run/chk-1/a")
+
     @pytest.mark.parametrize("name", ["", "/a", "a/", "a//b", "../a", "a/../../b", ".", "a/.", "a\0b"])
     def test_names_do_not_lead_out_of_the_place(self, name: str) -> None:
         storage = self.storage
