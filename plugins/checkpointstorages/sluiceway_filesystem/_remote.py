@@ -138,8 +138,8 @@ class RemoteStorage(CheckpointStorage):
     @override
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
-            with self._failing("delete", name), suppress(FileNotFoundError):
-                self._fs.rm_file(self._path(name))
+            with self._failing("delete", name):
+                self._remove(self._path(name))
 
     @override
     def delete_directory(self, directory: str) -> None:
@@ -170,6 +170,17 @@ class RemoteStorage(CheckpointStorage):
                     yield path, info
                 elif path != directory.rstrip("/"):
                     waiting.append(path)
+
+    def _remove(self, path: str) -> None:
+        """Delete a file, if it exists."""
+        try:
+            self._fs.rm_file(path)
+        except FileNotFoundError:
+            pass
+        except Exception:
+            # libhdfs reports a file that does not exist as an I/O error.
+            if self._fs.exists(path):
+                raise
 
     def _move(self, partial: str, path: str) -> None:
         try:

@@ -87,6 +87,33 @@ class ObjectStore(MemoryFileSystem):
     makedirs = mv
 
 
+class Hadoop(MemoryFileSystem):
+    """Like HDFS: what does not exist cannot be deleted."""
+
+    protocol = ("hadoop",)
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+
+    def rm_file(self, path: str) -> None:
+        if not self.exists(path):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        super().rm_file(path)
+
+
+@pytest.fixture
+def hadoop() -> Iterator[None]:
+    fsspec.register_implementation("hadoop", Hadoop, clobber=True)
+    yield
+    Hadoop.store.clear()
+    Hadoop.pseudo_dirs[:] = [""]
+
+
+@pytest.mark.usefixtures("hadoop")
+class TestHadoop(CheckpointStorageConformance):
+    def make_storage(self) -> CheckpointStorage:
+        return open_storage("hadoop://kept/checkpoints")
+
+
 @pytest.fixture
 def object_store() -> Iterator[None]:
     fsspec.register_implementation("gs", ObjectStore, clobber=True)
