@@ -21,6 +21,12 @@ _WHOLE: Final = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss"}
 """Object stores: a file is there when it was closed, and not before; a rename would copy it."""
 
 
+_REPLACING: Final = {"memory", "sftp", "ssh"}
+"""Other filesystems that replace a file in one step when another one is moved there. HDFS does not."""
+
+_ASIDE: Final = ".replaced"
+"""Suffix of a file while another one takes its place."""
+
 _EXTRAS: Final = {"s3": "s3", "s3a": "s3", "hdfs": "hdfs"}
 """By scheme, the extra with what is needed."""
 _NEEDS: Final = {"s3": "s3fs", "hdfs": "pyarrow"}
@@ -29,7 +35,8 @@ _NEEDS: Final = {"s3": "s3fs", "hdfs": "pyarrow"}
 class RemoteStorage(CheckpointStorage):
     """Storage below a URL.
 
-    Where the filesystem is no object store, a file is written under another name and renamed.
+    Where the filesystem is no object store, a file is written under another name and renamed. Where it cannot
+    replace a file in one step, the old one has another name meanwhile, by which it is found after a crash.
 
     Args:
         location: the URL.
@@ -62,7 +69,9 @@ class RemoteStorage(CheckpointStorage):
             raise CheckpointError(f"cannot reach {location}: {error}") from error
         self._root = str(root).rstrip("/")
         protocol = self._fs.protocol
-        self._is_object_store = not _WHOLE.isdisjoint({protocol} if isinstance(protocol, str) else protocol)
+        protocols = {protocol} if isinstance(protocol, str) else set(protocol)
+        self._is_object_store = not _WHOLE.isdisjoint(protocols)
+        self._replaces = self._is_object_store or not _REPLACING.isdisjoint(protocols)
 
     def __getstate__(self) -> str:
         return self.location
@@ -106,22 +115,30 @@ class RemoteStorage(CheckpointStorage):
 
     @override
     def read(self, name: str, offset: int = 0, size: int | None = None) -> bytes:
+        path = self._path(name)
         with self._failing("read", name):
-            end = None if size is None else offset + size
-            path = self._path(name)
-            if size == 0:
-                self._fs.size(path)  # or it is not there; a range of nothing would be all of it
+            if not self._replaces:
+                # The name itself once more: the file may have been replaced between the two.
+                for one in (path, path + _ASIDE):
+                    with suppress(FileNotFoundError):
+                        return self._read(one, offset, size)
+            return self._read(path, offset, size)
+
+    def _read(self, path: str, offset: int, size: int | None) -> bytes:
+        end = None if size is None else offset + size
+        if size == 0:
+            self._fs.size(path)  # or it is not there; a range of nothing would be all of it
+            return b""
+        try:
+            found: bytes = self._fs.cat_file(path, start=offset or None, end=end)
+        except FileNotFoundError:
+            raise
+        except Exception:
+            # S3 answers so where nothing is left to read.
+            if (offset or end is not None) and self._fs.size(path) <= offset:
                 return b""
-            try:
-                found: bytes = self._fs.cat_file(path, start=offset or None, end=end)
-            except FileNotFoundError:
-                raise
-            except Exception:
-                # S3 answers so where nothing is left to read.
-                if (offset or end is not None) and self._fs.size(path) <= offset:
-                    return b""
-                raise
-            return found
+            raise
+        return found
 
     @override
     def files(self, directory: str = "") -> Iterator[StoredFile]:
@@ -129,8 +146,12 @@ class RemoteStorage(CheckpointStorage):
         with self._failing("list", directory):
             # fsspec keeps listings, in which files of other processes are missing.
             self._fs.invalidate_cache()
-            found = list(self._found_in(top or "/"))
-        for path, info in found:
+            found = dict(self._found_in(top or "/"))
+        for path, info in found.items():
+            if path.endswith(_ASIDE):
+                path = path.removesuffix(_ASIDE)
+                if path in found:
+                    continue
             name = "/" + path.lstrip("/")
             name = name.removeprefix("/" + self._root.lstrip("/")).lstrip("/")
             yield StoredFile(name, info.get("size") or 0, _modified_ms(info))
@@ -138,8 +159,10 @@ class RemoteStorage(CheckpointStorage):
     @override
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
+            path = self._path(name)
             with self._failing("delete", name):
-                self._remove(self._path(name))
+                self._remove_aside(path)  # first: it would go by the name otherwise
+                self._remove(path)
 
     @override
     def delete_directory(self, directory: str) -> None:
@@ -183,12 +206,21 @@ class RemoteStorage(CheckpointStorage):
                 raise
 
     def _move(self, partial: str, path: str) -> None:
+        if not self._replaces and self._fs.exists(path):
+            self._remove_aside(path)
+            with suppress(FileNotFoundError):  # another process replaces it, too
+                self._fs.mv(path, path + _ASIDE)
         try:
             self._fs.mv(partial, path)
-        except FileExistsError:  # as HDFS has it
-            # Not atomic: for a moment the name does not exist.
+        except FileExistsError:  # written since
             self._fs.rm_file(path)
             self._fs.mv(partial, path)
+        with suppress(Exception):  # the file is written; the next write deletes what stays
+            self._remove_aside(path)
+
+    def _remove_aside(self, path: str) -> None:
+        if not self._replaces and self._fs.exists(path + _ASIDE):
+            self._remove(path + _ASIDE)
 
     def _abandon(self, file: Any, partial: str) -> None:
         """Leave no whole file behind, and as little as can be of a part."""

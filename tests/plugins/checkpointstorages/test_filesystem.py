@@ -88,22 +88,30 @@ class ObjectStore(MemoryFileSystem):
 
 
 class Hadoop(MemoryFileSystem):
-    """Like HDFS: what does not exist cannot be deleted."""
+    """Like HDFS: what does not exist cannot be deleted, and a target is deleted before a file is moved there."""
 
     protocol = ("hadoop",)
     store: ClassVar[dict[str, Any]] = {}
     pseudo_dirs: ClassVar[list[str]] = [""]
+    dying = False
 
     def rm_file(self, path: str) -> None:
         if not self.exists(path):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         super().rm_file(path)
 
+    def mv(self, path1: str, path2: str, **options: Any) -> None:
+        self.store.pop(self._strip_protocol(path2), None)
+        if self.dying and ".part-" in path1:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        super().mv(path1, path2, **options)
+
 
 @pytest.fixture
 def hadoop() -> Iterator[None]:
     fsspec.register_implementation("hadoop", Hadoop, clobber=True)
     yield
+    Hadoop.dying = False
     Hadoop.store.clear()
     Hadoop.pseudo_dirs[:] = [""]
 
@@ -112,6 +120,28 @@ def hadoop() -> Iterator[None]:
 class TestHadoop(CheckpointStorageConformance):
     def make_storage(self) -> CheckpointStorage:
         return open_storage("hadoop://kept/checkpoints")
+
+    def test_a_file_that_is_not_replaced_on_the_way_stays(self) -> None:
+        self.storage.write("d/a", (b"old",))
+        Hadoop.dying = True
+        with pytest.raises(
+            CheckpointError, match="cannot write hadoop://kept/checkpoints/d/a: Input/output error"
+        ):
+            self.storage.write("d/a", (b"new",))
+        assert self.names() == ["d/a"]
+        assert self.storage.read("d/a") == b"old"
+        Hadoop.dying = False
+        self.storage.write("d/a", (b"new",))
+        self.storage.delete(["d/a"])
+        assert Hadoop.store == {}
+
+    def test_a_file_that_was_not_replaced_can_be_deleted(self) -> None:
+        self.storage.write("d/a", (b"old",))
+        Hadoop.dying = True
+        with pytest.raises(CheckpointError):
+            self.storage.write("d/a", (b"new",))
+        self.storage.delete(["d/a"])
+        assert self.names() == []
 
 
 @pytest.fixture
