@@ -9,6 +9,7 @@ from typing import Any
 from sluiceway.connector import CommittingSinkWriter, SinkWriter, Wait, WriterContext
 from sluiceway.connector.products import checked, listed, waited
 from sluiceway.elements import Batch, Element, LatencyMarker, Watermark
+from sluiceway.errors import IncompatibleStateError
 from sluiceway.operators.base import Operator
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.snapshot import OperatorSnapshot
@@ -75,11 +76,39 @@ class SinkOperator(Operator):
 
     def open(self) -> None:
         """Open the writer."""
-        assert self._writer is not None
-        self._writer.open()
-        if isinstance(self._writer, CommittingSinkWriter):
-            self._writer.recover(self._restored)
+        writer, restored = self._writer, self._restored
+        assert writer is not None
         self._restored = ()
+        if isinstance(writer, CommittingSinkWriter):
+            writer.open()
+            self._recover(writer, restored)
+            return
+        if restored and not self.context.settings.allow_dropped_state:
+            raise IncompatibleStateError(
+                f"output of {self._shown} that the checkpoint has ready to be committed would be lost: the sink "
+                "commits nothing any more. Run the job as it was and stop it with a savepoint, which commits that "
+                "output; begin with the savepoint and allow-dropped-state, which leaves behind what is ready"
+            )
+        writer.open()
+
+    @property
+    def _shown(self) -> str:
+        return f"sink {self._sink.name!r}, uid {self.context.node.uid!r},"
+
+    def _recover(self, writer: CommittingSinkWriter[Any], committables: Sequence[Any]) -> None:
+        settings = self.context.settings
+        begins_with_checkpoint = settings.from_checkpoint is not None or settings.resume
+        try:
+            writer.recover(committables)
+        except (AttributeError, TypeError, ValueError) as error:
+            # A restart commits what the sink has made ready itself; only the first attempt may meet another one's.
+            if self.context.attempt or not begins_with_checkpoint or not committables:
+                raise
+            raise IncompatibleStateError(
+                f"{self._shown} cannot commit the output that the checkpoint has ready for that uid: "
+                f"{type(error).__name__}: {error}. If another sink has written it, give this one another uid, "
+                "with .uid(...)"
+            ) from error
 
     @record_loop  # blocked() may raise as well, and a message names this step
     @override
