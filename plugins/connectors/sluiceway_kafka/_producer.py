@@ -36,6 +36,7 @@ _REJECTIONS: Final = frozenset(
 
 _BLOCK_S: Final = 0.1
 _FULL_S: Final = 0.01
+_POLL_S: Final = 1.0
 
 
 class Outbox:
@@ -188,6 +189,7 @@ class Flusher:
     def __init__(self, wake: Callable[[], None], clock: Clock) -> None:
         self._wake = wake
         self._clock = clock
+        self._next_poll = 0.0
         self._changed = Condition()
         self._outbox: Outbox | None = None
         self._wanted = False
@@ -205,6 +207,17 @@ class Flusher:
         with self._changed:
             self._outbox = outbox
             self._changed.notify()
+
+    def poll_is_due(self) -> bool:
+        """Return whether to poll clients that may be idle: once a second.
+
+        Without a poll, a client without records reports no refusal, and its queue of errors and log lines grows.
+        """
+        now = self._clock.monotonic()
+        if now < self._next_poll:
+            return False
+        self._next_poll = now + _POLL_S
+        return True
 
     def blocked(self, outbox: Outbox) -> Wait | None:
         """Return the event to wait for before more can be written; None: nothing.

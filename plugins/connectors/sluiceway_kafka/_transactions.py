@@ -206,7 +206,12 @@ class TransactionalWriter(CommittingSinkWriter[Any]):
 
     def blocked(self) -> Wait | None:
         """Until the client has room, and after a flush until everything is acknowledged."""
-        return None if self._current is None else self._flusher.blocked(self._current.outbox)
+        if self._current is None:
+            return None
+        if self._flusher.poll_is_due():
+            self._current.outbox.serve()
+            self._serve_next()
+        return self._flusher.blocked(self._current.outbox)
 
     def flush(self) -> None:
         """Send everything, and wait for the acknowledgements."""
@@ -215,6 +220,9 @@ class TransactionalWriter(CommittingSinkWriter[Any]):
             self._flusher.begin(self._current.outbox)
         else:
             self._current.outbox.serve()
+        self._serve_next()
+
+    def _serve_next(self) -> None:
         # While brokers are away, log lines fill the queue of each client. Only a poll empties it.
         ready = self._ready()
         if ready is not None:

@@ -57,7 +57,11 @@ class KafkaWriter(SinkWriter[Any]):
 
     def blocked(self) -> Wait | None:
         """Until the client has room, and after a flush until everything is acknowledged."""
-        return None if self._outbox is None else self._flusher.blocked(self._outbox)
+        if self._outbox is None:
+            return None
+        if self._flusher.poll_is_due():
+            self._outbox.serve()
+        return self._flusher.blocked(self._outbox)
 
     def flush(self) -> None:
         """Send everything; with a guarantee, wait for the acknowledgements."""

@@ -15,15 +15,15 @@ import sluiceway as sw
 from sluiceway.cli.app import app
 from sluiceway.clock import VirtualClock
 from sluiceway.connector import EnumeratorContext, WriterContext
-from sluiceway.errors import ConfigurationError, GraphError
+from sluiceway.errors import ConfigurationError, ConnectorError, GraphError
 from sluiceway.metrics import MetricGroup
 
 pytest.importorskip("confluent_kafka", reason='not installed: pip install "sluiceway[kafka]"')
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 
 from sluiceway_kafka import KafkaSink, KafkaSource, _source
-from sluiceway_kafka._connection import PositionLostError
+from sluiceway_kafka._connection import Connection, PositionLostError
 from sluiceway_kafka._enumerator import CONFIRM_S, Discovered, Found, KafkaEnumerator
 from sluiceway_kafka._offset_bounds import EARLIEST, Partition
 from sluiceway_kafka._splits import KafkaSplit
@@ -252,3 +252,37 @@ def test_a_silent_broker_is_noticed_before_its_transactions_time_out(
     with pytest.raises(ConfigurationError, match="enough"):
         writer._make(0)
     assert [each["socket.timeout.ms"] for each in given] == [expected]
+
+
+def test_a_client_without_records_is_polled_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    polled: list[float] = []
+    clock = VirtualClock()
+
+    class Refused:
+        def __init__(self, configuration: dict[str, Any]) -> None:
+            self.report = configuration["error_cb"]
+
+        def __len__(self) -> int:
+            return 0
+
+        def poll(self, timeout: float) -> None:
+            polled.append(clock.monotonic())
+            if len(polled) == 2:
+                self.report(KafkaError(KafkaError._AUTHENTICATION))
+
+        def purge(self) -> None: ...
+
+    monkeypatch.setattr("sluiceway_kafka._connection.Producer", Refused)
+    monkeypatch.setattr(Connection, "admin", lambda self: None)
+    writer = KafkaSink("127.0.0.1:1", "t").create_writer(WriterContext(0, 1, clock, lambda: None, MetricGroup()))
+    writer.open()
+    try:
+        for _ in range(9):
+            assert writer.blocked() is None
+            clock.advance(100)
+        assert polled == [0.0]
+        clock.advance(100)
+        with pytest.raises(ConnectorError, match=r"127\.0\.0\.1:1"):
+            writer.blocked()
+    finally:
+        writer.close()
