@@ -261,7 +261,8 @@ def prune(place: str, dry_run: bool, as_json: bool) -> None:
             runs.setdefault(metadata.job_name, {}).setdefault(run, []).append(found)
     deleted, size = [], 0
     for of_job in runs.values():
-        newest = max(of_job, key=lambda run: max(completed_ms for _, completed_ms, _ in of_job[run]))
+        # As `resume` chooses: of each run the last one, whatever the clock said.
+        newest = max(of_job, key=lambda run: max(of_job[run])[1])
         for run, of_run in of_job.items():
             if run == newest:
                 continue

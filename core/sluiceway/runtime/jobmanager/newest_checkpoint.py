@@ -12,6 +12,7 @@ from sluiceway.checkpoint import (
     CHECKPOINT,
     METADATA,
     CheckpointMetadata,
+    checkpoint_number,
     find_checkpoints,
     load_metadata,
     split_location,
@@ -82,9 +83,12 @@ def find_resumable(
         directory, metadata = _newest_of(storage, "", found)
         newest = Resumable(storage.shown(directory) if directory else storage.location, metadata)
     stop = _last_stop(storage, job_name)
-    # Stopped after its newest checkpoint: output was committed that only the savepoint knows of.
-    if stop is not None and (newest is None or stop[0] > newest.metadata.completed_ms):
-        newest = _stopped_with(stop[1], job_name, open_storage)
+    # Stopped after its newest checkpoint: output was committed that only the savepoint knows of. No checkpoint of
+    # a run follows its stop, whatever the clock said.
+    if stop is not None:
+        stopped_ms, savepoint, run = stop
+        if newest is None or run == _run(newest.metadata) or stopped_ms > newest.metadata.completed_ms:
+            newest = _stopped_with(savepoint, job_name, open_storage)
     _check_damaged(storage, job_name, damaged, newest)
     return newest
 
@@ -116,8 +120,13 @@ def _newest_of(
             "failed after them and restarted from before them: to restore one all the same, name its own "
             f"directory, such as {storage.shown(found[-1][0])}"
         )
-    # By time first, as each run counts its checkpoints from 1.
-    return max(lasting, key=lambda one: (one[1].completed_ms, one[1].checkpoint_id))
+    # Each run counts its checkpoints from 1, so that only times can be compared between runs. Within a run the
+    # clock may have been set back.
+    last: dict[str, tuple[str, CheckpointMetadata]] = {}
+    for one in lasting:
+        run = _run(one[1]) or one[0]
+        last[run] = max(last.get(run, one), one, key=lambda each: (each[1].checkpoint_id, each[1].completed_ms))
+    return max(last.values(), key=lambda one: (one[1].completed_ms, one[1].checkpoint_id))
 
 
 def note_stop(storage: CheckpointStorage, run: str, job_name: str, savepoint: str, now_ms: int) -> None:
@@ -142,15 +151,16 @@ def note_stop(storage: CheckpointStorage, run: str, job_name: str, savepoint: st
     storage.write(f"{run}/{_STOPPED}", [json.dumps(content, indent=1).encode()])
 
 
-def _last_stop(storage: CheckpointStorage, job_name: str) -> tuple[int, str] | None:
-    """Return the time, in ms since the epoch, and location of the last savepoint elsewhere that ended the job."""
+def _last_stop(storage: CheckpointStorage, job_name: str) -> tuple[int, str, str] | None:
+    """Return the last savepoint elsewhere that ended the job: time, in ms since the epoch, location, and run."""
     stops = []
     for file in storage.files():
         if file.name.endswith(f"/{_STOPPED}"):
             try:
                 content = json.loads(storage.read(file.name))
                 if content["job_name"] == job_name:
-                    stops.append((int(content["stopped_ms"]), str(content["savepoint"])))
+                    run = file.name.removesuffix(f"/{_STOPPED}")
+                    stops.append((int(content["stopped_ms"]), str(content["savepoint"]), run))
             except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise CheckpointError(f"{storage.shown(file.name)} is damaged: {error}") from error
     return max(stops, default=None)
@@ -175,10 +185,7 @@ def _check_damaged(
     newest: Resumable | None,
 ) -> None:
     for directory, error in damaged:
-        name = f"{directory}/{METADATA}" if directory else METADATA
-        # The time of the file stands for that in the metadata, which cannot be read.
-        written_ms = max((file.modified_ms for file in storage.files(directory) if file.name == name), default=0)
-        if newest is not None and 0 < written_ms < newest.metadata.completed_ms:
+        if newest is not None and _is_older(storage, directory, newest.metadata):
             log(WARNING, "jobs", f"{error}; it is older than {newest.location} and is skipped", job=job_name)
             continue
         older = "there is none" if newest is None else f"that one is {newest.location}"
@@ -187,6 +194,17 @@ def _check_damaged(
             "knows of, so that the job does not resume from an older one by itself. To begin with an older one "
             f"all the same, name it with --from: {older}; or remove the damaged directory"
         ) from error
+
+
+def _is_older(storage: CheckpointStorage, directory: str, newest: CheckpointMetadata) -> bool:
+    run, _, name = directory.rpartition("/")
+    number = checkpoint_number(name)
+    if number is not None and run and run == _run(newest):
+        return number < newest.checkpoint_id
+    # The time of the file stands for that in the metadata, which cannot be read.
+    metadata = f"{directory}/{METADATA}" if directory else METADATA
+    written_ms = max((file.modified_ms for file in storage.files(directory) if file.name == metadata), default=0)
+    return 0 < written_ms < newest.completed_ms
 
 
 def _may_be_of(directory: str, job_name: str) -> bool:

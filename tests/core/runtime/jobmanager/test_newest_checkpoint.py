@@ -14,17 +14,26 @@ from sluiceway.runtime.jobmanager.newest_checkpoint import find_newest, find_res
 from sluiceway_filesystem._storage import open_storage
 
 
-def write(place: Path, name: str, kind: str, completed_ms: int, *, job: str = "job", **properties: Any) -> None:
+def write(
+    place: Path,
+    name: str,
+    kind: str,
+    completed_ms: int,
+    *,
+    number: int | None = None,
+    job: str = "job",
+    **properties: Any,
+) -> None:
     metadata = CheckpointMetadata(
         job_name=job,
         job_id=job,
-        checkpoint_id=completed_ms,
+        checkpoint_id=completed_ms if number is None else number,
         kind=kind,
         triggered_ms=0,
         completed_ms=completed_ms,
         properties=properties,
     )
-    (place / name).mkdir()
+    (place / name).mkdir(parents=True)
     (place / name / METADATA).write_bytes(encode_metadata(metadata))
 
 
@@ -61,6 +70,14 @@ def test_a_run_may_have_gone_back_behind_a_savepoint_that_it_went_on_after(tmp_p
     assert newest(tmp_path) == "two"
     write(tmp_path, "four", SAVEPOINT, 11)
     assert newest(tmp_path) == "four", "its run had no checkpoints but in memory, and those are gone"
+
+
+def test_a_clock_that_is_set_back_makes_no_checkpoint_of_a_run_older(tmp_path: Path) -> None:
+    write(tmp_path, "one", CHECKPOINT, 20, number=8, run="a")
+    write(tmp_path, "two", CHECKPOINT, 10, number=9, run="a")
+    assert newest(tmp_path) == "two"
+    write(tmp_path, "three", CHECKPOINT, 15, number=1, run="b")
+    assert newest(tmp_path) == "three", "each run counts from 1"
 
 
 # -- resuming -----------------------------------------------------------------------------------------------
@@ -104,6 +121,20 @@ def test_a_damaged_checkpoint_is_skipped_only_if_a_newer_one_is_complete(
     told = r"of-job-three/metadata.json.*It may be the newest checkpoint of 'job'.*with --from: that one is .*/two"
     with pytest.raises(CheckpointError, match=told):
         resumable(tmp_path)
+
+
+def test_of_a_run_whose_clock_was_set_back_neither_stop_nor_damage_is_older_than_it_is(tmp_path: Path) -> None:
+    place = tmp_path / "kept"
+    write(place, "of-job/chk-000008", CHECKPOINT, 20_000, number=8, run="of-job")
+    damage(place, "of-job/chk-000009", written_ms=10_000)
+    with pytest.raises(CheckpointError, match="It may be the newest checkpoint of 'job'"):
+        resumable(place)
+    damage(place, "of-job/chk-000007", written_ms=30_000)
+    (place / "of-job/chk-000009" / METADATA).unlink()
+    assert resumable(place) == "of-job/chk-000008"
+    write(tmp_path, "last", SAVEPOINT, 11_000, number=10, run="of-job", stops=True)
+    note_stop(open_storage(str(place)), "of-job", "job", str(tmp_path / "last"), 11_000)
+    assert resumable(place) == str(tmp_path / "last")
 
 
 def test_a_damaged_checkpoint_alone_is_no_reason_to_begin_at_the_beginning(tmp_path: Path) -> None:
