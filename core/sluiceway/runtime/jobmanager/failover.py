@@ -77,6 +77,8 @@ class Failover:
         self.given_up = ""
         self._counts_once = False
         self._decided: tuple[BaseException, int | None] | None = None
+        # Cause of failed restarts, and the delay before the next one, until that begins.
+        self._unbegun: tuple[BaseException, int | None] | None = None
         self._worker_of = worker_of
         self._completed = completed
         self._on_failure = on_failure
@@ -153,17 +155,23 @@ class Failover:
     def failed_everywhere(self, cause: BaseException) -> bool:
         """Handle a failure of the whole job; return whether all unfinished subtasks will be restarted."""
         # Regions that have finished stay as they are, and those that wait for a restart keep their delay.
-        return self._again(
-            {r for v, r in self._region_of.items() if not v.state.ended and r not in self._due}, cause
-        )
+        regions = {r for v, r in self._region_of.items() if not v.state.ended and r not in self._due}
+        # Without any there is nothing to restart, and no restart is used up.
+        return not regions or self._again(regions, cause, self._delay_ms(cause))
 
     def not_begun(self, region: tuple[ExecutionVertex, ...], cause: BaseException) -> bool:
-        """Handle a failed restart of a region; return whether it will be tried again."""
-        return self._again({region}, cause)
+        """Handle a failed restart of a region; return whether it will be tried again.
 
-    def _again(self, regions: set[tuple[ExecutionVertex, ...]], cause: BaseException) -> bool:
+        The strategy is asked once for all regions with the same cause: they wait for the same checkpoint.
+        """
+        if self._unbegun is None or self._unbegun[0] is not cause:
+            self._unbegun = cause, self._delay_ms(cause)
+        return self._again({region}, cause, self._unbegun[1])
+
+    def _again(
+        self, regions: set[tuple[ExecutionVertex, ...]], cause: BaseException, delay_ms: int | None
+    ) -> bool:
         now_ms = self._clock.now_ms()
-        delay_ms = self._delay_ms(cause)
         restarted = 0 if delay_ms is None else sum(map(len, regions))
         failure = JobFailure(now_ms, "", None, None, "", cause, restarted, delay_ms)
         self._note(failure, () if delay_ms is None else (v for region in regions for v in region))
@@ -272,6 +280,7 @@ class Failover:
     def _begin_anew(self, region: tuple[ExecutionVertex, ...]) -> None:
         # Removed from `_due` before the call, in which a failure begins another restart of the region.
         self._timers.pop(region, None)
+        self._unbegun = None
         if self._due.pop(region, None) is not None:
             self._release_attempts()
             self._restart(region)

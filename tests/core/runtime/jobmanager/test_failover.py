@@ -14,11 +14,12 @@ import pytest
 from patience import until
 
 import sluiceway as sw
-from sluiceway.clock import SystemClock
+from sluiceway.clock import SystemClock, VirtualClock
 from sluiceway.config.settings import Settings
 from sluiceway.connector import Boundedness
 from sluiceway.engine import JobStatus
 from sluiceway.errors import (
+    CheckpointError,
     CheckpointFailedError,
     ConfigurationError,
     ConnectorError,
@@ -29,9 +30,12 @@ from sluiceway.errors import (
     StateError,
     SuppressRestartsError,
 )
-from sluiceway.runtime.jobmanager.failover import KEPT
+from sluiceway.graph import ExecutionGraph, build_job_graph
+from sluiceway.runtime.jobmanager.failover import KEPT, Failover
 from sluiceway.runtime.jobmanager.repeated_failures import RepeatedFailures
 from sluiceway.runtime.local.engine import LocalJob
+from sluiceway.runtime.loop.tasklet import Scheduled
+from sluiceway.scheduler import RestartStrategy
 from sluiceway.windows import TumblingEventTimeWindows
 
 
@@ -460,3 +464,45 @@ def test_ended_attempts_are_dropped_and_their_records_stay_in_the_totals() -> No
     assert task.deployment.attempt == 4
     assert job.metrics().records_in == 4 * 6 + 10
     assert job.metrics().records_in == 4 * 6 + 10, "however often it is asked"
+
+
+class Counted(RestartStrategy):
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def delay_ms(self, now_ms: int) -> int:
+        self.asked += 1
+        return 10
+
+    reason = ""
+
+
+def failover_of_two_regions(strategy: RestartStrategy) -> Failover:
+    flow = sw.Pipeline("two", parallelism=2)
+    flow.from_collection(range(10)).map(FailsOnce(5)).collect()
+    return Failover(
+        ExecutionGraph(build_job_graph(flow.graph(Settings()))),
+        strategy,
+        VirtualClock(),
+        cancel=lambda vertex: None,
+        restart=lambda region: None,
+        later=lambda action, delay_s: Scheduled(action),
+        worker_of=lambda vertex: "",
+        job="two",
+    )
+
+
+def test_one_checkpoint_that_cannot_be_read_is_one_failure_for_all_regions() -> None:
+    failover = failover_of_two_regions(strategy := Counted())
+    assert len(failover.regions) == 2
+    for expected in (1, 2):
+        unreadable = CheckpointError("the storage is away")
+        assert all(failover.not_begun(region, unreadable) for region in failover.regions)
+        assert strategy.asked == expected
+
+
+def test_a_failure_of_the_job_uses_up_no_restart_where_nothing_is_left_to_restart() -> None:
+    failover = failover_of_two_regions(strategy := Counted())
+    for _ in range(2):
+        assert failover.failed_everywhere(CheckpointError("too many have failed"))
+        assert (strategy.asked, failover.restarts, len(failover.history)) == (1, 1, 1)
