@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -23,6 +24,9 @@ from sluiceway.runtime.task.snapshot import TaskSnapshot, with_own_objects
 from sluiceway.runtime.task.task_input import TaskInput
 
 __all__ = ["TaskCheckpoints"]
+
+_ABORTED: Final = 32
+"""Aborted checkpoints that a task remembers: notifications are repeated for less than two minutes."""
 
 
 class _Taken(msgspec.Struct):
@@ -91,6 +95,8 @@ class TaskCheckpoints:
         # Highest checkpoints begun and notified here. Triggers and notifications are repeated, and take effect
         # once.
         self._begun = self._notified = 0
+        # The last aborted ones. Functions are notified once of each, too.
+        self._aborted: deque[int] = deque(maxlen=_ABORTED)
         self._timed: CheckpointBarrier | None = None
         self._taken: _Taken | None = None
         self._drained_in: int | None = None
@@ -294,7 +300,9 @@ class TaskCheckpoints:
             self._source.checkpoint_taken()
             # The barrier was not sent on, and is not going to be.
             self._outputs.send(CancelCheckpointMarker(checkpoint_id))
-        self._chain.notify_checkpoint_aborted(checkpoint_id)
+        if checkpoint_id not in self._aborted:
+            self._aborted.append(checkpoint_id)
+            self._chain.notify_checkpoint_aborted(checkpoint_id)
 
     def input_ended(self) -> None:
         """Report to the coordinator that all input is processed, and that the task waits for a checkpoint."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from pathlib import Path
 
 import pytest
 
@@ -41,3 +42,29 @@ def test_nothing_grows_with_the_number_of_aborted_checkpoints(monkeypatch: pytes
         harness.advance(60_000)
         assert written > 50
         assert entries_in_memory() <= before
+
+
+class Listens(sw.MapFunction[int, int], sw.CheckpointListener):
+    told: list[int]
+
+    def map(self, value: int) -> int:
+        return value
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        self.told.append(checkpoint_id)
+
+
+def test_functions_are_notified_once_of_an_aborted_checkpoint(tmp_path: Path) -> None:
+    Listens.told = []
+    flow = sw.Pipeline("no place")
+    flow.source(GeneratorSource(rate=10.0)).map(Listens()).sink(DiscardSink())
+    (tmp_path / "file").touch()
+    failed: list[BaseException | None] = []
+    with PipelineHarness(flow) as harness:
+        harness.advance(1_000)
+        place = str(tmp_path / "file/savepoints")
+        harness._job.savepoint(place, stop=True, done=lambda _, why: failed.append(why))
+        harness.run_until(lambda: bool(failed))
+        harness.advance(120_000)  # in which lost notifications are repeated
+        assert isinstance(failed[0], CheckpointError)
+        assert Listens.told == [1]
