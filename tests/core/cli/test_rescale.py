@@ -115,6 +115,18 @@ def test_a_job_of_a_cluster(cluster: Any, place: Path) -> None:
     ]
 
 
+def test_a_job_without_an_interval_goes_on_from_the_checkpoint_of_its_rescale(cluster: Any, place: Path) -> None:
+    cluster("cluster", "start", "--workers", "2", "--slots", "1")
+    job = cluster("submit", "plain.py", "--restart", "fixed-delay:3:0ms").stdout.strip()
+    cluster.comes_to_be(job, "running")
+    done = cluster("rescale", job, "-p", "2")
+    assert done.returncode == 0, done.stderr
+    cluster("cluster", "stop", "--keep-jobs")
+    cluster("cluster", "start", "--workers", "2", "--slots", "1")
+    cluster.comes_to_be(job, "running")
+    assert f"{job}] sluiceway.jobs: goes on from checkpoint 1\n" in cluster("logs").stdout
+
+
 @pytest.mark.slow
 def test_the_job_manager_is_killed_in_the_middle(cluster: Any, place: Path) -> None:
     """The next one has the job at the parallelism that the job store has, and nothing is lost or doubled."""

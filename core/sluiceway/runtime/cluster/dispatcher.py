@@ -347,6 +347,7 @@ class Dispatcher(Handlers):
             if prepared.recovered is None or not prepared.recovered.savepoint:
                 stored.savepoint = ""  # the savepoint was not completed, and will not be
             stored.since = []  # they are marked by now
+            stored.checkpoints = run.checkpoint_path  # an earlier version may have kept them nowhere
             self._records.recovered(stored, self._clock.now_ms())
             log(INFO, "jobs", f"goes on {run.begins_with}", job=stored.job)
         self._answer_deferred()

@@ -68,8 +68,12 @@ class JobRecords:
         return None if self._store is None else EpochFence(self._store.workers)
 
     def settled(self, settings: Settings) -> Settings:
-        """Return the settings with a checkpoint directory in the store, if the job sets none."""
-        if self._store is None or settings.checkpoints is not None or not settings.checkpoint_interval_ms:
+        """Return the settings with a checkpoint directory in the store, if the job sets none.
+
+        Without an interval, too: the next job manager continues the job from the checkpoint of its rescale, with
+        which sinks have committed.
+        """
+        if self._store is None or settings.checkpoints is not None:
             return settings
         return replace(settings, checkpoints=str(self._store.checkpoints))
 

@@ -138,7 +138,8 @@ def checkpoint_store_of(
         kind = TemporaryCheckpointStore if place.shared else SentCheckpointStore
         return kind(CheckpointDirectory(place.storage), graph, job_id, clock, background)
     name = file_name(job_id) or "job"
-    path = recovered.path if recovered is not None else f"{name}-{clock.now_ms()}-{seed & 0xFFFF:04x}"
+    earlier = "" if recovered is None else recovered.path
+    path = earlier or f"{name}-{clock.now_ms()}-{seed & 0xFFFF:04x}"
     store = StorageCheckpointStore(CheckpointDirectory(place.storage, path), graph, job_id, clock, background)
     for _, metadata in () if recovered is None else recovered.completed:
         store.adopt(metadata)

@@ -85,7 +85,9 @@ def test_nothing_but_what_is_told_is_kept_of_a_job_that_has_ended(site: Site) ->
     site.dispatcher._manager.loop.run_ready(1)
     gc.collect()
     assert [run() for run in runs] == [None] * 3
-    assert site.ask(AskCheckpoints(4, jobs[0])) == Checkpoints(4, [])
+    asked = site.ask(AskCheckpoints(4, jobs[0]))
+    assert isinstance(asked, Checkpoints)
+    assert asked.checkpoints == []
     assert site.ask(CancelJob(5, jobs[0])) == Refused(5, f"job {jobs[0]!r} is canceled already")
     assert site.ask(AskCheckpoints(6, "none")) == Refused(6, "there is no job 'none'")
 
