@@ -122,7 +122,7 @@ def test_a_backend_that_is_missing_is_told_before_anything_runs(
     with pytest.raises(StateError, match=r"step 'counted' is in files of state backend 'rocksdb'.*\[rocksdb\]"):
         LocalEngine().prepare(flow.graph(settings), settings, services)
     graph = job_graph_of(flow.graph(settings), services)
-    (problem,) = compare(saved_job(str(kept), services), graph, settings, services).refused(False)
+    (problem,) = compare(saved_job(str(kept), graph, services), graph, settings, services).refused(False)
     assert "only that one reads" in problem
 
 

@@ -53,14 +53,14 @@ def show_differences(old: str, request: Request, *, open_functions: bool, as_jso
     services = manager().services()
     if is_place(request.target):
         raise click.UsageError(f"{request.target} is no pipeline: the checkpoint or savepoint comes first")
-    if is_place(old):
-        earlier = saved_job(old, services)
-    else:
+    earlier = None
+    if not is_place(old):
         with load_pipeline(old, request.arguments) as pipeline:
             before = job_graph_of(pipeline.graph(settings), services)
             earlier = earlier_job(before, settings, services, open_functions=open_functions)
     with load_pipeline(request.target, request.arguments) as pipeline:
         graph = job_graph_of(pipeline.graph(settings), services)
+        earlier = earlier or saved_job(old, graph, services)
         found = compare(earlier, graph, settings, services, open_functions=open_functions)
     why = found.refused(settings.allow_dropped_state)
     if as_json:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sluiceway.checkpoint import Section, decode_metadata, encode_metadata
+from sluiceway.checkpoint import CheckpointMetadata, Section, decode_metadata, encode_metadata
 from sluiceway.checkpoint.metadata import InFlightEntry
 
 COUNT = """
@@ -178,6 +178,22 @@ def test_a_checkpoint_is_no_new_version(kept: str, sluiceway: Any) -> None:
     assert result.exit_code == 2
     assert "kept is no pipeline: the checkpoint or savepoint comes first" in result.stderr
     assert "no complete checkpoint" in sluiceway("diff", "file:///nowhere", "old.py").stderr
+
+
+def test_the_sink_of_dead_letters_keeps_its_state_though_it_had_another_uid(
+    write: Callable[..., Path], sluiceway: Any, place: Path
+) -> None:
+    write("skips.py", PLAIN.format(step="map(lambda n: 1 // n).on_error('skip')"))
+    letters = ("--checkpoint-interval", "1h", "--dead-letters", "letters")
+    assert sluiceway("run", *letters, "--checkpoints", "kept", "--quiet", "skips.py").exit_code == 0
+    (file,) = (place / "kept").rglob("metadata.json")
+    today = msgspec.json.encode(decode_metadata(file.read_bytes(), "it"))
+    earlier = today.replace(b'"uid":"dead letters"', b'"uid":"made of the steps before it"')
+    assert earlier != today
+    file.write_bytes(encode_metadata(msgspec.json.decode(earlier, type=CheckpointMetadata)))
+    result = sluiceway("diff", *letters, "kept", "skips.py", "--json")
+    assert result.exit_code == 0, result.stderr
+    assert ("keeps", "dead letters", "output to commit") in changes(result)
 
 
 def test_records_in_flight_on_an_edge_that_goes_are_told_of(

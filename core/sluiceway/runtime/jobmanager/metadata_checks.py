@@ -1,15 +1,21 @@
-"""Checks of a checkpoint's metadata before a job is restored from it."""
+"""Checks and adaptation of a checkpoint's metadata before a job is restored from it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, TypeVar
 
-from sluiceway.checkpoint import CheckpointMetadata
+from msgspec.structs import replace
+
+from sluiceway.checkpoint import CheckpointMetadata, SubtaskEntry
+from sluiceway.connector.lib.dead_letter_files import DEAD_LETTER_SINK
 from sluiceway.engine import Services
 from sluiceway.errors import SluicewayError
 from sluiceway.graph import JobGraph
 
-__all__ = ["refusals", "saved_key_groups", "wrong_key_groups"]
+__all__ = ["refusals", "saved_key_groups", "with_dead_letters", "wrong_key_groups"]
+
+T = TypeVar("T", bound=Any)
 
 
 def saved_key_groups(metadata: CheckpointMetadata) -> dict[str, int]:
@@ -61,3 +67,28 @@ def refusals(metadata: CheckpointMetadata, services: Services) -> dict[str, str]
         for uid, name in formats.items()
         if name in problems
     }
+
+
+def with_dead_letters(metadata: CheckpointMetadata, graph: JobGraph) -> CheckpointMetadata:
+    """Return metadata in which the sink of the option ``dead-letters`` has the uid that it has today.
+
+    Earlier versions made it of the uids of the steps before it.
+    """
+    known = {node.uid for vertex in graph.vertices for node in vertex.nodes}
+    named = {s.uid for v in metadata.vertices for s in v.steps if (s.name, s.kind) == (DEAD_LETTER_SINK, "sink")}
+    if DEAD_LETTER_SINK not in known or len(named - known) != 1:
+        return metadata
+    (old,) = named - known
+
+    def renamed(part: T, field: str = "uid") -> T:
+        return replace(part, **{field: DEAD_LETTER_SINK}) if getattr(part, field) == old else part
+
+    def subtask(entry: SubtaskEntry) -> SubtaskEntry:
+        in_flight = tuple(renamed(part, "target") for part in entry.in_flight)
+        return replace(entry, operators=tuple(map(renamed, entry.operators)), in_flight=in_flight)
+
+    vertices = (
+        replace(renamed(v), steps=tuple(map(renamed, v.steps)), subtasks=tuple(map(subtask, v.subtasks)))
+        for v in metadata.vertices
+    )
+    return replace(metadata, vertices=tuple(vertices))

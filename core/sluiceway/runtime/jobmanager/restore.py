@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeVar
 
-from msgspec.structs import replace
-
-from sluiceway.checkpoint import (
-    METADATA,
-    CheckpointMetadata,
-    SubtaskEntry,
-    read_enumerators,
-    read_in_flight,
-    read_operators,
-    split_location,
-)
+from sluiceway.checkpoint import METADATA, read_enumerators, read_in_flight, read_operators, split_location
 from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.config.settings import Settings
-from sluiceway.connector.lib.dead_letter_files import DEAD_LETTER_SINK
 from sluiceway.engine import Services
 from sluiceway.errors import ConfigurationError, IncompatibleStateError
 from sluiceway.graph import JobGraph
-from sluiceway.runtime.jobmanager.metadata_checks import refusals, saved_key_groups, wrong_key_groups
+from sluiceway.runtime.jobmanager.metadata_checks import (
+    refusals,
+    saved_key_groups,
+    with_dead_letters,
+    wrong_key_groups,
+)
 from sluiceway.runtime.jobmanager.newest_checkpoint import find_newest, find_resumable
 from sluiceway.runtime.logging.engine_log import INFO, WARNING, log
 from sluiceway.runtime.task.snapshot import JobSnapshot
 from sluiceway.serializers.program_classes import OwnClasses, ProgramClasses, using
 
 __all__ = ["classes_of", "restore_from"]
-
-T = TypeVar("T", bound=Any)
 
 
 def classes_of(graph: JobGraph) -> ProgramClasses:
@@ -77,7 +68,7 @@ def restore_from(settings: Settings, graph: JobGraph, services: Services) -> Job
     parent, name = split_location(location)
     storage = services.checkpoint_storage(parent)
     directory, metadata = find_newest(storage, name)
-    metadata = _with_dead_letters(metadata, graph)
+    metadata = with_dead_letters(metadata, graph)
     _check_origin(storage, directory, settings, graph.job_name)
     with using(classes_of(graph)):
         restored = JobSnapshot(
@@ -98,31 +89,6 @@ def restore_from(settings: Settings, graph: JobGraph, services: Services) -> Job
 
     check_states(saved_metadata(storage, directory, metadata, services), graph, settings, services)
     return restored
-
-
-def _with_dead_letters(metadata: CheckpointMetadata, graph: JobGraph) -> CheckpointMetadata:
-    """Return metadata in which the sink of the option ``dead-letters`` has the uid that it has today.
-
-    Earlier versions made it of the uids of the steps before it.
-    """
-    known = {node.uid for vertex in graph.vertices for node in vertex.nodes}
-    named = {s.uid for v in metadata.vertices for s in v.steps if (s.name, s.kind) == (DEAD_LETTER_SINK, "sink")}
-    if DEAD_LETTER_SINK not in known or len(named - known) != 1:
-        return metadata
-    (old,) = named - known
-
-    def renamed(part: T, field: str = "uid") -> T:
-        return replace(part, **{field: DEAD_LETTER_SINK}) if getattr(part, field) == old else part
-
-    def subtask(entry: SubtaskEntry) -> SubtaskEntry:
-        in_flight = tuple(renamed(part, "target") for part in entry.in_flight)
-        return replace(entry, operators=tuple(map(renamed, entry.operators)), in_flight=in_flight)
-
-    vertices = (
-        replace(renamed(v), steps=tuple(map(renamed, v.steps)), subtasks=tuple(map(subtask, v.subtasks)))
-        for v in metadata.vertices
-    )
-    return replace(metadata, vertices=tuple(vertices))
 
 
 def _check_origin(storage: CheckpointStorage, directory: str, settings: Settings, job_name: str) -> None:

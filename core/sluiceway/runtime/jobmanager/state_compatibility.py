@@ -28,7 +28,12 @@ from sluiceway.runtime.jobmanager.key_types import (
     names_of_types,
     saved_key_types,
 )
-from sluiceway.runtime.jobmanager.metadata_checks import refusals, saved_key_groups, wrong_key_groups
+from sluiceway.runtime.jobmanager.metadata_checks import (
+    refusals,
+    saved_key_groups,
+    with_dead_letters,
+    wrong_key_groups,
+)
 from sluiceway.runtime.jobmanager.newest_checkpoint import find_newest
 from sluiceway.runtime.task.snapshot import JobSnapshot, edge_names
 from sluiceway.serializers import decode_blocks
@@ -163,11 +168,12 @@ class Earlier:
     in_flight: frozenset[EdgeName] = frozenset()
 
 
-def saved_job(location: str, services: Services) -> Earlier:
+def saved_job(location: str, graph: JobGraph, services: Services) -> Earlier:
     """Return the state of a checkpoint. Only metadata is read.
 
     Args:
         location: as that of :func:`sluiceway.runtime.jobmanager.restore.restore_from`.
+        graph: the job that is to be restored from it.
         services: gives the storage.
 
     Raises:
@@ -176,7 +182,7 @@ def saved_job(location: str, services: Services) -> Earlier:
     parent, name = split_location(location)
     storage = services.checkpoint_storage(parent)
     directory, metadata = find_newest(storage, name)
-    return saved_metadata(storage, directory, metadata, services)
+    return saved_metadata(storage, directory, with_dead_letters(metadata, graph), services)
 
 
 def saved_metadata(
