@@ -376,7 +376,9 @@ class JobManager(Handlers):
         It waits for workers that are starting; if none can start, it uses the slots that exist.
         """
         needed = sum(slots_required(run.graph).values())
-        lacking = -(-(needed - self.resources.slots.available) // self._slots_per_worker)
+        # A job that restarts after a delay, or reads its checkpoint, will take the slots that its tasks had.
+        available = self.resources.slots.available - sum(other.slots_wanted for other in self.jobs.values())
+        lacking = -(-(needed - available) // self._slots_per_worker)
         wanted = max(lacking, 0)
         # Once per job, as many workers as it can use: a job packed onto few of them leaves the cores of the others
         # idle.

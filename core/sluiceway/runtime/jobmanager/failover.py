@@ -110,9 +110,9 @@ class Failover:
             self._remember(vertex, cause, len(self._region_of), 0)
 
     @property
-    def restarting(self) -> bool:
-        """True while a region waits for its restart."""
-        return bool(self._due)
+    def restarting(self) -> tuple[tuple[ExecutionVertex, ...], ...]:
+        """Regions that wait for their restart."""
+        return tuple(self._due)
 
     def region_of(self, vertex: ExecutionVertex) -> tuple[ExecutionVertex, ...]:
         """Return the region of a subtask."""

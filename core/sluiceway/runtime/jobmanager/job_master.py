@@ -418,9 +418,11 @@ class JobMaster(Handlers):
 
     @property
     def slots_wanted(self) -> int:
-        """Number of slots that regions wait for."""
-        waiting = [vertex for region in self._waiting_for_slots for vertex in region]
-        return self.slots.missing((v.job_vertex.id, v.subtask) for v in waiting)
+        """Number of slots that the regions lack which are to be restarted, some of them after their delay."""
+        if not self.status.running:
+            return 0
+        pending = (*self._failover.restarting, *self._restoring, *self._waiting_for_slots)
+        return self.slots.missing((v.job_vertex.id, v.subtask) for region in pending for v in region)
 
     def slots_came(self) -> None:
         """Retry restarts and rescales that lack slots."""
@@ -432,7 +434,7 @@ class JobMaster(Handlers):
     @property
     def _restart_pending(self) -> bool:
         """True while a region waits for its restart."""
-        return self._failover.restarting or bool(self._restoring) or bool(self._waiting_for_slots)
+        return bool(self._failover.restarting or self._restoring or self._waiting_for_slots)
 
     def _note_restarts(self) -> None:
         """Set the status to RESTARTING while a region waits for its restart, and back to RUNNING."""

@@ -14,7 +14,8 @@ from patience import PATIENT_S
 
 import sluiceway as sw
 from sluiceway.config.settings import Settings
-from sluiceway.errors import CheckpointError
+from sluiceway.engine import JobStatus
+from sluiceway.errors import CheckpointError, ConnectorError
 from sluiceway.plugins import default_manager
 from sluiceway.runtime.cluster import job_preparation
 from sluiceway.runtime.cluster.cluster_config import ClusterConfig
@@ -22,7 +23,9 @@ from sluiceway.runtime.cluster.dispatcher import Dispatcher
 from sluiceway.runtime.local.engine import job_graph_of
 from sluiceway.runtime.messages.base import Message
 from sluiceway.runtime.messages.clients import AskStatus, Done, Refused, ShutDown, Status, SubmitProgram
+from sluiceway.runtime.messages.payload import Cause
 from sluiceway.runtime.messages.pickling import dump
+from sluiceway.runtime.messages.tasks import ReportTask
 
 
 class SlowStorage:
@@ -63,11 +66,13 @@ def dispatcher(tmp_path: Path, storage: SlowStorage, monkeypatch: pytest.MonkeyP
     dispatcher.abandon()
 
 
-def program(key: str = "", restored: str | None = None) -> SubmitProgram:
+def program(key: str = "", restored: str | None = None, restart: str = "none") -> SubmitProgram:
     flow = sw.Pipeline("job")
     flow.from_collection(range(10)).print()
     graph = job_graph_of(flow.graph(), default_manager().services())
-    return SubmitProgram(1, "job", dump((graph, Settings(from_checkpoint=restored))), sys.path, key=key)
+    return SubmitProgram(
+        1, "job", dump((graph, Settings(from_checkpoint=restored, restart=restart))), sys.path, key=key
+    )
 
 
 def send(dispatcher: Dispatcher, message: Message) -> Client:
@@ -139,3 +144,23 @@ def test_only_so_many_restores_wait(
     storage.let_go.set()
     assert answer(dispatcher, slow) == Done(1, "job-1")
     assert answer(dispatcher, send(dispatcher, program())) == Done(1, "job-2")
+
+
+def test_a_new_job_does_not_take_the_slot_that_a_job_needs_for_its_restart(dispatcher: Dispatcher) -> None:
+    manager = dispatcher._manager
+    pool = manager.resources.slots
+    pool.offer("worker-1", 1)
+    first = answer(dispatcher, send(dispatcher, program(restart="fixed-delay:1:1h"))).job
+    manager.loop.run_ready()
+    run = manager.jobs[first]
+    (subtask,) = run.master.executions.subtasks()
+    failure = Cause.received(Cause(ConnectorError("away")).encoded())
+    for state, cause in (("initializing", None), ("running", None), ("failed", failure)):
+        run.take(ReportTask(first, run.epoch, subtask.current.attempt_id, state, cause))
+    assert (run.status, pool.available) == (JobStatus.RESTARTING, 1)
+    second = manager.jobs[answer(dispatcher, send(dispatcher, program())).job]
+    manager.loop.run_ready()
+    assert manager.is_waiting(second)
+    pool.offer("worker-2", 1)
+    manager._start_what_can()
+    assert not manager.is_waiting(second)
