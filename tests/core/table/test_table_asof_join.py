@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.core.table.column_harness import TwoColumnHarness, many_steps
 
 from sluiceway import OutputTag, Pipeline, WatermarkStrategy
-from sluiceway.columns.kept import keyed_runs
+from sluiceway.columns.kept import due_rows, keyed_runs
 from sluiceway.columns.keys import idle_keys
 from sluiceway.elements import MAX_WATERMARK, Watermark
 from sluiceway.errors import ConfigurationError, GraphError
@@ -89,6 +89,7 @@ def compare(given_settings: dict[str, Any], steps: list[Any]) -> None:
         patch.setattr(asof_join, "_BURST", 3)
         patch.setattr(idle_keys, "_IDLE", 2)
         patch.setattr(keyed_runs, "_PAUSE", 2)
+        patch.setattr(due_rows, "_STEP", 300)
         columns = in_columns(given_settings)
         try:
             now = count = 0

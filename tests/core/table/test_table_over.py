@@ -12,7 +12,7 @@ from effort import diagonal, first
 from tests.core.table.column_harness import ColumnHarness, many_steps
 
 from sluiceway import OutputTag, Pipeline, WatermarkStrategy
-from sluiceway.columns.kept import keyed_runs
+from sluiceway.columns.kept import due_rows, keyed_runs
 from sluiceway.columns.keys import idle_keys
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import ConfigurationError, GraphError, SluicewayError
@@ -79,6 +79,7 @@ def test_results_are_those_of_all_rows_at_once(seed: int, monkeypatch: pytest.Mo
     monkeypatch.setattr(over, "_READS", 5)
     monkeypatch.setattr(idle_keys, "_IDLE", 1)
     monkeypatch.setattr(keyed_runs, "_PAUSE", 2)
+    monkeypatch.setattr(due_rows, "_STEP", [1, 200, 1 << 27][seed % 3])
     chosen = SETTINGS[seed % len(SETTINGS)]
     steps = many_steps(
         seed,

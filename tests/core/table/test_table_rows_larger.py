@@ -328,6 +328,28 @@ def test_rows_due_at_once_come_in_steps(monkeypatch: pytest.MonkeyPatch) -> None
         assert [stamp for _, stamp in harness.records] == list(range(5000))
 
 
+@pytest.mark.parametrize("kind", ["asof", "over rows"])
+def test_rows_in_memory_that_are_due_at_once_come_in_steps(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sluiceway.columns.kept.due_rows._STEP", 20_000)
+    with waiting(kind, 1) as harness:
+        feed = getattr(harness, "process_batch1", None) or harness.process_batch
+        for begin in range(0, 5000, 500):
+            stamps = [n * 997 % 5000 for n in range(begin, begin + 500)]
+            feed([left(n % 7, n) for n in range(begin, begin + 500)], stamps)
+        rows, taken = due_rows(harness)[0], []
+        take = rows.take
+
+        def noted(until: int) -> Any:
+            taken.append(take(until))
+            return taken[-1]
+
+        monkeypatch.setattr(rows, "take", noted)
+        harness.process_watermark(MAX_WATERMARK)
+        assert len(taken) > 5
+        assert max(due.data.nbytes for due in taken if due is not None) < 40_000
+        assert [stamp for _, stamp in harness.records] == list(range(5000))
+
+
 def test_rows_of_one_time_stay_in_order_of_arrival() -> None:
     """A run that has been read again stays before one with a row of the same time that has not."""
     with waiting("over rows", 1 << 20, state_backend="rocksdb") as one, waiting("over rows", 1) as other:

@@ -17,6 +17,9 @@ __all__ = ["Due", "DueRows"]
 
 _LAST: Final = np.iinfo(np.int64).max
 
+_STEP: Final = 1 << 27
+"""Bytes of the rows in memory that become due together, about; more only if they have one time."""
+
 
 class Due(NamedTuple):
     """Rows in order of time, those of one time in order of arrival.
@@ -162,6 +165,7 @@ class DueRows:
 
     def due_until(self, watermark: int) -> int:
         """Return a time up to the watermark until which the rows that are due go into memory together."""
+        watermark = self._step_until(watermark)
         firsts = sorted((run.first, run.rows.nbytes) for run in self._runs if isinstance(run, _Stored))
         size = 0
         for first, nbytes in firsts:
@@ -170,6 +174,21 @@ class DueRows:
             if size and first > firsts[0][0] and size + nbytes > (self.memory or 0) // 4:
                 return first - 1
             size += nbytes
+        return watermark
+
+    def _step_until(self, watermark: int) -> int:
+        """Return a time up to the watermark until which the rows in memory may be copied together."""
+        due = []
+        for run in self._runs:
+            if isinstance(run, _Run) and (count := int(np.searchsorted(run.rows.stamps, watermark, "right"))):
+                due.append((run.rows.stamps, count, _size(run.rows) / len(run.rows.stamps)))
+        if sum(count * each for _, count, each in due) <= _STEP:
+            return watermark
+        # An equal share of each run, so that no run need be read to know which of its rows come before others'.
+        for stamps, count, each in due:
+            share = max(1, int(_STEP / len(due) / each))
+            if share < count:
+                watermark = min(watermark, int(stamps[share - 1]))
         return watermark
 
     def take(self, watermark: int) -> Due | None:
