@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 import math
 import sys
@@ -173,6 +174,29 @@ def test_merged_accumulators_are_those_of_all_rows(case, data):
         target.resize(len(positions))
         target.merge(at, other)
     assert results(target, positions) == whole
+
+
+@given(inputs(), st.data())
+def test_parts_are_those_of_the_whole_state(case, data):
+    aggregate, kind, _, rows, cuts = case
+    if pa.types.is_integer(kind) and data.draw(st.booleans()):
+        aggregate = agg.quantile("x", 0.5)
+    bound = aggregate.bind(pa.schema([("x", kind)]), "step 's'")
+    accumulator, positions = fold(bound, kind, rows, cuts)
+    for _ in range(2):
+        count = len(positions)
+        at = np.array(
+            data.draw(st.lists(st.integers(0, count - 1), unique=True) if count else st.just([])), np.int64
+        )
+        part = accumulator.part(at)
+        part.validate(full=True)
+        whole = copy.deepcopy(accumulator).state(count).take(pa.array(at))
+        assert part.type == whole.type
+        assert part.to_pylist() == whole.to_pylist()
+        other, theirs = fold(bound, kind, rows, [], len(rows))
+        into = [positions.setdefault(key, len(positions)) for key in sorted(theirs, key=theirs.get)]
+        accumulator.resize(len(positions))
+        accumulator.merge(np.array(into, np.int64), other)
 
 
 def running(bound, kind, rows, cuts):

@@ -250,3 +250,18 @@ def test_multipliers_by_which_keys_collide_are_replaced(keys: Any, monkeypatch: 
     taken = np.flatnonzero(table._slots >= 0)
     firsts = table._places([each[table._slots[taken]] for each in table.words()])
     assert ((taken - firsts) % len(table._slots)).mean() < 2
+
+
+def test_columns_of_a_few_keys_are_those_of_all() -> None:
+    ids = KeyIds([pa.int64(), pa.string()])
+    for begin, end in ((0, 100), (100, 130), (130, 135), (135, 136)):
+        numbers = list(range(begin, end))
+        ids.find(
+            [pa.array([n if n % 9 else None for n in numbers], pa.int64()), pa.array([f"k{n}" for n in numbers])]
+        )
+    some = np.array([135, 3, 101, 3, 131, 99, 0, 100])
+    found = ids.columns(some)
+    assert [column.to_pylist() for column in found] == [
+        column.take(pa.array(some)).to_pylist() for column in ids.columns()
+    ]
+    assert [column.type for column in found] == [pa.int64(), pa.string()]

@@ -208,6 +208,45 @@ def test_ends_cost_nothing_for_sessions_that_stay_open() -> None:
         assert sessions.is_due(1 << 40) == bool(lateness)
 
 
+def test_ends_read_the_values_of_sessions_that_have_ended_alone() -> None:
+    count = 50_000
+    named = {
+        "different": agg.count_distinct("word"),
+        "top": agg.top_k("price", 2),
+        "all": agg.collect("word"),
+        "middle": agg.quantile("price", 0.5),
+    }
+    layout = Layout({"user": pa.int64()}, {name: a.bind(SCHEMA, "step 's'") for name, a in named.items()}, "s")
+    keys = KeyIds([pa.int64()], 128)
+    sessions = Sessions(layout, keys, GAP)
+
+    def add(users: Sequence[int], stamps: Sequence[int], arrived: int) -> None:
+        ids, never = keys.find([pa.array(users, pa.int64())]), np.full(len(users), -(1 << 40))
+        words = Values(pa.array([f"w{user}" for user in users]))
+        columns = {"price": Values(pa.array(users, pa.float64())), "word": words}
+        arrivals = np.arange(arrived, arrived + len(users))
+        assert not len(sessions.add(ids, np.array(stamps, np.int64), columns, arrivals, never))
+
+    stays = 1_000_000
+    add(range(count), [stays] * (count - 1) + [0], 0)
+    sessions.close(GAP)  # the values are put in order
+    for turn in range(3):
+        add([count + turn], [10 * (turn + 1)], count + turn)
+        tracemalloc.start()
+        try:
+            results, _, _ = sessions.close(10 * (turn + 1) + GAP)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert {name: results[name].to_pylist() for name in ("user", "different", "top", "all")} == {
+            "user": [count + turn],
+            "different": [1],
+            "top": [[count + turn]],
+            "all": [[f"w{count + turn}"]],
+        }
+        assert peak < 4 * count  # of the values of all it takes several times as much
+
+
 @given(st.lists(st.one_of(st.lists(st.integers(-9, 9), max_size=9), st.integers(-9, 9)), max_size=30))
 def test_places_are_taken_by_their_times(steps: list[list[int] | int]) -> None:
     due, model, count = DuePlaces(), {}, 0

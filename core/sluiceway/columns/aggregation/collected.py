@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from sluiceway.columns.aggregation.accumulator import Accumulator, struct_of
+from sluiceway.columns.aggregation.by_position import RowsByPosition
 from sluiceway.columns.aggregation.values import Values
 from sluiceway.util.overriding import override
 
@@ -42,8 +43,7 @@ class Collected(Accumulator):
     """
 
     def __init__(self, kind: Any) -> None:
-        self._kind = kind
-        self._chunks: list[tuple[Any, Any, Any]] = []
+        self._rows = RowsByPosition(np.zeros(0, np.int64), pa.array([], kind))
 
     @override
     def resize(self, size: int) -> None:
@@ -55,38 +55,18 @@ class Collected(Accumulator):
         array = values.array
         if values.valid is not None:
             at, arrivals, array = at[values.valid], arrivals[values.valid], array.drop_null()
-        if len(at):
-            self._append(at, arrivals, array)
-
-    def _append(self, at: Any, arrivals: Any, array: Any) -> None:
-        chunks = self._chunks
-        chunks.append((at, arrivals, array))
-        # In powers, so that each value is copied a few times only.
-        while len(chunks) > 1 and len(chunks[-1][0]) * 2 > len(chunks[-2][0]):
-            self._join(chunks)
-
-    @staticmethod
-    def _join(chunks: list[tuple[Any, Any, Any]]) -> None:
-        (a, b, c), (d, e, f) = chunks[-2:]
-        chunks[-2:] = [(np.concatenate([a, d]), np.concatenate([b, e]), pa.concat_arrays([c, f]))]
+        self._rows.append(at, arrivals, array)
 
     @override
     def merge(self, at: Any, other: Collected) -> None:
-        for positions, arrivals, array in other._chunks:
-            self._append(at[positions], arrivals, array)
+        for positions, arrivals, array in other._rows:
+            self._rows.append(at[positions], arrivals, array)
 
     def _sorted(self) -> tuple[Any, Any, Any]:
         """Return positions, arrivals and values, by position and arrival."""
-        while len(self._chunks) > 1:
-            self._join(self._chunks)
-        if not self._chunks:
-            none = np.zeros(0, np.int64)
-            return none, none, pa.array([], self._kind)
-        at, arrivals, array = self._chunks[0]
-        # Merged chunks are in no order: the arrivals say which value was first.
-        order = np.lexsort((arrivals, at))
-        self._chunks = [(at[order], arrivals[order], array.take(pa.array(order)))]
-        return self._chunks[0]
+        found = _in_order(*self._rows.all())
+        self._rows.replace(*found)
+        return found
 
     @override
     def result(self, count: int) -> Any:
@@ -95,16 +75,29 @@ class Collected(Accumulator):
 
     @override
     def state(self, count: int) -> Any:
-        at, arrivals, array = self._sorted()
-        return lists_of(at, struct_of({"value": array, "arrival": arrivals}), count)
+        return _state(*self._sorted(), count)
+
+    @override
+    def part(self, at: Any) -> Any:
+        return _state(*_in_order(*self._rows.of(at)), len(at))
 
     @override
     def restore(self, at: Any, state: Any) -> None:
         where, values = flat(state)
         if len(where):
-            self._append(at[where], values.field("arrival").to_numpy(), values.field("value"))
+            self._rows.append(at[where], values.field("arrival").to_numpy(), values.field("value"))
 
     @property
     @override
     def nbytes(self) -> int:
-        return sum(at.nbytes + arrivals.nbytes + array.nbytes for at, arrivals, array in self._chunks)
+        return self._rows.nbytes
+
+
+def _in_order(at: Any, arrivals: Any, array: Any) -> tuple[Any, Any, Any]:
+    # Merged chunks are in no order: the arrivals say which value was first.
+    order = np.lexsort((arrivals, at))
+    return at[order], arrivals[order], array.take(pa.array(order))
+
+
+def _state(at: Any, arrivals: Any, array: Any, count: int) -> Any:
+    return lists_of(at, struct_of({"value": array, "arrival": arrivals}), count)

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from sluiceway.columns.aggregation.accumulator import Accumulator, Arrays, struct_of
+from sluiceway.columns.aggregation.by_position import RowsByPosition
 from sluiceway.columns.aggregation.collected import flat, lists_of
 from sluiceway.columns.aggregation.picked import one_zero, result_array
 from sluiceway.columns.aggregation.runs import Runs
@@ -34,6 +35,32 @@ def _apart(words: Any) -> tuple[Any, Any]:
     return (words >> np.uint64(32)).astype(np.int64), (words & _LOW).astype(np.int64)
 
 
+class _Pairs(WordTable):
+    """Numbers of pairs of a position and a number, found by the position, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._by_position = RowsByPosition(np.zeros(0, np.int64))
+
+    @property
+    @override
+    def nbytes(self) -> int:
+        return super().nbytes + self._by_position.nbytes
+
+    def at(self, at: Any) -> tuple[Any, Any, Any]:
+        """Return the pairs at some positions: the index of each one's position in ``at``, its number and its own.
+
+        They are in the order of the positions, then in that of the pairs' own numbers.
+        """
+        words, known = self.words()[0], len(self._by_position)
+        # Only what was added since is put in order.
+        self._by_position.append(_apart(words[known:])[0], np.arange(known, len(words)))
+        which, own = self._by_position.of(at)
+        order = np.lexsort((own, which))
+        which, own = which[order], own[order]
+        return which, _apart(words[own])[1], own
+
+
 def _valid_rows(at: Any, values: Values) -> tuple[Any, Any]:
     """Return positions and values, as an Arrow array, of the rows that are not null."""
     return (at, values.array) if values.valid is None else (at[values.valid], values.array.drop_null())
@@ -48,7 +75,7 @@ class Distinct(Accumulator):
 
     def __init__(self, kind: Any) -> None:
         self._ids = KeyIds([kind], takes_nan=True)
-        self._pairs = WordTable()
+        self._pairs = _Pairs()
         self._counts = Arrays(count=np.int64(0))
 
     @override
@@ -95,6 +122,11 @@ class Distinct(Accumulator):
         return lists_of(positions[order], self._ids.columns(numbers[order])[0], count)
 
     @override
+    def part(self, at: Any) -> Any:
+        which, numbers, _ = self._pairs.at(at)
+        return lists_of(which, self._ids.columns(numbers)[0], len(at))
+
+    @override
     def restore(self, at: Any, state: Any) -> None:
         where, values = flat(state)
         self._add(at[where], values)
@@ -116,10 +148,8 @@ class Greatest(Accumulator):
 
     def __init__(self, kind: Any, k: int) -> None:
         self._kind, self._k = kind, k
-        empty = Values(pa.array([], kind)).numbers
-        self._at: list[Any] = [np.zeros(0, np.int64)]
-        self._numbers: list[Any] = [empty]
-        self._kept = self._waiting = 0
+        self._rows = RowsByPosition(Values(pa.array([], kind)).numbers)
+        self._kept = 0
 
     @override
     def resize(self, size: int) -> None:
@@ -134,39 +164,46 @@ class Greatest(Accumulator):
             self._add(at[values.valid], values.numbers[values.valid])
 
     def _add(self, at: Any, numbers: Any) -> None:
-        self._at.append(at)
-        self._numbers.append(one_zero(numbers))  # which of two zeros is the greater one depends on the batches
-        self._waiting += len(at)
-        if self._waiting > max(1 << 14, self._kept):
+        self._rows.append(at, one_zero(numbers))  # which of two zeros is the greater one depends on the batches
+        if len(self._rows) - self._kept > max(1 << 14, self._kept):
             self._compact()
 
     def _compact(self) -> tuple[Any, Any]:
         """Drop all but the greatest; return positions and numbers, in ascending order."""
-        at, numbers = np.concatenate(self._at), np.concatenate(self._numbers)
+        at, numbers = self._greatest(*self._rows.all())
+        self._rows.replace(at, numbers)
+        self._kept = len(at)
+        return at, numbers
+
+    def _greatest(self, at: Any, numbers: Any) -> tuple[Any, Any]:
+        """Return the greatest numbers of each position, in ascending order."""
         order = np.lexsort((numbers, at))  # NaN behind all others
         at, numbers = at[order], numbers[order]
         # How many of the same position follow.
         ends = np.searchsorted(at, at, side="right")
         kept = ends - np.arange(len(at)) <= self._k
-        at, numbers = at[kept], numbers[kept]
-        self._at, self._numbers = [at], [numbers]
-        self._kept, self._waiting = len(at), 0
-        return at, numbers
+        return at[kept], numbers[kept]
 
     @override
     def merge(self, at: Any, other: Greatest) -> None:
         positions, numbers = other._compact()
         self._add(at[positions], numbers)
 
-    @override
-    def result(self, count: int) -> Any:
-        at, numbers = self._compact()
+    def _lists(self, at: Any, numbers: Any, count: int) -> Any:
         reverse = np.lexsort((-np.arange(len(at)), at))
         return lists_of(at, result_array(numbers[reverse], self._kind, None), count)
 
     @override
+    def result(self, count: int) -> Any:
+        return self._lists(*self._compact(), count)
+
+    @override
     def state(self, count: int) -> Any:
         return self.result(count)
+
+    @override
+    def part(self, at: Any) -> Any:
+        return self._lists(*self._greatest(*self._rows.of(at)), len(at))
 
     @override
     def restore(self, at: Any, state: Any) -> None:
@@ -176,7 +213,7 @@ class Greatest(Accumulator):
     @property
     @override
     def nbytes(self) -> int:
-        return sum(array.nbytes for array in (*self._at, *self._numbers))
+        return self._rows.nbytes
 
 
 _ZERO: Final = 1 << 31
@@ -199,7 +236,7 @@ class Sketch(Accumulator):
     def __init__(self, q: float, accuracy: float) -> None:
         self._q = q
         self._gamma = (1 + accuracy) / (1 - accuracy)
-        self._pairs = WordTable()
+        self._pairs = _Pairs()
         self._counts = Arrays(count=np.int64(0))
 
     @override
@@ -265,6 +302,13 @@ class Sketch(Accumulator):
     def state(self, count: int) -> Any:
         at, buckets, counts = self._sorted()
         return lists_of(at, struct_of({"bucket": buckets, "count": counts}), count)
+
+    @override
+    def part(self, at: Any) -> Any:
+        which, buckets, own = self._pairs.at(at)
+        order = np.lexsort((buckets, which))
+        counts = self._counts["count"][own[order]]
+        return lists_of(which[order], struct_of({"bucket": buckets[order], "count": counts}), len(at))
 
     @override
     def restore(self, at: Any, state: Any) -> None:

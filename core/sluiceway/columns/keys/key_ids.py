@@ -29,6 +29,8 @@ _OBJECT: Final = 150
 _CHUNKS: Final = 64
 """Pieces of the keys' columns that are put together when there are more."""
 
+_SHARE: Final = 16
+"""Share of the keys up to which their columns are taken from the pieces as they are."""
 
 _MOST_BYTES: Final = (1 << 31) - 1
 """Bytes of the texts of an array whose offsets have 32 bits."""
@@ -201,6 +203,8 @@ class KeyIds:
 
     def columns(self, numbers: Any = None) -> list[Any]:
         """Return the key columns, of all keys by number, or of an array of numbers."""
+        if numbers is not None and len(self._chunks[0]) > 1 and len(numbers) * _SHARE < self._size:
+            return self._some(numbers)
         for index, chunks in enumerate(self._chunks):
             if len(chunks) > 1:
                 self._chunks[index] = [_joined(chunks)]
@@ -211,6 +215,25 @@ class KeyIds:
             return columns
         taken = pa.array(numbers)
         return [column.take(taken) for column in columns]
+
+    def _some(self, numbers: Any) -> list[Any]:
+        """Return the key columns of a few numbers, without a copy of the others."""
+        starts = np.cumsum([0, *map(len, self._chunks[0])])
+        chunk_of = np.searchsorted(starts, numbers, "right") - 1
+        order = chunk_of.argsort(kind="stable")
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        places, borders = (
+            (numbers - starts[chunk_of])[order],
+            np.searchsorted(chunk_of[order], np.arange(len(starts))),
+        )
+        found = []
+        for chunks, kind in zip(self._chunks, self.types, strict=True):
+            parts = [pa.array([], kind)]
+            for chunk, begin, end in zip(chunks, borders[:-1], borders[1:], strict=True):
+                parts.append(chunk.take(pa.array(places[begin:end])))
+            found.append(pa.concat_arrays(parts).take(pa.array(back)))
+        return found
 
     def since(self, number: int) -> list[Any]:
         """Return the key columns of the numbers from one on; it costs as much as there are of these."""
