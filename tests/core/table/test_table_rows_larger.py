@@ -15,7 +15,7 @@ from tests.core.table.column_harness import ColumnHarness, TwoColumnHarness, man
 from sluiceway.columns.kept import keyed_runs, stored_rows, timed_rows
 from sluiceway.columns.keys import idle_keys
 from sluiceway.elements import MAX_WATERMARK
-from sluiceway.errors import IncompatibleStateError, StateError
+from sluiceway.errors import IncompatibleStateError, StateError, UnknownNameError
 from sluiceway.operators.columns import asof_join, cold_rows, interval_join, over
 from sluiceway.table import TableStream, agg
 
@@ -196,6 +196,15 @@ def test_a_damaged_block_is_named() -> None:
             entries[key] = entries[key][:-40]
         with pytest.raises(StateError, match=r"the state of rows of step .* cannot be read: .*another checkpoint"):
             harness.process2(right(3, 1), 22)
+
+
+@pytest.mark.parametrize("kind", ["interval", "asof", "over rows"])
+def test_queries_of_a_key_do_not_offer_the_tables_of_the_operator(kind: str) -> None:
+    with joined((-5, 5), "inner", 1) if kind == "interval" else waiting(kind, 1) as harness:
+        operator = harness._subtasks[0].operators[0]
+        with pytest.raises(UnknownNameError) as error:
+            operator.backend.look("it", "nothing", "k", ["k"], None, operator.own_tables)
+        assert "in columns" not in str(error.value)
 
 
 # ---- rows that wait for event time ------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -43,7 +43,7 @@ class ColumnAsOfJoinOperator(KeptRowsOperator):
     last right row before a left one is its partner. Of the right rows that are over, the latest of a key is kept.
     """
 
-    own_tables: ClassVar[frozenset[str]] = frozenset({_WAITING.name, _COMING.name, _LATEST.name, LATEST_KEYS})
+    own_tables = KeptRowsOperator.own_tables | {_WAITING.name, _COMING.name, _LATEST.name, LATEST_KEYS}
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -47,7 +47,7 @@ class ColumnIntervalJoinOperator(KeptRowsOperator):
     of the two.
     """
 
-    own_tables: ClassVar[frozenset[str]] = frozenset({_LEFT.name, _RIGHT.name})
+    own_tables = KeptRowsOperator.own_tables | {_LEFT.name, _RIGHT.name}
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)

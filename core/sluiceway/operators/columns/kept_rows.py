@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,7 @@ from sluiceway.errors import MisusedStateError
 from sluiceway.functions import OutputTag
 from sluiceway.operators.base import TimedOperator
 from sluiceway.operators.columns.cold_rows import ColdRows, KeptColumns
-from sluiceway.operators.columns.definition import SavedDefinition, cannot_restore, reading
+from sluiceway.operators.columns.definition import DEFINITION_STATE, SavedDefinition, cannot_restore, reading
 from sluiceway.operators.columns.late_rows import give_late_rows
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.keyed import KeyedOperator
@@ -75,6 +75,8 @@ class KeptRowsOperator(KeyedOperator, TimedOperator):
     Progress is part of the state, by key group: rows that were late stay so after a restart, and rows that are
     done are not read again, though their blocks in the state are written once.
     """
+
+    own_tables: ClassVar[frozenset[str]] = frozenset({_PROGRESS.name, DEFINITION_STATE.name})
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)

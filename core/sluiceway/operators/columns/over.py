@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -47,7 +47,7 @@ class ColumnOverOperator(KeptRowsOperator):
     reads its window anew.
     """
 
-    own_tables: ClassVar[frozenset[str]] = frozenset({_WAITING.name, _RECENT.name, OVER_KEYS})
+    own_tables = KeptRowsOperator.own_tables | {_WAITING.name, _RECENT.name, OVER_KEYS}
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)
