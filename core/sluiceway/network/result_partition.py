@@ -205,10 +205,11 @@ class ResultPartition:
     def _send(self, index: int) -> None:
         held = self._pieces[index]
         # A single piece is sent as it is; several are copied, as their lists may be shared with other edges.
-        whole = held[0] if len(held) == 1 else _joined(held)
+        whole = held[:] if len(held) == 1 else _joined(held)
         held.clear()
         self._records[index] = 0
-        self._give(index, whole)
+        for batch in whole:
+            self._give(index, batch)
 
     def _give(self, index: int, batch: Batch[Any]) -> None:
         # Broadcast: the batch was buffered under index 0 for all.
@@ -229,7 +230,8 @@ def _alike(one: Batch[Any], other: Batch[Any]) -> bool:
     return (one.timestamps is None) == (other.timestamps is None) and (one.keys is None) == (other.keys is None)
 
 
-def _joined(pieces: list[Batch[Any]]) -> Batch[Any]:
+def _joined(pieces: list[Batch[Any]]) -> list[Batch[Any]]:
+    """Return batches as one, or as several where a batch of columns cannot have the rows of all."""
     if pieces[0].columns is not None:
         from sluiceway.columns.joining import joined
 
@@ -247,4 +249,4 @@ def _joined(pieces: list[Batch[Any]]) -> Batch[Any]:
         keys = []
         for piece in pieces:
             keys += piece.keys or ()
-    return Batch(values, stamps, keys)
+    return [Batch(values, stamps, keys)]

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple, TypedDict
 
 import narwhals as nw
+import numpy as np
 import pandas as pd
 import polars
 import pyarrow as pa
@@ -497,6 +498,40 @@ def test_a_lookup_compares_values() -> None:
     lists = pa.table({"k": [[1]]})
     with pytest.raises(GraphError, match=r"column 'k' has list<item: int64>, by which rows cannot be found"):
         Pipeline().table(lists).lookup(lists.append_column("v", pa.array([1])), on="k")
+
+
+def _with_small_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
+    words = pa.array([f"w{n}" for n in batch.column("n").to_pylist()]).dictionary_encode()
+    small = pa.DictionaryArray.from_arrays(words.indices.cast(pa.int8()), words.dictionary)
+    return pa.RecordBatch.from_arrays([small], schema=_SMALL)
+
+
+_SMALL = pa.schema([("word", pa.dictionary(pa.int8(), pa.string()))])
+
+
+def test_batches_whose_dictionaries_do_not_fit_into_one_go_on_apart() -> None:
+    numbers = Pipeline(parallelism=2).table(pa.table({"n": range(1000)}))
+    words = numbers.map_batches(_with_small_dictionaries, _SMALL).rebalance()
+    found = words.map_batches(lambda batch: batch, _SMALL).to_arrow(batch_size=2)
+    assert sorted(found.column("word").to_pylist()) == sorted(f"w{n}" for n in range(1000))
+
+
+def test_a_column_that_does_not_fit_into_one_batch_is_named() -> None:
+    parts = [_with_small_dictionaries(pa.record_batch({"n": range(n, n + 100)})) for n in (0, 100)]
+    said = (
+        r"table\(\) at .*test_table_stream.py:\d+: column 'word' of type dictionary<.*> cannot have 200 rows in "
+        r"one batch: .* requires a larger index type\. Cast the column to .* int32, or make smaller"
+    )
+    with pytest.raises(GraphError, match=said):
+        Pipeline().table(pa.Table.from_batches(parts))
+
+
+def test_more_text_than_fits_into_a_usual_array_enters_as_large_strings() -> None:
+    text = pa.py_buffer(np.zeros(1 << 31, np.uint8))  # not a page of it is touched
+    offsets = pa.py_buffer(np.array([0, 1, 1 << 31]))
+    rows = pa.table({"n": [1, 2], "text": pa.Array.from_buffers(pa.large_string(), 2, [None, offsets, text])})
+    assert Pipeline().table(rows).schema.field("text").type == pa.large_string()
+    assert Pipeline().table(rows.slice(0, 1)).schema.field("text").type == pa.string()
 
 
 def test_a_table_with_two_columns_of_a_name_is_refused() -> None:

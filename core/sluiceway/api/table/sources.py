@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import narwhals as nw
 import pyarrow as pa
+import pyarrow.compute
 
 from sluiceway.api.arguments import describe
 from sluiceway.api.location import caller_location
 from sluiceway.api.table.arguments import check_names
-from sluiceway.columns.joining import as_one
+from sluiceway.columns.joining import ColumnOverflowError, as_one
 from sluiceway.columns.schemas import from_outside, without_views
 from sluiceway.columns.transforms import Lookup, comparable, has_look_up
 from sluiceway.connector import Source
@@ -21,6 +22,11 @@ from sluiceway.elements import Columns
 from sluiceway.errors import GraphError
 
 __all__ = ["lookup_of", "rows_of", "source_of"]
+
+_compute: Any = pyarrow.compute
+
+_MOST_BYTES: Final = (1 << 31) - 1
+"""Bytes of the texts of an array whose offsets have 32 bits."""
 
 
 def source_of(given: Any) -> tuple[Source[Any], pa.Schema]:
@@ -103,13 +109,28 @@ def rows_of(given: Any, method: str = "table") -> pa.RecordBatch:
             f"Polars or Narwhals, not {describe(given)}"
         )
     given = from_outside(given)
-    return as_one(given.cast(_usual(given.schema)))
+    try:
+        return as_one(given.cast(_usual(given)))
+    except ColumnOverflowError as error:
+        raise GraphError(f"{method}() at {caller_location()}: {error}") from None
 
 
-def _usual(schema: pa.Schema) -> pa.Schema:
-    """Return a schema with one type for texts and one for bytes: each library of frames has its own."""
+def _usual(rows: pa.Table) -> pa.Schema:
+    """Return a schema with one type for texts and one for bytes: each library of frames has its own.
+
+    A column has the large one if the other cannot have the texts of all rows in one array.
+    """
+    schema: pa.Schema = rows.schema
     for at, field in enumerate(schema):
-        if field.type in (pa.large_string(), pa.large_binary()):
-            plain = pa.string() if pa.types.is_large_string(field.type) else pa.binary()
-            schema = schema.set(at, field.with_type(plain))
+        for plain, large in ((pa.string(), pa.large_string()), (pa.binary(), pa.large_binary())):
+            if field.type in (plain, large):
+                fits = _text_bytes(rows.column(at)) <= _MOST_BYTES
+                schema = schema.set(at, field.with_type(plain if fits else large))
     return schema
+
+
+def _text_bytes(column: Any) -> int:
+    """Return the bytes of the texts of a column; an upper bound where that is enough to know that they fit."""
+    if column.nbytes <= _MOST_BYTES:
+        return int(column.nbytes)
+    return int(_compute.sum(_compute.binary_length(column)).as_py() or 0)

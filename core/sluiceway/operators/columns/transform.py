@@ -45,8 +45,8 @@ class ColumnTransformOperator(Operator):
         if self._dead.skipping:
             made: list[Batch[Any]] = []
             self._add_without_failing(batch, made)
-            if made:
-                self.output.emit(joined(made) if len(made) > 1 else made[0])
+            for part in joined(made) if made else ():
+                self.output.emit(part)
             self._dead.give(self.output)
         elif (whole := self._made(batch)) is not None:
             self.output.emit(whole)

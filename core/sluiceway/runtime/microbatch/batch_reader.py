@@ -594,6 +594,6 @@ class _Part:
 
 
 def _joined(first: Batch[Any], second: Batch[Any]) -> Batch[Any]:
-    from sluiceway.columns.joining import joined  # where columns are used, and pyarrow is installed
+    from sluiceway.columns.joining import as_one_batch  # where columns are used, and pyarrow is installed
 
-    return joined([first, second])
+    return as_one_batch([first, second])
