@@ -241,7 +241,7 @@ def test_a_filter_of_decimals() -> None:
         ),
         ("SELECT sum(user) FROM rows GROUP BY user", 12, "SUM does not take user .string.: CAST"),
         ("SELECT sum(max(price)) FROM rows GROUP BY user", 16, "MAX combines rows"),
-        ("SELECT median(price) FROM rows GROUP BY user", 8, "MEDIAN has no translation; aggregates are SUM"),
+        ("SELECT median(price) FROM rows GROUP BY user", 8, "MEDIAN .*: agg.quantile.*; aggregates are SUM"),
         ("SELECT sum(DISTINCT item) FROM rows GROUP BY user", 12, r"COUNT\(DISTINCT value\) alone"),
         ("SELECT sum(price) FILTER (WHERE prize > 1) FROM rows GROUP BY user", 33, "no column 'prize'"),
         ("SELECT median(price) FILTER (WHERE paid) FROM rows GROUP BY user", 8, "MEDIAN has no translation"),

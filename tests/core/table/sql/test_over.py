@@ -129,7 +129,12 @@ def _plain(row: tuple[Any, ...]) -> tuple[Any, ...]:
         ("SELECT lag(id, item) OVER (ORDER BY time) FROM rows", 8, "LAG takes a whole number of rows"),
         ("SELECT lag(id, 1, user) OVER (ORDER BY time) FROM rows", 19, "LAG takes values of one type, not id"),
         ("SELECT lag(id) OVER () FROM rows", 12, "takes ORDER BY the event time"),
-        ("SELECT lead(id) OVER (ORDER BY time) FROM rows", 8, "LEAD has no .* with OVER ROW_NUMBER, LAG"),
+        (
+            "SELECT lead(id) OVER (ORDER BY time) FROM rows",
+            8,
+            "LEAD has no translation: .* LAG on that row .* with OVER ROW_NUMBER, LAG",
+        ),
+        ("SELECT nth_value(id, 2) OVER (ORDER BY time) FROM rows", 8, "NTH_VALUE has no translation; aggregates"),
         ("SELECT id FROM rows QUALIFY id", 29, "QUALIFY takes a condition"),
         ("SELECT id FROM rows GROUP BY id QUALIFY id > 1", 33, "no translation beside GROUP BY: use a sub-query"),
         (

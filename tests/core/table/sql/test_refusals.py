@@ -20,6 +20,7 @@ _TABLE = pa.table(
         "place": [{"x": 1}],
         "cost": pa.array([1], pa.decimal128(9, 2)),
         "fine": pa.array([1], pa.timestamp("ns")),
+        "wide": pa.array([1], pa.decimal256(50, 2)),
     }
 )
 
@@ -74,8 +75,23 @@ _TABLE = pa.table(
             "SELECT rank() OVER () FROM orders",
             1,
             8,
-            "RANK has no translation; aggregates are SUM",
+            "RANK has no translation: ROW_NUMBER counts .*; aggregates are SUM",
         ),
+        (
+            "SELECT string_agg(user, ',') FROM orders GROUP BY count",
+            1,
+            19,
+            "STRING_AGG or LISTAGG neither: agg.collect",
+        ),
+        ("SELECT GROUPING(user) FROM orders GROUP BY user", 1, 8, "GROUPING has no translation; aggregates are"),
+        (
+            "SELECT abs(wide) FROM orders",
+            1,
+            12,
+            r"ABS takes a number, not wide .*: CAST\(... AS DOUBLE\) converts",
+        ),
+        ("SELECT -wide AS x FROM orders", 1, 9, r"- takes a number, not wide .*: CAST\(... AS DOUBLE\) converts"),
+        ("SELECT wide = cost AS x FROM orders", 1, 8, r"a decimal, not wide .*: CAST\(... AS DOUBLE\) converts"),
         ("SELECT user, `count` FROM orders", 1, 20, 'names are quoted as in "user", without backticks'),
         (
             "SELECT user FROM TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '1' HOUR)",

@@ -37,6 +37,13 @@ _AGGREGATES: Final[dict[type[exp.Expr], Callable[[str], agg.Aggregate]]] = {
     exp.StddevSamp: agg.stddev,
     exp.StddevPop: lambda column: agg.stddev(column, ddof=0),
 }
+_INSTEAD: Final = {
+    "LEAD": ": it reads a row that has yet to come, and LAG on that row has the same two",
+    **dict.fromkeys(("RANK", "DENSE_RANK"), ": ROW_NUMBER counts rows, also those of one time"),
+    "ARRAY_AGG": ": agg.collect() of a stream in columns makes lists",
+    "GROUP_CONCAT": ", as STRING_AGG or LISTAGG neither: agg.collect() of a stream in columns makes lists",
+    "MEDIAN": ": agg.quantile() of a stream in columns has it",
+}
 
 
 def aggregate_of(node: exp.Expr, scope: Scope) -> tuple[agg.Aggregate, Typed | None]:
@@ -52,13 +59,14 @@ def aggregate_of(node: exp.Expr, scope: Scope) -> tuple[agg.Aggregate, Typed | N
         node = _filtered(node)
     if isinstance(node, exp.CountIf):
         node = exp.Count(this=_only_where(node.this, exp.Literal.number(1)))
+    make = agg.count if isinstance(node, exp.Count) else _AGGREGATES.get(type(node))
+    if make is None:
+        instead = _INSTEAD.get(_name(node), "")
+        raise RefusedError(node, f"{_name(node)} has no translation{instead}; aggregates are {NAMES}", _name(node))
     check_parts(node, frozenset({"this", "big_int"}))
     given = node.this
     if isinstance(node, exp.Count) and (given is None or isinstance(given, exp.Star)):
         return agg.count(), None
-    make = agg.count if isinstance(node, exp.Count) else _AGGREGATES.get(type(node))
-    if make is None:
-        raise RefusedError(node, f"{_name(node)} has no translation; aggregates are {NAMES}", _name(node))
     if isinstance(given, exp.Distinct):
         check_parts(given, frozenset({"expressions"}))
         if not isinstance(node, exp.Count) or len(given.expressions) != 1:

@@ -219,7 +219,7 @@ def _negative(node: exp.Expr, scope: Scope) -> Typed:
         one, other = number_pair(given, literal(exp.Literal.number(1), -1, INTEGER), "-")
         return _of(node, one.expr * other.expr, _with_their_digits(node, pc.multiply, one, other), one)
     if given.kind not in ("integer", "double"):
-        raise RefusedError(node.this, f"- takes a number, not {given}")
+        raise RefusedError(node.this, f"- takes a number, not {given}: CAST(... AS DOUBLE) converts")
     number = widened(given)
     value = None if number.value is None else -number.value
     # Minus one times: 0 - x would make a positive zero of zero.

@@ -57,7 +57,7 @@ def _number(given: Typed, name: str) -> Typed:
     if given.kind == "null":
         return literal(given.node, None, DOUBLE)
     if given.kind not in ("integer", "double"):
-        raise RefusedError(given.node, f"{name} takes a number, not {given}")
+        raise RefusedError(given.node, f"{name} takes a number, not {given}: CAST(... AS DOUBLE) converts")
     return widened(given)
 
 

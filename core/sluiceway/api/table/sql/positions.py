@@ -38,7 +38,8 @@ def with_position(text: str, refusal: RefusedError) -> str:
         node = node.parent
     start = start or 0
     if refusal.keyword is not None:
-        start = max(text.upper().rfind(refusal.keyword, 0, start + len(refusal.keyword)), 0)
+        found = text.upper().rfind(refusal.keyword, 0, start + len(refusal.keyword))
+        start = start if found < 0 else found  # sqlglot has other names for some functions
     return at_offset(text, start, refusal.why)
 
 

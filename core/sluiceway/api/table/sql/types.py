@@ -240,7 +240,9 @@ def number_pair(one: Typed, other: Typed, what: str) -> tuple[Typed, Typed]:
 def _numbers_beside_decimals(given: Sequence[Typed], what: str) -> list[Typed]:
     for one in given:
         if one.kind not in ("integer", "double") and not pa.types.is_decimal128(one.type):
-            raise RefusedError(one.node, f"{what} takes numbers beside a decimal, not {one}")
+            raise RefusedError(
+                one.node, f"{what} takes numbers beside a decimal, not {one}: CAST(... AS DOUBLE) converts"
+            )
     if any(one.kind == "double" and not _has_all_digits(one) for one in given):
         return [as_double(one) for one in given]
     return [_as_decimal(one) for one in given]
