@@ -14,6 +14,7 @@ from sluiceway.columns.aggregation.late import LateRows
 from sluiceway.columns.aggregation.runs import Runs
 from sluiceway.columns.aggregation.slices import AggregateSlice
 from sluiceway.columns.aggregation.values import Values
+from sluiceway.columns.joining import as_one
 from sluiceway.columns.keys.idle_keys import HoldsKeys
 from sluiceway.columns.state_names import KEYS
 from sluiceway.columns.times import as_numpy
@@ -291,9 +292,8 @@ class ColumnWindowOperator(ColumnTimeOperator):
         whole = pa.Table.from_batches([self._rows_of(results, end) for _, end, results in found])
         ends = np.concatenate([np.full(len(rows), end) for rows, end, _ in found])
         order: Any = np.lexsort((ends, np.concatenate([rows for rows, _, _ in found])))
-        for part in whole.take(order).combine_chunks().to_batches():
-            for _ in self._emit_rows(part, ends[order] - 1):
-                pass
+        for _ in self._emit_rows(as_one(whole.take(order)), ends[order] - 1):
+            pass
 
     # ---- time -------------------------------------------------------------------------------------------------
 

@@ -146,21 +146,25 @@ class Tables:
     def _single(self, values: list[Any]) -> Any:
         import pyarrow as pa
 
+        from sluiceway.columns.joining import as_one
+
         try:
             array = column_of(values, self._rest.field(0).type)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             (name,) = self._rest.names
             batches = self._columns.batches([{name: value} for value in values])  # says which one it is
-            return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+            return as_one(pa.Table.from_batches(batches))
         return pa.RecordBatch.from_arrays([array], schema=self._rest)
 
     def _rows(self, values: list[Any]) -> Any:
         import pyarrow as pa
 
+        from sluiceway.columns.joining import as_one
+
         batches = self._columns.batches(values)
         if len(batches) == 1:
             return batches[0]
-        return pa.Table.from_batches(batches, self._rest).combine_chunks().to_batches()[0]
+        return as_one(pa.Table.from_batches(batches, self._rest))
 
 
 def _times(stamps: list[int], kind: Any) -> Any:
