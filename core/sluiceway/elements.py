@@ -260,14 +260,16 @@ class EndOfPartition(msgspec.Struct, frozen=True):
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """Records that a source skips because its timestamp assigner raised. It never leaves the source's task.
+    """Records that a source cannot decode, or its timestamp assigner raised on. It never leaves the source's task.
 
     Attributes:
         records: each with the exception, the event time (ms) that it had before, or None, and its text for people;
             None: its representation.
+        undecoded: True if the reader could not decode them.
     """
 
     records: list[tuple[Any, Exception, int | None, str | None]]
+    undecoded: bool = False
 
 
 Element: TypeAlias = (

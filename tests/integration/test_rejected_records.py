@@ -150,6 +150,20 @@ def test_what_a_source_could_not_decode_cannot_be_replayed() -> None:
         replaying(flow, list(letters), Settings())
 
 
+def test_of_a_source_that_assigns_timestamps_what_was_decoded_can_be_replayed() -> None:
+    flow = sw.Pipeline("numbers")
+    strategy = sw.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda n: 60 // n)
+    numbers = flow.source(_Texts(["1", "two", "0"]), watermark_strategy=strategy).on_error("skip")
+    letters, taken = numbers.dead_letters().collect(), numbers.collect()
+    flow.run()
+    undecoded, unstamped = sorted(letters, key=lambda letter: not letter.undecoded)
+    assert (undecoded.value(), undecoded.replayable) == ("two", False)
+    assert (unstamped.value(), unstamped.replayable, list(taken)) == (0, True, [1])
+    with pytest.raises(sw.errors.GraphError, match="could not decode the records that it skipped"):
+        replaying(flow, [undecoded, unstamped], Settings())
+    assert replaying(flow, [unstamped], Settings())
+
+
 def test_a_limit_of_dead_letters_is_kept() -> None:
     flow = sw.Pipeline("numbers")
     flow.source(_Texts(["1", "two", "three"])).on_error("skip", max=1).print()

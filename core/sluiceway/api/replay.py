@@ -35,8 +35,8 @@ def replaying(pipeline: Pipeline, letters: Sequence[DeadLetter], settings: Setti
         settings: options of the run, as for :meth:`Pipeline.graph`.
 
     Raises:
-        GraphError: the pipeline cannot become a job; it has not all of the steps; a step needs a second stream
-            that the letters do not make up for; or a step is inside a loop.
+        GraphError: the pipeline cannot become a job; it has not all of the steps; a source could not decode a
+            record; a step needs a second stream that the letters do not make up for; or a step is inside a loop.
         SerializationError: a record was not pickled or cannot be unpickled.
     """
     # Nodes are in the order of the steps; behind these there may be the sink of dead letters.
@@ -50,7 +50,7 @@ def replaying(pipeline: Pipeline, letters: Sequence[DeadLetter], settings: Setti
     kept: dict[Transformation, Transformation] = {}
     for t, uid in uids.items():
         inputs = [replace(ref, upstream=kept[ref.upstream]) for ref in t.inputs if ref.upstream in kept]
-        if t in by_step and isinstance(t.step, SourceStep) and not _assigns(t.step):
+        if isinstance(t.step, SourceStep) and any(_is_undecoded(letter, t.step) for letter in by_step.get(t, ())):
             raise GraphError(
                 f"dead letters cannot be replayed: {t.label()} could not decode the records that it skipped: "
                 "sluiceway dlq show shows them. Replay those of other steps with --step"
@@ -80,9 +80,10 @@ def replaying(pipeline: Pipeline, letters: Sequence[DeadLetter], settings: Setti
     return replica
 
 
-def _assigns(step: SourceStep) -> bool:
-    """Return whether a source assigns timestamps; without, it skips what it cannot decode, and no more."""
-    return step.strategy is not None and step.strategy.assigner is not None
+def _is_undecoded(letter: DeadLetter, step: SourceStep) -> bool:
+    """Return whether the source could not decode the record of a letter."""
+    # Letters of earlier versions do not say so. A source that assigns no timestamps skips no others.
+    return letter.undecoded or step.strategy is None or step.strategy.assigner is None
 
 
 def _step_of(letter: DeadLetter, pipeline: Pipeline, uids: Mapping[Transformation, str]) -> Transformation:

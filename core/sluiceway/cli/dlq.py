@@ -78,7 +78,7 @@ def _facts(letter: DeadLetter) -> dict[str, object]:
         "timestamp": letter.timestamp,
         "error": letter.error,
         "traceback": letter.traceback,
-        "replayable": letter.data is not None,
+        "replayable": letter.replayable,
     }
 
 
@@ -128,12 +128,14 @@ def _replay(
         meant = [letter for letter in letters if is_meant(letter)]
         if not meant:
             raise ConfigurationError(_none_of(letters, directory, pipeline.name, step))
-        job = replaying(pipeline, meant, settings).prepare(settings, plugins.services())
+        # If none is left, the error of all of them says why.
+        decoded = [letter for letter in meant if not letter.undecoded] or meant
+        job = replaying(pipeline, decoded, settings).prepare(settings, plugins.services())
         code = run_job(job, job.run, settings, no_progress=no_progress, quiet=quiet, as_json=as_json)
     if job.status is JobStatus.CANCELED:
         click.get_current_context().exit(code or exit_codes.CANCELLED)
     if delete:
-        delete_dead_letters(files, is_meant)
+        delete_dead_letters(files, lambda letter: is_meant(letter) and not letter.undecoded)
     if quiet:
         return
     told = "replayed and deleted" if delete else "replayed; they are still there, as --delete was not given"
@@ -142,7 +144,9 @@ def _replay(
     if again:
         kept = "put aside again" if settings.dead_letters else "skipped, as --dead-letters was not given"
         told += f"; {again:,} failed again and {'was' if again == 1 else 'were'} {kept}"
-    click.echo(f"{_counted(len(meant))} {told}.", err=True)
+    if undecoded := len(meant) - len(decoded):
+        told += f"; {undecoded:,} that a source could not decode cannot be replayed, and stay"
+    click.echo(f"{_counted(len(decoded))} {told}.", err=True)
 
 
 dlq.add_command(pipeline_command("replay", "Process records that were skipped.")(_replay))

@@ -211,7 +211,7 @@ def _letter(letter: DeadLetter) -> Letter:
         None if letter.key is None else letter.key[:200],
         letter.error[:_RECORD],
         letter.traceback[-_TRACEBACK:],
-        letter.data is not None,
+        letter.replayable,
     )
 
 

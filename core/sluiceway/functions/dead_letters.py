@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from sluiceway.errors import SerializationError
@@ -34,6 +34,7 @@ class DeadLetter:
         timestamp: its event time in ms, or None.
         time_ms: time at which it was skipped, in ms since the epoch.
         input: index of the step's input: 0, or 1 for the second one of connected streams.
+        undecoded: True if a source could not decode the record, so that no step takes it as it is.
     """
 
     job: str
@@ -49,6 +50,17 @@ class DeadLetter:
     timestamp: int | None
     time_ms: int
     input: int = 0
+    undecoded: bool = False
+
+    def __setstate__(self, state: list[Any]) -> None:
+        # Checkpoints of earlier versions hold letters without the last field.
+        for field, value in zip(fields(self), [*state, False], strict=False):
+            object.__setattr__(self, field.name, value)
+
+    @property
+    def replayable(self) -> bool:
+        """True if the step that skipped the record can be given it again."""
+        return self.data is not None and not self.undecoded
 
     def value(self) -> Any:
         """Return the record. It is unpickled, which can run any code: only for letters of your own jobs.

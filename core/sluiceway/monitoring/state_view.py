@@ -70,7 +70,7 @@ class Letter(msgspec.Struct, frozen=True):
         key: ``repr`` of its key; None: it has none.
         error: the exception in a line.
         traceback: its traceback.
-        replayable: False if the record could not be kept.
+        replayable: False if the record could not be kept, or not be decoded.
     """
 
     step: str

@@ -54,6 +54,8 @@ class DeadLetters:
         timestamp: int | None,
         key: Any = MISSING,
         text: str | None = None,
+        *,
+        undecoded: bool = False,
     ) -> bool:
         """Make a dead letter of a record that cannot be processed; False if the step fails and must raise.
 
@@ -63,6 +65,7 @@ class DeadLetters:
             timestamp: its event time.
             key: its key.
             text: the record for people; None: its representation.
+            undecoded: True if a source could not decode it.
         """
         node = self._context.node
         if not self.skipping or isinstance(error, _NOT_SKIPPED):
@@ -72,11 +75,11 @@ class DeadLetters:
             return False
         self._taken += 1
         self._context.metrics.counter("deadLetters").inc()
-        self._waiting.append(self._letter(error, value, timestamp, key, text))
+        self._waiting.append(self._letter(error, value, timestamp, key, text, undecoded))
         return True
 
     def _letter(
-        self, error: Exception, value: Any, timestamp: int | None, key: Any, text: str | None
+        self, error: Exception, value: Any, timestamp: int | None, key: Any, text: str | None, undecoded: bool
     ) -> DeadLetter:
         context = self._context
         raised = error.__traceback__
@@ -97,6 +100,7 @@ class DeadLetters:
             timestamp=timestamp,
             time_ms=context.clock.now_ms(),
             input=self.input,
+            undecoded=undecoded,
         )
 
     def give(self, output: Output) -> None:

@@ -48,7 +48,7 @@ class SourceOperator(Operator):
     @record_loop
     def _skip(self, rejected: Rejected) -> None:
         for value, error, timestamp, text in rejected.records:
-            if not self._dead.take(error, value, timestamp, text=text):
+            if not self._dead.take(error, value, timestamp, text=text, undecoded=rejected.undecoded):
                 # Without the frames of the task, whose current record is another one by now.
                 raise error.with_traceback(_of_user(error))
 

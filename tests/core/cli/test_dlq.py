@@ -86,6 +86,23 @@ def test_without_delete_they_stay(write: Callable[..., Path], sluiceway: Callabl
 
 
 @pytest.mark.usefixtures("skipped")
+def test_what_was_not_decoded_is_left_out_and_stays(
+    write: Callable[..., Path], sluiceway: Callable[..., Result], place: Path
+) -> None:
+    write("rooms.py", ROOMS.replace("COMMA = False", "COMMA = True"))
+    (file,) = (place / "dead").iterdir()
+    parsed, warm = file.read_text().splitlines()
+    warm = warm.replace('"undecoded":false', '"undecoded":true')
+    file.write_text(f"{parsed}\n{warm}\n")
+    result = sluiceway("dlq", "replay", "--no-progress", "--delete", "dead", "rooms.py")
+    assert (result.exit_code, result.stdout) == (0, "('cellar', 12.5)\n"), result.output
+    assert (
+        "1 dead letter replayed and deleted; 1 that a source could not decode cannot be replayed, and stay"
+    ) in result.stderr
+    assert json.loads(sluiceway("dlq", "show", "dead", "--json").stdout)["replayable"] is False
+
+
+@pytest.mark.usefixtures("skipped")
 def test_a_replay_that_fails_deletes_nothing(sluiceway: Callable[..., Result]) -> None:
     result = sluiceway("dlq", "replay", "--delete", "dead", "rooms.py")
     assert result.exit_code == 1

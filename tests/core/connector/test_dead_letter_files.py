@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,13 @@ def test_letters_come_back_as_they_were(tmp_path: Path) -> None:
     assert list(read_dead_letters([file])) == letters
     writer.close()
     assert dead_letter_files(tmp_path) == [file]
+
+
+def test_letters_of_earlier_versions_are_read() -> None:
+    now = letter("a")
+    earlier = object.__new__(sw.DeadLetter)
+    earlier.__setstate__([getattr(now, field.name) for field in fields(now) if field.name != "undecoded"])
+    assert earlier == now
 
 
 def test_files_are_in_the_order_of_time(tmp_path: Path) -> None:

@@ -265,7 +265,7 @@ class SourceInput(TaskInput):
             raise
         # Also with a wait: a reader may have found nothing but unreadable records.
         if rejected := self._reader.rejected():
-            self._out.append(Rejected([(*each, None) for each in rejected]))
+            self._out.append(Rejected([(*each, None) for each in rejected], undecoded=True))
         if type(polled) is list:
             if polled:
                 return self._take(Batch(polled))
