@@ -43,11 +43,6 @@ def sink_writer(
     told = _Told.of(options, schema, overwrite)
     if "commits" in {name.lower() for name in options}:
         raise ConfigurationError("option commits is for streams: a DataFrame is written and committed once")
-    if getattr(told.sink, "overwrites", False):
-        raise ConfigurationError(
-            f"sink {told.sink.name!r} has mode='overwrite', and format 'sluiceway' adds to what is there: leave "
-            "it out, or run a pipeline"
-        )
     return _Writer(Shipped(told, search_path), told.name or f"spark-{uuid.uuid4().hex}")
 
 
@@ -105,11 +100,27 @@ class _Told:
                 "outputMode('complete')"
             )
         sink: Sink[Any] = made_by("sink", given["sink"], Sink, arguments)  # type: ignore[type-abstract]
+        _refuse_others(sink)
         rows = Rows.of(given.get("records"), given.get("timestamp"), schema.names)
         return cls(sink, rows, given.get("commits") or _beside(given.get(_OF_SPARK)), given.get("name", ""))
 
     def log(self) -> CommitLog | None:
         return None if self.commits is None else CommitLog(storage_at(self.commits))
+
+
+def _refuse_others(sink: Sink[Any]) -> None:
+    """Raise ConfigurationError for a sink that tasks cannot write to, or that replaces what is there."""
+    if sink.needs_program:
+        raise ConfigurationError(
+            f"sink {sink.name!r} commits by an object of the program, such as its session, and tasks of format "
+            "'sluiceway' have none: have Spark write the rows itself, as by DataFrame.writeTo(), or run a pipeline"
+        )
+    # A sink that commits once in a run would replace in each batch of a stream what the batch before has written.
+    if sink.commits_once or getattr(sink, "overwrites", False):
+        raise ConfigurationError(
+            f"sink {sink.name!r} replaces what is there (mode='overwrite'), and format 'sluiceway' adds to it: "
+            "have the sink append, or run a pipeline"
+        )
 
 
 def _beside(checkpoints: str | None) -> str | None:

@@ -136,13 +136,25 @@ def test_what_is_wrong_is_told_before_anything_runs(spark: Any, tmp_path: Path, 
 def test_a_sink_that_overwrites_what_is_there_is_refused(tmp_path: Path) -> None:
     import pyarrow as pa
 
-    from sluiceway_spark.datasource.writers import sink_writer
+    from sluiceway_spark.datasource.writers import sink_writer, stream_sink_writer
 
     schema = pa.schema([("id", pa.int64())])
     options = {"sink": "spark", "sink.path": str(tmp_path / "out"), "sink.mode": "append"}
     assert sink_writer(options, schema, False, ()) is not None
-    with pytest.raises(ConfigurationError, match="has mode='overwrite', and format 'sluiceway' adds to what"):
-        sink_writer({**options, "sink.mode": "overwrite"}, schema, False, ())
+    for writer in (sink_writer, stream_sink_writer):
+        with pytest.raises(ConfigurationError, match="and format 'sluiceway' adds to it"):
+            writer({**options, "sink.mode": "overwrite"}, schema, False, ())
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_sink_that_commits_by_the_session_is_refused(mode: str) -> None:
+    import pyarrow as pa
+
+    from sluiceway_spark.datasource.writers import sink_writer
+
+    options = {"sink": "sluiceway_spark:SparkTableSink", "sink.name": "lake.orders", "sink.mode": mode}
+    with pytest.raises(ConfigurationError, match="commits by an object of the program"):
+        sink_writer(options, pa.schema([("id", pa.int64())]), False, ())
 
 
 def test_two_attempts_at_a_time_are_refused(spark: Any, tmp_path: Path) -> None:
