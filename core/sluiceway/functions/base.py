@@ -63,6 +63,11 @@ def output_tags_exist() -> bool:
     return OutputTag._made
 
 
+def note_output_tags() -> None:
+    """Note that a program has made an :class:`OutputTag`, though perhaps in another process."""
+    OutputTag._made = True
+
+
 class RuntimeContext(Hinting, ABC):
     """Access of a function to its subtask, its state and its metrics.
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from sluiceway.elements import Batch, Element
 from sluiceway.errors import GraphError
 from sluiceway.functions import DEAD_LETTERS, FunctionObject
+from sluiceway.functions.base import note_output_tags
 from sluiceway.functions.life import unopened
 from sluiceway.isolation import all_unchangeable, isolated_all, look_unchangeable, separated
 from sluiceway.operators.base import Operator
@@ -233,6 +234,10 @@ def build_operators(
     Returns:
         the operators in topological order. Their outputs are :class:`Fanout` objects.
     """
+    if any(tag not in (None, DEAD_LETTERS.name) for outputs in outside.values() for tag, _ in outputs):
+        # Who receives a side output has its tag, in another process maybe. Here the function may not have made its
+        # own yet, and operators decide now whether the type hint holds for all records.
+        note_output_tags()
     operators: list[Operator] = []
     heads: dict[int, Operator] = {}
     groups: list[list[StreamNode]] = []

@@ -166,6 +166,26 @@ def test_a_record_with_a_tag_is_not_trusted_for_the_hint_of_the_others() -> None
         assert op.side_output(SEEN) == [[1], [1, 2]]
 
 
+@pytest.mark.parametrize("where", ["open", "process_element"])
+def test_nor_is_one_whose_tag_is_the_first_of_its_process(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Seen(sw.ProcessFunction[int, int]):
+        def open(self, context: sw.RuntimeContext) -> None:
+            self.seen: list[int] = []
+            if where == "open":
+                self.tag = sw.OutputTag[Any]("seen")
+
+        def process_element(self, value: int, ctx: Any) -> Iterator[int]:
+            self.seen.append(value)
+            yield self.tag if where == "open" else sw.OutputTag("seen"), self.seen  # type: ignore[misc]
+
+    flow = sw.Pipeline()
+    # As in a worker, which learns of the tag by its name.
+    side = flow.from_collection([1, 2]).process(Seen()).get_side_output(SEEN).rebalance().map(tuple).collect()
+    monkeypatch.setattr(sw.OutputTag, "_made", False)
+    flow.run()
+    assert list(side) == [(1,), (1, 2)]
+
+
 def test_a_record_with_a_tag_of_an_interval_join_is_not_trusted_either() -> None:
     seen: list[int] = []
 
