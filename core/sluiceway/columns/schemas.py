@@ -103,17 +103,28 @@ def schema_of(given: Any) -> pa.Schema:
             raise SerializationError(f"columns must have different names; twice: {', '.join(double)}")
         return without_views(given)
     where = type_name(given)
-    return pa.schema([_field(name, hint, f"{where}.{name}") for name, hint in fields_of(given).items()])
+    return pa.schema(_fields(given, where, ()))
 
 
-def _field(name: str, hint: Any, where: str) -> Any:
+def _fields(cls: Any, where: str, within: tuple[Any, ...]) -> list[Any]:
+    """Return the fields of a record type. ``within`` are the types that it is in."""
+    if cls in within:
+        raise SerializationError(
+            f"{where}: {type_name(cls)} holds values of its own type, to any depth, and so is no column. "
+            "Give a class without this field, or a pyarrow.Schema in place of the class"
+        )
+    within = (*within, cls)
+    return [_field(name, hint, f"{where}.{name}", within) for name, hint in fields_of(cls).items()]
+
+
+def _field(name: str, hint: Any, where: str, within: tuple[Any, ...]) -> Any:
     alternatives = [one for one in members(hint) if one is not NoneType]
     nullable = len(alternatives) < len(members(hint))
     if (named := _named_type(hint)) is not None:
         return pa.field(name, named, nullable)
     if len(alternatives) != 1:
         raise _no_type(where, hint)
-    return pa.field(name, _arrow_type(alternatives[0], where), nullable)
+    return pa.field(name, _arrow_type(alternatives[0], where, within), nullable)
 
 
 def _unqualified(hint: Any) -> Any:
@@ -134,7 +145,7 @@ def _named_type(hint: Any) -> pa.DataType | None:
     return None
 
 
-def _arrow_type(hint: Any, where: str) -> pa.DataType:
+def _arrow_type(hint: Any, where: str, within: tuple[Any, ...]) -> pa.DataType:
     if isinstance(hint, pa.DataType):
         return hint
     if (plain := _PLAIN.get(hint)) is not None:
@@ -142,18 +153,19 @@ def _arrow_type(hint: Any, where: str) -> pa.DataType:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         named = _named_type(hint)
-        return _arrow_type(args[0], where) if named is None else named
+        return _arrow_type(args[0], where, within) if named is None else named
     if origin is typing.Literal and len(kinds := set(map(type, args))) == 1:
-        return _arrow_type(kinds.pop(), where)
+        return _arrow_type(kinds.pop(), where, within)
     if origin in _SEQUENCES and len(args) == 1:
-        return pa.list_(_field("item", args[0], where))
+        return pa.list_(_field("item", args[0], where, within))
     if origin is tuple and len(args) == _PAIR and args[1] is Ellipsis:
-        return pa.list_(_field("item", args[0], where))
+        return pa.list_(_field("item", args[0], where, within))
     if origin in _MAPPINGS and len(args) == _PAIR:
-        of_map: pa.DataType = pa.map_(_arrow_type(args[0], where), _field("value", args[1], where))
+        key, value = _arrow_type(args[0], where, within), _field("value", args[1], where, within)
+        of_map: pa.DataType = pa.map_(key, value)
         return of_map
     if is_record_type(hint):
-        return pa.struct([_field(name, of, f"{where}.{name}") for name, of in fields_of(hint).items()])
+        return pa.struct(_fields(hint, where, within))
     raise _no_type(where, hint)
 
 

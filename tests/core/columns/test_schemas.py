@@ -36,6 +36,12 @@ class Line(TypedDict):
     price: NotRequired[Annotated[Decimal, MONEY]]
 
 
+@dataclass
+class Node:
+    value: int
+    children: dict[str, list[Node]]
+
+
 def test_an_annotation_names_the_type_of_a_column() -> None:
     tax = pa.struct([pa.field("rate", pa.decimal128(4, 3), False), pa.field("country", pa.string(), False)])
     assert schema_of(Order) == pa.schema(
@@ -72,3 +78,8 @@ def test_a_type_without_a_column_is_refused_with_what_to_write() -> None:
         "Plain.total: Decimal has no one Arrow type. Give a pyarrow.Schema in place of the class, or annotate the "
         "field, as in Annotated[Decimal, pyarrow.decimal128(12, 2)]"
     )
+
+
+def test_a_type_that_holds_itself_is_refused_with_the_field() -> None:
+    with pytest.raises(SerializationError, match=r"Node\.children: Node holds values of its own type"):
+        schema_of(Node)

@@ -297,6 +297,20 @@ def test_schemas_refer_to_others(memory: str) -> None:
         written(newest, {"item": {"name": 1}}, "json")
 
 
+@dataclass
+class Link:
+    number: int
+    more: Link | None = None
+
+
+def test_avro_of_a_type_that_holds_itself_is_read_as_records_and_not_as_columns(memory: str) -> None:
+    links = AvroFormat(memory, type=Link)
+    assert read(links, written(links, Link(1, Link(2)))) == Link(1, Link(2))
+    source = KafkaSource("unreachable:9092", "links", deserializer=links)
+    with pytest.raises(SerializationError, match=r"Link\.more: Link holds values of its own type"):
+        source.in_columns()
+
+
 NODE = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
 TREE = {
     "type": "record",

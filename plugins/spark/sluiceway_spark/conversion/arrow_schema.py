@@ -177,7 +177,13 @@ def _as_is(kind: Any, zone: str, where: str, path: str) -> Any:
 # ---- record types ----------------------------------------------------------------------------------------------
 
 
-def _columns_of(cls: Any, where: str) -> list[tuple[str, Any]]:
+def _columns_of(cls: Any, where: str, within: tuple[type, ...] = ()) -> list[tuple[str, Any]]:
+    if cls in within:
+        raise ConfigurationError(
+            f"{where} holds values of its own type, to any depth, and so is no column: take a class without this "
+            "field, or give schema= a pyarrow.Schema"
+        )
+    within = (*within, cls)
     try:
         hints = typing.get_type_hints(cls, include_extras=True)
     except (NameError, TypeError) as error:
@@ -188,33 +194,33 @@ def _columns_of(cls: Any, where: str) -> list[tuple[str, Any]]:
     if untyped := [attribute for attribute, _ in fields if attribute not in hints]:
         raise ConfigurationError(f"{where}: {cls.__name__} does not say what type {untyped[0]!r} has")
     return [
-        (column, _of_hint(hints[attribute], f"{where}: {cls.__name__}.{attribute}"))
+        (column, _of_hint(hints[attribute], f"{where}: {cls.__name__}.{attribute}", within))
         for attribute, column in fields
     ]
 
 
 def column_type(hint: Any, where: str) -> Any:
     """Return Arrow's type for values of a type hint. Raises ConfigurationError."""
-    return _of_hint(hint, where)
+    return _of_hint(hint, where, ())
 
 
-def _of_hint(hint: Any, where: str) -> Any:
+def _of_hint(hint: Any, where: str, within: tuple[type, ...]) -> Any:
     import pyarrow as pa
 
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         given = [extra for extra in arguments[1:] if isinstance(extra, pa.DataType)]
-        return given[0] if given else _of_hint(arguments[0], where)
+        return given[0] if given else _of_hint(arguments[0], where, within)
     if origin in (typing.Required, typing.NotRequired):
-        return _of_hint(arguments[0], where)
+        return _of_hint(arguments[0], where, within)
     if origin in (typing.Union, types.UnionType):
         rest = [argument for argument in arguments if argument is not type(None)]
         if len(rest) == 1:
-            return _of_hint(rest[0], where)
+            return _of_hint(rest[0], where, within)
     if origin is typing.Literal and len({type(value) for value in arguments}) == 1:
-        return _of_hint(type(arguments[0]), where)
+        return _of_hint(type(arguments[0]), where, within)
     if isinstance(hint, typing.NewType):
-        return _of_hint(hint.__supertype__, where)
+        return _of_hint(hint.__supertype__, where, within)
     simple = {
         bool: pa.bool_(),
         int: pa.int64(),
@@ -230,13 +236,13 @@ def _of_hint(hint: Any, where: str) -> Any:
         return simple[hint]
     if isinstance(origin, type):
         if issubclass(origin, Mapping) and len(arguments) == 2:
-            return pa.map_(*(_of_hint(argument, where) for argument in arguments))
+            return pa.map_(*(_of_hint(argument, where, within) for argument in arguments))
         if issubclass(origin, tuple) and (len(arguments) != 2 or arguments[1] is not ...):
             arguments = ()  # a tuple of parts that need not be alike
         if issubclass(origin, (Sequence, AbstractSet)) and arguments:
-            return pa.list_(_of_hint(arguments[0], where))
+            return pa.list_(_of_hint(arguments[0], where, within))
     if isinstance(hint, type) and fields_of(hint) is not None:
-        return pa.struct(_columns_of(hint, where))
+        return pa.struct(_columns_of(hint, where, within))
     raise ConfigurationError(
         f"{where} is {getattr(hint, '__name__', hint)}, for which no column type is known: give schema= a "
         "pyarrow.Schema, or annotate the type as Annotated[..., pyarrow.int32()]"

@@ -50,6 +50,12 @@ class Came:
     user: str
 
 
+@dataclass
+class Reply:
+    text: str
+    replies: list[Reply]
+
+
 class Went(NamedTuple):
     user: str
 
@@ -92,6 +98,11 @@ def test_columns_are_told_by_the_type_of_records(kind: Any, columns: Mapping[str
 def test_types_that_do_not_tell_columns_need_a_schema(kind: Any, said: str) -> None:
     with pytest.raises(ConfigurationError, match=f"source x {said}.*say them with .schema"):
         arrow_schema_of(kind, None, "source x")
+
+
+def test_a_type_that_holds_itself_is_refused_with_the_field() -> None:
+    with pytest.raises(ConfigurationError, match=r"Reply\.replies holds values of its own type, to any depth"):
+        arrow_schema_of(list[Reply], None, "source x")
 
 
 def test_the_column_for_event_times_has_a_name_of_its_own() -> None:
