@@ -1,18 +1,20 @@
-"""Continuous discovery: base class of enumerators that search for new splits while the job runs."""
+"""Discovery: base classes of enumerators that search for splits at the start, and while the job runs."""
 
 from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from sluiceway.config.options import duration_ms
-from sluiceway.connector.sources import Enumerator, EnumeratorContext
+from sluiceway.connector.sources import Enumerator, EnumeratorContext, SimpleEnumerator
 from sluiceway.errors import ConfigurationError, ConnectorError, RejectedRecordError
+from sluiceway.util.overriding import override
 
-__all__ = ["DiscoveringEnumerator", "watch_interval_ms"]
+__all__ = ["DiscoveringEnumerator", "SearchingEnumerator", "watch_interval_ms"]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -36,8 +38,37 @@ class _Executor(Protocol):
     def shutdown(self) -> None: ...
 
 
+class SearchingEnumerator(SimpleEnumerator):
+    """Enumerator of splits that one search finds, which may block, when the job starts.
+
+    Args:
+        context: given by the runtime.
+        find: returns the splits, given the number of readers; called in any thread.
+        restored: the splits that an earlier enumerator has kept; None: they are to be found.
+    """
+
+    def __init__(
+        self, context: EnumeratorContext, find: Callable[[int], Sequence[Any]], restored: Iterable[Any] | None
+    ) -> None:
+        super().__init__(context, restored or ())
+        self._find = find
+        self._is_new = restored is None
+
+    def start(self) -> None:
+        """Make the search in the calling thread."""
+        if (search := self.first_search()) is not None:
+            search()()
+
+    @override
+    def first_search(self) -> Callable[[], Callable[[], None]] | None:
+        def search() -> Callable[[], None]:
+            return partial(self._pending.extend, self._find(self._context.parallelism))
+
+        return search if self._is_new else None
+
+
 class DiscoveringEnumerator(Enumerator, Generic[T]):
-    """Enumerator that searches when it starts, and then at an interval in another thread.
+    """Enumerator that searches when it starts, and then at an interval, in another thread.
 
     An error of the first search fails the job. A transient error of a later one is logged once, and the next
     search tries again; other errors, among them RejectedRecordError, and all errors of :meth:`_take` fail the job.
@@ -83,10 +114,22 @@ class DiscoveringEnumerator(Enumerator, Generic[T]):
     def _hand_out(self) -> None:
         """Assign pending splits to readers."""
 
+    def first_search(self) -> Callable[[], Callable[[], None]] | None:
+        """Return the first search; None: none is to be made."""
+
+        def search() -> Callable[[], None]:
+            return partial(self._take_first, self._search())
+
+        return search
+
+    def _take_first(self, found: T) -> None:
+        self._take(found)
+        self._schedule()
+
     def start(self) -> None:
         """Make the first search in the calling thread."""
-        self._take(self._search())
-        self._schedule()
+        if (search := self.first_search()) is not None:
+            search()()
 
     def run(self) -> None:
         """Begin a search if it is due, or hand out the result of one that has finished."""

@@ -218,12 +218,23 @@ class EnumeratorContext(ABC):
 class Enumerator(ABC):
     """Discovery and assignment of the splits of a source. One per job and source, beside the job master.
 
-    Call order: :meth:`start`; then :meth:`add_reader` for each reader when it has started and
-    :meth:`handle_split_request`; :meth:`close` once.
+    Call order: :meth:`start`, or what :meth:`first_search` returns; then :meth:`add_reader` for each reader when
+    it has started and :meth:`handle_split_request`; :meth:`close` once.
     """
 
     def start(self) -> None:
         """Find the first splits."""
+
+    def first_search(self) -> Callable[[], Callable[[], None]] | None:
+        """Return the part of :meth:`start` that may block, for the runtime to call it in another thread.
+
+        It changes no field, and returns a function that does, which the enumerator's thread calls. Until then no
+        other method is called. :meth:`close` of such an enumerator may block, too: another thread calls it.
+
+        Returns:
+            None: :meth:`start` does not block, or has to be called as a whole.
+        """
+        return None
 
     def add_reader(self, reader: int) -> None:
         """Handle a reader that is ready to receive splits."""

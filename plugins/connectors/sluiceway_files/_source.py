@@ -22,11 +22,10 @@ from sluiceway.connector import (
     Poll,
     Reader,
     ReaderContext,
-    SimpleEnumerator,
     SimpleReader,
     Source,
 )
-from sluiceway.connector.discovery import watch_interval_ms
+from sluiceway.connector.discovery import SearchingEnumerator, watch_interval_ms
 from sluiceway.connector.line_splitter import DEFAULT_MAX_LINE_LENGTH, DecodeErrors, LineDecoder, check_encoding
 from sluiceway.errors import ConfigurationError, ConnectorError, IncompatibleStateError, choose
 from sluiceway.metrics import MetricGroup
@@ -545,7 +544,7 @@ class FilesSource(Source[T], metaclass=HintingType):
         if self._watch_ms is None:
             # Without watch, the restored source reads the files found until then.
             pending = restored.pending if isinstance(restored, Discovered) else restored
-            return _FilesEnumerator(context, self, pending)
+            return SearchingEnumerator(context, self._plan, pending)
         if not isinstance(restored, Discovered | None):
             raise ConnectorError(
                 f"{self!r} cannot resume from a checkpoint that was taken without watch=: that does not say which "
@@ -594,17 +593,6 @@ class FilesSource(Source[T], metaclass=HintingType):
         found = _compression.of_name(path) if self._compression == "infer" else self._compression
         _compression.check(found)
         return found
-
-
-class _FilesEnumerator(SimpleEnumerator):
-    def __init__(self, context: EnumeratorContext, source: FilesSource, restored: Any) -> None:
-        super().__init__(context, restored or [])
-        self._source = source
-        self._is_new = restored is None
-
-    def start(self) -> None:
-        if self._is_new:
-            self._pending = self._source._plan(self._context.parallelism)
 
 
 class _FilesReader(SimpleReader[Any]):

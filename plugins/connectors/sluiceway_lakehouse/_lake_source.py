@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -216,10 +216,10 @@ class LakeEnumerator(DiscoveringEnumerator["P | MisfitError"], Generic[P]):
             MisfitError: the table cannot be read on; fails the job.
         """
 
-    def start(self) -> None:
-        """Find the files of the first version, unless they were found before the restart."""
-        if not self._has_begun() or self._interval_ms is not None:
-            super().start()
+    @override
+    def first_search(self) -> Callable[[], Callable[[], None]] | None:
+        # The files of the first version may have been found before the restart.
+        return super().first_search() if not self._has_begun() or self._interval_ms is not None else None
 
     def handle_split_request(self, reader: int) -> None:
         """Give the next split, or remember the reader until there is one."""

@@ -19,10 +19,10 @@ from sluiceway.connector import (
     Poll,
     Reader,
     ReaderContext,
-    SimpleEnumerator,
     SimpleReader,
     Source,
 )
+from sluiceway.connector.discovery import SearchingEnumerator
 from sluiceway.elements import ROWS_PER_RECORD, Batch, Columns
 from sluiceway.errors import (
     ConfigurationError,
@@ -167,7 +167,7 @@ class PostgreSqlSource(Source[Any]):
 
     def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
         """Create the enumerator of the ranges, which are chosen when the job starts."""
-        return SimpleEnumerator(context, self._ranges(context.parallelism) if restored is None else restored)
+        return SearchingEnumerator(context, self._ranges, restored)
 
     def create_reader(self, context: ReaderContext) -> Reader[Any]:
         """Create a reader of ranges."""
@@ -237,7 +237,7 @@ class PostgreSqlSource(Source[Any]):
         with self.opened() as opened:
             cursor, dialect = opened.connection.cursor(), opened.dialect
             key, table = dialect.column(self._key), dialect.identifier(self._table)
-            # In the job manager's thread: a table that somebody has locked must not hold up other jobs.
+            # A table that somebody has locked is an error soon: the job would seem to run.
             cursor.execute(f"SET lock_timeout = {_LOCKED_MS}")
             # The index has both at its ends. With a parameter: without one, drivers read percent signs otherwise.
             cursor.execute(f"SELECT min({key}), max({key}) FROM {table} WHERE 1 = %s", (1,))

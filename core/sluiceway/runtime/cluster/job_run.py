@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from random import SystemRandom
+from typing import TypeVar
 
 from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.clock import Clock
@@ -59,6 +60,8 @@ from sluiceway.util.overriding import override
 
 __all__ = ["JobRun"]
 
+T = TypeVar("T")
+
 
 class JobRun(Handlers):
     """Run of one job on the cluster's workers. From the job manager's loop, unless a method says otherwise.
@@ -81,6 +84,7 @@ class JobRun(Handlers):
         listener: notified of state changes.
         on_slots_wanted: called when a restart lacks slots, and when slots may be free again.
         background: executor for blocking calls.
+        searches: executor for those of the sources' enumerators.
         open_storage: opens the storage at a path or URL.
         open_backend: creates a state backend by name.
         place: place of its checkpoints.
@@ -103,6 +107,7 @@ class JobRun(Handlers):
         listener: LifecycleListener,
         on_slots_wanted: Callable[[], None],
         background: Background,
+        searches: Background,
         open_storage: Callable[[str], CheckpointStorage],
         open_backend: Callable[[str], StateBackend],
         place: CheckpointPlace,
@@ -134,7 +139,7 @@ class JobRun(Handlers):
         self.master = JobMaster(
             graph,
             settings,
-            _ClusterHost(self, late=late, on_slots_wanted=on_slots_wanted, make_room=make_room),
+            _ClusterHost(self, late=late, on_slots_wanted=on_slots_wanted, make_room=make_room, searches=searches),
             listener=listener,
             seed=seed,
             restored=restored,
@@ -346,6 +351,7 @@ class _ClusterHost(JobHost):
         late: Callable[[LateTask], None],
         on_slots_wanted: Callable[[], None],
         make_room: Callable[[JobRun, int], None],
+        searches: Background,
     ) -> None:
         super().__init__(run.clock, run.resources.slots)
         self._run = run
@@ -353,6 +359,7 @@ class _ClusterHost(JobHost):
         self._late = late
         self._on_slots_wanted = on_slots_wanted
         self._make_room = make_room
+        self._searches = searches
 
     @override
     def send(self, worker: str, message: Message) -> None:
@@ -361,6 +368,10 @@ class _ClusterHost(JobHost):
     @override
     def post(self, action: Callable[[], None], after_s: float) -> Scheduled:
         return self._run.loop.post(action, after_s)
+
+    @override
+    def search(self, work: Callable[[], T], done: Callable[[T, BaseException | None], None]) -> None:
+        self._searches.run(work, done)
 
     @override
     def make_room(self, lacking: int) -> None:

@@ -250,11 +250,13 @@ class JobCheckpoints:
         graph, snapshots = self._executions.job_graph, {}
         for id_, source in self._sources.items():
             try:
-                snapshots[graph.vertex(id_).uid] = source.checkpoint(checkpoint_id)
+                state = source.checkpoint(checkpoint_id)
             except BaseException as raised:  # no enumerator may end the process, which runs other jobs, too
                 error = contained(raised, "an enumerator")
                 add_note(error, f"in the enumerator of source {graph.vertex(id_).head.name!r}")
                 raise error from error.__cause__
+            if state is not None:  # its first search has not ended
+                snapshots[graph.vertex(id_).uid] = state
         return snapshots
 
     def trigger(self, attempt_id: str, barrier: CheckpointBarrier) -> None:

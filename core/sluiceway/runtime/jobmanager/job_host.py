@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from sluiceway.clock import Clock
 from sluiceway.graph import JobGraph
@@ -14,6 +14,8 @@ from sluiceway.runtime.messages.base import Message
 from sluiceway.scheduler import SlotPool
 
 __all__ = ["JobHost"]
+
+T = TypeVar("T")
 
 
 class JobHost(ABC):
@@ -40,6 +42,10 @@ class JobHost(ABC):
     @abstractmethod
     def post(self, action: Callable[[], None], after_s: float) -> Scheduled:
         """Call an action in the job master's thread after so many seconds. From any thread."""
+
+    @abstractmethod
+    def search(self, work: Callable[[], T], done: Callable[[T, BaseException | None], None]) -> None:
+        """Do blocking work of an enumerator in another thread; see :meth:`.Background.run`."""
 
     @abstractmethod
     def make_room(self, lacking: int) -> None:

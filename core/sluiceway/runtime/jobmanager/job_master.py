@@ -551,6 +551,9 @@ class JobMaster(Handlers):
             no_more=lambda reader: self.send(NoMoreSplits(self._name, self._epoch, attempt(reader))),
             restored=restored,
             post=lambda action, after_s: self._host.post(lambda: self._guarded(vertex_id, action), after_s),
+            search=lambda work, done: self._host.search(
+                work, lambda result, error: self._guarded(vertex_id, lambda: done(result, error))
+            ),
         )
 
     def _guarded(self, vertex_id: int, action: Callable[[], None]) -> None:

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import fields, is_dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
 
 from sluiceway.clock import Clock
-from sluiceway.connector import Source
+from sluiceway.connector import Enumerator, Source
 from sluiceway.isolation import copied
+from sluiceway.runtime.logging.engine_log import WARNING, log
+from sluiceway.runtime.loop.tasklet import Scheduled
 from sluiceway.runtime.source.enumerator_driver import EnumeratorDriver
 from sluiceway.util.overriding import override
 
 __all__ = ["SourceCoordinator"]
+
+T = TypeVar("T")
+
+_LATE_S: Final = 30.0
+"""Seconds after which a first search that has not ended is logged."""
+
+
+class _Search(Protocol):
+    """Executor of blocking work, as :meth:`.JobHost.search`."""
+
+    def __call__(self, work: Callable[[], T], done: Callable[[T, BaseException | None], None], /) -> None: ...
 
 
 class SourceCoordinator(EnumeratorDriver):
@@ -28,6 +42,7 @@ class SourceCoordinator(EnumeratorDriver):
         assign: sends splits to a reader.
         no_more: notifies a reader that no splits will come.
         post: calls an action in the job master's thread after a delay in seconds; from any thread.
+        search: does blocking work in another thread, one after the other, and reports its end in the job master's.
         restored: what an earlier enumerator's snapshot returned, or None.
     """
 
@@ -39,13 +54,20 @@ class SourceCoordinator(EnumeratorDriver):
         *,
         assign: Callable[[int, Sequence[Any]], None],
         no_more: Callable[[int], None],
-        post: Callable[[Callable[[], None], float], object],
+        post: Callable[[Callable[[], None], float], Scheduled],
+        search: _Search,
         restored: Any = None,
     ) -> None:
         super().__init__(source, parallelism, clock, restored=restored)
         self._assign = assign
         self._end = no_more
         self._post = post
+        self._search = search
+        # The enumerator whose first search is under way. All that comes up meanwhile waits for its end.
+        self._searching: Enumerator | None = None
+        self._asked: list[int] = []
+        self._late: Scheduled | None = None
+        self._may_block = False
         self._readers: set[int] = set()
         # Splits for readers that are not running yet.
         self._early: dict[int, list[Any]] = {}
@@ -53,6 +75,55 @@ class SourceCoordinator(EnumeratorDriver):
         # Splits by reader: those assigned since the last checkpoint, and those between earlier incomplete ones.
         self._assigned: dict[int, list[Any]] = {}
         self._sealed: dict[int, dict[int, list[Any]]] = {}
+
+    @override
+    def start(self, readers: Iterable[int] = ()) -> None:
+        enumerator = self.create()
+        search = enumerator.first_search()
+        if search is None:
+            self.enumerator = enumerator
+            enumerator.start()
+            return
+        # A store that is slow, or does not answer, must not keep the job master's thread from other jobs.
+        self._may_block = True
+        self._searching = enumerator
+        self._late = self._post(self._note_late, _LATE_S)
+        self._search(search, self._searched)
+
+    def _searched(self, take: Callable[[], None], error: BaseException | None) -> None:
+        enumerator, self._searching = self._searching, None
+        if enumerator is None:
+            return  # it was closed
+        self._stop_waiting()
+        self.enumerator = enumerator
+        if error is not None:
+            raise error
+        take()
+        for reader in sorted(self._readers):
+            self.add_reader(reader)
+        asked, self._asked = self._asked, []
+        for reader in asked:
+            self.request(reader)
+
+    def _note_late(self) -> None:
+        text = f"source {self.source.name} has looked for its first splits for {_LATE_S:g} s, and goes on"
+        log(WARNING, "jobs", text)
+
+    def _stop_waiting(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+
+    @override
+    def close(self) -> None:
+        self._stop_waiting()
+        if not self._may_block:
+            super().close()
+            return
+        enumerator = self.enumerator if self._searching is None else self._searching
+        self.enumerator = self._searching = None
+        if enumerator is not None:
+            # Behind a search that is under way, which may use what is closed.
+            self._search(partial(_close, enumerator, self.source.name), lambda nothing, error: None)
 
     def deliver(self, reader: int, splits: Sequence[Any]) -> None:
         """Send splits to a reader, once it is running."""
@@ -77,7 +148,8 @@ class SourceCoordinator(EnumeratorDriver):
 
     def reader_ready(self, reader: int) -> None:
         """Handle a reader that has started."""
-        if self.enumerator is not None and reader not in self._readers:
+        is_open = self.enumerator is not None or self._searching is not None
+        if is_open and reader not in self._readers:
             self._readers.add(reader)
             early = self._early.pop(reader, None)
             if early is not None:
@@ -90,6 +162,7 @@ class SourceCoordinator(EnumeratorDriver):
     def reader_failed(self, reader: int) -> None:
         """Return splits assigned since the last complete checkpoint: the reader restarts."""
         self._readers.discard(reader)
+        self._asked = [each for each in self._asked if each != reader]
         self._early_ends.discard(reader)
         self._early.pop(reader, None)  # it is among the assigned splits
         # What was sealed belongs to checkpoints that are not complete, so the reader is restored from before it.
@@ -99,10 +172,14 @@ class SourceCoordinator(EnumeratorDriver):
     def split_requested(self, reader: int) -> None:
         """Handle a reader's request for a split."""
         self.reader_ready(reader)
+        if self._searching is not None:
+            self._asked.append(reader)
         self.request(reader)
 
     @override
     def snapshot(self) -> Any:
+        if self._searching is not None:
+            return _own(self._restored)  # its readers have no split that is not in it
         # It is written when all tasks have acknowledged, and the enumerator assigns splits meanwhile.
         return _own(super().snapshot())
 
@@ -120,6 +197,14 @@ class SourceCoordinator(EnumeratorDriver):
     def checkpoint_completed(self, checkpoint_id: int) -> None:
         """Drop splits assigned before that checkpoint: the readers' snapshots hold them."""
         self._sealed = {id_: given for id_, given in self._sealed.items() if id_ > checkpoint_id}
+
+
+def _close(enumerator: Enumerator, name: str) -> None:
+    try:
+        enumerator.close()
+    except Exception as error:
+        # The job may have ended by now.
+        log(WARNING, "jobs", f"the enumerator of {name} could not be closed", error=error)
 
 
 def _own(value: Any) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from random import SystemRandom
 from threading import Lock
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -73,6 +74,8 @@ from sluiceway.util.overriding import override
 
 __all__ = ["LocalEngine", "LocalJob", "job_graph_of"]
 
+T = TypeVar("T")
+
 
 class LocalEngine(Engine):
     """Engine that runs a pipeline in the calling thread, where a debugger can step into everything."""
@@ -139,6 +142,10 @@ class _LocalHost(JobHost):
         return self._worker.post(action, after_s)
 
     @override
+    def search(self, work: Callable[[], T], done: Callable[[T, BaseException | None], None]) -> None:
+        self._job.search(work, done)
+
+    @override
     def make_room(self, lacking: int) -> None:
         self.slots.extend("local", max(0, lacking - self.slots.available))
 
@@ -184,6 +191,7 @@ class LocalJob(Job):
         self._event_loop = make_event_loop()
         self._make_background = make_background
         self._background: Background | None = None
+        self._searches: Background | None = None
         check_checkpoints(graph, settings)
         if restored is not None:
             restored.check_ends(graph)
@@ -497,6 +505,12 @@ class LocalJob(Job):
             message = replace(message, deployments=own)
         self.worker.soon(partial(_dispatch, tasks, message))
 
+    def search(self, work: Callable[[], T], done: Callable[[T, BaseException | None], None]) -> None:
+        """Do blocking work of an enumerator in another thread than that of checkpoints."""
+        if self._searches is None:
+            self._searches = self._make_background(self.worker)
+        self._searches.run(work, done)
+
     def _to_master(self, message: Message) -> None:
         """Send a message of a task through the loop's mailbox."""
         self.worker.soon(partial(_dispatch, self._begun(), message))
@@ -549,6 +563,8 @@ class LocalJob(Job):
             if self._background is not None:
                 # Runs what is queued, such as deletions of files, while the directory is still there.
                 self._background.close(self._graph.job_name, CLOSE_S)
+            if self._searches is not None:
+                self._searches.close(self._graph.job_name, CLOSE_S)
             if self._copies is not None:
                 self._copies.close()
             if self._temporary is not None:

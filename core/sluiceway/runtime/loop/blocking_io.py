@@ -104,7 +104,7 @@ class HelperThread(Background):
         if thread is not None:
             thread.join(within_s)
         if self.busy:
-            text = "its checkpoint storage has not answered: files of checkpoints may be left there"
+            text = "its storage has not answered: files of checkpoints may be left there"
             log(WARNING, "jobs", text, job=job)
 
     def _serve(self) -> None:

@@ -96,6 +96,13 @@ class EnumeratorDriver(EnumeratorContext):
 
     def start(self, readers: Iterable[int] = ()) -> None:
         """Create and start the enumerator, and add readers that are up already."""
+        self.enumerator = self.create()
+        self.enumerator.start()
+        for reader in readers:
+            self.add_reader(reader)
+
+    def create(self) -> Enumerator:
+        """Create the enumerator, without starting it."""
         try:
             enumerator = self.source.create_enumerator(self, self._restored)
         except (AttributeError, TypeError) as error:
@@ -106,10 +113,7 @@ class EnumeratorDriver(EnumeratorContext):
                     "if it is another one than that of the snapshot"
                 )
             raise
-        self.enumerator = checked(enumerator, Enumerator, self.source, "create_enumerator")
-        self.enumerator.start()
-        for reader in readers:
-            self.add_reader(reader)
+        return checked(enumerator, Enumerator, self.source, "create_enumerator")
 
     def add_reader(self, reader: int) -> None:
         """Notify the enumerator of a reader that has started."""

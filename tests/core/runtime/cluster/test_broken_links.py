@@ -108,6 +108,7 @@ def made_job(place: Path, restart: str = "fixed-delay:9:60s", one_region: bool =
         listener=services.listener,
         on_slots_wanted=lambda: None,
         background=Inline(loop.soon),
+        searches=Inline(loop.soon),
         open_storage=services.checkpoint_storage,
         open_backend=services.state_backend,
         place=CheckpointPlace(TemporaryStorage(str(place / "checkpoints")), temporary=True, shared=False),

@@ -195,6 +195,7 @@ def test_a_job_master_ignores_workers_of_an_earlier_leader_and_late_reports(tmp_
         listener=services.listener,
         on_slots_wanted=lambda: None,
         background=Inline(loop.soon),
+        searches=Inline(loop.soon),
         open_storage=services.checkpoint_storage,
         open_backend=services.state_backend,
         place=CheckpointPlace(TemporaryStorage(str(tmp_path / "checkpoints")), temporary=True),

@@ -1,14 +1,17 @@
 """What a job keeps of its sources: positions in the readers, what is not handed out in the enumerators."""
 
+import threading
 from dataclasses import dataclass
 
 import pytest
+from patience import PATIENT_S
 
 import sluiceway as sw
 from sluiceway.clock import VirtualClock
 from sluiceway.connector import Boundedness, Enumerator, SimpleEnumerator, SimpleReader, Source, Wait
 from sluiceway.errors import CheckpointFailedError, ConnectorError, StateError
 from sluiceway.runtime.jobmanager.source_coordinator import SourceCoordinator
+from sluiceway.runtime.loop.tasklet import Scheduled
 from sluiceway.testing import EOF, PAUSE, PipelineHarness, TestSource
 
 
@@ -22,6 +25,10 @@ class Part:
     @property
     def split_id(self):
         return f"part-{self.ten}"
+
+
+def later(work, done):
+    raise AssertionError("nothing blocks")
 
 
 class PartReader(SimpleReader):
@@ -227,6 +234,7 @@ def test_what_an_enumerator_gives_to_a_reader_that_is_not_up_comes_when_it_is():
         assign=lambda reader, splits: given.append((reader, list(splits))),
         no_more=ended.append,
         post=lambda action, after_s: action(),
+        search=later,
     )
     coordinator.start()
     coordinator.wake()
@@ -245,6 +253,129 @@ def test_what_an_enumerator_gives_to_a_reader_that_is_not_up_comes_when_it_is():
     coordinator.wake()
     assert given == [(0, [Part(0), Part(1)])]
     coordinator.close()
+
+
+class Listing(SimpleEnumerator):
+    """Finds its splits in a search that blocks."""
+
+    def __init__(self, context, restored, closed):
+        super().__init__(context, restored or [])
+        self.closed = closed
+
+    def start(self):
+        raise AssertionError("it blocks")
+
+    def first_search(self):
+        return lambda: lambda: self._pending.extend([Part(0), Part(1)])
+
+    def close(self):
+        self.closed.append(self)
+
+
+class Listed(Parts):
+    def __init__(self):
+        super().__init__({})
+        self.closed = []
+
+    def create_enumerator(self, context, restored=None):
+        return Listing(context, restored, self.closed)
+
+
+class Searches:
+    """Executor of searches, which begin and end when the test says so."""
+
+    def __init__(self):
+        self.waiting = []
+
+    def __call__(self, work, done):
+        self.waiting.append((work, done))
+
+    def end(self, error=None):
+        work, done = self.waiting.pop(0)
+        done(None if error is not None else work(), error)
+
+
+def listing(source, searches, given, posted):
+    def post(action, after_s):
+        posted.append(Scheduled(action))
+        return posted[-1]
+
+    return SourceCoordinator(
+        source,
+        2,
+        VirtualClock(),
+        assign=lambda reader, splits: given.append((reader, *splits)),
+        no_more=print,
+        post=post,
+        search=searches,
+        restored=None,
+    )
+
+
+def test_readers_that_come_up_during_the_first_search_are_served_behind_it(caplog):
+    source, searches, given, posted = Listed(), Searches(), [], []
+    coordinator = listing(source, searches, given, posted)
+    coordinator.start()
+    for reader in (1, 0):
+        coordinator.split_requested(reader)
+    coordinator.reader_failed(0)
+    assert coordinator.checkpoint(1) is None, "a job that goes on from there searches anew"
+    posted[0]._action()
+    assert "has looked for its first splits for 30 s" in caplog.text
+    searches.end()
+    assert given == [(1, Part(0))]
+    assert coordinator.checkpoint(2) == [Part(1)]
+    assert not posted[0].pending
+    coordinator.close()
+    assert source.closed == [], "closing may block, too"
+    searches.end()
+    assert len(source.closed) == 1
+
+
+def test_a_source_is_closed_behind_a_search_that_is_under_way():
+    source, searches, given, posted = Listed(), Searches(), [], []
+    coordinator = listing(source, searches, given, posted)
+    coordinator.start()
+    coordinator.split_requested(0)
+    coordinator.close()
+    searches.end()
+    assert (given, source.closed, posted[0].pending) == ([], [], False)
+    searches.end()
+    assert len(source.closed) == 1
+
+
+def test_a_job_goes_on_while_a_source_searches():
+    came = threading.Event()
+
+    class Waiting(Listing):
+        def first_search(self):
+            def search():
+                assert came.wait(PATIENT_S)
+                return lambda: self._pending.append(Part(3))
+
+            return search
+
+    class Late(Listed):
+        def create_enumerator(self, context, restored=None):
+            return Waiting(context, restored, self.closed)
+
+        def create_reader(self, context):
+            return PartReader(context, {"ended": 0, "parts": 1})
+
+    pipeline, late = sw.Pipeline("late"), Late()
+    pipeline.from_collection([1]).map(lambda n: came.set()).print()
+    numbers = pipeline.source(late).collect()
+    pipeline.run()
+    assert list(numbers) == list(range(30, 40))
+    assert len(late.closed) == 1
+
+
+def test_an_error_of_the_first_search_is_raised():
+    searches = Searches()
+    coordinator = listing(Listed(), searches, [], [])
+    coordinator.start()
+    with pytest.raises(ConnectorError, match="the store is gone"):
+        searches.end(ConnectorError("the store is gone"))
 
 
 @dataclass
@@ -288,6 +419,7 @@ def test_what_changes_after_the_trigger_is_not_in_the_checkpoint():
         assign=lambda reader, splits: given.extend(splits),
         no_more=print,
         post=lambda action, after_s: action(),
+        search=later,
     )
     coordinator.start()
     coordinator.split_requested(0)
