@@ -172,6 +172,8 @@ class ClusterClient:
         """Close the connection."""
         self._connection.close()
         self._loop.run_ready()
+        # What the job manager has not read by now is lost, as of a request that was interrupted.
+        self._connection.abandon()
         self._poller.close()
 
     def status(self, figures: bool = False) -> Status:

@@ -55,11 +55,10 @@ def find_job_manager(config: WorkerConfig) -> tuple[socket.socket, socket.socket
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.connect(config.manager)
-        except OSError:
+            return sock, _listening(os.path.join(config.directory, f"{config.name}.line"))
+        except OSError:  # nobody listens, or the directory goes at this moment
             sock.close()
             select.select([], [], [], _LOOK_S)
-        else:
-            return sock, _listening(os.path.join(config.directory, f"{config.name}.line"))
     return None
 
 
@@ -67,7 +66,11 @@ def _listening(path: str) -> socket.socket:
     with suppress(FileNotFoundError):
         os.unlink(path)
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    line.bind(path)
-    os.chmod(path, 0o600)
-    line.listen(1)
+    try:
+        line.bind(path)
+        os.chmod(path, 0o600)
+        line.listen(1)
+    except BaseException:
+        line.close()
+        raise
     return line

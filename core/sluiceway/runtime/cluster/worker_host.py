@@ -83,7 +83,11 @@ def connect(address: str) -> socket.socket:
     """Connect to a job manager at a ``tcp://host:port`` address or the path of a socket."""
     if not address.startswith(_SCHEME):
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.connect(address)
+        try:
+            sock.connect(address)
+        except BaseException:
+            sock.close()
+            raise
         return sock
     host, _, port = address.removeprefix(_SCHEME).rpartition(":")
     sock = socket.create_connection((_bare(host), int(port)))

@@ -71,3 +71,44 @@ def test_an_answer_that_comes_too_late_is_not_that_to_the_next_request(directory
         server.join()
     assert isinstance(answer, Done)
     assert answer.job == "second"
+
+
+def serve_nothing(listener: socket.socket, kept: list[socket.socket]) -> None:
+    """Authenticate a client, and read nothing more of it."""
+    loop, poller = Platform().loop(SystemClock())
+    sock, _ = listener.accept()
+    kept.append(sock)
+    opened: list[Connection] = []
+    Connection(
+        sock,
+        loop,
+        SECRET,
+        "manager",
+        peer_role="client",
+        on_open=opened.append,
+        on_message=lambda connection, message: None,
+        on_closed=lambda connection, why: None,
+    )
+    while not opened:
+        if not loop.run_ready(1):
+            poller.poll(None)
+    poller.close()
+
+
+def test_a_client_that_could_not_send_all_is_closed_nevertheless(directory: Path) -> None:
+    kept: list[socket.socket] = []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(directory / "manager"))
+        listener.listen()
+        server = threading.Thread(target=serve_nothing, args=(listener, kept))
+        server.start()
+        with ClusterClient(Known(str(directory), SECRET.hex(), os.getpid(), "")) as client:
+            while not client._opened:
+                if not client._loop.run_ready(1):
+                    client._poller.poll(None)
+            server.join()
+            with pytest.raises(ConnectorError, match="has not answered within 0 s"):
+                client.request(lambda number: CancelJob(number, "x" * 8_000_000), 0.0)
+        assert client._connection.backlog
+        assert client._connection._socket.fileno() == -1
+        kept[0].close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 
@@ -43,3 +44,10 @@ def test_peers_connect_by_the_family_of_the_host(tmp_path: Path, host: str, list
         assert own_address(address) == own
     finally:
         listener.close()
+
+
+def test_a_connection_that_cannot_be_made_is_closed(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(FileNotFoundError) as raised:
+        connect(str(tmp_path / "manager"))
+    assert len(os.listdir("/proc/self/fd")) == before, raised

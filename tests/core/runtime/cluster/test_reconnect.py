@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from sluiceway.runtime.cluster.cluster_directory import (
@@ -42,6 +43,16 @@ def config(directory: Path, rejoin_s: float) -> WorkerConfig:
 def test_nobody_comes(tmp_path: Path) -> None:
     assert find_job_manager(config(tmp_path, 0.1)) is None
     assert find_job_manager(config(tmp_path / "gone", 60)) is None, "nobody can come any more"
+
+
+def test_a_line_that_cannot_be_listened_for_leaves_no_socket(tmp_path: Path) -> None:
+    told = replace(config(tmp_path, 0.1), name="nowhere/worker-1")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as manager:
+        manager.bind(told.manager)
+        manager.listen()
+        before = len(os.listdir("/proc/self/fd"))
+        assert find_job_manager(told) is None
+        assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_job_manager_comes_and_is_given_a_line(tmp_path: Path) -> None:
@@ -119,6 +130,7 @@ def test_a_fence_ends_what_does_not_end_by_itself(tmp_path: Path) -> None:
     before, after = EpochFence(tmp_path), EpochFence(tmp_path)
     program = """
 import sys
+from dataclasses import replace
 from sluiceway.runtime.cluster.epoch_fence import hold
 held = hold(sys.argv[1])
 print()
