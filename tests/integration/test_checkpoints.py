@@ -255,14 +255,16 @@ def test_another_run_goes_on_from_the_newest_checkpoint(workers: int, parallelis
 
 
 def test_a_checkpoint_that_does_not_fit_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    def flow(uid: str, max_parallelism: int) -> sw.Pipeline:
-        flow = sw.Pipeline("fits", max_parallelism=max_parallelism)
+    def flow(uid: str, max_parallelism: int, job: str = "fits") -> sw.Pipeline:
+        flow = sw.Pipeline(job, max_parallelism=max_parallelism)
         flow.from_collection([1]).uid("numbers").key_by(lambda v: v).count().uid(uid).print()
         return flow
 
     flow("counted", 16).run(checkpoint_interval="1h", checkpoints=tmp_path)
     with pytest.raises(StateError, match="state of 'counted', which no step of job 'fits' goes by"):
         flow("other", 16).run(from_checkpoint=tmp_path)
+    with pytest.raises(StateError, match=r"no step of job 'others' goes by: .*\. The snapshot is of job 'fits'"):
+        flow("other", 16, "others").run(from_checkpoint=tmp_path)
     with pytest.raises(StateError, match="saved in 16 key groups, and the job divides it into 32: set max-para"):
         flow("counted", 32).run(from_checkpoint=tmp_path)
     with pytest.raises(CheckpointError, match=r"there is no complete checkpoint in .*nowhere"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from sluiceway.checkpoint import METADATA, read_enumerators, read_in_flight, read_operators, split_location
 from sluiceway.checkpoint_storage import CheckpointStorage
@@ -77,18 +78,31 @@ def restore_from(settings: Settings, graph: JobGraph, services: Services) -> Job
             saved_key_groups(metadata),
             read_in_flight(storage, directory, metadata),
         )
-    # Compared with the graph as it would run: the saved number of key groups goes before one that nobody chose.
-    wrong = refusals(metadata, services) | wrong_key_groups(restored.key_groups, restored.fit(graph))
-    for problem in wrong.values():
-        raise IncompatibleStateError(problem)
-    restored.check_ends(graph)
-    if not settings.allow_dropped_state:
-        restored.check_known(graph)
     # It imports operators that most jobs do not use, so only a restore does so.
     from sluiceway.runtime.jobmanager.state_compatibility import check_states, saved_metadata
 
-    check_states(saved_metadata(storage, directory, metadata, services), graph, settings, services)
+    with _naming_other(metadata.job_name, graph.job_name):
+        # Compared with the graph as it would run: the saved number of key groups goes before one that nobody
+        # chose.
+        wrong = refusals(metadata, services) | wrong_key_groups(restored.key_groups, restored.fit(graph))
+        for problem in wrong.values():
+            raise IncompatibleStateError(problem)
+        restored.check_ends(graph)
+        if not settings.allow_dropped_state:
+            restored.check_known(graph)
+        check_states(saved_metadata(storage, directory, metadata, services), graph, settings, services)
     return restored
+
+
+@contextmanager
+def _naming_other(saved: str, job: str) -> Iterator[None]:
+    """Add the name of the job that has left a snapshot to the errors of another job, which may have been meant."""
+    try:
+        yield
+    except IncompatibleStateError as error:
+        if saved == job:
+            raise
+        raise IncompatibleStateError(f"{error}. The snapshot is of job {saved!r}") from error
 
 
 def _check_origin(storage: CheckpointStorage, directory: str, settings: Settings, job_name: str) -> None:
