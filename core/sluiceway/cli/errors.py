@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sluiceway.errors import SluicewayError
+from sluiceway.errors import ConnectorError, SluicewayError
 from sluiceway.util.redaction import redact
 from sluiceway.util.source_paths import CORE
 
@@ -117,7 +117,11 @@ def _raised_in_step(error: SluicewayError) -> list[str]:
     from traceback import TracebackException
 
     told = TracebackException.from_exception(error)
-    if not _users(told.stack) and not (told.__cause__ and _users(told.__cause__.stack)):
+    causing = _users(told.__cause__.stack) if told.__cause__ else []
+    if isinstance(error, ConnectorError) and isinstance(error.__cause__, OSError):
+        # The message says what the system refused; the library that a connector has asked says no more.
+        causing = [frame for frame in causing if not _is_of_library(frame.filename)]
+    if not _users(told.stack) and not causing:
         return []
     _leave_out_engine(told)
     return "".join(told.format()).splitlines()
@@ -168,6 +172,10 @@ def _is_users(filename: str, within: bool) -> bool:
     hidden = (CORE, "<sluiceway", *_folders_of_plugins_and_click())
     # What the standard library does on our behalf is ours; what the user's code has it do is not.
     return not filename.startswith(hidden) and (within or not _is_standard(filename))
+
+
+def _is_of_library(filename: str) -> bool:
+    return f"-packages{os.sep}" in filename or filename.startswith((_STANDARD, "<frozen "))
 
 
 def _is_standard(filename: str) -> bool:

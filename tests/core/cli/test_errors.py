@@ -84,6 +84,14 @@ def test_causes_are_cleared_of_engine_frames_too(write: Any, sluiceway: Any) -> 
     assert "in look_up" in text
 
 
+def test_what_a_connector_says_of_the_system_needs_no_traceback(write: Any, sluiceway: Any, place: Path) -> None:
+    (place / "out").write_text("a file")
+    write("job.py", "flow = sw.Pipeline('fails')\nflow.from_collection(['x']).sink('files', directory='out/sub')")
+    text = sluiceway("run", "job.py").stderr
+    assert "\nerror: cannot write to " in text
+    assert "Traceback" not in text
+
+
 def test_what_the_users_code_calls_is_shown_and_a_plugin_in_between_is_not(
     write: Any, sluiceway: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
