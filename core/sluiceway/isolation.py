@@ -7,6 +7,7 @@ as they can:
 
 - by *type*: numbers, texts, and tuples and frozen objects of them cannot be changed;
 - by *reference count*: an object that nothing but its caller refers to, down to its leaves, belongs to the caller.
+  What is in a weak collection, such as a WeakValueDictionary, can still be found there, and is copied.
 
 Reference counts are exact in CPython with its global interpreter lock alone. Elsewhere every record that can be
 changed is copied.
@@ -26,6 +27,7 @@ from gc import get_referents
 from itertools import chain
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+from weakref import getweakrefcount, getweakrefs
 
 from sluiceway.elements import Columns
 from sluiceway.errors import FunctionContractError
@@ -96,6 +98,8 @@ _CHANGED_IN_PLACE: Final = frozenset(
     {("builtins", "mappingproxy"), ("_contextvars", "ContextVar"), ("numpy", "void")}
 )
 """Types with a hash that can be changed nevertheless: a row with fields, a variable, a dict behind its view."""
+_WEAK_COLLECTIONS: Final = frozenset({"weakref", "_weakrefset"})
+"""Modules of the callbacks by which weak collections learn that an object is gone."""
 _HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE: the type was made at run time, as every class statement does
 
 
@@ -280,13 +284,25 @@ def _calibrate() -> tuple[int, int, int]:
 _ALONE, _ALONE_IN_PARENT, _ALONE_WHILE_READ = _calibrate()
 
 
+def _in_weak_collection(value: Any) -> bool:
+    """Return whether a collection of the module weakref has a value.
+
+    Other weak references do not count: a part of a record refers so to what it is in, and in a copy it would refer
+    to the original.
+    """
+    if not getweakrefcount(value):
+        return False
+    told = (ref.__callback__ for ref in getweakrefs(value))
+    return any(type(each) is FunctionType and each.__module__ in _WEAK_COLLECTIONS for each in told)
+
+
 def _owns_its_parts(value: Any, *, alone: bool, opaque: bool = False) -> bool:
     """Return whether all that can be changed in ``value`` is referred to from one place there, and nowhere else.
 
     Args:
         value: an object.
         alone: whether nobody else refers to it; if somebody does, nothing in it may be changeable at all.
-        opaque: whether objects will do of which it is not known what they hold.
+        opaque: whether objects will do of which it is not known what they hold, or that a weak collection has.
     """
     left: list[tuple[Any, bool]] = [(value, alone)]
     while left:
@@ -298,7 +314,11 @@ def _owns_its_parts(value: Any, *, alone: bool, opaque: bool = False) -> bool:
                 continue
             if kind is None:
                 kind = _kind(type(part))
-            part_is_alone = is_alone and sys.getrefcount(part) <= _ALONE_IN_PARENT
+            part_is_alone = (
+                is_alone
+                and sys.getrefcount(part) <= _ALONE_IN_PARENT
+                and (opaque or not _in_weak_collection(part))
+            )
             if kind == _OPAQUE and not (opaque and part_is_alone):
                 return False
             if kind == _OPEN and not part_is_alone:
@@ -326,7 +346,8 @@ def isolated(value: Any, holders: int = 0) -> Any:
     if kind == _ATOM:
         return value
     if _COUNTED:
-        alone = sys.getrefcount(value) - holders <= _ALONE
+        referred_to = sys.getrefcount(value) - holders > _ALONE
+        alone = not referred_to and not _in_weak_collection(value)
         if (
             kind != _OPAQUE
             and (alone or kind == _FROZEN)
@@ -342,7 +363,7 @@ def isolated(value: Any, holders: int = 0) -> Any:
         failure.__traceback__ = failure.__context__ = None
         if cause is not None:
             cause.__traceback__ = None
-        if alone and _owns_its_parts(value, alone=True, opaque=True):
+        if not referred_to and _owns_its_parts(value, alone=True, opaque=True):
             return value  # nothing is known of what such objects hold, but nobody else refers to any of them
         raise failure
     return copied(value)

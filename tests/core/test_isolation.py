@@ -14,6 +14,7 @@ from enum import Enum
 from pathlib import PurePath
 from typing import Any, ClassVar, Literal, NamedTuple, Optional
 from uuid import UUID
+from weakref import WeakSet, WeakValueDictionary, ref
 
 import msgspec
 import numpy as np
@@ -211,6 +212,29 @@ def test_a_part_that_somebody_else_has_is_copied(make: Callable[[], Any]) -> Non
         del value
         extend_isolated(out, returned)
         assert copied(around) == out[0]
+
+
+@pytest.mark.parametrize("around", [lambda plain: plain, lambda plain: [plain], lambda plain: (1, plain)])
+def test_what_a_weak_collection_has_is_copied(around: Callable[[Any], Any]) -> None:
+    seen: WeakSet[Plain] = WeakSet()
+    by_name: WeakValueDictionary[str, Plain] = WeakValueDictionary()
+    value = around(Plain([1]))
+    plain = value if isinstance(value, Plain) else value[-1]
+    parent = ref(plain)
+    del plain
+    assert isolated(value) is value, "a plain reference, as of a part to what it is in, does not count"
+    seen.add(parent())  # type: ignore[arg-type]
+    assert isolated(value) is not value
+    seen.clear()
+    by_name["a"] = parent()  # type: ignore[assignment]
+    assert isolated(value) is not value
+
+
+def test_what_a_weak_collection_has_and_cannot_be_copied_is_passed_on() -> None:
+    value = Plain(threading.Lock())
+    seen = WeakSet([value])
+    assert isolated(value) is value
+    assert len(seen) == 1
 
 
 def test_a_list_that_its_function_keeps_is_nobody_elses() -> None:
