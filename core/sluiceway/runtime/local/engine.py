@@ -47,7 +47,7 @@ from sluiceway.runtime.local.functions_in_use import own_functions
 from sluiceway.runtime.local.temporary_directory import TemporaryDirectory
 from sluiceway.runtime.logging.engine_log import job_logging
 from sluiceway.runtime.loop.async_calls import EventLoop
-from sluiceway.runtime.loop.blocking_io import CLOSE_S, Background, HelperThread
+from sluiceway.runtime.loop.blocking_io import CLOSE_S, SEARCH_CLOSE_S, Background, HelperThread
 from sluiceway.runtime.loop.lazy_event_loop import LazyEventLoop
 from sluiceway.runtime.loop.poller import Poller, SelectorPoller
 from sluiceway.runtime.loop.tasklet import Presence, Scheduled, TaskletLoop
@@ -564,7 +564,7 @@ class LocalJob(Job):
                 # Runs what is queued, such as deletions of files, while the directory is still there.
                 self._background.close(self._graph.job_name, CLOSE_S)
             if self._searches is not None:
-                self._searches.close(self._graph.job_name, CLOSE_S)
+                self._searches.close(self._graph.job_name, SEARCH_CLOSE_S)
             if self._copies is not None:
                 self._copies.close()
             if self._temporary is not None:

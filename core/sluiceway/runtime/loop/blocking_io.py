@@ -14,7 +14,7 @@ from sluiceway.runtime.logging.engine_log import WARNING, log
 from sluiceway.runtime.loop.short_turns import short_turns
 from sluiceway.util.overriding import override
 
-__all__ = ["CLOSE_S", "Background", "Backgrounds", "HelperThread", "Inline"]
+__all__ = ["CLOSE_S", "SEARCH_CLOSE_S", "Background", "Backgrounds", "HelperThread", "Inline"]
 
 T = TypeVar("T")
 _Done = Callable[[Any, BaseException | None], None]
@@ -25,6 +25,8 @@ writes files waits as long after every call: a small checkpoint beside a busy lo
 CLOSE_S: Final = 30.0
 """Seconds that calls which are under way have at the end of a process or a job. A storage that does not answer
 keeps nobody for longer."""
+SEARCH_CLOSE_S: Final = 5.0
+"""The same for searches of sources at the end of a job in one process, where nothing is lost with them."""
 _IDLE_S: Final = 30.0
 """Seconds after which a thread without calls ends."""
 
@@ -104,7 +106,7 @@ class HelperThread(Background):
         if thread is not None:
             thread.join(within_s)
         if self.busy:
-            text = "its storage has not answered: files of checkpoints may be left there"
+            text = "its storage, or that of a source, has not answered: files of checkpoints may be left there"
             log(WARNING, "jobs", text, job=job)
 
     def _serve(self) -> None:

@@ -107,7 +107,10 @@ def test_work_of_one_job_does_not_wait_for_that_of_another_even_at_the_end(
     backgrounds.drop("stuck")
     backgrounds.close(0.0)
     (record,) = caplog.records
-    assert record.message == "its storage has not answered: files of checkpoints may be left there"
+    assert (
+        record.message
+        == "its storage, or that of a source, has not answered: files of checkpoints may be left there"
+    )
     assert record.job == "stuck"  # type: ignore[attr-defined]
     answers.set()
     backgrounds.close(PATIENT_S)
