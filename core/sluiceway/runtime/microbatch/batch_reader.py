@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from sluiceway.clock import Clock, SystemClock
@@ -100,8 +101,10 @@ class LiveReader:
         self.asked = False
         self.waiter = Waiter(clock)
         self._told = False
+        self._metrics = MetricGroup()
+        self._reported: dict[str, int] = {}
         try:
-            context = ReaderContext(number, parallelism, clock, self.waiter.wake, self._ask, MetricGroup())
+            context = ReaderContext(number, parallelism, clock, self.waiter.wake, self._ask, self._metrics)
             self.reader: Reader[Any] = checked(source.create_reader(context), Reader, source, "create_reader")
         except BaseException:
             self.waiter.close()
@@ -128,6 +131,15 @@ class LiveReader:
     def snapshot(self) -> list[Any]:
         """Return the splits of the reader with their positions. Raises PluginError if it returns no list."""
         return list(listed(self.reader.snapshot(), self.reader, "snapshot", "splits"))
+
+    def report(self, group: MetricGroup) -> None:
+        """Add to a group what the reader has counted since the last call, and set its other figures there."""
+        for name, counter in list(self._metrics.counters.items()):
+            group.counter(name).inc(counter.value - self._reported.get(name, 0))
+            self._reported[name] = counter.value
+        for name, value in self._metrics.read().items():
+            if name not in self._reported:
+                group.gauge(name, partial(float, value))
 
     def close(self) -> None:
         """Close the reader and its waiter."""
@@ -207,6 +219,7 @@ class BatchReader(Reader[Any]):
         given: called with splits when the source's reader receives them in this batch.
 
     Attributes:
+        metrics: group that :meth:`finish` adds the figures of the source's reader in this batch to.
         over: whether the batch has ended.
         ended: whether the input has ended.
         count: number of records returned so far.
@@ -234,6 +247,7 @@ class BatchReader(Reader[Any]):
         self._clock = SystemClock() if clock is None else clock
         self._cache = cache
         self._program = program
+        self.metrics = MetricGroup()
         self.over = False
         self.ended = False
         self.count = 0
@@ -265,7 +279,7 @@ class BatchReader(Reader[Any]):
         if self._done is not None:
             if cache is not None:
                 cache.drop(where, work.reader)
-            self._again = _Again(self._source, work, self._done, self._clock)
+            self._again = _Again(self._source, work, self._done, self._clock, self.metrics)
             return
         if work.stops:
             if cache is not None:
@@ -359,9 +373,12 @@ class BatchReader(Reader[Any]):
             CheckpointError: the record cannot be written.
         """
         work = self._work
+        live = self._live
+        for each in (live, self._again):
+            if each is not None:
+                each.report(self.metrics)
         if self._done is not None:
             return self._done
-        live = self._live
         # Splits that have begun or ended since the last records.
         self._log(PollRead(None, 0))
         mine = BatchRead(
@@ -491,7 +508,9 @@ class _Again:
     recorded polls do not name their splits, one reader has them all.
     """
 
-    def __init__(self, source: Source[Any], work: BatchWork, read: BatchRead, clock: Clock) -> None:
+    def __init__(
+        self, source: Source[Any], work: BatchWork, read: BatchRead, clock: Clock, metrics: MetricGroup
+    ) -> None:
         self.read = read
         self._source = source
         self._work = work
@@ -500,6 +519,7 @@ class _Again:
         self._answers = iter(read.waiting)
         self._apart = all(poll.split_id is not None for poll in read.polls if poll.count)
         self._open: dict[str | None, _Part] = {}
+        self._metrics = metrics
 
     def next(self) -> tuple[list[Any] | Batch[Any] | None, str | None, list[str], list[str]]:
         """Return records, their split, and splits finished and begun with them; records are None at the end."""
@@ -515,6 +535,7 @@ class _Again:
                 for split_id in poll.finished:
                     part = self._open.pop(split_id, None)
                     if part is not None:
+                        part.report(self._metrics)
                         part.close()
             if result is not None:
                 return result, poll.split_id, gone, begun
@@ -523,6 +544,11 @@ class _Again:
     def answer(self) -> frozenset[str]:
         """Return the next recorded result of ``waiting_splits``."""
         return next(self._answers, frozenset())
+
+    def report(self, group: MetricGroup) -> None:
+        """As :meth:`LiveReader.report`, for the readers that are open."""
+        for part in self._open.values():
+            part.report(group)
 
     def close(self) -> None:
         """Close all readers."""
@@ -585,6 +611,9 @@ class _Part:
             return values
         stamps, self._stamps = self._stamps[:count], self._stamps[count:]
         return Batch(values, stamps)
+
+    def report(self, group: MetricGroup) -> None:
+        self._live.report(group)
 
     def close(self) -> None:
         self._live.close()

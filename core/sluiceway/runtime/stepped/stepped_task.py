@@ -17,7 +17,7 @@ from sluiceway.elements import MIN_WATERMARK, Batch, Element, EndOfData, EndOfPa
 from sluiceway.engine import Services
 from sluiceway.errors import JobCancelledError, StateError, UnknownNameError
 from sluiceway.metrics import MetricGroup
-from sluiceway.metrics.registry import read_by_step
+from sluiceway.metrics.registry import counters_by_step, read_by_step
 from sluiceway.network.result_partition import ResultPartition
 from sluiceway.operators import (
     OperatorContext,
@@ -496,6 +496,10 @@ class SteppedTask:
     def metrics(self) -> dict[str, dict[str, float]]:
         """Return the functions' own metrics, by step and name."""
         return read_by_step(self._metrics)
+
+    def counters(self) -> dict[str, dict[str, int]]:
+        """Return the functions' own counters, by step and name: those of :meth:`metrics` that can be added up."""
+        return counters_by_step(self._metrics)
 
     # ---- waiting --------------------------------------------------------------------------------------------
 

@@ -289,6 +289,46 @@ def test_a_source_that_does_not_give_the_same_again_is_told_of(drive: Drive, sto
     driver.close()
 
 
+class TalliedSource(CollectionSource[int]):
+    """Source whose reader counts its polls with records, and shows the last number."""
+
+    def create_reader(self, context: ReaderContext) -> Reader[int]:
+        reader = super().create_reader(context)
+        poll, polls, shown = reader.poll, context.metrics.counter("polls"), [0]
+
+        def tallied(limit: int) -> Poll[int]:
+            found = poll(limit)
+            if isinstance(found, list):
+                polls.inc()
+                shown[0] = found[-1]
+            return found
+
+        context.metrics.gauge("last", lambda: shown[0])
+        reader.poll = tallied  # type: ignore[method-assign]
+        return reader
+
+
+def test_figures_of_readers_are_those_of_each_batch(drive: Drive, storage: CheckpointStorage) -> None:
+    driver = drive(TalliedSource(range(30)), storage, 1, cache=ReaderCache())
+    read: list[dict[str, float]] = []
+    for batch in (1, 2):
+        driver.planner.plan(batch)
+        (work,) = driver.planner.work(batch)
+        for _ in ("read", "read again by another attempt"):
+            reader = BatchReader(driver.planner.source, work, driver.files, cache=driver.cache)
+            reader.start()
+            while isinstance(reader.poll(5), list):
+                pass
+            reader.finish()
+            read.append(reader.metrics.read())
+            reader.close()
+        driver.planner.committed(batch)
+    driver.close()
+    first, again, second, third = read
+    assert first == again == {"polls": 2, "last": 9}
+    assert second == third == {"polls": 2, "last": 19}
+
+
 class WrongReader(CollectionSource[int]):
     """A source whose method has no ``return``."""
 

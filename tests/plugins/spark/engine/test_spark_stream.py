@@ -18,7 +18,7 @@ from sluiceway.engine import JobStatus
 from sluiceway.errors import CheckpointError, ConnectorError, StateError
 from sluiceway.runtime.microbatch.run_directory import Run, new_run
 from sluiceway.windows import TumblingEventTimeWindows
-from sluiceway_files import FilesSink
+from sluiceway_files import FilesSink, FilesSource
 from sluiceway_spark.session.pyspark_version import MICRO_BATCHES, too_old
 from sluiceway_spark.structured.query_settings import STATE_PROVIDER
 from sluiceway_spark.structured.state.placement import partition_of
@@ -92,6 +92,40 @@ def test_gives_what_one_process_gives(build: Any, tmp_path: Path) -> None:
     [run] = tmp_path.iterdir()
     assert len(list((run / "spark" / "commits").glob("[0-9]*"))) >= 3, "several micro-batches"
     assert (run / "finished.json").exists()
+
+
+class Counting(sw.KeyedProcessFunction[Any, Any, Any]):
+    def open(self, ctx: Any) -> None:
+        self.calls = ctx.metrics.counter("calls")
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        self.calls.inc()
+        yield value
+
+
+def test_counters_count_over_all_micro_batches(tmp_path: Path) -> None:
+    """Those of readers, of chains that are made anew for each micro-batch, and of subtasks that stay."""
+    lines = tmp_path / "numbers.jsonl"
+    lines.write_text("".join("nothing\n" if n % 50 == 7 else f"{n}\n" for n in range(600)))
+
+    def counted(**options: Any) -> dict[tuple[str, str], float]:
+        flow = sw.Pipeline("counted", parallelism=1)
+        numbers = flow.source(FilesSource.json_lines(str(lines), type=int, on_error="skip"))
+        steps = numbers.map(lambda n: 100 // (n % 100)).name("divide").on_error("skip")
+        steps.key_by(lambda n: n % 3).process(Counting()).name("count").collect()
+        found: Counter[tuple[str, str]] = Counter()
+        for subtask in flow.run(**options).metrics.subtasks:
+            for step, own in subtask.operators.items():
+                found.update({(step, name): value for name, value in own.items()})
+        return dict(found)
+
+    here, there = counted(), counted(engine="spark", checkpoints=str(tmp_path / "run"))
+    names = [("divide", "deadLetters"), ("count", "calls")]
+    assert {name: there.get(name) for name in names} == {name: here[name] for name in names}
+    assert here[names[0]] == 6
+    # A reader that is opened in the middle of a block of lines decodes all of it again.
+    skipped = ("source(FilesSource)", "records_skipped")
+    assert there.get(skipped, 0) >= here[skipped] == 12
 
 
 def read(place: Path) -> Counter[str]:

@@ -20,7 +20,7 @@ PLAN: Any = SimpleNamespace(
 
 def report(watermark: int) -> Any:
     row = Row(1, 0, -1, 0, pickle.dumps(Did(0, 10, 10, watermark)))
-    return SimpleNamespace(rows=[row], replayed=False, records={})
+    return SimpleNamespace(rows=[row], replayed=False, records={}, metrics={})
 
 
 def test_each_reading_shows_what_the_micro_batches_have_done_since() -> None:

@@ -6,7 +6,7 @@ import pickle
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK
 from sluiceway.metrics import JobMetrics, SubtaskMetrics
@@ -16,7 +16,27 @@ from sluiceway_spark.structured.row_format import Row
 if TYPE_CHECKING:
     from sluiceway_spark.structured.stages.sink_stage import BatchReport
 
-__all__ = ["Did", "StreamFigures", "did_since", "told"]
+__all__ = ["NOTHING", "ByStep", "Counts", "Did", "StreamFigures", "counts_of", "did_since", "increase", "told"]
+
+ByStep = Mapping[str, Mapping[str, float]]
+"""Figures by step and name."""
+
+
+class Counts(NamedTuple):
+    """Counts of a subtask since it was brought to its process.
+
+    Attributes:
+        records_in: records read or taken.
+        records_out: records given on.
+        counters: its functions' own counters.
+    """
+
+    records_in: int
+    records_out: int
+    counters: ByStep
+
+
+NOTHING: Final = Counts(0, 0, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +45,11 @@ class Did:
 
     Attributes:
         target: its number.
-        records_in: records read or taken.
-        records_out: records given on.
+        records_in: records read or taken in it.
+        records_out: records given on in it.
         watermark: of its input, ms; None: not known.
-        metrics: its functions' own metrics, since it was brought to its process.
+        metrics: its functions' own metrics, as they are now.
+        counters: those of them that count, and what they have counted in it.
         ended: whether it has come to its end.
         due_ms: when it has something to do without any input, ms since the epoch; None: not before that.
     """
@@ -37,7 +58,8 @@ class Did:
     records_in: int
     records_out: int
     watermark: int | None = None
-    metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    metrics: ByStep = field(default_factory=dict)
+    counters: ByStep = field(default_factory=dict)
     ended: bool = False
     due_ms: int | None = None
 
@@ -52,18 +74,42 @@ def told(plan: SteppedPlan, did: Did) -> Row:
     return Row(plan.last_stage + 1, way, -1, 0, pickle.dumps(did))
 
 
-def did_since(plan: SteppedPlan, chain: SteppedTask, before: tuple[int, int]) -> Did:
-    """Return the report of a subtask since these counts of records in and out."""
+def counts_of(chain: SteppedTask) -> Counts:
+    """Return the counts of a subtask as of now."""
+    return Counts(chain.records_in, chain.records_out, chain.counters())
+
+
+def did_since(plan: SteppedPlan, chain: SteppedTask, before: Counts) -> Did:
+    """Return the report of a subtask since it had these counts."""
     mark = chain.watermark
     return Did(
         plan.target(chain.vertex.id, chain.subtask),
-        chain.records_in - before[0],
-        chain.records_out - before[1],
+        chain.records_in - before.records_in,
+        chain.records_out - before.records_out,
         None if mark == MIN_WATERMARK else mark,
         chain.metrics(),
+        increase(chain.counters(), before.counters),
         chain.ended,
         None if chain.ended else chain.due_ms,
     )
+
+
+def increase(now: ByStep, before: ByStep) -> ByStep:
+    """Return by how much counters have increased."""
+    return {
+        step: {name: value - before.get(step, {}).get(name, 0) for name, value in own.items()}
+        for step, own in now.items()
+    }
+
+
+def _sums(one: ByStep, other: ByStep) -> ByStep:
+    return {
+        step: {
+            name: one.get(step, {}).get(name, 0) + other.get(step, {}).get(name, 0)
+            for name in {**one.get(step, {}), **other.get(step, {})}
+        }
+        for step in {**one, **other}
+    }
 
 
 class StreamFigures:
@@ -95,6 +141,7 @@ class StreamFigures:
         found += [
             Did(self._plan.target(vertex, 0), records, records) for vertex, records in report.records.items()
         ]
+        found += [Did(target, 0, 0, None, *own) for target, own in report.metrics.items()]
         with self._lock:
             self._batches += 1
             self._took_s = took_s
@@ -106,6 +153,8 @@ class StreamFigures:
                         records_in=known.records_in + did.records_in,
                         records_out=known.records_out + did.records_out,
                         watermark=known.watermark if did.watermark is None else did.watermark,
+                        metrics={**known.metrics, **did.metrics},
+                        counters=_sums(known.counters, did.counters),
                     )
                 self._by_target[did.target] = did
 
@@ -141,7 +190,8 @@ class StreamFigures:
                 records_in += did.records_in
             if vertex in plan.sinks:
                 records_out += did.records_out
-            own = {metric: value for step in did.metrics.values() for metric, value in step.items()}
+            # A counter among the metrics has counted in one process alone.
+            own = {step: {**each, **did.counters.get(step, {})} for step, each in did.metrics.items()}
             subtasks.append(
                 SubtaskMetrics(
                     plan.graph.vertex(vertex).name,
@@ -151,8 +201,8 @@ class StreamFigures:
                     records_out=did.records_out,
                     watermark=did.watermark,
                     watermark_lag_ms=_lag(did.watermark, now_ms),
-                    user=own,
-                    operators=did.metrics,
+                    user={name: value for each in own.values() for name, value in each.items()},
+                    operators=own,
                     vertex_id=vertex,
                     at_ms=now_ms,
                 )

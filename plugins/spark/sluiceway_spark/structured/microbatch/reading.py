@@ -16,7 +16,7 @@ from sluiceway.runtime.microbatch.spooled_source import readable
 from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
 from sluiceway.serializers.byvalue import dumps_with_classes
 from sluiceway.steps import SourceStep
-from sluiceway_spark.structured.microbatch.metrics import did_since, told
+from sluiceway_spark.structured.microbatch.metrics import NOTHING, did_since, told
 from sluiceway_spark.structured.microbatch.source_spec import SourcePart, SourceStage, batch_files
 from sluiceway_spark.structured.row_format import Row
 from sluiceway_spark.structured.row_packing import FULL, MANY, RowPacker
@@ -69,6 +69,7 @@ def _run(plan: SteppedPlan, services: Services, files: BatchLog, vertex: int, wo
     )
 
     def create(context: ReaderContext) -> Reader[Any]:
+        reader.metrics = context.metrics
         return reader
 
     packer = RowPacker(plan)
@@ -99,7 +100,7 @@ def _run(plan: SteppedPlan, services: Services, files: BatchLog, vertex: int, wo
         rest = [row for part in chain.take() for row in packer.pack(*part)]
         reader.finish(dumps_with_classes((snapshots, chain.position())))
         yield from rest
-        yield told(plan, did_since(plan, chain, (0, 0)))
+        yield told(plan, did_since(plan, chain, NOTHING))
     except BaseException:
         with suppress(Exception):  # what has failed first is told
             chain.close()

@@ -22,6 +22,7 @@ from sluiceway.steps import SinkStep
 from sluiceway.util.raising import raise_again
 from sluiceway_spark.persisted import SinkProgress
 from sluiceway_spark.structured.job_group import users_error
+from sluiceway_spark.structured.microbatch.metrics import ByStep, increase
 from sluiceway_spark.structured.row_format import SCHEMA, Row, together
 from sluiceway_spark.structured.stages.chained_sinks import REPLAYED
 from sluiceway_spark.structured.stages.driver_sinks import in_this_process
@@ -45,7 +46,7 @@ class BatchReport:
         batch: its number.
         replayed: whether it was committed before; then nothing was written.
         records: how many records each sink was given, by vertex.
-        metrics: the sinks' own metrics, by target, step and name.
+        metrics: the sinks' own metrics by target: as they are now, and what those that count have counted.
         ended: whether the input of all sinks has ended.
         rows: those that are for the driver: of a stage behind the last one.
     """
@@ -53,7 +54,7 @@ class BatchReport:
     batch: int
     replayed: bool
     records: Mapping[int, int]
-    metrics: Mapping[int, dict[str, dict[str, float]]]
+    metrics: Mapping[int, tuple[ByStep, ByStep]]
     ended: bool
     rows: Sequence[Row] = ()
 
@@ -105,7 +106,7 @@ class SinkStage:
         self._targets = plan.targets_of(plan.last_stage)
         self._chained = frozenset(chained)
         self._chains: dict[int, SteppedTask] = {}
-        self._counted: dict[int, int] = {}  # of those, which go on from batch to batch
+        self._counted: dict[int, tuple[int, ByStep]] = {}  # of those, which go on from batch to batch
         self._now_ms = 0
 
     @property
@@ -193,7 +194,7 @@ class SinkStage:
         for one in delivered:
             vertex = self._plan.who(one.target)[0]
             records[vertex] = records.get(vertex, 0) + one.records
-        metrics = {one.target: one.metrics for one in delivered}
+        metrics = {one.target: (one.metrics, one.counters) for one in delivered if one.metrics}
         return BatchReport(batch, False, records, metrics, self.ended, others)
 
     def close(self) -> None:
@@ -264,8 +265,11 @@ class SinkStage:
         delivered = []
         for target, chain in self._chains.items():
             one = finish_batch(self._plan, chain, batch)
-            before, self._counted[target] = self._counted.get(target, 0), one.records
-            delivered.append(replace(one, records=one.records - before))
+            records, counters = self._counted.get(target, (0, {}))
+            self._counted[target] = (one.records, one.counters)
+            delivered.append(
+                replace(one, records=one.records - records, counters=increase(one.counters, counters))
+            )
         return delivered
 
     def _replay(self, rows: Any, batch: int) -> BatchReport:

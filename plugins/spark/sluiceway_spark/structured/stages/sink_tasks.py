@@ -13,6 +13,7 @@ from sluiceway.runtime.messages.pickling import dump
 from sluiceway.runtime.stepped import Position, SteppedPlan, SteppedTask
 from sluiceway.serializers.byvalue import dumps_with_classes
 from sluiceway.serializers.program_classes import using
+from sluiceway_spark.structured.microbatch.metrics import ByStep
 from sluiceway_spark.structured.row_format import Row, rows_in, to_batches
 from sluiceway_spark.structured.stages.batch_tasks import StageWorker
 
@@ -33,6 +34,7 @@ class Delivered:
         target: its number.
         records: how many it was given in this batch.
         metrics: the functions' own, by step and name.
+        counters: those of them that count, and what they have counted in this batch.
         ended: whether its input has ended.
         kept: what it is to find in the next batch, as :func:`finish_batch` makes it.
         ready: what commits it, pickled; empty if there is nothing.
@@ -40,7 +42,8 @@ class Delivered:
 
     target: int
     records: int
-    metrics: dict[str, dict[str, float]]
+    metrics: ByStep
+    counters: ByStep
     ended: bool
     kept: bytes
     ready: bytes = b""
@@ -155,6 +158,7 @@ def finish_batch(plan: SteppedPlan, chain: SteppedTask, batch: int) -> Delivered
         plan.target(chain.vertex.id, chain.subtask),
         chain.records_to_sinks,
         chain.metrics(),
+        chain.counters(),
         chain.ended,
         dumps_with_classes(kept),
         dumps_with_classes(committables) if committables else b"",

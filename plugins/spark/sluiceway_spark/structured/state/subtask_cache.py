@@ -16,7 +16,7 @@ from sluiceway.engine import Services
 from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
 from sluiceway.serializers.program_classes import using
 from sluiceway.state.changelog import ChangelogStateBackend
-from sluiceway_spark.structured.microbatch.metrics import did_since, told
+from sluiceway_spark.structured.microbatch.metrics import NOTHING, Counts, counts_of, did_since, told
 from sluiceway_spark.structured.row_format import Row
 from sluiceway_spark.structured.row_packing import RowPacker
 from sluiceway_spark.structured.stages.chained_sinks import ChainedSinks
@@ -66,7 +66,7 @@ class _Live:
         batch: the last micro-batch that it has seen.
         told: the last that it was told to be complete.
         used: when it was used last, in monotonic seconds.
-        figures: records in and out that were told of.
+        counts: that were told of.
         watermark: that was told of.
         due_ms: that was told of; 0: none was.
     """
@@ -78,7 +78,7 @@ class _Live:
     batch: int
     told: int
     used: float
-    figures: tuple[int, int] = (0, 0)
+    counts: Counts = NOTHING
     watermark: int = MIN_WATERMARK
     due_ms: int | None = 0
 
@@ -218,10 +218,10 @@ class Cache:
             else:
                 out += packer.pack(stage, to, sender, seq, elements)
         out += self._signs_of_life(plan, target, {row.target for row in out}, sinks)
-        did = did_since(plan, chain, live.figures)
+        did = did_since(plan, chain, live.counts)
         if did.records_in or (chain.watermark, did.due_ms) != (live.watermark, live.due_ms):
             out.append(told(plan, did))
-            live.figures, live.watermark = (chain.records_in, chain.records_out), chain.watermark
+            live.counts, live.watermark = counts_of(chain), chain.watermark
             live.due_ms = did.due_ms
         self._keep(live, batch, kept)
         live.batch = batch
