@@ -61,7 +61,11 @@ class _Continuous(Trigger):
 
     @abstractmethod
     def _following(self, since: int, window: Window) -> int:
-        """Return the time of the firing after that at ``since``; the last one is at the end of the window."""
+        """Return the time of the firing after that at ``since``."""
+
+    def _next_multiple(self, since: int) -> int:
+        """Return the next multiple of the interval: a firing may have been at the end of a window that grew."""
+        return since - since % self.interval_ms + self.interval_ms
 
     @abstractmethod
     def _register(self, at: int, context: TriggerContext) -> None: ...
@@ -95,8 +99,8 @@ class ContinuousEventTimeTrigger(_Continuous):
 
     def on_event_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
         """Fire at the next firing and at the end."""
-        if timestamp == window.max_timestamp:
-            return FIRE
+        if timestamp >= window.max_timestamp:
+            return FIRE if timestamp == window.max_timestamp else CONTINUE
         # At the end of the input, a window without an end would fire for each interval of all time to come.
         if window.max_timestamp == MAX_WATERMARK == context.current_watermark():
             return CONTINUE
@@ -116,8 +120,8 @@ class ContinuousEventTimeTrigger(_Continuous):
         context.delete_event_time_timer(window.max_timestamp)
 
     def _following(self, since: int, window: Window) -> int:
-        # A record in the last ms may begin an interval there.
-        return min(since + self.interval_ms, window.max_timestamp)
+        # The end has a timer of its own: a window that grows would keep a firing at the end that it had.
+        return self._next_multiple(since)
 
     def _register(self, at: int, context: TriggerContext) -> None:
         context.register_event_time_timer(at)
@@ -130,8 +134,8 @@ class ContinuousProcessingTimeTrigger(_Continuous):
     """Trigger that fires each time the clock has advanced by an interval while the window is open.
 
     Args:
-        interval: time between firings, which are at its multiples since the epoch, from the first record on; the
-            last one of a processing-time window is at its end.
+        interval: time between firings, which are at its multiples since the epoch, from the first record on; one
+            more is when the clock passes the window's end, the last one of a processing-time window.
     """
 
     @classmethod
@@ -156,7 +160,7 @@ class ContinuousProcessingTimeTrigger(_Continuous):
         return FIRE
 
     def _following(self, since: int, window: Window) -> int:
-        at = since + self.interval_ms
+        at = self._next_multiple(since)
         # A window of event time may be open for long after its end by the clock.
         return window.max_timestamp if since < window.max_timestamp < at else at
 

@@ -179,6 +179,17 @@ def test_continuous_event_time_trigger_goes_on_after_windows_merge() -> None:
         assert empty(h)
 
 
+def test_continuous_event_time_trigger_keeps_to_multiples_while_a_session_grows() -> None:
+    with triggered(EventTimeSessionWindows(10), ContinuousEventTimeTrigger(8)) as h:
+        h.process("a1", 1)
+        assert h.process_watermark(8) == ["a1"]
+        h.process("a2", 9)
+        assert h.process_watermark(10) == [], "where it ended before"
+        assert h.process_watermark(16) == ["a1 a2"]
+        assert h.process_watermark(18) == ["a1 a2"]
+        assert timers(h) == []
+
+
 def test_continuous_processing_time_trigger() -> None:
     trigger = ContinuousProcessingTimeTrigger("10ms")
     with triggered(TumblingProcessingTimeWindows(25), trigger, start_ms=3) as h:
