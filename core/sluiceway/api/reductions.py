@@ -284,9 +284,13 @@ class Extreme(ReduceFunction[Any], Folding):
         word: ``min`` or ``max``.
     """
 
+    combines: tuple[str, Any] | None
+    """As :attr:`SumValues.combines`; None: whole records have no order of their own here."""
+
     def __init__(self, word: str) -> None:
         self._word = word
         self._better = _BETTER[word]
+        self.combines = (word, None)
 
     @override
     def reduce(self, value1: Any, value2: Any) -> Any:
@@ -302,6 +306,7 @@ class ExtremeField(Extreme):
 
     def __init__(self, word: str, field: int | str) -> None:
         super().__init__(word)
+        self.combines = None
         self._arguments = (word, field)
         self._field = Field(field, word)
         self._get = self._field.getter
@@ -337,6 +342,7 @@ class BestBy(Extreme):
 
     def __init__(self, word: str, by: int | str | Callable[[Any], Any], first: bool) -> None:
         super().__init__(word)
+        self.combines = None
         self._arguments = (word, by, first)
         self._field = None if callable(by) else Field(by, f"{word}_by")
         self._by: Callable[[Any], Any] = by if callable(by) else Field(by, f"{word}_by").getter

@@ -412,3 +412,31 @@ def test_contents_of_sums_of_records_are_the_records_themselves() -> None:
     flow.run()
     assert sorted(sums) == [600, 625, 1850, 1875]
     assert sorted(least) == [0, 1, 50, 51]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda w: w.sum(), True),
+        (lambda w: w.min(), True),
+        (lambda w: w.max(), True),
+        (lambda w: w.max_by(lambda n: -n), False),
+    ],
+)
+def test_extremes_of_the_records_themselves_are_combined(
+    change: Callable[[Any], Any], expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folded: list[int] = []
+    add = Combiner._add_to
+
+    def counting(self: Combiner, start: int, values: list[Any]) -> int | None:
+        folded.append(len(values))
+        return add(self, start, values)
+
+    monkeypatch.setattr(Combiner, "_add_to", counting)
+    flow = sw.Pipeline("themselves", parallelism=2)
+    strategy = sw.WatermarkStrategy[Any].for_monotonous_timestamps().with_timestamp_assigner(lambda n: n)
+    stream = flow.from_collection(list(range(100))).assign_timestamps_and_watermarks(strategy)
+    change(stream.key_by(lambda n: n % 2).window(TumblingEventTimeWindows("50ms"))).collect()
+    flow.run()
+    assert bool(folded) is expected
