@@ -25,7 +25,7 @@ from unittest.mock import patch
 import sluiceway as sw
 from benchmarks.harness import Plan, Row
 from benchmarks.spark import CONF
-from benchmarks.sparksession import spark_session
+from benchmarks.sparksession import spark_session, workers_of_its_own
 from sluiceway.connector.lib import DiscardSink, GeneratorSource
 from sluiceway.windows import TumblingEventTimeWindows
 
@@ -204,7 +204,7 @@ def _theirs(spark: Any, program: Any, mode: str, count: int, each: Any = None) -
         except Exception as error:  # it is stopped in the middle of a micro-batch
             raise in_short(error) from None
 
-    with _directory() as checkpoints:
+    with _directory() as checkpoints, workers_of_its_own(spark):
         session = spark.newSession()
         apply_settings(session, spark, partitions=READERS, location=checkpoints)
         session.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")  # made for our rows, which hold many

@@ -26,7 +26,7 @@ from unittest.mock import patch
 import sluiceway as sw
 from benchmarks.harness import Plan, Row, check_same
 from benchmarks.sparkqueries import Processors, Taken, taken_by
-from benchmarks.sparksession import spark_session
+from benchmarks.sparksession import spark_session, workers_of_its_own
 from benchmarks.text import zipf_lines
 from benchmarks.wordcount import add, word_of
 from benchmarks.workers import WORDS_A_LINE, line_of_many, once, words_of
@@ -102,7 +102,7 @@ def _job(plan: Plan, spark: Any, place: Path, name: str) -> Iterator[Row]:
         (less / file.name).hardlink_to(file)
 
     def their(program: Any, files: Path) -> None:
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as checkpoints:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as checkpoints, workers_of_its_own(spark):
             run(program[0](text(spark, files, TOGETHER)), program[1], Path(checkpoints))
 
     (by_key, one), (own, other) = programs.items()

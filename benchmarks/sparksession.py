@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["spark_session"]
+__all__ = ["spark_session", "workers_of_its_own"]
 
 
 @contextmanager
@@ -40,6 +40,20 @@ def spark_session(conf: Mapping[str, Any]) -> Iterator[tuple[Any, Path]]:
             gateway.shutdown()
             gateway.proc.stdin.close()  # at whose end the JVM exits
             gateway.proc.wait()
+
+
+@contextmanager
+def workers_of_its_own(spark: Any) -> Iterator[None]:
+    """Have Python functions that are made in this context run in other worker processes than those of ours.
+
+    Spark lends a worker to one query after the other, and ours leave its garbage collector with less to do.
+    """
+    environment = spark.sparkContext.environment
+    environment["SLUICEWAY_BENCHMARK"] = "other"
+    try:
+        yield
+    finally:
+        del environment["SLUICEWAY_BENCHMARK"]
 
 
 @contextmanager
