@@ -11,7 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluiceway.util.garbage_collector import freeze_imports, gc_frozen, gc_paused, seldom
+from sluiceway.util.garbage_collector import (
+    freeze_between_tasks,
+    freeze_imports,
+    gc_frozen,
+    gc_paused,
+    seldom,
+)
 
 DEFAULT = (700, 10, 10)
 
@@ -149,6 +155,19 @@ def test_settling_goes_on_where_the_imports_are_frozen(monkeypatch: pytest.Monke
         made = [[n] for n in range(100)]
     old = {id(o) for o in gc.get_objects(generation=2)}
     assert all(id(each) in old for each in made)
+
+
+def test_a_process_of_many_tasks_freezes_once_at_its_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sluiceway.util.garbage_collector._tasks", 0)
+    freeze_between_tasks()
+    assert gc.get_freeze_count() < 2_000, "what the first one imports is not there yet"
+    freeze_between_tasks()
+    frozen = gc.get_freeze_count()
+    assert frozen > 10_000
+    made = [[n] for n in range(20_000)]
+    freeze_between_tasks()
+    assert gc.get_freeze_count() == pytest.approx(frozen, abs=1_000), "what later ones leave may be garbage"
+    del made
 
 
 def test_an_interpreter_without_thresholds_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

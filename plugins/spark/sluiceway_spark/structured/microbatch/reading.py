@@ -16,6 +16,7 @@ from sluiceway.runtime.microbatch.spooled_source import readable
 from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
 from sluiceway.serializers.byvalue import dumps_with_classes
 from sluiceway.steps import SourceStep
+from sluiceway.util.garbage_collector import freeze_between_tasks, seldom
 from sluiceway_spark.structured.microbatch.metrics import NOTHING, did_since, told
 from sluiceway_spark.structured.microbatch.source_spec import SourcePart, SourceStage, batch_files
 from sluiceway_spark.structured.row_format import Row
@@ -30,6 +31,7 @@ _readers: Final = ReaderCache()
 
 def read_part(stage: SourceStage, part: SourcePart) -> Iterator[Row]:
     """Yield the rows of one source subtask in one batch."""
+    freeze_between_tasks()
     try:
         plan, services, storage = stage.open()
         silent = {
@@ -38,9 +40,10 @@ def read_part(stage: SourceStage, part: SourcePart) -> Iterator[Row]:
         }
         if part.work is not None:
             files = batch_files(storage, plan, part.vertex, part.run)
-            for row in _run(plan, services, files, part.vertex, part.work):
-                silent.pop((row.sender, row.target), None)
-                yield row
+            with seldom():
+                for row in _run(plan, services, files, part.vertex, part.work):
+                    silent.pop((row.sender, row.target), None)
+                    yield row
         yield from silent.values()
     except Exception as error:
         raise sent(error) from None

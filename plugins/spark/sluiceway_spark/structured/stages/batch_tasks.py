@@ -14,6 +14,7 @@ from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
 from sluiceway.runtime.task.source_input import SourceInput
 from sluiceway.serializers.program_classes import ProgramClasses
 from sluiceway.steps import SinkStep
+from sluiceway.util.garbage_collector import freeze_between_tasks, seldom
 from sluiceway.util.overriding import override
 from sluiceway_spark.structured.row_format import Row, rows_in, to_batches
 from sluiceway_spark.structured.row_packing import FULL, MANY, RowPacker
@@ -168,15 +169,19 @@ class StageWorker:
         self._shipped = shipped
         self._plan: SteppedPlan
         self._services: Services
+        self._collector = seldom()
 
     def __enter__(self) -> Self:
+        freeze_between_tasks()
         try:
             self._plan, self._services = load_plan(self._shipped)
         except Exception as error:
             raise sent(error) from None
+        self._collector.__enter__()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self._collector.__exit__(None, None, None)
         for chain in self.chains():
             try:
                 chain.close()

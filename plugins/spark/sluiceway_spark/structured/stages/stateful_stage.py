@@ -65,6 +65,9 @@ class StageProcessor(StatefulProcessor):  # type: ignore[misc]
 
     def init(self, handle: Any) -> None:
         """Open the state variables."""
+        from sluiceway.util.garbage_collector import freeze_between_tasks
+
+        freeze_between_tasks()
         self._kept = _InSpark(handle)
         self._batch = _batch_number()
         self._now_ms = _number(NOW_MS)

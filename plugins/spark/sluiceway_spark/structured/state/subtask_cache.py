@@ -16,6 +16,7 @@ from sluiceway.engine import Services
 from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
 from sluiceway.serializers.program_classes import using
 from sluiceway.state.changelog import ChangelogStateBackend
+from sluiceway.util.garbage_collector import seldom
 from sluiceway_spark.structured.microbatch.metrics import NOTHING, Counts, counts_of, did_since, told
 from sluiceway_spark.structured.row_format import Row
 from sluiceway_spark.structured.row_packing import RowPacker
@@ -132,7 +133,8 @@ class Cache:
         self._sweep(run, batch)
         live = self._find(run, plan, target, batch, kept)
         try:
-            out = self._work(live, plan, target, batch, rows, kept, sinks)
+            with seldom():
+                out = self._work(live, plan, target, batch, rows, kept, sinks)
         except BaseException:
             self._drop((run, target))
             raise
