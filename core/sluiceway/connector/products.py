@@ -19,6 +19,7 @@ _ABSENT: Final = object()
 _PROPERTIES: Final[dict[str, type]] = {
     "boundedness": Boundedness,
     "commits_once": object,
+    "commits_positions": object,
     "follows_input": object,
     "gives_timestamps": object,
     "guarantee": DeliveryGuarantee,

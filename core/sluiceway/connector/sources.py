@@ -459,6 +459,14 @@ class Source(ABC, Generic[T_co]):
         return False
 
     @property
+    def commits_positions(self) -> bool:
+        """True if its readers commit positions outside when a checkpoint is complete, as to a group of Kafka.
+
+        Engines that tell them of none say so: ``Feature.COMMITTED_POSITIONS``.
+        """
+        return False
+
+    @property
     def needs_program(self) -> bool:
         """True if its enumerator works only in the process of the program, as with an existing session.
 

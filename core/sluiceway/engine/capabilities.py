@@ -39,6 +39,7 @@ class Feature(Enum):
     BOUNDED_SOURCES = _SOURCES, "sources that end"
     UNBOUNDED_SOURCES = _SOURCES, "sources without an end"
     PROGRAM_SOURCES = _SOURCES, "sources that are planned in the program itself (SparkSource)"
+    COMMITTED_POSITIONS = _SOURCES, "sources that commit positions outside (KafkaSource, group_id)"
     WATERMARKS = _SOURCES, "timestamps and watermarks"
     IDLENESS = _SOURCES, "idle sources (with_idleness)"
     ALIGNMENT = _SOURCES, "sources that wait for one another (with_watermark_alignment)"
@@ -76,6 +77,7 @@ class Feature(Enum):
 
     STATE_TTL = _STATE, "state that expires"
     OPERATOR_STATE = _STATE, "state of a subtask (CheckpointedFunction)"
+    LISTENERS = _STATE, "functions that hear of checkpoints (CheckpointListener)"
     STATE_BACKENDS = _STATE, "a choice of state backends"
     STATE_AS_DATA = _STATE, "state read, compared and edited (sluiceway state)"
 

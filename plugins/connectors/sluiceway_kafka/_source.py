@@ -177,6 +177,11 @@ class KafkaSource(Source[Any], metaclass=HintingType):
         """Records that cannot be decoded."""
         return True
 
+    @property
+    @override
+    def commits_positions(self) -> bool:
+        return self._group_id is not None
+
     def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
         """Make the enumerator, which asks the cluster when it is started.
 

@@ -103,7 +103,8 @@ def sink_with(name, value):
 
 
 @pytest.mark.parametrize(
-    "name", ["boundedness", "max_readers", "seekable", "needs_program", "name", "output_type"]
+    "name",
+    ["boundedness", "commits_positions", "max_readers", "seekable", "needs_program", "name", "output_type"],
 )
 def test_a_property_of_a_source_without_its_decorator_is_named(name):
     with pytest.raises(PluginError, match=rf"Odd\.{name} is a method; .*@property"):

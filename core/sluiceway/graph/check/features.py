@@ -16,7 +16,7 @@ from sluiceway.connector.lib import CallbackSink, DeadLetterSink, PrintSink
 from sluiceway.connector.lib.process_local import ProcessLocal
 from sluiceway.engine.capabilities import Feature
 from sluiceway.eventtime import WatermarkStrategy
-from sluiceway.functions import DEAD_LETTERS, CheckpointedFunction
+from sluiceway.functions import DEAD_LETTERS, CheckpointedFunction, CheckpointListener
 from sluiceway.functions.state_discovery import visible_descriptors
 from sluiceway.functions.timers import handles_timers
 from sluiceway.steps import (
@@ -190,6 +190,8 @@ def _of_node(graph: StreamGraph, node: StreamNode, among: Container[Feature]) ->
     for function in step.functions:
         if isinstance(function, CheckpointedFunction):
             yield Feature.OPERATOR_STATE
+        if isinstance(function, CheckpointListener):
+            yield Feature.LISTENERS
         if any(d.ttl is not None and d.ttl.is_enabled for d in visible_descriptors(function)):
             yield Feature.STATE_TTL
         if handles_timers(function):
@@ -209,6 +211,8 @@ def _of_step(step: Any, among: Container[Feature]) -> Iterator[Feature]:
             yield Feature.BOUNDED_SOURCES if bounded else Feature.UNBOUNDED_SOURCES
             if step.source.needs_program:
                 yield Feature.PROGRAM_SOURCES
+            if step.source.commits_positions:
+                yield Feature.COMMITTED_POSITIONS
             yield from _of_strategy(step.strategy)
             # A source may hold all its records, and they are looked through.
             if Feature.PROCESS_OBJECTS in among and handles_of(step.source):

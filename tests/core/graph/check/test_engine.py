@@ -50,6 +50,7 @@ class SessionSink(ExactSink):
 
 class SessionSource(CollectionSource[int]):
     needs_program = True
+    commits_positions = True
 
 
 class Expires(sw.MapFunction[int, int]):
@@ -59,7 +60,7 @@ class Expires(sw.MapFunction[int, int]):
         return value
 
 
-class Remembers(sw.MapFunction[int, int], sw.CheckpointedFunction):
+class Remembers(sw.MapFunction[int, int], sw.CheckpointedFunction, sw.CheckpointListener):
     def map(self, value: int) -> int:
         return value
 
