@@ -225,14 +225,19 @@ class Flusher:
         Raises:
             ConnectorError: what went wrong meanwhile.
         """
+        # Before the check: the thread keeps a failure first, and then ends the flush.
+        flushes = self._outbox is not None
         outbox.check()
         if outbox.waiting and not outbox.push():
             return Wait(until=self._clock.monotonic() + _FULL_S)
-        if self._outbox is None and self._wanted:
+        if flushes:
+            return Wait()
+        if self._wanted:
             self._wanted = False
             if len(outbox.producer):  # it had no room for them before
                 self.begin(outbox)
-        return None if self._outbox is None else Wait()
+                return self.blocked(outbox)
+        return None
 
     def close(self) -> None:
         """End the thread."""

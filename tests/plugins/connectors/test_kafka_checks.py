@@ -14,7 +14,7 @@ from patience import PATIENT_S
 import sluiceway as sw
 from sluiceway.cli.app import app
 from sluiceway.clock import VirtualClock
-from sluiceway.connector import EnumeratorContext, WriterContext
+from sluiceway.connector import EnumeratorContext, Wait, WriterContext
 from sluiceway.errors import ConfigurationError, ConnectorError, GraphError
 from sluiceway.metrics import MetricGroup
 
@@ -26,6 +26,7 @@ from sluiceway_kafka import KafkaSink, KafkaSource, _source
 from sluiceway_kafka._connection import Connection, PositionLostError
 from sluiceway_kafka._enumerator import CONFIRM_S, Discovered, Found, KafkaEnumerator
 from sluiceway_kafka._offset_bounds import EARLIEST, Partition
+from sluiceway_kafka._producer import Flusher
 from sluiceway_kafka._splits import KafkaSplit
 from sluiceway_kafka._transactions import TransactionalWriter
 
@@ -286,3 +287,22 @@ def test_a_client_without_records_is_polled_once_a_second(monkeypatch: pytest.Mo
             writer.blocked()
     finally:
         writer.close()
+
+
+def test_a_refusal_that_ends_a_flush_is_raised_before_the_flush_counts_as_done() -> None:
+    flusher = Flusher(lambda: None, VirtualClock())
+
+    class Refused:
+        waiting, producer, failure = 0, (), None
+
+        def check(self) -> None:
+            if self.failure is not None:
+                raise self.failure
+            # The thread of the flush has its turn right after the first check.
+            self.failure, flusher._outbox = ConnectorError("refused"), None
+
+    outbox: Any = Refused()
+    flusher._outbox, flusher._wanted = outbox, True
+    assert flusher.blocked(outbox) == Wait()
+    with pytest.raises(ConnectorError, match="refused"):
+        flusher.blocked(outbox)
