@@ -28,6 +28,7 @@ with warnings.catch_warnings():
 __all__ = ["Coordinator", "Transaction"]
 
 _NAMES: Final = {
+    -1: "UNKNOWN_SERVER_ERROR",
     14: "COORDINATOR_LOAD_IN_PROGRESS",
     15: "COORDINATOR_NOT_AVAILABLE",
     16: "NOT_COORDINATOR",
@@ -45,6 +46,8 @@ _NAMES: Final = {
 # (_CONCURRENT) is still completing the last transaction of the id.
 _MOVED: Final = (14, 15, 16)
 _CONCURRENT: Final = 51
+# Answers to the end of a transaction that is not open any more, or not under that producer.
+_GONE: Final = (47, 48, 49, 90, 105)
 _PAUSE_S: Final = 0.02
 _HANDSHAKE_S: Final = 10.0
 
@@ -170,6 +173,9 @@ class Coordinator:
 
         Returns:
             empty, or the name of the error if the transaction is not open any more.
+
+        Raises:
+            ConnectorError: the coordinator was not reached, or refuses for another reason.
         """
         # Every broker that has heard of EndTxn 5 answers it. Where the feature is not finalized it does harm.
         number = 5 if version >= 1 else None
@@ -185,6 +191,12 @@ class Coordinator:
             )
 
         code = self._send(transactional_id, make, "end", patience_s)
+        if code and code not in _GONE:
+            raise ConnectorError(
+                f"cannot {'commit' if commit else 'abort'} the transaction of {transactional_id!r} at "
+                f"{self._connection.servers}: {_name(code)}. It may still be open, until transaction_timeout is "
+                "over"
+            )
         if code == 0 and version < 1:
             self.fence(transactional_id)
         return "" if code == 0 else _name(code)

@@ -24,6 +24,7 @@ from confluent_kafka import KafkaError, Producer
 
 from sluiceway_kafka import KafkaSink, KafkaSource, _source
 from sluiceway_kafka._connection import Connection, PositionLostError
+from sluiceway_kafka._coordinator import Coordinator
 from sluiceway_kafka._enumerator import CONFIRM_S, Discovered, Found, KafkaEnumerator
 from sluiceway_kafka._offset_bounds import EARLIEST, Partition
 from sluiceway_kafka._producer import Flusher
@@ -306,3 +307,21 @@ def test_a_refusal_that_ends_a_flush_is_raised_before_the_flush_counts_as_done()
     assert flusher.blocked(outbox) == Wait()
     with pytest.raises(ConnectorError, match="refused"):
         flusher.blocked(outbox)
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [(-1, "UNKNOWN_SERVER_ERROR"), (53, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"), (31, "error 31")],
+)
+def test_an_error_that_says_nothing_of_a_transaction_is_no_proof_that_it_is_gone(
+    monkeypatch: pytest.MonkeyPatch, code: int, name: str
+) -> None:
+    """A transaction that counts as gone is fenced when a checkpoint is restored, and its records would be lost."""
+    answers = iter([code, 48])
+    monkeypatch.setattr(Coordinator, "_send", lambda *_: next(answers))
+    coordinator = Coordinator.__new__(Coordinator)
+    coordinator._connection = Connection("127.0.0.1:1")
+    message = rf"cannot commit the transaction of 'p-0-0' at 127\.0\.0\.1:1: {name}\."
+    with pytest.raises(ConnectorError, match=message):
+        coordinator.end("p-0-0", 7, 1, commit=True, version=2)
+    assert coordinator.end("p-0-0", 7, 1, commit=True, version=2) == "INVALID_TXN_STATE"
