@@ -5,7 +5,8 @@ barrier the producer is flushed, and a marker, an offset of a group of the sink'
 The transactional id, the producer's id and its epoch go into the checkpoint: whoever has them can commit, in any
 process. When the checkpoint is complete, the transaction is committed. After a failure those that the checkpoint
 does not name are aborted, then those that it names are committed. A coordinator that knows nothing of a named one
-any more is no proof that it was committed; the marker is.
+any more is no proof that it was committed; the marker is. An attempt that replaces the marker of another one names
+what that proves, whether it was restored from it or not.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from __future__ import annotations
 import logging
 import re
 import secrets
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from sluiceway.connector import CommittingSinkWriter, Wait, WriterContext
 from sluiceway.errors import ConfigurationError, ConnectorError
@@ -41,6 +43,15 @@ _CLOSING_S: Final = 2.0
 _MOST_ANCESTORS: Final = 32
 """Number of earlier attempts that a marker names: a broker takes 4096 bytes by default."""
 
+_MOVED: Final = (
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError._TRANSPORT,
+    KafkaError._WAIT_COORD,
+)
+_PAUSE_S: Final = 0.05
+
 Ancestors = tuple[tuple[str, int], ...]
 
 
@@ -54,7 +65,7 @@ class Committable:
         epoch: that of its producer.
         number: its number among those of the attempt that has written it, from 1.
         attempt: names that attempt.
-        ancestors: the attempts that it goes on from, each with the number of its last transaction that counts.
+        ancestors: earlier attempts, each with the number of its last transaction that is known to be committed.
         group: the group that holds the marker.
         topic: the topic that the marker is an offset of.
         parallelism: number of subtasks of that attempt; 0: not known, as in checkpoints of earlier versions.
@@ -134,6 +145,8 @@ class TransactionalWriter(CommittingSinkWriter[Any]):
         self._version = 0
         self._attempt = secrets.token_hex(6)
         self._ancestors: Ancestors = ()
+        # Topics whose marker is this attempt's, or will be with the next commit.
+        self._marked: set[str] = set()
         self._number = 0
         self._free = list(range(_SLOTS))
         self._slots = _SLOTS
@@ -181,12 +194,11 @@ class TransactionalWriter(CommittingSinkWriter[Any]):
                 "committed the transactions of the restored checkpoint: %s",
                 ", ".join(f"{each.transactional_id} (number {each.number})" for each in named),
             )
-        # Attempts that the marker may name as proof, those that were committed just now included.
-        known: dict[str, int] = {}
+        # Attempts that the marker may name as proof, those that were committed just now included. The markers of
+        # other groups stay as they are.
         for each in committables:
-            for attempt, number in (*each.ancestors, (each.attempt, each.number)):
-                known[attempt] = max(number, known.get(attempt, 0))
-        self._ancestors = tuple(known.items())[-_MOST_ANCESTORS:]
+            if each.group == self._group:
+                self._ancestors = _joined(self._ancestors, (*each.ancestors, (each.attempt, each.number)))
         self._make_next()
         self._advance()
 
@@ -236,6 +248,7 @@ class TransactionalWriter(CommittingSinkWriter[Any]):
             # Brokers know nothing of a transaction without records: committing it would fail.
             return [self._committable("", -1, -1, "")]
         current.outbox.check()
+        self._take_over_marker(current.topic)
         self._number += 1
         marker = TopicPartition(current.topic, 0, self._number, _written(self._attempt, self._ancestors))
         try:
@@ -424,11 +437,12 @@ class TransactionalWriter(CommittingSinkWriter[Any]):
                     f"is not open any more ({reason}), and group {each.group!r} has no proof that it was "
                     "committed. Brokers abort a transaction that is open for longer than transaction_timeout "
                     f"({self._timeout_ms} ms): it has to be longer than the checkpoint interval and the longest "
-                    "time that the job is down"
+                    "time that the job is down. Another run with the same transactional_id_prefix, which was not "
+                    "restored from this checkpoint, aborts it, too"
                 )
 
     def _is_proven(self, committable: Committable) -> bool:
-        marker = self._marker(committable)
+        marker = self._marker(committable.group, committable.topic)
         if marker is None:
             return False
         attempt, number, ancestors = marker
@@ -438,16 +452,29 @@ class TransactionalWriter(CommittingSinkWriter[Any]):
             return number >= committable.number
         return dict(ancestors).get(committable.attempt, 0) >= committable.number
 
-    def _marker(self, committable: Committable) -> tuple[str, int, Ancestors] | None:
+    def _take_over_marker(self, topic: str) -> None:
+        """Make what the marker of a topic proves part of this attempt's, before its first one replaces it.
+
+        The attempt that has set it may be of a job that this one was not restored from, and its savepoints be
+        restored later.
+        """
+        if topic in self._marked:
+            return
+        marker = self._marker(self._group, topic)
+        self._marked.add(topic)
+        if marker is not None:
+            attempt, number, ancestors = marker
+            self._ancestors = _joined((*ancestors, (attempt, number)), self._ancestors)
+
+    def _marker(self, group: str, topic: str) -> tuple[str, int, Ancestors] | None:
         """The last marker that was committed: the attempt, its number, and the attempts before."""
-        settings = {"group.id": committable.group}
-        with failing_with(f"read the marker of group {committable.group!r}", self._connection):
-            consumer = self._connection.consumer(_ignore, **settings)
+        with failing_with(f"read the marker of group {group!r}", self._connection):
+            consumer = self._connection.consumer(_ignore, **{"group.id": group})
             try:
-                (found,) = consumer.committed([TopicPartition(committable.topic, 0)], self._connection.timeout_s)
+                found = _committed(consumer, TopicPartition(topic, 0), self._connection.timeout_s)
             finally:
                 consumer.close()
-        if found.error is not None or found.offset < 0 or not found.metadata:
+        if found.offset < 0 or not found.metadata:
             return None
         return _read(found.metadata, found.offset)
 
@@ -463,6 +490,29 @@ class TransactionalWriter(CommittingSinkWriter[Any]):
             topic,
             self._context.parallelism,
         )
+
+
+def _committed(consumer: Consumer, at: TopicPartition, timeout_s: float) -> TopicPartition:
+    """Return the offset that a group has committed. While its coordinator moves, the client asks only once."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            (found,) = consumer.committed([at], timeout_s)
+            if found.error is None:
+                return found
+            raise KafkaException(found.error)
+        except KafkaException as error:
+            if error.args[0].code() not in _MOVED or time.monotonic() > deadline:
+                raise
+        consumer.poll(_PAUSE_S)
+
+
+def _joined(earlier: Ancestors, later: Ancestors) -> Ancestors:
+    """Return the last attempts of both, each with the higher of its numbers."""
+    known = dict(earlier)
+    for attempt, number in later:
+        known[attempt] = max(number, known.pop(attempt, 0))
+    return tuple(known.items())[-_MOST_ANCESTORS:]
 
 
 def _written(attempt: str, ancestors: Ancestors) -> str:

@@ -122,6 +122,20 @@ def test_another_prefix_and_more_subtasks_than_its_checkpoint_has() -> None:
     assert dies_at > 10
 
 
+@pytest.mark.parametrize(("sequence", "steps"), [((2, 1, 2), 4), ((40, 1), 3)], ids=["2-1-2", "40-1"])
+def test_a_savepoint_can_be_restored_after_jobs_of_another_parallelism(
+    sequence: tuple[int, ...], steps: int
+) -> None:
+    """Their subtasks replace markers of attempts that their own checkpoints do not name, or name among many."""
+    job = Job(Broker(2))
+    job.attempt("p", sequence[0], steps, 0, False)
+    savepoint, stored = job.kept, job.stored
+    for parallelism in sequence[1:]:
+        assert job.attempt("p", parallelism, 4, 0, False)
+    with SinkDriver(sink(Process(job.broker), "p"), sequence[0], checkpoints=True, restored=savepoint):
+        assert len(job.broker.values) == job.stored > stored
+
+
 def test_each_checkpoint_polls_the_clients_of_an_idle_sink(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing else empties their queues of log lines, which they fill while brokers are away."""
     polled: list[str] = []

@@ -69,6 +69,22 @@ def test_a_transaction_that_was_committed_is_proven_by_its_marker(kafka_topics: 
     assert kafka_topics.values(topic) == ["once", "twice"]
 
 
+def test_a_run_that_was_not_restored_keeps_the_proof_of_the_one_before(kafka_topics: Any) -> None:
+    topic = kafka_topics.make()
+    sink = exactly_once(kafka_topics, topic)
+    with SinkDriver(sink, checkpoints=True) as driver:
+        driver.write(["once"])
+        kept = driver.checkpoint()
+        driver.complete()
+    for value in ("other", "another"):
+        with SinkDriver(sink, checkpoints=True) as driver:
+            driver.write([value])
+            driver.finish()
+    with SinkDriver(sink, checkpoints=True, restored=kept) as driver:
+        driver.finish()
+    assert kafka_topics.values(topic) == ["once", "other", "another"]
+
+
 def test_a_timeout_that_brokers_refuse_is_named(kafka_topics: Any) -> None:
     sink = exactly_once(kafka_topics, kafka_topics.make(), transaction_timeout="1h")
     with (
