@@ -91,6 +91,8 @@ class _Partition:
         name: id of the split.
         position: offset of the next record to return.
         queued: how many lists of its messages wait to be returned.
+        due: how many messages the reader has taken from the client when it has all that was fetched of this one.
+        unfetched: whether there were records to fetch as of the last statistics.
         ended: whether the client has given all that is to be read.
         committed: the offset that was committed to the group last; -1: none was.
         lag: how many offsets there are behind the position, as of the last statistics; -1: that is not known.
@@ -102,6 +104,7 @@ class _Partition:
 
     __slots__ = (
         "committed",
+        "due",
         "ended",
         "fetched",
         "key",
@@ -113,12 +116,15 @@ class _Partition:
         "queued",
         "split",
         "stalled",
+        "unfetched",
     )
 
     def __init__(self, split: KafkaSplit) -> None:
         self.split = split
         self.key = (split.topic, split.partition)
         self.queued = 0
+        self.due = 0
+        self.unfetched = False
         self.ended = False
         self.committed = -1
         self.lag = -1
@@ -171,6 +177,7 @@ class KafkaReader(Reader[Any]):
         self._poll_thread: PollThread | None = None
         self._partitions: dict[Partition, _Partition] = {}
         self._single_topic: str | None = None
+        self._taken = 0
         self._ready: deque[tuple[_Partition, list[Message]]] = deque()
         self._paused: frozenset[str] = frozenset()
         self._finished: list[str] = []
@@ -283,8 +290,13 @@ class KafkaReader(Reader[Any]):
 
     @override
     def waiting_splits(self) -> Collection[str]:
-        """Partitions with records that were fetched and wait, such as for a schema."""
-        return [partition.name for partition in self._partitions.values() if partition.queued]
+        """Partitions with records that wait, as for a schema, behind those of others, or to be fetched."""
+        taken = self._taken
+        return [
+            p.name
+            for p in self._partitions.values()
+            if p.queued or (taken < p.due and max(p.position, 0) < p.fetched) or (p.unfetched and not p.stalled)
+        ]
 
     def rejected(self) -> Sequence[tuple[Any, Exception, int | None]]:
         """Records that could not be decoded."""
@@ -367,6 +379,7 @@ class KafkaReader(Reader[Any]):
         with failing_with("read", self._connection):
             messages = thread.take()
             messages += consumer.consume(limit - len(messages), 0)
+        self._taken += len(messages)
         # Without partitions, too: only a poll empties the client's queue of statistics and log lines.
         if not messages and (self._partitions or not self._no_more):
             thread.begin()
@@ -644,6 +657,12 @@ class KafkaReader(Reader[Any]):
             # Behind markers and aborted records the client is further than the last record says.
             at = max(partition.position, 0 if found.fetchq_cnt or partition.queued else found.next_offset)
             partition.lag = max(end - at, 0)
+            # The client has one queue for all partitions, and fetchq_cnt is its length. What was fetched by now is
+            # among these messages. Not by the lag: behind the last record may be markers, for which nothing comes.
+            in_queue = self._taken + found.fetchq_cnt
+            moves = found.next_offset != partition.fetched
+            partition.due = in_queue if moves else min(partition.due, in_queue)
+            partition.unfetched = found.next_offset < end
             if found.next_offset != partition.fetched or found.next_offset >= end or found.fetchq_cnt:
                 partition.fetched, partition.moved, partition.stalled = found.next_offset, now, False
             elif partition.name in self._paused:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import json
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,7 +30,7 @@ from tests.plugins.connectors.kafkamock import MockBroker
 from sluiceway_kafka import ArrowColumns, AvroFormat, KafkaSource
 from sluiceway_kafka._enumerator import Found
 from sluiceway_kafka._formats import FormatWriter
-from sluiceway_kafka._offset_bounds import Partition
+from sluiceway_kafka._offset_bounds import EARLIEST, Partition
 from sluiceway_kafka._reader import KafkaReader, _Partition
 from sluiceway_kafka._registry import SchemaPendingError
 from sluiceway_kafka._splits import KafkaSplit
@@ -287,6 +289,47 @@ def test_what_follows_a_record_that_waits_for_a_schema_waits_too(broker: MockBro
     assert read() == [b"B", b"C"]
     assert [split.position for split in reader.snapshot()] == [6, 3]
     assert reader.waiting_splits() == []
+
+
+def test_a_partition_waits_while_its_records_are_in_the_client_behind_those_of_another(broker: MockBroker) -> None:
+    """It would become idle, and its records come late, where a batch takes longer than the idleness timeout."""
+    context = ReaderContext(0, 1, SystemClock(), lambda: None, lambda: None, MetricGroup())
+    reader = Source(broker, KafkaSplit("t", 0, 0)).create_reader(context)
+    assert isinstance(reader, KafkaReader)
+    for number in (0, 1):
+        reader._partitions["t", number] = _Partition(KafkaSplit("t", number, 0))
+    in_client = [Message(topic="t", partition=at // 4, offset=at % 4, value=b"") for at in range(8)]
+
+    def consume(limit: int, timeout: float) -> list[Message]:
+        taken, in_client[:] = in_client[:limit], in_client[limit:]
+        return taken
+
+    reader._consumer = SimpleNamespace(consume=consume)  # type: ignore[assignment]
+
+    def look(*fetched: int, end: int = 4, queued: int | None = None) -> list[str]:
+        each = {"ls_offset": end, "fetchq_cnt": len(in_client) if queued is None else queued}
+        partitions = {str(number): {"next_offset": offset, **each} for number, offset in enumerate(fetched)}
+        reader._statistics = json.dumps({"brokers": {}, "topics": {"t": {"partitions": partitions}}})
+        reader._look_at_statistics()
+        return list(reader.waiting_splits())
+
+    def read(limit: int) -> list[str]:
+        reader._sort(reader._fetch(limit))
+        while reader._next_batch(limit):
+            pass
+        return list(reader.waiting_splits())
+
+    assert look(4, 0, queued=4) == ["t-0", "t-1"]  # one is fetched, the other is not yet
+    assert look(4, 4) == ["t-0", "t-1"]
+    assert read(6) == ["t-1"]
+    # Of an empty partition nothing waits, nor of one whose records were returned.
+    reader._partitions["t", 2] = _Partition(KafkaSplit("t", 2, EARLIEST))
+    assert look(4, 4, 0, end=0) == ["t-1"]
+    assert read(2) == []
+    assert look(4, 4) == []
+    # The client has counted before messages were taken of which the reader knows by now.
+    assert look(5, 5, end=5, queued=3) == ["t-0", "t-1"]
+    assert look(5, 5, end=5) == []
 
 
 # ---- headers ----------------------------------------------------------------------------------------------------
