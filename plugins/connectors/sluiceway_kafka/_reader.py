@@ -55,6 +55,9 @@ bytes in 20 partitions came at once, and took 300 MB.
 _ROWS: Final = 16_384
 """Rows of columns that are made of one poll at the most: each is a message of the client's until then."""
 
+_MESSAGES: Final = 1_000_000
+"""Messages that the client gives at a time at the most."""
+
 _STATISTICS_MS: Final = 2000
 """Time between statistics of the client, from which lags are."""
 
@@ -266,8 +269,7 @@ class KafkaReader(Reader[Any]):
 
     def poll(self, limit: int) -> Poll[Any]:
         """Return records of one partition."""
-        if self._decoder.columns:
-            limit = min(limit * ROWS_PER_RECORD, _ROWS)
+        limit = min(limit * ROWS_PER_RECORD, _ROWS) if self._decoder.columns else min(limit, _MESSAGES)
         while True:
             batch = self._next_batch(limit)
             if batch is not None:

@@ -103,6 +103,12 @@ def test_a_reader_without_partitions_polls_its_client(broker: MockBroker, monkey
         reader.close()
 
 
+def test_a_batch_may_be_larger_than_what_the_client_gives_at_a_time(broker: MockBroker) -> None:
+    broker.write("large", "abc")
+    with SourceDriver(Source(broker, KafkaSplit("large", 0, 0, 3)), limit=1_000_001) as driver:
+        assert driver.run() == ["a", "b", "c"]
+
+
 @pytest.mark.parametrize("stops", [False, True])
 def test_a_source_without_an_end_does_not_become_one_with_an_end(broker: MockBroker, stops: bool) -> None:
     """Its partitions would go on as they began: the job would never end, or stop reading without a word."""
