@@ -19,7 +19,7 @@ with warnings.catch_warnings():
         "ignore", DeprecationWarning
     )  # it reads its own files in a way that Python 3.11 deprecates
     from kafka import KafkaAdminClient
-    from kafka.errors import KafkaError, TransactionalIdNotFoundError
+    from kafka.errors import KafkaError, KafkaTimeoutError, TransactionalIdNotFoundError
     from kafka.net.compat import KafkaNetClient
     from kafka.net.inet import KafkaNetSocket
     from kafka.protocol.metadata import CoordinatorType
@@ -272,21 +272,30 @@ class Coordinator:
         self, transactional_id: str, make: Callable[[], Any], doing: str, patience_s: float | None = None
     ) -> int:
         """Send a request to the coordinator of an id, again while it moves or is busy; the error code."""
+        manager = self._admin._manager
 
         async def send() -> Any:
             nodes = await self._admin._find_coordinator_ids(
                 [transactional_id], key_type=CoordinatorType.TRANSACTION
             )
-            return await self._admin._manager.send(make(), node_id=nodes[transactional_id])
+            return await manager.send(make(), node_id=nodes[transactional_id])
 
-        deadline = time.monotonic() + (self._connection.timeout_s if patience_s is None else patience_s)
+        def send_in_time() -> Any:
+            # Of the two requests each has the time limit of the client.
+            return manager.wait_for(manager.call_soon(send), max(deadline - time.monotonic(), 0) * 1000)
+
+        if patience_s is None:
+            patience_s = self._connection.timeout_s
+        deadline = time.monotonic() + patience_s
         reason = ""
         while True:
             try:
                 # Sent again also if only the answer was lost: each transaction has its own producer, so that a
                 # request which is repeated finds no other transaction.
-                code = int(self._admin._manager.run(send).error_code)
+                code = int(manager.run(send_in_time).error_code)
                 reason = _name(code)
+            except KafkaTimeoutError:
+                code, reason = _MOVED[1], reason or "no answer"  # an earlier reason says more
             except (KafkaError, OSError) as error:
                 code, reason = _MOVED[1], f"{type(error).__name__}: {error}"
             if code not in _MOVED and code != _CONCURRENT:
@@ -294,7 +303,7 @@ class Coordinator:
             if time.monotonic() > deadline:
                 raise ConnectorError(
                     f"cannot {doing} the transaction of {transactional_id!r} at {self._connection.servers} within "
-                    f"{self._connection.timeout_ms} ms: {reason}"
+                    f"{patience_s:g} s: {reason}"
                 )
             if code in _MOVED:
                 self._forget(transactional_id)

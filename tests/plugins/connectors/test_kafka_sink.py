@@ -85,6 +85,23 @@ def test_a_run_that_was_not_restored_keeps_the_proof_of_the_one_before(kafka_top
     assert kafka_topics.values(topic) == ["once", "other", "another"]
 
 
+def test_a_coordinator_that_does_not_answer_is_waited_for_no_longer_than_said(
+    kafka_topics: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kafka.future import Future  # not before the coordinator, which ignores the warnings of the package
+
+    async def never(*_: Any, **__: Any) -> None:
+        await Future()
+
+    coordinator = Coordinator(connection_of(kafka_topics.servers, None, "30s"))
+    try:
+        monkeypatch.setattr(coordinator._admin, "_find_coordinator_ids", never)
+        with pytest.raises(ConnectorError, match=r"cannot end the transaction of 'x'.* within 0\.1 s: no answer"):
+            coordinator.end("x", 1, 1, commit=False, version=2, patience_s=0.1)
+    finally:
+        coordinator.close()
+
+
 def test_a_timeout_that_brokers_refuse_is_named(kafka_topics: Any) -> None:
     sink = exactly_once(kafka_topics, kafka_topics.make(), transaction_timeout="1h")
     with (
