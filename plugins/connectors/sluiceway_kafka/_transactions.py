@@ -419,19 +419,15 @@ class TransactionalWriter(CommittingSinkWriter[Any]):
             PositionLostError: nothing proves that.
         """
         assert self._coordinator is not None
-        refused: list[tuple[Committable, str]] = []
-        # In the order of their numbers: the marker has that of the last commit, and must not go back.
+        # In the order of their numbers, and none behind one that is lost: the marker, which has the number of the
+        # last commit, would be a proof for that one, too.
         for each in sorted(committables, key=lambda c: c.number):
             reason = self._coordinator.end(
                 each.transactional_id, each.producer_id, each.epoch, commit=True, version=self._version
             )
-            if reason:
-                refused.append((each, reason))
-                if restoring:
-                    # The marker cannot be read while an open transaction holds it.
-                    self._coordinator.fence(each.transactional_id, self._timeout_ms)
-        for each, reason in refused:
-            if not self._is_proven(each):
+            if reason and restoring:
+                self._coordinator.fence(each.transactional_id, self._timeout_ms)
+            if reason and not self._is_proven(each):
                 raise PositionLostError(
                     f"records of a checkpoint are lost: transaction {each.number} of {each.transactional_id!r} "
                     f"is not open any more ({reason}), and group {each.group!r} has no proof that it was "
@@ -442,7 +438,8 @@ class TransactionalWriter(CommittingSinkWriter[Any]):
                 )
 
     def _is_proven(self, committable: Committable) -> bool:
-        marker = self._marker(committable.group, committable.topic)
+        # Also while the marker of the next transaction, which is committed only after this one, waits for that.
+        marker = self._marker(committable.group, committable.topic, "read_uncommitted")
         if marker is None:
             return False
         attempt, number, ancestors = marker
@@ -460,16 +457,22 @@ class TransactionalWriter(CommittingSinkWriter[Any]):
         """
         if topic in self._marked:
             return
-        marker = self._marker(self._group, topic)
+        marker = self._marker(self._group, topic, "read_committed")
         self._marked.add(topic)
         if marker is not None:
             attempt, number, ancestors = marker
             self._ancestors = _joined((*ancestors, (attempt, number)), self._ancestors)
 
-    def _marker(self, group: str, topic: str) -> tuple[str, int, Ancestors] | None:
-        """The last marker that was committed: the attempt, its number, and the attempts before."""
+    def _marker(self, group: str, topic: str, isolation: str) -> tuple[str, int, Ancestors] | None:
+        """Return the last marker that was committed: the attempt, its number, and the attempts before.
+
+        Args:
+            group: the group that holds it.
+            topic: the topic that it is an offset of.
+            isolation: ``read_committed``: a transaction that holds the next one is waited for.
+        """
         with failing_with(f"read the marker of group {group!r}", self._connection):
-            consumer = self._connection.consumer(_ignore, **{"group.id": group})
+            consumer = self._connection.consumer(_ignore, **{"group.id": group, "isolation.level": isolation})
             try:
                 found = _committed(consumer, TopicPartition(topic, 0), self._connection.timeout_s)
             finally:

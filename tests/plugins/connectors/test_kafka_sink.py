@@ -69,6 +69,22 @@ def test_a_transaction_that_was_committed_is_proven_by_its_marker(kafka_topics: 
     assert kafka_topics.values(topic) == ["once", "twice"]
 
 
+@pytest.mark.parametrize("restores", [False, True])
+def test_a_later_transaction_is_no_proof_that_an_earlier_one_was_committed(
+    kafka_topics: Any, restores: bool
+) -> None:
+    topic = kafka_topics.make()
+    sink = exactly_once(kafka_topics, topic, f"earlier{restores}")
+    with SinkDriver(sink, checkpoints=True) as driver:
+        for value in ("lost", "later"):  # no checkpoint is complete before both are written
+            driver.write([value])
+            kept = driver.checkpoint()
+        fence(kafka_topics, f"earlier{restores}-0-0")  # as brokers do after the timeout
+        with pytest.raises(ConnectorError, match=r"lost: transaction 1 of 'earlier.*-0-0' is not open any more"):
+            SinkDriver(sink, checkpoints=True, restored=kept) if restores else driver.complete()
+    assert kafka_topics.values(topic) == []
+
+
 def test_a_run_that_was_not_restored_keeps_the_proof_of_the_one_before(kafka_topics: Any) -> None:
     topic = kafka_topics.make()
     sink = exactly_once(kafka_topics, topic)
