@@ -15,6 +15,7 @@ from sluiceway.network.partitioners import ForwardPartitioner
 from sluiceway.runtime.messages.pickling import load
 from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
 from sluiceway.steps import SourceStep
+from sluiceway.util.garbage_collector import freeze_between_tasks, seldom
 from sluiceway_spark.datasource.records_to_rows import Tables
 from sluiceway_spark.frames.endpoints import FrameSource, PartitionReader
 from sluiceway_spark.frames.rows import LAST, calls, records_for_spark, seq_of, with_ends
@@ -136,7 +137,8 @@ def readable() -> Iterator[None]:
 
 def enter(shipped: Shipped, batches: Iterable[pa.RecordBatch], last: bool) -> Iterator[pa.RecordBatch]:
     """Take in the rows of one partition."""
-    with readable():
+    freeze_between_tasks()
+    with readable(), seldom():
         plan, services = _job(shipped)
         entry = _Entry(plan, services, streams=shipped.streams)
         if last:
