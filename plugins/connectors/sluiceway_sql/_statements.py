@@ -94,7 +94,13 @@ class Dialect:
         order = [columns.index(name) for name in (*changed, *key)]
         marks = [self.mark(i) for i in range(len(order))]
         settings = ", ".join(f"{self.column(n)} = {m}" for n, m in zip(changed, marks, strict=False))
-        conditions = " AND ".join(
-            f"{self.column(n)} = {m}" for n, m in zip(key, marks[len(changed) :], strict=True)
-        )
+        conditions = self._conditions(key, len(changed))
         return f"UPDATE {self.identifier(table)} SET {settings} WHERE {conditions}", order
+
+    def find(self, table: str, key: Sequence[str]) -> str:
+        """Find out if there is a row with a key."""
+        return f"SELECT 1 FROM {self.identifier(table)} WHERE {self._conditions(key, 0)}"
+
+    def _conditions(self, key: Sequence[str], first: int) -> str:
+        """Equality with a key whose parameters begin at this index."""
+        return " AND ".join(f"{self.column(name)} = {self.mark(i)}" for i, name in enumerate(key, first))

@@ -106,9 +106,12 @@ class Table:
             transactions: for each its writer, its number (they go up), and its rows.
         """
         with self._failing("write"), self._transaction() as cursor:
+            last = self._committed(cursor, sorted({writer for writer, _, _ in transactions}))
             for writer, number, rows in transactions:
-                if self._is_new(cursor, writer, number):
+                if number > last[writer]:
                     self._write_part(cursor, rows)
+                    self._mark(cursor, writer, number)
+                    last[writer] = number
 
     def close(self) -> None:
         """Close the connection."""
@@ -123,32 +126,42 @@ class Table:
         assert self._opened is not None
         return self._opened.dialect
 
-    def _is_new(self, cursor: Any, writer: str, number: int) -> bool:
-        """Mark a transaction as committed; return False if it already was.
+    def _committed(self, cursor: Any, writers: Sequence[str]) -> dict[str, int]:
+        """Lock the rows of writers, and return the number of each one's last transaction that was committed.
 
-        The row is written before it is read, so that of two who come with the same one waits for the other.
+        Rows are written before they are read, so that of two who come with the same one waits for the other; all
+        of them, since some databases answer every SELECT of a transaction as of its first one. The number is read,
+        as drivers need not say how many rows an UPDATE has found.
         """
         dialect = self._dialect
-        table, last, by = (
-            dialect.identifier(self._target.commit_table),
-            dialect.column(_LAST),
-            dialect.column(_WRITER),
-        )
-        set_, which, below = map(dialect.mark, range(3))
+        table, last, by = self._of_commits()
+        where, numbers = f"WHERE {by} = {dialect.mark(0)}", {}
+        for writer in writers:
+            cursor.execute(f"UPDATE {table} SET {last} = {last} {where}", dialect.parameters((writer,)))
+        for writer in writers:
+            cursor.execute(f"SELECT {last} FROM {table} {where}", dialect.parameters((writer,)))
+            found = cursor.fetchall()
+            if not found:
+                raise ConnectorError(
+                    f"table {self._target.commit_table!r} of {self._target.database} knows nothing of {writer!r}, "
+                    f"so that it cannot be told whether its rows are in {self._target.table!r}. Was a row removed?"
+                )
+            numbers[writer] = found[0][0]
+        return numbers
+
+    def _mark(self, cursor: Any, writer: str, number: int) -> None:
+        """Mark a transaction as committed."""
+        dialect = self._dialect
+        table, last, by = self._of_commits()
         cursor.execute(
-            f"UPDATE {table} SET {last} = {set_} WHERE {by} = {which} AND {last} < {below}",
-            dialect.parameters((number, writer, number)),
+            f"UPDATE {table} SET {last} = {dialect.mark(0)} WHERE {by} = {dialect.mark(1)}",
+            dialect.parameters((number, writer)),
         )
-        if cursor.rowcount == 1:
-            return True
-        cursor.execute(f"SELECT {last} FROM {table} WHERE {by} = {dialect.mark(0)}", dialect.parameters((writer,)))
-        found = cursor.fetchone()
-        if found is None:
-            raise ConnectorError(
-                f"table {self._target.commit_table!r} of {self._target.database} knows nothing of {writer!r}, so "
-                f"that it cannot be told whether its rows are in {self._target.table!r}. Was a row removed?"
-            )
-        return False
+
+    def _of_commits(self) -> tuple[str, str, str]:
+        """Return the table of commits, its column of numbers and its column of writers, in quotes."""
+        dialect = self._dialect
+        return dialect.identifier(self._target.commit_table), dialect.column(_LAST), dialect.column(_WRITER)
 
     def _write_part(self, cursor: Any, part: Part) -> None:
         target = self._target
@@ -177,11 +190,14 @@ class Table:
         # Not atomic: two subtasks with rows of one key may both try to insert it, which is why SqlSink asks for a
         # distribution by the key.
         update, order = self._dialect.update(target.table, target.columns, target.key)
+        find = self._dialect.find(target.table, target.key)
         insert = self._dialect.insert(target.table, target.columns)
         for row in rows:
             cursor.execute(update, parameters([row[i] for i in order]))
-            if cursor.rowcount == 0:
-                cursor.execute(insert, parameters(row))
+            if cursor.rowcount < 1:  # -1: the driver does not count; 0 may be a row that was the same before
+                cursor.execute(find, parameters([row[i] for i in order[-len(target.key) :]]))
+                if not cursor.fetchall():
+                    cursor.execute(insert, parameters(row))
 
     def _many(self, cursor: Any, statement: str, rows: Sequence[Row]) -> None:
         cursor.executemany(statement, [self._dialect.parameters(row) for row in rows])

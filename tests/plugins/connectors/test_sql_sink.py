@@ -267,9 +267,9 @@ def test_names_that_need_quotes_in_postgresql(postgresql: str) -> None:
 
 
 class OtherCursor:
-    def __init__(self, cursor: sqlite3.Cursor) -> None:
-        self._cursor = cursor
-        self.execute, self.close, self.fetchone = cursor.execute, cursor.close, cursor.fetchone
+    def __init__(self, cursor: sqlite3.Cursor, rowcount: int | None) -> None:
+        self._cursor, self._rowcount = cursor, rowcount
+        self.execute, self.close, self.fetchall = cursor.execute, cursor.close, cursor.fetchall
 
     def executemany(self, statement: str, rows: Any) -> None:
         assert "CONFLICT" not in statement
@@ -277,19 +277,19 @@ class OtherCursor:
 
     @property
     def rowcount(self) -> int:
-        return self._cursor.rowcount
+        return self._cursor.rowcount if self._rowcount is None else self._rowcount
 
 
 class OtherConnection:
     """Of a database that nothing is known of."""
 
-    def __init__(self, path: Path) -> None:
-        self._connection = sqlite3.connect(path)
+    def __init__(self, path: Path, rowcount: int | None = None) -> None:
+        self._connection, self._rowcount = sqlite3.connect(path), rowcount
         self.commit, self.rollback = self._connection.commit, self._connection.rollback
         self.close = self._connection.close
 
     def cursor(self) -> OtherCursor:
-        return OtherCursor(self._connection.cursor())
+        return OtherCursor(self._connection.cursor(), self._rowcount)
 
 
 @pytest.mark.parametrize("paramstyle", ["qmark", "numeric", "named"])
@@ -314,6 +314,32 @@ def test_other_databases_and_parameters(tmp_path: Path, paramstyle: str, key: tu
     found = {(): 4, ("word",): 2, ("n", "word"): 3}[key]
     assert len(rows(tmp_path / "a.db")) == found
     assert ("to", 3) in rows(tmp_path / "a.db")
+
+
+@pytest.mark.parametrize("rowcount", [-1, 0])
+@pytest.mark.parametrize("key", [(), ("word",)])
+def test_drivers_that_do_not_count_the_rows_of_an_update(
+    tmp_path: Path, rowcount: int, key: tuple[str, ...]
+) -> None:
+    """-1 is what DB-API allows; MySQL counts no rows that were the same before."""
+    sink = SqlSink(
+        partial(OtherConnection, tmp_path / "a.db", rowcount),
+        "words",
+        COLUMNS,
+        key=key,
+        guarantee="exactly-once",
+        create=f"CREATE TABLE words (word{' PRIMARY KEY' if key else ''}, n)",
+        paramstyle="qmark",
+    )
+    with SinkDriver(sink, checkpoints=True) as driver:
+        driver.write([("to", 1), ("be", 2)])
+        kept = driver.checkpoint()
+        driver.complete()
+    with SinkDriver(sink, checkpoints=True, restored=kept) as driver:
+        driver.write([("to", 1), ("or", 3)])
+        driver.finish()
+    again = [] if key else [("to", 1)]
+    assert sorted(rows(tmp_path / "a.db")) == sorted([("to", 1), ("be", 2), ("or", 3), *again])
 
 
 # ---- commits ---------------------------------------------------------------------------------------------------
