@@ -37,7 +37,9 @@ class SqlSink(Sink[Any], metaclass=HintingType):
     ``sluiceway_commits`` are small, one for each writer of each attempt; those of jobs that will not go on may be
     removed. ``guarantee="exactly-once"`` has rows with a key written so, too: all of a checkpoint at once.
 
-    Where a job has no checkpoints, all rows are written as they come, and what a failed job had written stays.
+    Where a job has no checkpoints, all rows are written as they come, and what a failed job had written stays. So
+    it is in a job without a checkpoint interval that continues from a checkpoint, once what that has made ready is
+    committed.
 
     Rows in columns (:class:`~sluiceway.table.TableStream`) are copied into PostgreSQL in bulk, by psycopg.
 

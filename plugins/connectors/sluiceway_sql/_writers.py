@@ -117,8 +117,10 @@ Committable: TypeAlias = tuple[str, int, Part]
 """The writer, its number for the checkpoint, the rows."""
 
 
-class CommittingSqlWriter(_Writer, CommittingSinkWriter[Any]):
+class CommittingSqlWriter(SqlWriter, CommittingSinkWriter[Any]):
     """Writes rows when their checkpoint is complete.
+
+    A restored run that takes none commits what the checkpoint has made ready, then writes as :class:`SqlWriter`.
 
     Each attempt is a writer of its own, with numbers of its own: it need not know how far others have come.
     """
@@ -130,6 +132,11 @@ class CommittingSqlWriter(_Writer, CommittingSinkWriter[Any]):
         step = f"{context.job_name}/{context.uid}"[:_NAME_LENGTH]
         self._writer = f"{step}/{context.subtask}/{uuid.uuid4().hex}"
         self._number = 0
+        self._has_checkpoints = context.has_checkpoints
+
+    def flush(self) -> None:
+        if not self._has_checkpoints:  # rows would be kept until the end, and lost with a cancel
+            super().flush()
 
     def prepare_commit(self, checkpoint_id: int) -> list[Any]:
         if not self.held:

@@ -393,6 +393,15 @@ def test_a_job_that_goes_on_without_checkpoints_commits_what_was_ready(tmp_path:
     assert rows(tmp_path / "a.db") == [("to", 1), ("be", 2)]
 
 
+def test_rows_of_a_job_that_goes_on_without_checkpoints_are_written_as_they_come(tmp_path: Path) -> None:
+    with SinkDriver(SqlSink(tmp_path / "a.db", "words", COLUMNS), restored=[]) as driver:
+        driver.write([("to", 1)])
+        driver.flush()
+        assert rows(tmp_path / "a.db") == [("to", 1)]
+        driver.write([("be", 2)] * 10_000)
+    assert len(rows(tmp_path / "a.db")) == 10_001
+
+
 def test_a_table_of_commits_that_was_emptied_is_an_error(tmp_path: Path) -> None:
     sink = SqlSink(tmp_path / "a.db", "words", COLUMNS)
     with SinkDriver(sink, checkpoints=True) as driver:
