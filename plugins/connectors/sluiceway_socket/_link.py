@@ -41,6 +41,11 @@ class Link:
         self.connections = 0
         self.retries = 0
 
+    @property
+    def is_connected(self) -> bool:
+        """True until the connection is lost or closed."""
+        return self._socket is not None
+
     def poll(self) -> socket.socket | Wait:
         """The connection (stays this object's), or what to wait for.
 

@@ -32,7 +32,8 @@ class SocketSink(Sink[T]):
     A server that takes no more holds the pipeline back; what it sends is read and thrown away. TCP says
     nothing about what has arrived: when a connection breaks, lines that were already handed to the system are
     lost. With retries the line in which it broke off is sent again from its beginning over the next
-    connection; without any left the job fails. So there is no guarantee across failures.
+    connection; without any left the job fails. A connection that breaks at the end of the input, when every line
+    was handed to the system, ends the sink. So there is no guarantee across failures.
 
     Args:
         host: name or address of the server, IPv4 or IPv6.
@@ -165,8 +166,8 @@ class _SocketWriter(SinkWriter[Any]):
         self._pump()
 
     def finish(self) -> None:
-        self.flush()
         self._finishing = True
+        self.flush()
 
     def close(self) -> None:
         self._link.close()
@@ -195,6 +196,9 @@ class _SocketWriter(SinkWriter[Any]):
     def _pump(self) -> Wait | None:
         """Send what goes without blocking; a wait where there is no connection."""
         while True:
+            # At the end, a lost connection is not made again for nothing: the server may be gone, too.
+            if self._finishing and not self._size and self._link.connections and not self._link.is_connected:
+                return None
             try:
                 connection = self._link.poll()
             except GaveUpError as error:

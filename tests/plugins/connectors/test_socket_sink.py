@@ -300,6 +300,36 @@ def test_after_a_lost_connection_it_goes_on_at_the_beginning_of_a_line(receive: 
     assert whole == records[-len(whole) :]
 
 
+@pytest.mark.parametrize("max_retries", [0, None])
+def test_a_connection_lost_when_all_is_sent_ends_the_sink(
+    receive: Callable[..., Receiver], max_retries: int | None
+) -> None:
+    receiver = receive(break_after(2))
+    with SinkDriver(SocketSink(HOST, receiver.port, max_retries=max_retries)) as driver:
+        writer: Any = driver.writer()
+        driver.wait()
+        driver.write(["a"])
+        writer.finish()
+        assert receiver.wait() == [b"a\n"]
+        assert select.select([writer._connection()], [], [], PATIENT_S)[0]
+        assert writer.blocked() is None
+
+
+def test_a_connection_that_is_being_made_again_is_not_waited_for_when_all_is_sent(
+    receive: Callable[..., Receiver],
+) -> None:
+    receiver = receive(break_after(2))
+    with SinkDriver(SocketSink(HOST, receiver.port, max_retries=None, retry_delay=60)) as driver:
+        writer: Any = driver.writer()
+        driver.wait()
+        driver.write(["a"])
+        assert receiver.wait() == [b"a\n"]
+        assert select.select([writer._connection()], [], [], PATIENT_S)[0]
+        assert isinstance(writer.blocked(), Wait)
+        writer.finish()
+        assert writer.blocked() is None
+
+
 def test_what_cannot_be_encoded_is_an_error_that_names_the_record(receive: Callable[..., Receiver]) -> None:
     receiver = receive()
     with pytest.raises(ConnectorError) as caught:
