@@ -576,8 +576,9 @@ class _Part:
         self._live = LiveReader(source, work.reader, work.parallelism, clock, splits, no_more=True)
         self._clock = clock
         self._values: list[Any] = []
-        self._stamps: list[int] | None = None
+        self._stamps: list[int] = []  # of each of these, or none
         self._rows: Batch[Any] | None = None  # of a source in columns, in place of the other two
+        self._form = ""  # of what is held
 
     def take(self, count: int) -> list[Any] | Batch[Any]:
         """Return the next ``count`` records."""
@@ -587,16 +588,8 @@ class _Part:
             raise_rejected(reader)
             if isinstance(result, Wait):
                 self._live.waiter.sleep(result, self._clock.monotonic() + self._work.wait_s)
-            elif isinstance(result, list):
-                self._values += result
-            elif isinstance(result, Batch) and result.columns is not None:
-                # Polls may cut the records in other places than the first time: what is too much waits for the
-                # next take.
-                self._rows = result if not held or self._rows is None else _joined(self._rows, result)
-            elif isinstance(result, Batch):
-                self._values += result.values
-                if result.timestamps is not None:
-                    self._stamps = (self._stamps or []) + result.timestamps
+            elif isinstance(result, list | Batch):
+                self._hold(result if isinstance(result, Batch) else Batch(result), held, count)
             else:
                 raise ConnectorError(
                     f"{self._source.name} returned fewer records than before when batch {self._work.batch} was "
@@ -607,10 +600,31 @@ class _Part:
             rows, self._rows = self._rows.part(0, count), self._rows.part(count, None)
             return rows
         values, self._values = self._values[:count], self._values[count:]
-        if self._stamps is None:
-            return values
         stamps, self._stamps = self._stamps[:count], self._stamps[count:]
-        return Batch(values, stamps)
+        return Batch(values, stamps) if stamps else values
+
+    def _hold(self, piece: Batch[Any], held: int, count: int) -> None:
+        # Polls may cut the records in other places than the first time: what is too much waits for the next take.
+        # But what one poll has returned was of one form.
+        if not len(piece):
+            return
+        form = (
+            f"{'records' if piece.columns is None else 'rows in columns'} "
+            f"with{'out' if piece.timestamps is None else ''} timestamps"
+        )
+        if held and form != self._form:
+            raise ConnectorError(
+                f"{self._source.name} returned records in other forms than before when batch {self._work.batch} "
+                f"was read again: {held} {self._form}, then {form}, instead of {count} of one form of "
+                f"{self._about()}. A source has to return the same records from the same position"
+            )
+        self._form = form
+        if piece.columns is not None:
+            self._rows = piece if not held or self._rows is None else _joined(self._rows, piece)
+            return
+        self._rows = None
+        self._values += piece.values
+        self._stamps += piece.timestamps or ()
 
     def report(self, group: MetricGroup) -> None:
         self._live.report(group)

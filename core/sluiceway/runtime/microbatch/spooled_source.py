@@ -194,42 +194,47 @@ class _StoringEnumerator(Enumerator):
             self._asking.discard(reader)
             self._context.no_more_splits(reader)
             return
-        values, stamps, ended = self._read(self._readers[reader], reader, patience_s)
-        if values:
-            # A random name: a file that a dead driver has left, and that no plan names, is not written again. The
-            # file is complete before it is assigned.
-            file = f"{self._files.prefix}/stored/{secrets.token_hex(8)}"
-            stored = _encoded(values) if type(values) is Columns else values
-            self._files.storage.write(file, [dumps_with_classes((stored, stamps))])
-            self._context.assign(reader, [SpooledSplit(file, len(values))])
+        pieces, ended = self._read(self._readers[reader], reader, patience_s)
+        if pieces:
+            # Files are complete before they are assigned.
+            self._context.assign(reader, [self._stored(piece) for piece in pieces])
         if ended:
             self._ended.add(reader)
             self._readers.pop(reader).close()
-            # With values the end comes on the next request, behind the file.
-            if not values:
+            # With records the end comes on the next request, behind the files.
+            if not pieces:
                 self._context.no_more_splits(reader)
-        if values or ended:
+        if pieces or ended:
             self._asking.discard(reader)
         else:
             self._context.wake()
 
-    def _read(self, live: LiveReader, number: int, patience_s: float) -> tuple[Any, list[int] | None, bool]:
-        """Return values, a list or Columns, with their event times, and whether the input has ended."""
+    def _stored(self, piece: Batch[Any]) -> SpooledSplit:
+        """Write records to a new file."""
+        # A random name: a file that a dead driver has left, and that no plan names, is not written again.
+        file = f"{self._files.prefix}/stored/{secrets.token_hex(8)}"
+        values: Any = piece.values
+        stored = _encoded(values) if type(values) is Columns else values
+        self._files.storage.write(file, [dumps_with_classes((stored, piece.timestamps))])
+        return SpooledSplit(file, len(piece))
+
+    def _read(self, live: LiveReader, number: int, patience_s: float) -> tuple[list[Batch[Any]], bool]:
+        """Return records, in up to two batches of different forms, and whether the input has ended."""
         limits, monotonic = self._limits, self._context.clock.monotonic
         began = monotonic()
         stop = began + limits.time_s
         # Until the first record; from there on the reader lingers for more.
         until = began + patience_s
-        values: list[Any] = []
-        stamps: list[int] | None = None
-        while len(values) < limits.records and monotonic() < stop:
+        pieces: list[Batch[Any]] = []
+        count = 0
+        while count < limits.records and monotonic() < stop:
             self._give_splits(live, number)
-            result = live.reader.poll(limits.records - len(values))
+            result = live.reader.poll(limits.records - count)
             raise_rejected(live.reader)
             # Taken so that they do not gather; files have splits of their own.
             live.reader.finished_splits()
             if result is END_OF_INPUT:
-                return values, stamps, True
+                return pieces, True
             if isinstance(result, Wait):
                 if live.asked and self._give_splits(live, number):
                     continue
@@ -237,17 +242,24 @@ class _StoringEnumerator(Enumerator):
                 if not is_over and not live.waiter.sleep(result, min(stop, until)):
                     break
                 continue
-            if not values:
+            if not isinstance(result, list | Batch) or not len(result):
+                continue
+            batch = result if isinstance(result, Batch) else Batch(result)
+            stamps = batch.timestamps
+            # Files of their own: columns, as such a batch has thousands of rows, and records of another form, as a
+            # file has event times of all its records or of none. All go into this plan, which has the position of
+            # the source's reader behind them.
+            if batch.columns is not None or (pieces and (pieces[0].timestamps is None) != (stamps is None)):
+                pieces.append(batch)
+                break
+            if not pieces:
                 until = monotonic() + limits.linger_s
-            if isinstance(result, Batch):
-                if result.columns is not None:  # a file of its own: such a batch has thousands of rows
-                    return result.values, result.timestamps, False
-                values += result.values
-                if result.timestamps is not None:
-                    stamps = (stamps or []) + result.timestamps
-            elif isinstance(result, list):
-                values += result
-        return values, stamps, False
+                pieces.append(Batch([], None if stamps is None else []))
+            pieces[0].values += batch.values
+            if pieces[0].timestamps is not None:
+                pieces[0].timestamps += stamps or ()
+            count += len(batch)
+        return pieces, False
 
     def _give_splits(self, live: LiveReader, number: int) -> bool:
         """Pass splits, or their end, from the source's own enumerator to this reader; return whether it did."""

@@ -289,6 +289,65 @@ def test_a_source_that_does_not_give_the_same_again_is_told_of(drive: Drive, sto
     driver.close()
 
 
+class Mixed(CollectionSource[int]):
+    """Source whose polls return a list, a batch with timestamps, or columns: each form for two records."""
+
+    def create_reader(self, context: ReaderContext) -> Reader[Any]:
+        reader = super().create_reader(context)
+        poll = reader.poll
+
+        def mixed(limit: int) -> Poll[Any]:
+            found = poll(1)
+            if not isinstance(found, list) or (form := found[0] // 2 % 4) == 0:
+                return found
+            if form % 2:
+                return Batch(found, found)
+            return Batch.of_columns(pa.record_batch({"n": found}), found if found[0] % 2 else None)
+
+        reader.poll = mixed  # type: ignore[method-assign]
+        return reader
+
+
+class MixedOnce(Mixed):
+    seekable = False
+
+
+@pytest.mark.parametrize("kind", [Mixed, MixedOnce])
+def test_records_whose_form_changes_are_all_read_with_their_own_timestamps(
+    drive: Drive, storage: CheckpointStorage, kind: Callable[..., Any]
+) -> None:
+    driver = drive(kind(range(40)), storage, 1)
+    found: list[tuple[Any, int | None]] = []
+    while driver.planner.plan(driver.batch + 1) is not None:
+        driver.batch += 1
+        for work in driver.planner.work(driver.batch):
+            first, _ = driver.attempt(work)
+            again, _ = driver.attempt(work)
+            assert first == again
+            for values, stamps, _ in first[:-1:3]:
+                found += zip(values, stamps or [None] * len(values), strict=True)
+        driver.planner.committed(driver.batch)
+    driver.close()
+    assert found == [
+        ({"n": n}, n if n % 2 else None) if n // 2 % 4 == 2 else (n, n if n // 2 % 2 else None) for n in range(40)
+    ]
+
+
+def test_a_source_that_gives_other_forms_again_is_told_of(drive: Drive, storage: CheckpointStorage) -> None:
+    driver = drive(CollectionSource(range(30)), storage, 1)
+    driver.run_batch()
+    reader = BatchReader(Mixed(range(30)), driver.planner.work(1)[0], driver.files)
+    reader.start()
+    with pytest.raises(
+        ConnectorError,
+        match=r"in other forms than before when batch 1 was read again: 2 records without timestamps, then "
+        r"records with timestamps, instead of 4 of one form of 'slice-0'\. A source has to return the same",
+    ):
+        drain(reader)
+    reader.close()
+    driver.close()
+
+
 class TalliedSource(CollectionSource[int]):
     """Source whose reader counts its polls with records, and shows the last number."""
 
