@@ -124,7 +124,10 @@ class ParquetFiles:
                 if one.file.tell() >= self._file_size:
                     self._finish(key)
             elif len(one.batches) >= _SMALL:
-                one.batches = pa.Table.from_batches(one.batches).combine_chunks().to_batches()
+                try:
+                    one.batches = pa.Table.from_batches(one.batches).combine_chunks().to_batches()
+                except pa.ArrowInvalid:  # more text in lists than an array can have: a row group's worth
+                    self._write_rows(one)
         # The bound on memory: the largest group is written first, so that few row groups are cut short.
         while self._held > _ROWS_HELD:
             self._write_rows(max(self._open.values(), key=lambda one: one.rows))

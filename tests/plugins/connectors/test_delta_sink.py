@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 from collections.abc import Sequence
@@ -28,6 +29,7 @@ from sluiceway.testing import BreakingSink, InjectedError
 from sluiceway.testing.conformance.committing import CommittingSinkConformance
 from sluiceway.testing.drivers import SinkDriver
 from sluiceway_lakehouse import DeltaSink
+from sluiceway_lakehouse._parquet_files import FileStore, ParquetFiles
 
 pytestmark = pytest.mark.usefixtures("delta_runtime")
 
@@ -610,3 +612,22 @@ def test_a_savepoint_goes_on_at_another_parallelism(workers: int, tmp_path: Path
     location = asyncio.run(go(1, location))
     numbers(table).run(parallelism=2, workers=workers, checkpoint_interval="1h", from_checkpoint=location)
     check_numbers(table)
+
+
+class _InMemory(FileStore):
+    def create(self, path: str) -> Any:
+        return io.BytesIO()
+
+    def close(self, file: Any) -> None:
+        file.close()
+
+
+def test_small_batches_that_do_not_fit_into_one_are_a_row_group() -> None:
+    kind = pa.dictionary(pa.int8(), pa.string())  # a small example: lists of texts need 2 GiB for it
+    schema = pa.schema([("word", kind)])
+    limits = {"row_group_size": 10_000, "file_size": 10_000_000, "max_open": 1}
+    files = ParquetFiles(_InMemory(), schema, (), lambda partition, name: name, options={}, **limits)
+    for n in range(1030):
+        files.write(pa.record_batch([pa.array([f"word {n}"]).cast(kind)], schema=schema))
+    (file,) = files.take()
+    assert [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)] == [1024, 6]
