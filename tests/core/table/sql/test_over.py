@@ -144,6 +144,11 @@ def _plain(row: tuple[Any, ...]) -> tuple[Any, ...]:
         ),
         ("SELECT sum(id) OVER (ORDER BY time RANGE 3 PRECEDING) FROM rows", 8, "RANGE takes an interval"),
         (
+            "SELECT sum(id) OVER (ORDER BY time GROUPS 3 PRECEDING) FROM rows",
+            8,
+            "GROUPS has no translation: OVER takes ROWS or RANGE, as in SUM",
+        ),
+        (
             "SELECT rank() OVER (ORDER BY time ROWS 3 PRECEDING) FROM rows",
             8,
             "RANK has no",

@@ -69,7 +69,11 @@ _TABLE = pa.table(
         ("SELECT concat(user, price) FROM orders", 1, 21, "CONCAT takes a text, not price"),
         ("SELECT greatest(price, user) FROM orders", 1, 24, "GREATEST takes values of one type"),
         ("SELECT least(price > 1, TRUE) FROM orders", 1, 14, "LEAST takes numbers, texts or times"),
-        ("SELECT round(price, 2) FROM orders", 1, 21, "DECIMALS has no translation"),
+        ("SELECT round(price, 2) FROM orders", 1, 21, "this argument of ROUND has no translation"),
+        ("SELECT :price FROM orders", 1, 8, "a query has no parameters: write the value in its place"),
+        ("SELECT user FROM orders WHERE price > :p", 1, 31, "a query has no parameters"),
+        ("SELECT price + FROM orders", 1, 16, "ADD lacks an operand or argument here"),
+        ("SELECT log(2, price) FROM orders", 1, 8, r"the function LOG has no translation\. Those that have: ABS,"),
         ("SELECT replace('abc', 'a', 'b') AS x FROM orders", 1, 16, "REPLACE takes a text with a column in it"),
         (
             "SELECT rank() OVER () FROM orders",

@@ -377,7 +377,7 @@ def _truncate(node: exp.Expr, scope: Scope) -> Typed:
 
 def _call(node: exp.Expr, scope: Scope) -> Typed:
     call = FUNCTIONS[type(node)]
-    check_parts(node, frozenset({*call.parts, *call.ignored}))
+    check_parts(node, frozenset({*call.parts, *call.ignored}), call.name)
     args: list[Typed] = []
     for part in call.parts:
         given = node.args.get(part)
@@ -399,6 +399,8 @@ def _unknown(node: exp.Expr) -> str:
         return "a query belongs into FROM or WITH: in an expression it would be a join"
     if isinstance(node, exp.Interval):
         return "an interval is only added to a timestamp or subtracted from one"
+    if isinstance(node, exp.Placeholder | exp.Parameter):
+        return "a query has no parameters: write the value in its place"
     if isinstance(node, exp.TryCast):
         return "TRY_CAST has no translation; CAST fails the job if a value cannot be converted"
     if isinstance(node, exp.Func):
@@ -407,8 +409,8 @@ def _unknown(node: exp.Expr) -> str:
             return f"{name.upper()} stands in GROUP BY; window_start and window_end are columns of its result"
         known = sorted({call.name for call in FUNCTIONS.values()} | {"CAST", "DATE_TRUNC", "EXTRACT", "IF"})
         near = get_close_matches(name.upper(), known, 1)
-        hint = f"did you mean {near[0]}? " if near else ""
-        return f"the function {name.upper()} has no translation; {hint}Those that have: {', '.join(known)}"
+        hint = f"; did you mean {near[0]}?" if near else "."
+        return f"the function {name.upper()} has no translation{hint} Those that have: {', '.join(known)}"
     return f"{node.sql('duckdb')!r} has no translation: select() takes any expression of Narwhals"
 
 

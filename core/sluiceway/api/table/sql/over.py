@@ -160,21 +160,23 @@ def _over(window: exp.Window, table: TableStream, scope: Scope) -> _Over:
     if spec is None:
         raise RefusedError(window, f"OVER takes the rows that count, as in {_FORM}")
     check_parts(spec, frozenset({"kind", "start", "start_side", "end", "end_side"}))
+    if (kind := spec.args["kind"]) not in ("ROWS", "RANGE"):
+        raise RefusedError(window, f"{kind} has no translation: OVER takes ROWS or RANGE, as in {_FORM}")
     start, end = spec.args.get("start"), spec.args.get("end")
     own = start == "CURRENT ROW"
     if end not in (None, "CURRENT ROW") or (spec.args.get("start_side") != "PRECEDING" and not own):
         raise RefusedError(window, f"the rows of OVER end with the row itself, as in {_FORM}")
     if start == "UNBOUNDED":
-        if spec.args["kind"] != "ROWS":
+        if kind != "ROWS":
             raise RefusedError(
                 window, "without a bound OVER takes ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
             )
         return _Over(keys, 0, None)
-    if spec.args["kind"] == "ROWS":
+    if kind == "ROWS":
         if not own and not (isinstance(start, exp.Literal) and start.name.isdecimal() and len(start.name) < 19):
             raise RefusedError(window, f"ROWS takes a whole number, as in {_FORM}")
         return _Over(keys, 1 if own else int(start.name) + 1, None)
-    if spec.args["kind"] != "RANGE" or not (own or isinstance(start, exp.Interval)):
+    if not (own or isinstance(start, exp.Interval)):
         raise RefusedError(window, "RANGE takes an interval, as in RANGE BETWEEN INTERVAL '5' MINUTE PRECEDING")
     return _Over(keys, None, dt.timedelta() if own else interval_of(start))
 

@@ -51,8 +51,13 @@ def at_offset(text: str, start: int, why: str) -> str:
     return f"line {line}, column {column}: {why}\n  {shown}\n  {' ' * (column - 1)}^"
 
 
-def check_parts(node: exp.Expr, allowed: frozenset[str]) -> None:
+def check_parts(node: exp.Expr, allowed: frozenset[str], function: str | None = None) -> None:
     """Check that a part of a query has nothing but what is translated.
+
+    Args:
+        node: the part.
+        allowed: sqlglot's names of what is translated.
+        function: name of a function, whose arguments have names in sqlglot that are not in the query.
 
     Raises:
         RefusedError: it has more.
@@ -62,4 +67,6 @@ def check_parts(node: exp.Expr, allowed: frozenset[str]) -> None:
             continue
         found = value[0] if isinstance(value, list) else value
         at = found if isinstance(found, exp.Expr) else node
+        if function is not None:
+            raise RefusedError(at, f"this argument of {function} has no translation")
         raise RefusedError(at, f"{name.strip('_').replace('_', ' ').upper()} has no translation here")

@@ -44,6 +44,8 @@ _TABLE_FUNCTION: Final = re.compile(
     r"\bTABLE\s*\(\s*(TUMBLE|HOP|CUMULATE|SESSION)\s*\(|\b(TUMBLE|HOP|CUMULATE|SESSION)\s*\(\s*TABLE\b",
     re.IGNORECASE,
 )
+_INCOMPLETE: Final = re.compile(r"Required keyword: .* missing for <class '(?:\w+\.)*(\w+)'>")
+_PARAMETER: Final = re.compile(r"(?<!:):\w")
 _CLAUSES: Final[dict[str, tuple[str, str]]] = {
     "order": ("ORDER", "a stream without an end has no order over all rows"),
     "limit": ("LIMIT", "LIMIT would depend on the order in which rows arrive"),
@@ -113,6 +115,10 @@ def _parsed(text: str, where: str) -> exp.Expr:
             )
         elif text[start : start + 1] == "`":
             why = 'names are quoted as in "user", without backticks'
+        elif incomplete := _INCOMPLETE.match(why):
+            why = f"{incomplete[1].upper()} lacks an operand or argument here"
+            if incomplete[1] == "Alias" and (parameter := _PARAMETER.search(text)):  # DuckDB has `name: value`
+                start, why = parameter.start(), "a query has no parameters: write the value in its place"
         raise GraphError(f"{where}: {at_offset(text, start, why)}") from None
     except TokenError as error:
         raise GraphError(f"{where}: {str(error.__cause__ or error).splitlines()[0]}") from None
