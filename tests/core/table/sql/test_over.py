@@ -61,6 +61,9 @@ def _sql(query: str) -> Any:
         "n, min(id) OVER (PARTITION BY user ORDER BY time RANGE INTERVAL '4' SECOND PRECEDING) AS low FROM ties",
         "SELECT * EXCEPT (time, price), count(price) OVER (PARTITION BY item + 1 ORDER BY "
         "DATE_TRUNC('millisecond', time) ROWS BETWEEN 3 PRECEDING AND CURRENT ROW) AS n FROM fine",
+        "select id, sum(price) over (partition by item order by time rows between 3 preceding and current row) s, "
+        "count(*) over (order by time range between interval '4' second preceding and current row) as n, "
+        "min(item) over (order by time rows between unbounded preceding and current row) as low from rows",
         f"SELECT user, max(s) AS top FROM (SELECT user, sum(price) OVER ({_LAST}) AS s FROM rows) GROUP BY user",
         "SELECT r.id, land, sum(price) OVER (PARTITION BY land ORDER BY r.time ROWS BETWEEN 2 PRECEDING AND "
         "CURRENT ROW) AS s FROM rows r JOIN users u ON r.user = u.user",

@@ -160,11 +160,12 @@ def _over(window: exp.Window, table: TableStream, scope: Scope) -> _Over:
     if spec is None:
         raise RefusedError(window, f"OVER takes the rows that count, as in {_FORM}")
     check_parts(spec, frozenset({"kind", "start", "start_side", "end", "end_side"}))
-    if (kind := spec.args["kind"]) not in ("ROWS", "RANGE"):
+    kind, side = spec.args["kind"].upper(), (spec.args.get("start_side") or "").upper()
+    if kind not in ("ROWS", "RANGE"):
         raise RefusedError(window, f"{kind} has no translation: OVER takes ROWS or RANGE, as in {_FORM}")
     start, end = spec.args.get("start"), spec.args.get("end")
     own = start == "CURRENT ROW"
-    if end not in (None, "CURRENT ROW") or (spec.args.get("start_side") != "PRECEDING" and not own):
+    if end not in (None, "CURRENT ROW") or (side != "PRECEDING" and not own):
         raise RefusedError(window, f"the rows of OVER end with the row itself, as in {_FORM}")
     if start == "UNBOUNDED":
         if kind != "ROWS":
