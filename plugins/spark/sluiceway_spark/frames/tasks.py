@@ -21,7 +21,7 @@ from sluiceway_spark.frames.endpoints import FrameSource, PartitionReader
 from sluiceway_spark.frames.rows import LAST, calls, records_for_spark, seq_of, with_ends
 from sluiceway_spark.structured.row_format import Row, rows_in, to_batches
 from sluiceway_spark.structured.row_packing import FULL, MANY, RowPacker
-from sluiceway_spark.structured.stages.batch_tasks import SubtaskFailedError, _Stages, load_plan
+from sluiceway_spark.structured.stages.batch_tasks import RecentPlans, SubtaskFailedError, _Stages
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -113,15 +113,11 @@ def _task(function: str, shipped: Shipped, *arguments: Any) -> Any:
 
 # ---- in the Python workers ----------------------------------------------------------------------------------
 
-# The job that this process has worked for last.
-_jobs: dict[int, tuple[bytes, SteppedPlan, Services]] = {}
+_plans: Final = RecentPlans()
 
 
 def _job(shipped: Shipped) -> tuple[SteppedPlan, Services]:
-    found = _jobs.get(0)
-    if found is None or found[0] != shipped.job:
-        found = _jobs[0] = (shipped.job, *load_plan(shipped.job))
-    return found[1], found[2]
+    return _plans.take(shipped.job)
 
 
 @contextmanager

@@ -35,7 +35,7 @@ from sluiceway.steps import SourceStep
 from sluiceway.table import agg, col
 from sluiceway.windows import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
 from sluiceway_spark.structured.row_format import Row
-from sluiceway_spark.structured.stages.batch_tasks import load_plan, ship
+from sluiceway_spark.structured.stages.batch_tasks import RecentPlans, load_plan, ship
 from sluiceway_spark.structured.state import state_log
 from sluiceway_spark.structured.state.state_log import LogWriter, keyed_state, saved
 from sluiceway_spark.structured.state.subtask_cache import Cache
@@ -366,6 +366,52 @@ def test_what_is_not_used_any_more_is_closed() -> None:
     job.clock.advance(1_000_000)
     list(cache.process("another run", job.plan, target, 1, [], Store()))
     assert len(closed) == 3, "and what is of a run that is over goes in the end"
+
+
+def alternately(cache: Cache, jobs: list[MicroBatches], batches: range) -> None:
+    """Runs jobs as plans of one query: in each micro-batch one after the other, in one process."""
+    for job in jobs:
+        job.caches = [cache]
+    for _ in batches:
+        for job in jobs:
+            job.batch(10)
+
+
+def counting(parallelism: int = 2) -> MicroBatches:
+    flow = Pipeline("counting", parallelism=parallelism)
+    words(flow).collect()
+    return MicroBatches(flow, processes=0)
+
+
+def test_plans_of_one_query_leave_each_others_subtasks_in_place() -> None:
+    jobs = [counting(), counting()]
+    cache = jobs[0].new_cache()
+    alternately(cache, jobs, range(3))
+    assert cache.misses == sum(len(job.stores) for job in jobs)
+    assert jobs[0].given == jobs[1].given
+    cache.close()
+
+
+def test_a_plan_that_a_later_query_has_replaced_holds_no_subtasks() -> None:
+    before, after = counting(), counting()
+    cache = before.new_cache()
+    alternately(cache, [before], range(1))
+    after.stores, after.number = before.stores, before.number
+    alternately(cache, [after], range(2))
+    assert len(cache._live) == len(after.stores)
+    cache.close()
+
+
+def test_a_process_keeps_the_last_plans_it_was_sent() -> None:
+    plans = RecentPlans()
+    first, second, *others = (ship(job.plan, job.services) for job in [counting(1) for _ in range(5)])
+    taken = plans.take(first)
+    dropped = plans.take(second)
+    assert plans.take(first) is taken
+    for each in others:
+        plans.take(each)
+    assert plans.take(first) is taken
+    assert plans.take(second) is not dropped
 
 
 def test_a_function_that_fails_is_named_and_does_not_stay() -> None:

@@ -9,10 +9,10 @@ from sluiceway.clock import Clock, SystemClock
 from sluiceway.engine import Services
 from sluiceway.runtime.stepped import SteppedPlan
 from sluiceway_spark.structured.row_format import Row
-from sluiceway_spark.structured.stages.batch_tasks import load_plan
+from sluiceway_spark.structured.stages.batch_tasks import RecentPlans
 from sluiceway_spark.structured.stages.chained_sinks import ChainedSinks
 from sluiceway_spark.structured.stages.chained_sinks_spec import ChainedSinksSpec
-from sluiceway_spark.structured.stages.large_plans import PlanFile, bytes_of
+from sluiceway_spark.structured.stages.large_plans import PlanFile
 from sluiceway_spark.structured.state.subtask_cache import Cache, Kept
 
 __all__ = ["BatchClock", "open_sinks", "work"]
@@ -49,28 +49,24 @@ class _Process:
     """State of this Python worker between micro-batches.
 
     Attributes:
-        shipped: what the plan came as; Spark makes a new processor for each task.
-        plan: the job.
-        services: what plugins give.
+        plans: the last ones; Spark makes a new processor for each task.
+        services: what plugins give, for the plan that was taken last.
         clock: that of the subtasks.
         cache: the subtasks at work here.
     """
 
     def __init__(self) -> None:
-        self.shipped: bytes | PlanFile = b""
-        self.plan: SteppedPlan
+        self.plans = RecentPlans()
         self.services: Services
         self.clock = BatchClock()
         self.cache = Cache(self.clock, lambda: self.services)
 
     def take(self, path: Sequence[str], shipped: bytes | PlanFile) -> SteppedPlan:
-        if shipped != self.shipped:
-            import sys
+        import sys
 
-            sys.path += [entry for entry in path if entry not in sys.path]
-            self.plan, self.services = load_plan(bytes_of(shipped))
-            self.shipped = shipped
-        return self.plan
+        sys.path += [entry for entry in path if entry not in sys.path]
+        plan, self.services = self.plans.take(shipped)
+        return plan
 
 
 _process: Final = _Process()

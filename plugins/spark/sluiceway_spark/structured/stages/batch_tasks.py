@@ -18,6 +18,7 @@ from sluiceway.util.garbage_collector import freeze_between_tasks, seldom
 from sluiceway.util.overriding import override
 from sluiceway_spark.structured.row_format import Row, rows_in, to_batches
 from sluiceway_spark.structured.row_packing import FULL, MANY, RowPacker
+from sluiceway_spark.structured.stages.large_plans import PlanFile, bytes_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FAILED",
     "Outcome",
+    "RecentPlans",
     "StageWorker",
     "SubtaskFailedError",
     "load_plan",
@@ -36,6 +38,9 @@ __all__ = [
 
 FAILED: Final = r"sluiceway-failed ([A-Za-z0-9+/=]+)\."
 """Finds in what Spark says what :class:`SubtaskFailedError` said."""
+
+_RECENT: Final = 4
+"""Plans that a process keeps."""
 
 
 class SubtaskFailedError(RuntimeError):
@@ -88,6 +93,21 @@ def load_plan(shipped: bytes) -> tuple[SteppedPlan, Services]:
     plan, services = load(shipped, lambda number: None, classes)
     plan.classes = classes
     return plan, services
+
+
+class RecentPlans:
+    """Plans that this process has worked for last, by what they came as; a query may have several, in turn."""
+
+    def __init__(self) -> None:
+        self._plans: dict[bytes | PlanFile, tuple[SteppedPlan, Services]] = {}
+
+    def take(self, shipped: bytes | PlanFile) -> tuple[SteppedPlan, Services]:
+        """Return plan and services, unpickled unless they are here."""
+        found = self._plans.pop(shipped, None) or load_plan(bytes_of(shipped))
+        self._plans[shipped] = found  # behind all others
+        if len(self._plans) > _RECENT:
+            del self._plans[next(iter(self._plans))]
+        return found
 
 
 def source_task(

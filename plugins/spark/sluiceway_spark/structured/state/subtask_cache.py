@@ -28,6 +28,8 @@ __all__ = ["Cache", "Kept"]
 _REAL: Final = SystemClock()
 _STALE: Final = 8
 """A subtask that was not here for so many micro-batches is at work in another process."""
+_STALE_PLAN: Final = 1
+"""The same for subtasks of the run's other plans: one that a later query has replaced is not to hold memory."""
 _UNUSED_S: Final = 600.0
 """After that the query of another run is taken to be over."""
 
@@ -88,7 +90,9 @@ class Cache:
     """Cache of the subtasks of this process.
 
     Partitions move between processes, and attempts fail. So a subtask here is good only as long as its token is
-    the one that Spark's store has: a random one, for a number could come twice. It is good for its plan alone.
+    the one that Spark's store has: a random one, for a number could come twice. It is good for its plan alone: a
+    later query over the same state may have other functions, and a query may have several plans, whose subtasks
+    have the same numbers.
 
     Args:
         clock: processing time.
@@ -98,7 +102,7 @@ class Cache:
     def __init__(self, clock: Clock, services: Callable[[], Services | None]) -> None:
         self._clock = clock
         self._services = services
-        self._live: dict[tuple[str, int], _Live] = {}
+        self._live: dict[tuple[str, int, int], _Live] = {}  # by run, program of the plan, and target
         self._run = ""
         self._batch = -1
         self.misses = 0
@@ -130,13 +134,14 @@ class Cache:
         Raises:
             Exception: what a user's function has raised, with notes.
         """
-        self._sweep(run, batch)
-        live = self._find(run, plan, target, batch, kept)
+        self._sweep(run, plan.program, batch)
+        which = run, plan.program, target
+        live = self._find(which, plan, batch, kept)
         try:
             with seldom():
                 out = self._work(live, plan, target, batch, rows, kept, sinks)
         except BaseException:
-            self._drop((run, target))
+            self._drop(which)
             raise
         return iter(out)
 
@@ -147,11 +152,10 @@ class Cache:
 
     # ---- inside -------------------------------------------------------------------------------------------
 
-    def _find(self, run: str, plan: SteppedPlan, target: int, batch: int, kept: Kept) -> _Live:
-        live = self._live.get((run, target))
+    def _find(self, which: tuple[str, int, int], plan: SteppedPlan, batch: int, kept: Kept) -> _Live:
+        live = self._live.get(which)
         token = kept.token(is_there=live is not None and live.token is not None)
-        # A later query over the same state may have other functions.
-        if live is not None and live.token == token and live.chain.plan.program == plan.program:
+        if live is not None and live.token == token:
             # Spark begins with a micro-batch when the one before is committed.
             if live.told < live.batch < batch:
                 # Checkpoints count from 1, micro-batches from 0.
@@ -159,10 +163,10 @@ class Cache:
                 live.told = live.batch
             live.used = self._clock.monotonic()
             return live
-        self._drop((run, target))
+        self._drop(which)
         self.misses += 1
         backend = ChangelogStateBackend(keep=False)
-        vertex, subtask = plan.who(target)
+        vertex, subtask = plan.who(which[2])
         chain = SteppedTask(
             plan,
             vertex,
@@ -187,9 +191,7 @@ class Cache:
             with suppress(Exception):
                 chain.close()
             raise
-        live = self._live[run, target] = _Live(
-            chain, backend, log, token, batch - 1, batch - 1, self._clock.monotonic()
-        )
+        live = self._live[which] = _Live(chain, backend, log, token, batch - 1, batch - 1, self._clock.monotonic())
         return live
 
     def _work(
@@ -256,16 +258,17 @@ class Cache:
             if producers[route.target % len(producers)] == subtask:
                 yield Row(route.stage, route.target, route.sender, 0, b"")
 
-    def _sweep(self, run: str, batch: int) -> None:
+    def _sweep(self, run: str, program: int, batch: int) -> None:
         if (run, batch) == (self._run, self._batch):
             return
         self._run, self._batch = run, batch
         long_ago = self._clock.monotonic() - _UNUSED_S
         for which, live in list(self._live.items()):
-            if live.batch < batch - _STALE if which[0] == run else live.used < long_ago:
+            stale = _STALE if which[1] == program else _STALE_PLAN
+            if live.batch < batch - stale if which[0] == run else live.used < long_ago:
                 self._drop(which)
 
-    def _drop(self, which: tuple[str, int]) -> None:
+    def _drop(self, which: tuple[str, int, int]) -> None:
         live = self._live.pop(which, None)
         if live is not None:
             with suppress(Exception):  # it is at work elsewhere, or has failed already
