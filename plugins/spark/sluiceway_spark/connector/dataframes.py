@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from sluiceway.errors import ConnectorError
 from sluiceway.util.overriding import override
@@ -15,7 +16,8 @@ from sluiceway_spark.session.configuration import SessionConf, said
 
 __all__ = ["Frame", "GivenFrame", "MadeFrame", "fingerprint_of", "is_repeatable", "package_advice"]
 
-_given: Final[dict[str, Any]] = {}
+# For the copies of a GivenFrame in its process: those who hold one keep the DataFrame alive, and this does not.
+_given: Final[WeakValueDictionary[str, Any]] = WeakValueDictionary()
 
 
 class Frame(ABC):
@@ -38,17 +40,23 @@ class GivenFrame(Frame):
     def __init__(self, frame: Any) -> None:
         self.what = "the DataFrame"
         self._id = uuid.uuid4().hex
-        _given[self._id] = frame
+        self._frame = _given[self._id] = frame
+
+    def __getstate__(self) -> tuple[str, str]:
+        return self.what, self._id
+
+    def __setstate__(self, state: tuple[str, str]) -> None:
+        self.what, self._id = state
+        self._frame = _given.get(self._id)
 
     @override
     def open(self) -> Any:
-        try:
-            return _given[self._id]
-        except KeyError:
+        if self._frame is None:
             raise ConnectorError(
                 "a DataFrame cannot be read in another process than the one that made it: give SparkSource.query "
                 "a function that makes it of a session"
-            ) from None
+            )
+        return self._frame
 
 
 @dataclass(frozen=True)

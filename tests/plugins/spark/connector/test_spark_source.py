@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import weakref
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -376,6 +377,24 @@ def test_a_dataframe_stays_in_its_process(spark: Any) -> None:
     dataframes._given.clear()
     with pytest.raises(ConnectorError, match=r"in another process .* give SparkSource.query a function"):
         drive_source(cloudpickle.loads(pickled))
+
+
+class StandIn:
+    """DataFrame, as far as a source looks at it before it reads."""
+
+    def mapInArrow(self) -> None:
+        raise AssertionError("nothing is read")
+
+
+def test_a_dataframe_lasts_as_long_as_the_sources_of_it() -> None:
+    frame = StandIn()
+    last = weakref.ref(frame)
+    source = SparkSource.dataframe(frame)
+    copied = cloudpickle.loads(cloudpickle.dumps(source))
+    del frame, source
+    assert copied._frame.open() is last()
+    del copied
+    assert last() is None
 
 
 @pytest.mark.parametrize(
