@@ -72,34 +72,14 @@ class UvicornServer(WebServer):
     def open(self, monitor: Monitor, options: WebOptions) -> str:
         _check(options)
         self._socket = sock = _bound(options)
-        port = sock.getsockname()[1]
-        app = self._guard = Guard(make_app(monitor, options), options, port)
-        self._idle_s = options.idle_s
-        config = uvicorn.Config(
-            app,
-            http=_Protocol,
-            ws="none",
-            lifespan="on",
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            limit_concurrency=_MOST_CONNECTIONS,
-            h11_max_incomplete_event_size=_LONGEST_HEADER,
-            timeout_graceful_shutdown=_CLOSE_S,
-            root_path=options.root_path.rstrip("/"),
-            ssl_certfile=options.certificate or None,
-            ssl_keyfile=options.key or None,
-        )
         try:
-            # Now rather than in serve(): a certificate that cannot be used is an error of the start.
-            config.load()
-        except OSError as error:  # ssl.SSLError is one
+            port = sock.getsockname()[1]
+            app = self._guard = Guard(make_app(monitor, options), options, port)
+            self._server = uvicorn.Server(_config(app, options))
+        except BaseException:
             sock.close()
-            raise ConfigurationError(
-                f"the TLS certificate {options.certificate!r} or its key cannot be used: {error}"
-            ) from error
-        self._server = uvicorn.Server(config)
+            raise
+        self._idle_s = options.idle_s
         scheme = "https" if options.certificate else "http"
         host = f"[{options.host}]" if ":" in options.host else options.host
         return f"{scheme}://{host}:{port}{options.root_path.rstrip('/')}/"
@@ -112,11 +92,13 @@ class UvicornServer(WebServer):
         self._server.should_exit = self._stopped.is_set()
         if self._idle_s:
             threading.Thread(target=self._watch, name="sluiceway-web-idle", daemon=True).start()
-        # On SIGINT and SIGTERM it ends in good order, and sends itself the signal again.
-        with suppress(KeyboardInterrupt):
-            self._server.run(sockets=[self._socket])
-        self._stopped.set()
-        self._socket.close()
+        try:
+            # On SIGINT and SIGTERM it ends in good order, and sends itself the signal again.
+            with suppress(KeyboardInterrupt):
+                self._server.run(sockets=[self._socket])
+        finally:
+            self._stopped.set()
+            self._socket.close()
 
     def _watch(self) -> None:
         """End the server when nobody has asked for long enough."""
@@ -130,6 +112,33 @@ class UvicornServer(WebServer):
         self._stopped.set()
         if self._server is not None:
             self._server.should_exit = True
+
+
+def _config(app: Guard, options: WebOptions) -> uvicorn.Config:
+    config = uvicorn.Config(
+        app,
+        http=_Protocol,
+        ws="none",
+        lifespan="on",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=_MOST_CONNECTIONS,
+        h11_max_incomplete_event_size=_LONGEST_HEADER,
+        timeout_graceful_shutdown=_CLOSE_S,
+        root_path=options.root_path.rstrip("/"),
+        ssl_certfile=options.certificate or None,
+        ssl_keyfile=options.key or None,
+    )
+    try:
+        # Now rather than in serve(): a certificate that cannot be used is an error of the start.
+        config.load()
+    except OSError as error:  # ssl.SSLError is one
+        raise ConfigurationError(
+            f"the TLS certificate {options.certificate!r} or its key cannot be used: {error}"
+        ) from error
+    return config
 
 
 def _check(options: WebOptions) -> None:

@@ -9,7 +9,7 @@ import socket
 import ssl
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -393,6 +393,27 @@ def test_a_port_that_is_taken() -> None:
             UvicornServer().open(Fixed(), taken)
         with serving(replace(taken, any_port=True)) as second:
             assert second.port != first.port
+
+
+@pytest.mark.parametrize("failing", ["make_app", "uvicorn.Server.startup"])
+def test_a_server_that_fails_leaves_its_port(
+    failing: str, monkeypatch: pytest.MonkeyPatch, free_port: Callable[[], int]
+) -> None:
+    async def fail_later(*args: object, **named: object) -> None:
+        fail()
+
+    def fail(*args: object) -> None:
+        raise RuntimeError("no more threads")
+
+    options = replace(OPTIONS, port=free_port(), any_port=False)
+    monkeypatch.setattr(f"sluiceway_web._server.{failing}", fail if failing == "make_app" else fail_later)
+    server = UvicornServer()
+    with pytest.raises(RuntimeError, match="no more threads"):  # noqa: PT012 - either of the two
+        server.open(Fixed(), options)
+        server.serve()
+    monkeypatch.undo()
+    with serving(options) as served:
+        assert served.port == options.port
 
 
 def test_behind_a_proxy_with_a_path() -> None:
