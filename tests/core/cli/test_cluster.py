@@ -87,14 +87,20 @@ def test_jobs_are_submitted_listed_and_cancelled(cluster: Any, place: Path) -> N
     submitted = cluster("submit", "endless.py")
     assert submitted.stdout == "endless-2\n", submitted.stderr
     cluster.comes_to_be("endless-2", "running")
+    assert cluster("savepoint", "create", "endless-2").returncode == 2
+    (place / "file").touch()
+    assert cluster("savepoint", "create", "endless-2", "file/kept").returncode == 3
+    assert cluster("submit", "--from", "nowhere", "quick.py").returncode == 3
     assert cluster("cancel", "endless-2").returncode == 0
     cluster.comes_to_be("endless-2", "canceled")
     late = cluster("cancel", "endless-2")
     assert "job 'endless-2' is canceled already" in late.stderr
+    assert late.returncode == 2
     assert "there is no job 'nobody'" in cluster("cancel", "nobody").stderr
 
     large = cluster("submit", "--parallelism", "50", "endless.py")
     assert "needs 50 slots, and this cluster has 4 (2 workers with 2 each)" in large.stderr
+    assert large.returncode == 2
 
     status = cluster.json("cluster", "status")
     assert status["free_slots"] == status["slots"] > 0

@@ -231,7 +231,7 @@ class ClusterClient:
         """
         answer = self._ask(TakeSavepoint(next(self._requests), job, place, stop), None)
         if isinstance(answer, Refused):
-            raise SluicewayError(answer.reason)
+            raise answer.error()
         assert isinstance(answer, SavepointTaken)
         return answer.location
 
@@ -256,7 +256,7 @@ class ClusterClient:
         """
         answer = self._ask(RescaleJob(next(self._requests), job, parallelism or 0, dict(steps or {}), wait), None)
         if isinstance(answer, Refused):
-            raise SluicewayError(answer.reason)
+            raise answer.error()
         assert isinstance(answer, JobRescaled)
         return answer.rescale
 
@@ -268,7 +268,7 @@ class ClusterClient:
         """
         answer = self._ask(TakeCheckpoint(next(self._requests), job), None)
         if isinstance(answer, Refused):
-            raise SluicewayError(answer.reason)
+            raise answer.error()
         assert isinstance(answer, CheckpointTaken)
         return answer.checkpoint
 
@@ -276,7 +276,7 @@ class ClusterClient:
         """Return the last checkpoints and savepoints of a job, oldest first. Raises SluicewayError."""
         answer = self._ask(AskCheckpoints(next(self._requests), job))
         if isinstance(answer, Refused):
-            raise SluicewayError(answer.reason)
+            raise answer.error()
         assert isinstance(answer, Checkpoints)
         return answer.checkpoints
 
@@ -284,7 +284,7 @@ class ClusterClient:
         """Return the graph, the attempts and the options of a job. Raises SluicewayError."""
         answer = self._ask(DescribeJob(next(self._requests), job))
         if isinstance(answer, Refused):
-            raise SluicewayError(answer.reason)
+            raise answer.error()
         assert isinstance(answer, JobDescribed)
         return answer.description
 
@@ -301,7 +301,7 @@ class ClusterClient:
         """
         answer = self._ask(SampleJob(next(self._requests), job, seconds, rate), seconds + _ANSWER_S)
         if isinstance(answer, Refused):
-            raise SluicewayError(answer.reason)
+            raise answer.error()
         assert isinstance(answer, JobSampled)
         if not answer.processes:
             raise SluicewayError(f"no stacks of job {job!r} were sampled: {'; '.join(answer.problems)}")
@@ -319,7 +319,7 @@ class ClusterClient:
         """
         answer = self._ask(make(next(self._requests)), within_s)
         if isinstance(answer, Refused):
-            raise SluicewayError(answer.reason)
+            raise answer.error()
         assert isinstance(answer, Answer)
         return answer
 
@@ -327,7 +327,7 @@ class ClusterClient:
         """Return the path or URL of a job's last completed checkpoint. Raises SluicewayError: the job has none."""
         answer = self._ask(AskCheckpoints(next(self._requests), job))
         if isinstance(answer, Refused):
-            raise SluicewayError(answer.reason)
+            raise answer.error()
         assert isinstance(answer, Checkpoints)
         done = [c.checkpoint for c in answer.checkpoints if c.status == "completed" and not c.savepoint]
         if not done or not answer.directory:
@@ -354,7 +354,7 @@ class ClusterClient:
         request = AskState(next(self._requests), job, uid, state, key, namespace, within_s)
         answer = self._ask(request, within_s + _ANSWER_S)
         if isinstance(answer, Refused):
-            raise SluicewayError(answer.reason)
+            raise answer.error()
         assert isinstance(answer, StateFound)
         return answer.found
 
@@ -385,7 +385,7 @@ class ClusterClient:
     def _done(self, message: Request) -> str:
         answer = self._ask(message)
         if isinstance(answer, Refused):
-            raise SluicewayError(answer.reason)
+            raise answer.error()
         assert isinstance(answer, Done)
         return answer.job
 

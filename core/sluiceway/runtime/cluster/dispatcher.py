@@ -14,7 +14,7 @@ import msgspec
 from sluiceway.config.settings import Settings
 from sluiceway.election import LeaderElection, LeadershipLostError
 from sluiceway.engine import JobStatus, Services
-from sluiceway.errors import NoResourceAvailableError, SluicewayError
+from sluiceway.errors import ConfigurationError, ConnectorError, SluicewayError
 from sluiceway.graph import JobGraph, slots_required
 from sluiceway.graph.check.iterations import check_checkpoints
 from sluiceway.graph.rescaling import with_parallelism
@@ -230,7 +230,7 @@ class Dispatcher(Handlers):
     def _accept(self, message: SubmitProgram) -> tuple[StoredJob, JobGraph, Settings]:
         """Check a submitted program as far as nothing has to be read for that, and give it an id."""
         if self._stopping is not None:
-            raise SluicewayError(_BEING_STOPPED)
+            raise ConnectorError(_BEING_STOPPED)
         graph, settings = load(message.program)
         assert isinstance(graph, JobGraph)
         assert isinstance(settings, Settings)
@@ -238,7 +238,7 @@ class Dispatcher(Handlers):
         needed = sum(slots_required(graph).values())
         most = self._config.workers * self._config.slots
         if needed > most:
-            raise NoResourceAvailableError(
+            raise ConfigurationError(
                 f"job {message.name!r} needs {needed} slots, and this cluster has {most} ({self._config.workers}"
                 f" workers with {self._config.slots} each): lower its parallelism, or start a larger cluster"
             )
@@ -258,7 +258,7 @@ class Dispatcher(Handlers):
     def _submit(self, stored: StoredJob, prepared: PreparedJob, program: bytes) -> None:
         """Start a job that was accepted, and record it."""
         if self._stopping is not None:
-            raise SluicewayError(_BEING_STOPPED)
+            raise ConnectorError(_BEING_STOPPED)
         # In memory first, where the job may be refused; then in the store, and only then is the client answered.
         # No task is deployed before, as that takes another turn of the loop.
         run = self._begin(prepared)
@@ -430,9 +430,8 @@ class Dispatcher(Handlers):
         if run.failure is None:
             client.send(SavepointTaken(request, location))
         else:
-            client.send(
-                Refused(request, f"the savepoint is {location}, but the job failed: {told_error(run.failure)}")
-            )
+            reason = f"the savepoint is {location}, but the job failed: {told_error(run.failure)}"
+            client.send(Refused.by(request, run.failure, reason))
 
     # ---- clients --------------------------------------------------------------------------------------------
 
@@ -444,7 +443,8 @@ class Dispatcher(Handlers):
             if len(self._deferred) < _MOST_DEFERRED:
                 self._deferred.append((client, message))
             elif isinstance(message, Request):
-                client.send(Refused(message.request, "jobs are being recovered: try again later"))
+                later = ConnectorError("jobs are being recovered: try again later")
+                client.send(Refused.by(message.request, later))
             return
         if not (self.dispatch(message, client) or self._processes.dispatch(message, client)):
             client.close()
@@ -471,7 +471,7 @@ class Dispatcher(Handlers):
             return
         if len(self._submitting) >= _MOST_PREPARED:
             text = f"{_MOST_PREPARED} programs wait for storages that have not answered: submit it again later"
-            client.send(Refused(message.request, text))
+            client.send(Refused.by(message.request, ConnectorError(text)))
             return
         submission = object()  # in place of the job, which has no name yet
         key = message.key or submission
@@ -482,7 +482,7 @@ class Dispatcher(Handlers):
             self._preparing.drop(key)
             self._search_path.drop(submission)
             for waiting, request in self._submitting.pop(key):
-                waiting.send(Done(request, job) if error is None else Refused(request, _told(error)))
+                waiting.send(Done(request, job) if error is None else Refused.by(request, error, _told(error)))
 
         def prepared(found: PreparedJob | None, error: BaseException | None) -> None:
             if found is not None:
@@ -517,7 +517,7 @@ class Dispatcher(Handlers):
         try:
             self._records.stops(message.job)
         except JobStoreError as error:
-            client.send(Refused(message.request, str(error)))
+            client.send(Refused.by(message.request, error))
         else:
             run.stop()
             client.send(Done(message.request, message.job))
@@ -562,11 +562,11 @@ class Dispatcher(Handlers):
         ):
             client.send(answer)
         elif how := self._records.status(job):
-            client.send(Refused(request, f"job {job!r} is {how} already"))
+            client.send(Refused.by(request, ConfigurationError(f"job {job!r} is {how} already")))
         elif run is None:
-            client.send(Refused(request, f"there is no job {job!r}"))
+            client.send(Refused.by(request, ConfigurationError(f"there is no job {job!r}")))
         elif run.status.ended:
-            client.send(Refused(request, f"job {job!r} is {run.status.value} already"))
+            client.send(Refused.by(request, ConfigurationError(f"job {job!r} is {run.status.value} already")))
         else:
             return run
         return None
@@ -583,7 +583,7 @@ class Dispatcher(Handlers):
         elif (ended := self._records.find_ended(message.job)) is not None:
             client.send(Checkpoints(message.request, ended.checkpoints, ended.directory))
         else:
-            client.send(Refused(message.request, f"there is no job {message.job!r}"))
+            client.send(Refused.by(message.request, ConfigurationError(f"there is no job {message.job!r}")))
 
     @handles(DescribeJob)
     def _describe(self, message: DescribeJob, client: Connection) -> None:
@@ -593,7 +593,8 @@ class Dispatcher(Handlers):
         elif (ended := self._records.find_ended(message.job)) is not None:
             client.send(JobDescribed(message.request, ended.description))
         else:
-            client.send(Refused(message.request, f"there is no description of job {message.job!r}"))
+            absent = ConfigurationError(f"there is no description of job {message.job!r}")
+            client.send(Refused.by(message.request, absent))
 
     def _described(self, job: str, run: JobRun) -> JobDescription:
         """Describe a job, including failures under earlier job managers."""
@@ -608,7 +609,7 @@ class Dispatcher(Handlers):
         try:
             check_sampling(message.seconds, message.rate)
         except SluicewayError as error:
-            client.send(Refused(message.request, str(error)))
+            client.send(Refused.by(message.request, error))
             return
         run.sample_stacks(
             message.seconds,
@@ -624,7 +625,7 @@ class Dispatcher(Handlers):
         try:
             check_key_sampling(message.seconds)
         except SluicewayError as error:
-            client.send(Refused(message.request, str(error)))
+            client.send(Refused.by(message.request, error))
             return
         run.sample_keys(
             message.vertices,
@@ -649,10 +650,10 @@ class Dispatcher(Handlers):
         """Answer the clients that still wait for a storage at the end."""
         for client, message in self._deferred:
             if isinstance(message, Request):
-                client.send(Refused(message.request, _BEING_STOPPED))
+                client.send(Refused.by(message.request, ConnectorError(_BEING_STOPPED)))
         for clients in self._submitting.values():
             for client, request in clients:
-                client.send(Refused(request, _BEING_STOPPED))
+                client.send(Refused.by(request, ConnectorError(_BEING_STOPPED)))
 
     def _answer_shut_down(self) -> None:
         """Answer the client that has requested the shutdown, if one has: all workers have ended."""
@@ -692,7 +693,7 @@ class Dispatcher(Handlers):
                 # Recorded before the savepoint begins: the next job manager looks there for a complete one.
                 self._records.ends_with(message.job, place)
         except (SluicewayError, OSError) as error:
-            client.send(Refused(message.request, str(error)))
+            client.send(Refused.by(message.request, error))
         else:
             run.savepoint(place, message.stop, done)
 

@@ -12,7 +12,7 @@ import msgspec
 
 from sluiceway.clock import Clock
 from sluiceway.engine import Job, JobStatus
-from sluiceway.errors import SluicewayError
+from sluiceway.errors import ConfigurationError, SluicewayError
 from sluiceway.monitoring.configuration import ConfiguredOption
 from sluiceway.monitoring.infos import JobDescription
 from sluiceway.monitoring.key_samples import KeySample
@@ -141,9 +141,13 @@ class JobServer(Handlers):
         ending, self._ending = self._ending, []
         for client, request, location in ending:
             if self._job.status is JobStatus.FAILED:
-                causes = [told_error(failure.cause) for failure in self._job.failures()[-1:]]
-                why = ": ".join(["the job failed", *causes])
-                client.send(Refused(request, f"the savepoint is {location}, but {why}"))
+                reason = f"the savepoint is {location}, but the job failed"
+                failures = self._job.failures()
+                if failures:
+                    cause = failures[-1].cause
+                    client.send(Refused.by(request, cause, f"{reason}: {told_error(cause)}"))
+                else:
+                    client.send(Refused(request, reason))
             else:
                 client.send(SavepointTaken(request, location))
 
@@ -179,7 +183,8 @@ class JobServer(Handlers):
         if self.dispatch(message, client) or self._processes.dispatch(message, client):
             return
         if isinstance(message, Request):
-            client.send(Refused(message.request, "this is one job and no cluster: it cannot do that"))
+            refusal = ConfigurationError("this is one job and no cluster: it cannot do that")
+            client.send(Refused.by(message.request, refusal))
         else:
             client.close()
 
@@ -291,7 +296,8 @@ class JobServer(Handlers):
 
     def _done(self, message: CancelJob | StopJob, action: Callable[[], None]) -> Message:
         if self._job.status.ended:
-            return Refused(message.request, f"job {message.job!r} is {self._job.status.value} already")
+            ended = ConfigurationError(f"job {message.job!r} is {self._job.status.value} already")
+            return Refused.by(message.request, ended)
         action()
         return Done(message.request, self._name)
 
@@ -313,11 +319,12 @@ class JobServer(Handlers):
     ) -> None:
         """Send what ``action`` returns; a refusal if the job is another one or the action raises."""
         if message.job != self._name:
-            client.send(Refused(message.request, f"there is no job {message.job!r}: this is {self._name!r}"))
+            other = ConfigurationError(f"there is no job {message.job!r}: this is {self._name!r}")
+            client.send(Refused.by(message.request, other))
             return
         try:
             answer = action()
         except SluicewayError as error:
-            answer = Refused(message.request, str(error))
+            answer = Refused.by(message.request, error)
         if answer is not None:
             client.send(answer)

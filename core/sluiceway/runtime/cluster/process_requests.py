@@ -101,7 +101,7 @@ class ProcessRequests(Handlers):
                 )
             part = read_log_part(self._logs, message.name, message.offset, message.size)
         except SluicewayError as error:
-            client.send(Refused(message.request, str(error)))
+            client.send(Refused.by(message.request, error))
         else:
             client.send(LogRead(message.request, part))
 

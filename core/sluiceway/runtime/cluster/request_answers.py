@@ -23,12 +23,13 @@ def checkpoint_answer(message: TakeCheckpoint, checkpoint_id: int, problem: Base
     """Return the answer to a request for a checkpoint, which has completed or has a problem."""
     if problem is None:
         return CheckpointTaken(message.request, checkpoint_id)
-    return Refused(message.request, f"no checkpoint of job {message.job!r}: {told_error(problem)}")
+    reason = f"no checkpoint of job {message.job!r}: {told_error(problem)}"
+    return Refused.by(message.request, problem, reason)
 
 
 def savepoint_refusal(message: TakeSavepoint, problem: BaseException) -> Message:
     """Return the answer to a request for a savepoint that could not be taken."""
-    return Refused(message.request, f"no savepoint of job {message.job!r}: {told_error(problem)}")
+    return Refused.by(message.request, problem, f"no savepoint of job {message.job!r}: {told_error(problem)}")
 
 
 class RescaleAnswer:
@@ -54,7 +55,8 @@ class RescaleAnswer:
         if info is not None:
             self._answer(JobRescaled(self._message.request, info))
         elif problem is not None:
-            self._answer(Refused(self._message.request, f"job {self._message.job!r}: {told_error(problem)}"))
+            reason = f"job {self._message.job!r}: {told_error(problem)}"
+            self._answer(Refused.by(self._message.request, problem, reason))
 
     def _answer(self, answer: Message) -> None:
         if not self._answered:

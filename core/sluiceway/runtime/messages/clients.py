@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import msgspec
 
+from sluiceway.errors import (
+    CheckpointError,
+    ConfigurationError,
+    ConnectorError,
+    GraphError,
+    IncompatibleStateError,
+    PluginError,
+    SluicewayError,
+)
 from sluiceway.metrics import JobMetrics
 from sluiceway.monitoring.infos import (
     CheckpointInfo,
@@ -243,7 +252,35 @@ class Done(Answer, frozen=True):
     problems: tuple[str, ...] = ()
 
 
+_KINDS: Final[dict[str, type[SluicewayError]]] = {
+    kind.__name__: kind
+    for kind in (
+        CheckpointError,
+        ConfigurationError,
+        ConnectorError,
+        GraphError,
+        IncompatibleStateError,
+        PluginError,
+    )
+}
+"""Errors of which a client raises the same kind: its exit code depends on that."""
+
+
 class Refused(Answer, frozen=True):
-    """Job manager to client: a request was not carried out, and why."""
+    """Job manager to client: a request was not carried out, and why.
+
+    ``kind`` is the name of the error that the client raises, if that is another one than SluicewayError.
+    """
 
     reason: str
+    kind: str = ""
+
+    @classmethod
+    def by(cls, request: int, error: BaseException, reason: str = "") -> Refused:
+        """Return the refusal for an error; ``reason`` replaces its message."""
+        kinds = (name for name, kind in _KINDS.items() if isinstance(error, kind))
+        return cls(request, reason or str(error), next(kinds, ""))
+
+    def error(self) -> SluicewayError:
+        """Return the error for the client to raise."""
+        return _KINDS.get(self.kind, SluicewayError)(self.reason)

@@ -88,8 +88,10 @@ def test_nothing_but_what_is_told_is_kept_of_a_job_that_has_ended(site: Site) ->
     asked = site.ask(AskCheckpoints(4, jobs[0]))
     assert isinstance(asked, Checkpoints)
     assert asked.checkpoints == []
-    assert site.ask(CancelJob(5, jobs[0])) == Refused(5, f"job {jobs[0]!r} is canceled already")
-    assert site.ask(AskCheckpoints(6, "none")) == Refused(6, "there is no job 'none'")
+    assert site.ask(CancelJob(5, jobs[0])) == Refused(
+        5, f"job {jobs[0]!r} is canceled already", "ConfigurationError"
+    )
+    assert site.ask(AskCheckpoints(6, "none")) == Refused(6, "there is no job 'none'", "ConfigurationError")
 
 
 def test_of_many_jobs_the_last_are_told_of(site: Site) -> None:
@@ -99,4 +101,4 @@ def test_of_many_jobs_the_last_are_told_of(site: Site) -> None:
     assert len(site.ask(AskStatus(2)).jobs) == KEPT
     store = site.dispatcher._store
     assert len(site.dispatcher._records._ended if store is None else store.history.files()) == KEPT
-    assert site.ask(AskCheckpoints(3, "job-1")) == Refused(3, "there is no job 'job-1'")
+    assert site.ask(AskCheckpoints(3, "job-1")) == Refused(3, "there is no job 'job-1'", "ConfigurationError")

@@ -157,7 +157,7 @@ def test_a_job_is_cancelled_while_it_is_recovered(site: Site) -> None:
     }
     site.let_go.set()
     site.dispatcher._manager.turn()
-    refused = Refused(4, "job 'job-2' is canceled already")
+    refused = Refused(4, "job 'job-2' is canceled already", "ConfigurationError")
     assert site.answer(site.ask(StopJob(4, "job-2"))) == refused
     assert len(site.dispatcher._manager.jobs) == 2
 
@@ -167,7 +167,7 @@ def test_a_job_that_cannot_go_on_is_told_of_and_stays_in_the_store(site: Site) -
     site.recover()
     waits = site.ask(StopJob(2, "job-2"))
     site.let_go.set()
-    assert site.answer(waits) == Refused(2, "job 'job-2' is failed already")
+    assert site.answer(waits) == Refused(2, "job 'job-2' is failed already", "ConfigurationError")
     (problem,) = site.answer(site.ask(AskStatus(3))).problems
     assert problem.startswith("job 'job-2' cannot be recovered: CheckpointError: it is damaged")
 

@@ -109,7 +109,9 @@ def test_a_slow_restore_holds_up_nobody_else(dispatcher: Dispatcher, storage: Sl
 def test_what_cannot_be_restored_is_refused(dispatcher: Dispatcher, storage: SlowStorage) -> None:
     storage.failure = CheckpointError("there is none")
     storage.let_go.set()
-    assert answer(dispatcher, send(dispatcher, program("a key", "/a/place"))) == Refused(1, "there is none")
+    refused = answer(dispatcher, send(dispatcher, program("a key", "/a/place")))
+    assert refused == Refused(1, "there is none", "CheckpointError")
+    assert isinstance(refused.error(), CheckpointError)
     assert jobs(dispatcher) == []
     # With the same key it may be tried again.
     storage.failure = None
