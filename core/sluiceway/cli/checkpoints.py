@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +16,9 @@ from sluiceway.cli.manager import manager
 from sluiceway.cli.tables import print_table
 from sluiceway.errors import CheckpointError, ConfigurationError
 from sluiceway.util.overriding import override
+
+if TYPE_CHECKING:
+    from sluiceway.checkpoint_storage import CheckpointStorage
 
 __all__ = ["checkpoints"]
 
@@ -212,6 +215,7 @@ def gc(place: str, older_than: str, dry_run: bool, as_json: bool) -> None:
     except ValueError as error:
         raise ConfigurationError(f"--older-than: {error}") from None
     storage = manager().checkpoint_storage(place)
+    _warn_if_empty(storage)
     found = CheckpointDirectory(storage).collect(SystemClock().now_ms(), age_ms, dry_run=dry_run)
     if as_json:
         facts = {
@@ -247,6 +251,7 @@ def prune(place: str, dry_run: bool, as_json: bool) -> None:
     )
 
     storage = manager().checkpoint_storage(place)
+    _warn_if_empty(storage)
     # By job, and by directory of the run: the number, time of completion and size of each checkpoint.
     runs: dict[str, dict[str, list[tuple[int, int, int]]]] = {}
     for directory in find_checkpoints(storage):
@@ -277,6 +282,12 @@ def prune(place: str, dry_run: bool, as_json: bool) -> None:
     for directory in deleted:
         click.echo(f"{'would delete' if dry_run else 'deleted'} {directory}")
     click.echo(f"{len(deleted)} checkpoints of earlier runs, with {shown_size(size)} of state.")
+
+
+def _warn_if_empty(storage: CheckpointStorage) -> None:
+    # No error: a service may clean up before the first start of its job, and a bucket has no directories.
+    if next(iter(storage.files()), None) is None:
+        warn(f"there are no files in {storage.location}: if checkpoints were written, look for them elsewhere")
 
 
 def _states(vertex: Any) -> list[tuple[str, str, str, str, str, str]]:

@@ -287,6 +287,16 @@ def test_checkpoints_delete_and_gc(checkpoint: Path, sluiceway: Any) -> None:
     assert sluiceway("checkpoints", "gc", str(place), "--older-than", "soon").exit_code == 2
 
 
+@pytest.mark.parametrize("command", ["gc", "prune"])
+def test_a_place_without_files_is_told(command: str, checkpoint: Path, sluiceway: Any) -> None:
+    mistyped = checkpoint.parents[1] / "runn"
+    cleaned = sluiceway("checkpoints", command, str(mistyped), "--json")
+    assert cleaned.stderr.startswith(f"warning: there are no files in {mistyped}: ")
+    assert (cleaned.exit_code, json.loads(cleaned.stdout)["deleted"]) == (0, [])
+    assert not mistyped.exists()
+    assert sluiceway("checkpoints", command, str(checkpoint.parents[1])).stderr == ""
+
+
 def test_files_that_the_newest_checkpoint_shares_are_left_to_gc(tmp_path: Path, sluiceway: Any) -> None:
     run = CheckpointDirectory(LocalStorage(str(tmp_path)), "run")
     for id_, name in enumerate("ab", 1):
