@@ -55,6 +55,10 @@ def _struct(schema: Any, kind: Any, timestamp: str | None, where: str) -> Any:
             found = StructType.fromDDL(schema)
         except Exception as error:  # which class it is depends on how the session talks to Spark
             raise ConfigurationError(f"{where}: schema={schema!r:.200}: {said(error)}") from error
+    elif isinstance(schema, (list, tuple, dict)):  # names alone, as createDataFrame() takes them
+        raise ConfigurationError(
+            f"{where}: schema={schema!r:.200} must be a text such as 'word string, count long', or a StructType"
+        )
     elif schema is not None:
         found = from_arrow_schema(schema_of(schema, where))
     else:

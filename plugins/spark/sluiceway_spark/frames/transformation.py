@@ -50,6 +50,8 @@ _LEAST: Final = 2
 
 _CONNECT_MOST: Final = 8
 _PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
+_TIMES: Final = ("TimestampType", "TimestampNTZType", "ByteType", "ShortType", "IntegerType", "LongType")
+"""Types of columns with event times, as ``Rows`` reads them."""
 _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -106,7 +108,10 @@ def transform(
     where = f"transform {name!r}"
     in_columns = records == COLUMNS
     check_readable(frame.schema, f"the DataFrame of {where}", as_arrow=in_columns or records == ARROW)
-    rows = _rows(records, timestamp, frame.columns, where)
+    rows = _rows(records, timestamp, frame.schema, where)
+    for option, count in (("parallelism", parallelism), ("max_parallelism", max_parallelism)):
+        if count is not None and (type(count) is not int or count < 1):
+            raise ConfigurationError(f"{where}: {option}={count!r:.100} is not a whole number >= 1")
     streams = bool(frame.isStreaming)
     source = FrameSource(
         rows, streams, schema_as_is(frame.schema, "UTC", f"the DataFrame of {where}") if in_columns else None
@@ -193,7 +198,8 @@ def _slots(session: Any) -> int:
     return tasks_at_a_time(session, min(_CONNECT_MOST, int(session.conf.get("spark.sql.shuffle.partitions"))))
 
 
-def _rows(records: Any, timestamp: str | None, columns: list[str], where: str) -> Rows:
+def _rows(records: Any, timestamp: str | None, schema: Any, where: str) -> Rows:
+    columns = schema.names
     if records == COLUMNS:
         pass
     elif records == "value":
@@ -207,6 +213,11 @@ def _rows(records: Any, timestamp: str | None, columns: list[str], where: str) -
     if timestamp is not None and timestamp not in columns:
         raise ConfigurationError(
             f"{where}: timestamp={timestamp!r} is none of the columns of the DataFrame: {', '.join(columns)}"
+        )
+    if timestamp is not None and type(kind := schema[timestamp].dataType).__name__ not in _TIMES:
+        raise ConfigurationError(
+            f"{where}: timestamp={timestamp!r}: the column is {kind.simpleString()}, not a timestamp or ms since "
+            "the epoch"
         )
     return Rows(records, timestamp)
 

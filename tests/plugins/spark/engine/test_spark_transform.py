@@ -242,6 +242,10 @@ def test_arguments_that_do_not_fit_the_dataframe_are_refused(frame: Any) -> None
         ({"schema": DDL, "timestamp": "when"}, "none of the columns of the DataFrame: word, at, n"),
         ({"schema": DDL, "result_timestamp": "at"}, "no timestamp column of the result, which has word string"),
         ({"schema": DDL, "records": "value"}, "takes one column"),
+        ({"schema": DDL, "timestamp": "word"}, "timestamp='word': the column is string, not a timestamp or ms"),
+        ({"schema": ["word", "n"]}, "must be a text such as 'word string, count long'"),
+        ({"schema": DDL, "parallelism": "2"}, "parallelism='2' is not a whole number >= 1"),
+        ({"schema": DDL, "max_parallelism": 0}, "max_parallelism=0 is not a whole number >= 1"),
     ):
         with pytest.raises(ConfigurationError, match=said):
             transform(frame, totals, **options)
