@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ def find_obstacle(value: object) -> Obstacle | None:
     path: list[str] = []
     seen = {id(value)}
     # Into the first part that fails by itself, until no part of what is left does.
-    while len(path) < _MAX_DEPTH:
+    while len(path) < _MAX_DEPTH and not _refuses(value):
         for label, part in _parts(value):
             if id(part) in seen:
                 continue
@@ -59,7 +60,9 @@ def find_obstacle(value: object) -> Obstacle | None:
         else:
             break
     reason = str(error) or type(error).__name__
-    return Obstacle(tuple(path), type(value).__qualname__.rpartition("<locals>.")[2], reason.splitlines()[0])
+    return Obstacle(
+        tuple(path), type(value).__qualname__.rpartition("<locals>.")[2], reason.splitlines()[0].rstrip(".")
+    )
 
 
 def _try(value: object) -> BaseException | None:
@@ -69,6 +72,19 @@ def _try(value: object) -> BaseException | None:
     except Exception as error:  # a __reduce__ of anybody's may raise anything
         return error
     return None
+
+
+def _refuses(value: Any) -> bool:
+    """Return whether an object itself forbids pickling, as SparkContext does: its own reason says more."""
+    own = {name for cls in type(value).__mro__[:-1] for name in cls.__dict__}
+    if own.isdisjoint(("__reduce__", "__reduce_ex__", "__getstate__", "__getnewargs__", "__getnewargs_ex__")):
+        return False
+    try:
+        with trial():
+            value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+    except Exception:
+        return True
+    return False
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:

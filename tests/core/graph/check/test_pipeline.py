@@ -198,6 +198,19 @@ class TestPickling:
         assert "variable 'lock' (lock) cannot be pickled: cannot pickle '_thread.lock' object" in finding.message
         assert "open()" in finding.message
 
+    def test_what_forbids_it_itself(self, program: Any) -> None:
+        class Context:
+            def __init__(self) -> None:
+                self.lock = threading.Lock()
+
+            def __getnewargs__(self) -> Any:
+                raise RuntimeError("only in the driver.")
+
+        context = Context()
+        program.sink(program.map(program.source(uid="in"), fn=lambda value: [value, context]))
+        said = only(program).message
+        assert "variable 'context' (Context) cannot be pickled: only in the driver. Make such" in said
+
     def test_deep_inside_a_function_object(self, program: Any) -> None:
         class Client:
             def __init__(self) -> None:
