@@ -4,39 +4,19 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING
 
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK
 from sluiceway.metrics import JobMetrics, SubtaskMetrics
 from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
+from sluiceway_spark.structured.microbatch.counts import ByStep, Counts, increase, sums
 from sluiceway_spark.structured.row_format import Row
 
 if TYPE_CHECKING:
     from sluiceway_spark.structured.stages.sink_stage import BatchReport
 
-__all__ = ["NOTHING", "ByStep", "Counts", "Did", "StreamFigures", "counts_of", "did_since", "increase", "told"]
-
-ByStep = Mapping[str, Mapping[str, float]]
-"""Figures by step and name."""
-
-
-class Counts(NamedTuple):
-    """Counts of a subtask since it was brought to its process.
-
-    Attributes:
-        records_in: records read or taken.
-        records_out: records given on.
-        counters: its functions' own counters.
-    """
-
-    records_in: int
-    records_out: int
-    counters: ByStep
-
-
-NOTHING: Final = Counts(0, 0, {})
+__all__ = ["Did", "StreamFigures", "did_since", "told"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +54,6 @@ def told(plan: SteppedPlan, did: Did) -> Row:
     return Row(plan.last_stage + 1, way, -1, 0, pickle.dumps(did))
 
 
-def counts_of(chain: SteppedTask) -> Counts:
-    """Return the counts of a subtask as of now."""
-    return Counts(chain.records_in, chain.records_out, chain.counters())
-
-
 def did_since(plan: SteppedPlan, chain: SteppedTask, before: Counts) -> Did:
     """Return the report of a subtask since it had these counts."""
     mark = chain.watermark
@@ -92,24 +67,6 @@ def did_since(plan: SteppedPlan, chain: SteppedTask, before: Counts) -> Did:
         chain.ended,
         None if chain.ended else chain.due_ms,
     )
-
-
-def increase(now: ByStep, before: ByStep) -> ByStep:
-    """Return by how much counters have increased."""
-    return {
-        step: {name: value - before.get(step, {}).get(name, 0) for name, value in own.items()}
-        for step, own in now.items()
-    }
-
-
-def _sums(one: ByStep, other: ByStep) -> ByStep:
-    return {
-        step: {
-            name: one.get(step, {}).get(name, 0) + other.get(step, {}).get(name, 0)
-            for name in {**one.get(step, {}), **other.get(step, {})}
-        }
-        for step in {**one, **other}
-    }
 
 
 class StreamFigures:
@@ -154,7 +111,7 @@ class StreamFigures:
                         records_out=known.records_out + did.records_out,
                         watermark=known.watermark if did.watermark is None else did.watermark,
                         metrics={**known.metrics, **did.metrics},
-                        counters=_sums(known.counters, did.counters),
+                        counters=sums(known.counters, did.counters),
                     )
                 self._by_target[did.target] = did
 

@@ -17,7 +17,8 @@ from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
 from sluiceway.serializers.byvalue import dumps_with_classes
 from sluiceway.steps import SourceStep
 from sluiceway.util.garbage_collector import freeze_between_tasks, seldom
-from sluiceway_spark.structured.microbatch.metrics import NOTHING, did_since, told
+from sluiceway_spark.structured.microbatch.counts import NOTHING
+from sluiceway_spark.structured.microbatch.metrics import did_since, told
 from sluiceway_spark.structured.microbatch.source_spec import SourcePart, SourceStage, batch_files
 from sluiceway_spark.structured.row_format import Row
 from sluiceway_spark.structured.row_packing import FULL, MANY, RowPacker

@@ -22,7 +22,7 @@ from sluiceway.steps import SinkStep
 from sluiceway.util.raising import raise_again
 from sluiceway_spark.persisted import SinkProgress
 from sluiceway_spark.structured.job_group import users_error
-from sluiceway_spark.structured.microbatch.metrics import ByStep, increase
+from sluiceway_spark.structured.microbatch.counts import ByStep, increase
 from sluiceway_spark.structured.row_format import SCHEMA, Row, together
 from sluiceway_spark.structured.stages.chained_sinks import REPLAYED
 from sluiceway_spark.structured.stages.driver_sinks import in_this_process

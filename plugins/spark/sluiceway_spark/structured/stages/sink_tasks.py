@@ -13,7 +13,7 @@ from sluiceway.runtime.messages.pickling import dump
 from sluiceway.runtime.stepped import Position, SteppedPlan, SteppedTask
 from sluiceway.serializers.byvalue import dumps_with_classes
 from sluiceway.serializers.program_classes import using
-from sluiceway_spark.structured.microbatch.metrics import ByStep
+from sluiceway_spark.structured.microbatch.counts import ByStep
 from sluiceway_spark.structured.row_format import Row, rows_in, to_batches
 from sluiceway_spark.structured.stages.batch_tasks import StageWorker
 

@@ -17,7 +17,8 @@ from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
 from sluiceway.serializers.program_classes import using
 from sluiceway.state.changelog import ChangelogStateBackend
 from sluiceway.util.garbage_collector import seldom
-from sluiceway_spark.structured.microbatch.metrics import NOTHING, Counts, counts_of, did_since, told
+from sluiceway_spark.structured.microbatch.counts import NOTHING, Counts, counts_of
+from sluiceway_spark.structured.microbatch.metrics import did_since, told
 from sluiceway_spark.structured.row_format import Row
 from sluiceway_spark.structured.row_packing import RowPacker
 from sluiceway_spark.structured.stages.chained_sinks import ChainedSinks
