@@ -50,8 +50,9 @@ def test_a_cluster(cluster: Any, place: Path, start: Callable[..., Any]) -> None
     assert "enrich (slow.py:6)" in (place / "words.svg").read_text()
     asked = ("flamegraph", "words-1", "--seconds", "1", "--task", "map(enrich)")
     lines = cluster(*asked, "--format", "folded", "--cpu", "off").stdout.splitlines()
-    assert lines
-    assert all("map(enrich)" in line for line in lines)
+    # A busy machine may take the task off its processor anywhere, as between two batches.
+    assert any("map(enrich)" in line and "enrich (slow.py:6)" in line for line in lines)
+    assert not any("the worker's loop" in line or "connector.lib.generator" in line for line in lines)
     assert json.loads(cluster(*asked, "--format", "json").stdout)["name"] == "root"
     unknown = cluster("flamegraph", "words-1", "--task", "other")
     assert (unknown.returncode, "there is no task 'other'" in unknown.stderr) == (2, True)
