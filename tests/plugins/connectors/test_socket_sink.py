@@ -311,7 +311,8 @@ def test_a_connection_lost_when_all_is_sent_ends_the_sink(
         driver.write(["a"])
         writer.finish()
         assert receiver.wait() == [b"a\n"]
-        assert select.select([writer._connection()], [], [], PATIENT_S)[0]
+        if writer._link.is_connected:  # finish() has not heard of the end yet
+            assert select.select([writer._connection()], [], [], PATIENT_S)[0]
         assert writer.blocked() is None
 
 
