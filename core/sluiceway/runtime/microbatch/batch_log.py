@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pickle
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Final
 
 from sluiceway.checkpoint_storage import CheckpointStorage
@@ -44,6 +44,7 @@ class BatchPlan:
         stops: whether readers read nothing and reach their end with this batch.
         since_ms: time since the previous batch was planned; 0 if another driver planned it.
         still_ms: part of ``since_ms`` during which no reader had input.
+        given_up: by reader, the number of splits at the end of its queue that others are assigned with this batch.
     """
 
     assigned: dict[int, list[Any]]
@@ -59,6 +60,10 @@ class BatchPlan:
     stops: bool = False
     since_ms: int = 0
     still_ms: int = 0
+    given_up: dict[int, int] = field(default_factory=dict)
+
+    def __setstate__(self, state: list[Any]) -> None:
+        _restore(self, state)
 
 
 @persisted("PollRead")
@@ -94,6 +99,7 @@ class BatchRead:
         waiting: results of the calls of ``waiting_splits``, in order.
         payload: data of the engine, stored with the record.
         token: random name of this file, different for each attempt.
+        asks: whether the reader requests its splits; one that never does receives each at once.
     """
 
     polls: tuple[PollRead, ...]
@@ -105,11 +111,25 @@ class BatchRead:
     payload: bytes = b""
     queued: int = 0
     token: str = field(default_factory=lambda: secrets.token_hex(8))
+    asks: bool = False
+
+    def __setstate__(self, state: list[Any]) -> None:
+        _restore(self, state)
 
     @property
     def count(self) -> int:
         """Number of records read."""
         return sum(poll.count for poll in self.polls)
+
+
+def _restore(made: BatchPlan | BatchRead, state: Sequence[Any]) -> None:
+    """Set the fields in their order; those that an earlier version did not have get their defaults."""
+    for place, each in enumerate(fields(made)):
+        if place < len(state):
+            value = state[place]
+        else:
+            value = each.default if each.default_factory is MISSING else each.default_factory()
+        object.__setattr__(made, each.name, value)
 
 
 class BatchLog:

@@ -46,6 +46,7 @@ class BatchWork:
         limit: maximum number of records. Eight rows in columns count as one, and the last poll may exceed it.
         token: token of the reader's record of the previous batch; empty: there is none.
         asked: whether a split request of the reader is unanswered.
+        asks: whether the reader has requested a split in an earlier batch.
         stops: whether the reader reads nothing and reaches its end, at any position.
         silent_ms: idle time before the batch, for splits that have no records in it.
         since_ms: time since the batch before was planned: that of splits without records in a batch that runs dry.
@@ -65,6 +66,7 @@ class BatchWork:
     limit: int
     token: str = ""
     asked: bool = False
+    asks: bool = False
     stops: bool = False
     silent_ms: int = 0
     since_ms: int = 0
@@ -85,6 +87,7 @@ class LiveReader:
         reader: the started reader.
         waiter: waiter that the reader wakes.
         asked: whether a split request of the reader is unanswered.
+        asks: whether it has made any.
     """
 
     def __init__(
@@ -98,7 +101,7 @@ class LiveReader:
         no_more: bool = False,
     ) -> None:
         # Before the reader is made, which may ask at once.
-        self.asked = False
+        self.asked = self.asks = False
         self.waiter = Waiter(clock)
         self._told = False
         self._metrics = MetricGroup()
@@ -149,7 +152,7 @@ class LiveReader:
             self.waiter.close()
 
     def _ask(self) -> None:
-        self.asked = True
+        self.asked = self.asks = True
 
 
 class ReaderCache:
@@ -206,8 +209,8 @@ class BatchReader(Reader[Any]):
     the same records of each split again, any other the same records in all.
 
     It has its splits from the start and does all the waiting itself. The source's reader receives them one by one,
-    on request or when it has none left, as from a local enumerator; a reader that makes no request at its start
-    receives all at once.
+    on request or when it has none left, as from a local enumerator; a reader that has made no request receives all
+    at once.
 
     Args:
         source: the source.
@@ -292,9 +295,9 @@ class BatchReader(Reader[Any]):
         if live is None:
             live = LiveReader(self._source, work.reader, work.parallelism, self._clock, self._begun)
         self._live = live
-        if live.asked or self._begun:
+        if live.asks:
             self._feed(live)
-        else:  # it does not ask
+        else:
             self._give(live, len(self._queue))
         self._began = self._first = self._clock.monotonic()
 
@@ -391,6 +394,7 @@ class BatchReader(Reader[Any]):
             tuple(self._answers),
             payload,
             len(self._queue),
+            asks=work.asks or (live is not None and live.asks),
         )
         # The first attempt to create the file decides what the batch is. A slower one (a speculative copy of the
         # task) may go on only if it has read the same: its records are already on their way downstream.

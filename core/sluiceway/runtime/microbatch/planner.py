@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from enum import Enum
+from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
 from sluiceway.clock import Clock, SystemClock
@@ -21,9 +22,10 @@ __all__ = ["BatchLimits", "BatchPlanner", "PlanWhen"]
 _KEPT: Final = 20
 """Number of batches that an engine may go back. Engines retry one batch by themselves; users roll back further."""
 _MANY: Final = 16_384
-# Splits that a reader without others is assigned in a batch: the first time, and at the most.
-_FEWEST_AHEAD: Final = 4
-_MOST_AHEAD: Final = 1024
+_FEWEST: Final = 4
+"""Splits that a reader of which nothing is known is assigned."""
+_MOST: Final = 1024
+"""Splits that a reader has at the most."""
 
 
 class PlanWhen(Enum):
@@ -74,7 +76,6 @@ class BatchPlanner:
         self.source: Source[Any] = SpooledSource(source, files, self._limits) if self._stores else source
         self._enumerator: DrivenEnumerator | None = None
         self._at = 0
-        self._ahead: dict[int, int] = {}
         self._lookout = AvailabilityCheck(self.source, readers, self._clock)
         self._known: dict[tuple[int, str], Any] = {}
         self._planned_ms: int | None = None
@@ -235,13 +236,14 @@ class BatchPlanner:
     ) -> tuple[BatchPlan, bool]:
         """Return a plan, and whether it has any work; ``now``: consider only input that is available already."""
         self._hand_out(enumerator, states)
+        assigned, given_up = self._evened(enumerator, states)
         limits = self._limits
         ended: set[int] = set()
         resting: set[int] = set()
         is_needed = False
         # Each reader has ended, rests, or runs. A batch is needed if one that runs has something to do.
         for reader, state in enumerate(states):
-            fresh = enumerator.taken(reader)
+            fresh = assigned.get(reader)
             has_splits = bool(fresh or (state is not None and state.splits))
             is_left = not has_splits and reader in enumerator.no_more
             if (is_left and not tells_end) or (state is not None and state.ended):
@@ -255,7 +257,7 @@ class BatchPlanner:
                 is_needed = self._has_news(enumerator, reader, state)
         now_ms = self._clock.now_ms()
         plan = BatchPlan(
-            enumerator.peek(),
+            assigned,
             frozenset(enumerator.no_more),
             frozenset(ended),
             frozenset(resting),
@@ -267,6 +269,7 @@ class BatchPlanner:
             limits.records,
             since_ms=0 if self._planned_ms is None else max(0, now_ms - self._planned_ms),
             still_ms=0 if self._still_since is None else max(0, now_ms - self._still_since),
+            given_up=given_up,
         )
         return plan, is_needed
 
@@ -278,24 +281,58 @@ class BatchPlanner:
         return (reader in enumerator.no_more and not is_told) or self._lookout.sees(reader, state)
 
     def _hand_out(self, enumerator: DrivenEnumerator, states: list[BatchRead | None]) -> None:
-        """Assign splits to readers in turn; a reader that used up its share gets twice as many the next time."""
-        room: dict[int, int] = {}
-        for reader, state in enumerate(states):
-            # A reader without splits may have ended its last one with the batch, before it could request another.
-            if state is None or not (state.ended or (state.splits and not state.asked)):
-                has_others = self._stores or (state is not None and state.splits)
-                room[reader] = 1 if has_others else self._ahead.get(reader, _FEWEST_AHEAD)
-        wanting = list(room)
+        """Assign splits, each to the reader with the fewest, until all have what they may read in the batch."""
+        most = {
+            reader: self._wanted(state) for reader, state in enumerate(states) if state is None or not state.ended
+        }
+        held = [0 if state is None else len(state.splits) for state in states]
+        wanting = [(held[reader] + enumerator.taken(reader), reader) for reader in most]
+        heapify(wanting)
         while wanting:
-            for reader in list(wanting):
-                before = enumerator.taken(reader)
-                if before < room[reader]:
-                    enumerator.request(reader)
-                if enumerator.taken(reader) == before:
-                    wanting.remove(reader)
-        for reader, most in room.items():
-            if most > 1 and enumerator.taken(reader) >= most:
-                self._ahead[reader] = min(2 * most, _MOST_AHEAD)
+            count, reader = heappop(wanting)
+            if count < most[reader]:
+                enumerator.request(reader)
+            now = held[reader] + enumerator.taken(reader)
+            if now > count:
+                heappush(wanting, (now, reader))
+
+    def _wanted(self, state: BatchRead | None) -> int:
+        """Return the number of splits that a reader is to have at the start of the next batch."""
+        if state is None:
+            return 1 if self._stores else _FEWEST
+        held = len(state.splits)
+        if held and (self._stores or not state.asks):
+            return held + state.asked
+        if self._stores:
+            return 1
+        # One that had too few gets twice as many. Else as many as before, the open one, and one to spare.
+        begun = sum(len(poll.begun) for poll in state.polls)
+        wanted = begun + 2 if held else max(_FEWEST, 2 * begun)
+        return max(min(wanted, _MOST), held + state.asked)
+
+    def _evened(
+        self, enumerator: DrivenEnumerator, states: list[BatchRead | None]
+    ) -> tuple[dict[int, list[Any]], dict[int, int]]:
+        """Return the splits to assign, by reader, and how many others give up for readers that would have none.
+
+        A split is large at times, and nobody else has any left: those that no reader has begun are dealt anew.
+        """
+        assigned = enumerator.peek()
+        given_up: dict[int, int] = {}
+        mine = {reader: s for reader, s in enumerate(states) if s is not None and s.asks and not s.ended}
+        counts = {reader: len(state.splits) + len(assigned.get(reader, ())) for reader, state in mine.items()}
+        if self._stores or all(counts.values()):
+            return assigned, given_up
+        queues = {reader: state.splits[len(state.splits) - state.queued :] for reader, state in mine.items()}
+        while queued := [reader for reader in mine if queues[reader]]:
+            rich, poor = max(queued, key=counts.__getitem__), min(counts, key=counts.__getitem__)
+            if counts[rich] < counts[poor] + 2:
+                break
+            assigned.setdefault(poor, []).append(queues[rich].pop())
+            given_up[rich] = given_up.get(rich, 0) + 1
+            counts[rich] -= 1
+            counts[poor] += 1
+        return assigned, given_up
 
     def _planned(self, batch: int) -> BatchPlan:
         plan: BatchPlan | None = self._once(batch, PLAN, lambda: self._files.plan(batch))
@@ -341,13 +378,15 @@ class BatchPlanner:
 
     def _work_of(self, batch: int, reader: int, plan: BatchPlan, state: BatchRead | None) -> BatchWork:
         fresh = plan.assigned.get(reader, [])
-        held = state if not plan.stops else None
+        held = [] if state is None or plan.stops else state.splits
+        queued = 0 if state is None or plan.stops else state.queued
+        given_up = plan.given_up.get(reader, 0)
         return BatchWork(
             batch=batch,
             reader=reader,
             parallelism=self.readers,
-            splits=[*(() if held is None else held.splits), *fresh],
-            queued=len(fresh) + (0 if held is None else held.queued),
+            splits=[*held[: len(held) - given_up], *fresh],
+            queued=queued - given_up + len(fresh),
             no_more=reader in plan.no_more,
             resting=reader in plan.resting,
             time_ms=plan.time_ms,
@@ -361,6 +400,7 @@ class BatchPlanner:
             limit=plan.limit,
             token="" if state is None else state.token,
             asked=state is not None and state.asked and not fresh,
+            asks=state is not None and state.asks,
             stops=plan.stops,
         )
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from sluiceway.elements import Batch, Columns
 from sluiceway.errors import ConnectorError, PluginError
 from sluiceway.runtime.microbatch.availability import AvailabilityCheck
 from sluiceway.runtime.microbatch.batch_limits import BatchLimits
-from sluiceway.runtime.microbatch.batch_log import BatchRead
+from sluiceway.runtime.microbatch.batch_log import BatchPlan, BatchRead
 from sluiceway.runtime.microbatch.batch_reader import BatchReader, ReaderCache
 from sluiceway.runtime.microbatch.planner import PlanWhen
 from sluiceway_files import FilesSource
@@ -116,6 +117,30 @@ class _ShuffledReader(Reader[Any]):
         pass
 
 
+class OneByOne(ShuffledSource):
+    """Splits of these sizes; a reader asks for one at its start, and when it has read one."""
+
+    def __init__(self, *sizes: int) -> None:
+        super().__init__(0, 0)
+        self.splits = [Shuffled(f"s{i}", 1000 * i, 1000 * i + size) for i, size in enumerate(sizes)]
+        self.records = [1000 * i + j for i, size in enumerate(sizes) for j in range(size)]
+
+    def create_reader(self, context: ReaderContext) -> Reader[Any]:
+        return _OneByOneReader(context)
+
+
+class _OneByOneReader(_ShuffledReader):
+    def add_splits(self, splits: Sequence[Shuffled]) -> None:
+        assert not self._splits
+        self._splits += splits
+
+    def poll(self, limit: int) -> Poll[Any]:
+        result = super().poll(limit)
+        if self._finished and not self._no_more:
+            self._context.request_split()
+        return result
+
+
 class Once(CollectionSource[Any]):
     """A collection that is read once."""
 
@@ -176,10 +201,48 @@ def test_many_small_files_make_few_batches(drive: Drive, storage: CheckpointStor
     assert driver.batch <= 5  # 4, 8, 16, 32 files at a time for each of two readers
 
 
+def _read_in_each(driver: Any) -> list[list[int]]:
+    """Run all batches; return how many records each reader has read in each."""
+    while driver.run_batch():
+        pass
+    records = [[driver.files.read(batch, reader) for reader in (0, 1)] for batch in range(1, driver.batch + 1)]
+    driver.close()
+    return [[0 if read is None else read.count for read in both] for both in records]
+
+
+def test_a_reader_near_the_end_of_its_split_has_the_next_one_too(drive: Drive, storage: CheckpointStorage) -> None:
+    source = OneByOne(*[11] * 16)
+    driver = drive(source, storage)
+    counts = _read_in_each(driver)
+    assert sorted(driver.given) == source.records
+    assert counts[:-1] == [[10, 10]] * 8
+
+
+def test_splits_that_nobody_has_begun_are_dealt_anew_for_readers_without(
+    drive: Drive, storage: CheckpointStorage
+) -> None:
+    source = OneByOne(*[2, 50] * 4)
+    driver = drive(source, storage)
+    counts = _read_in_each(driver)
+    assert sorted(driver.given) == source.records
+    assert counts[0] == [8, 10], "reader 0 was assigned the small ones"
+    assert counts[1:10] == [[10, 10]] * 9
+
+
 @pytest.mark.parametrize(
     ("kind", "seed"),
     diagonal(
-        ["shuffled", "collection", "files", "function", "columns", "columns of files", "columns once"], range(4)
+        [
+            "shuffled",
+            "uneven",
+            "collection",
+            "files",
+            "function",
+            "columns",
+            "columns of files",
+            "columns once",
+        ],
+        range(4),
     ),
 )
 def test_whatever_fails_nothing_is_lost_or_double(drive: Drive, kind: str, seed: int, tmp_path: Path) -> None:
@@ -191,6 +254,9 @@ def test_whatever_fails_nothing_is_lost_or_double(drive: Drive, kind: str, seed:
     if kind == "shuffled":
         source = ShuffledSource(5, 17)
         expected: list[Any] = [1000 * i + j for i in range(5) for j in range(17)]
+    elif kind == "uneven":
+        source = OneByOne(*(draw.choice([1, 3, 40]) for _ in range(14)))
+        expected = source.records
     elif kind == "collection":
         source, expected = CollectionSource(range(70), timestamp=lambda n: n), list(range(70))
     elif kind == "files":
@@ -237,6 +303,16 @@ def test_whatever_fails_nothing_is_lost_or_double(drive: Drive, kind: str, seed:
     assert sorted(driver.given, key=str) == sorted(expected, key=str)
     assert driver.batch >= 3
     assert driver.in_columns == {kind.startswith("columns")}
+
+
+def test_logs_of_earlier_versions_have_the_defaults_of_what_they_did_not_know() -> None:
+    plan = BatchPlan({0: ["a"]}, frozenset(), frozenset(), frozenset(), None, 1, 0.5, 0.1, 5.0, 10, still_ms=3)
+    read = BatchRead((), ["a"], True, False, False, token="t")
+    for written, known in ((plan, 13), (read, 9)):
+        earlier = type(written).__new__(type(written))
+        earlier.__setstate__([getattr(written, each.name) for each in fields(written)][:known])
+        assert earlier == written
+        assert pickle.loads(pickle.dumps(earlier)) == written
 
 
 def test_the_attempt_that_is_faster_is_the_one_that_counts(drive: Drive, storage: CheckpointStorage) -> None:
@@ -688,6 +764,69 @@ def test_a_reader_that_asks_once_and_waits_is_given_what_is_left(
         pass
     driver.close()
     assert sorted(driver.given) == [1000 * i + j for i in range(6) for j in range(4)]
+
+
+class Pushing(SimpleEnumerator):
+    """Assigns a split whenever it has found one, without being asked, as partitions of a topic are."""
+
+    found: list[Shuffled]
+
+    def handle_split_request(self, reader: int) -> None:
+        """Readers get splits without asking."""
+
+    def start(self) -> None:
+        self.run()
+
+    def run(self) -> None:
+        self._context.assign(0, self.found[:])
+        self.found.clear()
+
+
+class _Following(_ShuffledReader):
+    """Reader of splits that never end, in turn, which asks for none."""
+
+    def start(self) -> None:
+        pass
+
+    def add_splits(self, splits: Sequence[Shuffled]) -> None:
+        self._splits += splits
+
+    def poll(self, limit: int) -> Poll[Any]:
+        for split in self._splits:
+            if split.at < split.stop:
+                self._splits.remove(split)
+                self._splits.append(replace(split, at=split.at + 1))
+                self.current_split_id = split.name
+                return [split.at]
+        return Wait()
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["kept open", "closed"])
+def test_splits_are_given_at_once_to_a_reader_that_does_not_ask(
+    drive: Drive, storage: CheckpointStorage, kept: bool
+) -> None:
+    made: list[Pushing] = []
+
+    class Topic(ShuffledSource):
+        boundedness = Boundedness.UNBOUNDED
+
+        def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
+            made.append(Pushing(context, restored or []))
+            made[-1].found = found
+            return made[-1]
+
+        def create_reader(self, context: ReaderContext) -> Reader[Any]:
+            return _Following(context)
+
+    found = [Shuffled("a", 0, 3)]
+    driver = drive(Topic(0, 0), storage, 1, cache=ReaderCache() if kept else None)
+    assert driver.run_batch()
+    assert driver.given == [0, 1, 2]
+    found.append(Shuffled("b", 100, 102))  # beside the first one, which goes on
+    made[-1]._context.wake()
+    assert driver.run_batch()
+    driver.close()
+    assert driver.given == [0, 1, 2, 100, 101]
 
 
 def test_splits_that_are_found_later_are_read_and_until_then_nothing_runs(
