@@ -34,7 +34,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum, Flag
 from functools import cache
-from itertools import repeat
+from itertools import filterfalse, repeat
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, Final, NamedTuple, TypeVar
 from zlib import crc32
@@ -150,17 +150,47 @@ class SubtaskCache(dict[Any, int]):
         parallelism: number of subtasks to choose from.
         max_parallelism: number of key groups.
         limit: number of keys at which the cache is emptied and starts afresh.
+
+    Attributes:
+        misses: number of keys that were not in the cache; whoever reads it may set it to 0.
     """
 
-    __slots__ = ("limit", "max_parallelism", "parallelism")
+    __slots__ = ("limit", "max_parallelism", "misses", "parallelism")
 
     def __init__(self, parallelism: int, max_parallelism: int, limit: int = CACHE_LIMIT) -> None:
         super().__init__()
         self.parallelism = parallelism
         self.max_parallelism = max_parallelism
         self.limit = limit
+        self.misses = 0
+
+    def learn(self, keys: Sequence[Any]) -> bool:
+        """Compute the subtasks of those keys that are not in the cache, all at once: several times as fast.
+
+        Returns:
+            whether that goes with these keys: they are strings, or whole numbers. Raises nothing.
+        """
+        try:
+            new = set(keys)
+        except Exception:  # a key without a hash: cache[key] says which
+            return False
+        if len(self) + len(new) > self.limit:
+            if len(new) > self.limit:
+                return False
+            self.clear()
+        computed = list(filterfalse(self.__contains__, new))
+        if len(computed) < _MANY:
+            return True
+        groups = _groups_of_many(computed, self.max_parallelism)
+        if groups is None:
+            return False
+        subtasks = groups.astype("int64") * self.parallelism // self.max_parallelism
+        self.update(zip(computed, subtasks.tolist(), strict=True))
+        self.misses += len(computed)
+        return True
 
     def __missing__(self, key: Any) -> int:
+        self.misses += 1
         group = stable_hash(key) % self.max_parallelism
         if len(self) >= self.limit:
             self.clear()

@@ -432,6 +432,26 @@ def test_the_cache_knows_the_owner_of_a_keys_group(keys, parallelism):
     assert len(cache) == len(set(keys))
 
 
+@pytest.mark.parametrize("kind", [str, int, float, lambda n: (n, "x"), lambda n: f"\ud800{n}"])
+def test_keys_that_are_learnt_have_the_owners_that_they_have_one_by_one(kind):
+    keys = [kind(n % 700) for n in range(1000)]
+    cache, expected = SubtaskCache(3, 128), SubtaskCache(3, 128)
+    assert cache.learn(keys) == (kind in (str, int))
+    assert cache.misses == (700 if kind in (str, int) else 0)
+    assert [cache[key] for key in keys] == [expected[key] for key in keys]
+    assert cache.misses == expected.misses == 700
+    assert dict(cache) == dict(expected)
+
+
+def test_keys_that_are_learnt_do_not_fill_the_memory():
+    cache = SubtaskCache(3, 128, limit=1000)
+    for start in range(0, 5000, 600):
+        assert cache.learn(range(start, start + 600))
+        assert 600 <= len(cache) <= 1000
+    assert not cache.learn(range(1001)), "more than the cache may hold"
+    assert not cache.learn([["no hash"]])
+
+
 def test_endless_keys_do_not_fill_the_memory():
     cache = SubtaskCache(4, 128)
     for key in range(CACHE_LIMIT + 3000):

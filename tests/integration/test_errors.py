@@ -85,8 +85,9 @@ def test_the_failing_subtask_is_named_when_there_are_several() -> None:
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
-def test_a_failing_key_function(parallelism: int) -> None:
-    flow, stream = flow_of({"user": 1}, {})
+@pytest.mark.parametrize("before", [1, 400])  # many keys that are new are routed together
+def test_a_failing_key_function(parallelism: int, before: int) -> None:
+    flow, stream = flow_of(*({"user": n} for n in range(before)), {})
     stream.key_by(lambda v: v["user"]).count().print()
     error, notes = failure(flow, parallelism=parallelism)
     assert isinstance(error, KeyError)

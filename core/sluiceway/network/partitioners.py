@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from sluiceway.elements import Batch
 from sluiceway.errors import FunctionContractError, GraphError
@@ -15,6 +15,12 @@ from sluiceway.streamgraph import PartitionerSpec
 from sluiceway.util.overriding import override
 
 __all__ = ["BUILT_IN", "make_partitioner"]
+
+_LEARNT: Final = 256
+"""Records of a batch whose keys are worth being computed together."""
+
+_FEW: Final = 8
+"""One record of so many has a key that is not known: below that the keys of a batch are looked up as they come."""
 
 
 class ForwardPartitioner(Partitioner):
@@ -182,11 +188,14 @@ class HashPartitioner(_RoutingPartitioner):
         self._skips = skips
         self._checks = checks
         self._with_keys = False
+        self._learns = True
 
     def setup(self, subtask: int, consumers: int, seed: int) -> None:
         """Clear the cache of known keys."""
         super().setup(subtask, consumers, seed)
         self._known = SubtaskCache(consumers, self._max_parallelism)
+        self._known.misses = self._known.limit  # the first batch is of new keys
+        self._learns = True
 
     @property
     def key(self) -> Callable[[Any], Any]:
@@ -240,6 +249,10 @@ class HashPartitioner(_RoutingPartitioner):
 
     def _by_key(self, batch: Batch[Any]) -> Sequence[tuple[int, Batch[Any]]]:
         parts: list[list[Any]] = [[] for _ in range(self.consumers)]
+        misses, self._known.misses = self._known.misses, 0
+        # Where the batch before had many new keys.
+        if self._learns and _LEARNT <= len(batch.values) <= misses * _FEW:
+            return self._learning(batch, parts)
         if not self._with_keys:
             if batch.timestamps is None:
                 self._split(batch.values, parts)
@@ -250,6 +263,38 @@ class HashPartitioner(_RoutingPartitioner):
         keys: list[list[Any]] = [[] for _ in parts]
         routes = self._route(batch.values, parts, keys)
         return self._batches(parts, batch.timestamps, routes, keys)
+
+    def _learning(self, batch: Batch[Any], parts: list[list[Any]]) -> Sequence[tuple[int, Batch[Any]]]:
+        """Route a batch in which many keys are new: computed together, these cost a fraction."""
+        keys = self._keys_of(batch.values)
+        self._learns = self._known.learn(keys)
+        routes = self._routes_of(batch.values, keys)
+        _deal(batch.values, routes, parts)
+        if not self._with_keys:
+            return self._batches(parts, batch.timestamps, routes, None)
+        keys_of_parts: list[list[Any]] = [[] for _ in parts]
+        _deal(keys, routes, keys_of_parts)
+        return self._batches(parts, batch.timestamps, routes, keys_of_parts)
+
+    @record_loop
+    def _keys_of(self, values: list[Any]) -> list[Any]:
+        key_of = self._key
+        keys: list[Any] = []
+        for value in values:
+            keys.append(key_of(value))  # not in a comprehension, which would hide the record of a failure
+        return keys
+
+    @record_loop
+    def _routes_of(self, values: list[Any], keys: list[Any]) -> list[int]:
+        known = self._known
+        routes: list[int] = []
+        for value, of_value in zip(values, keys, strict=True):  # noqa: B007 (read where it fails)
+            try:
+                routes.append(known[of_value])
+            except TypeError:
+                check_key(of_value)
+                raise
+        return routes
 
     # One pass each, touching every record as little as possible: memory access dominates the cost here.
 

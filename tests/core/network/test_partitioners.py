@@ -96,6 +96,34 @@ def test_hash_sends_a_key_to_the_owner_of_its_key_group(
             assert subtask_for_key_group(key_group(value[0], 128), consumers, 128) == index
 
 
+@pytest.mark.parametrize("kind", [str, int, float, lambda n: "2" if n == 1000 else n])
+@pytest.mark.parametrize("stamped", [False, True])
+@pytest.mark.parametrize("by_reference", [False, True])
+def test_hash_sends_batches_with_many_new_keys_to_the_same_consumers(
+    kind: Callable[[int], Any], stamped: bool, by_reference: bool
+) -> None:
+    partitioner = made("hash", 3, key=lambda v: v[0])
+    assert isinstance(partitioner, HashPartitioner)
+    partitioner.carry_keys(by_reference)
+    values = [(kind(n % 2500), n) for n in range(6000)]
+    seen = 0
+    for start in range(0, 6000, 600):
+        some = values[start : start + 600]
+        parts = partitioner.partition(Batch(some, [n for _, n in some] if stamped else None))
+        for index, part in parts:
+            assert part.values == [v for v in some if subtask_for_key_group(key_group(v[0], 128), 3, 128) == index]
+            assert part.keys == ([v[0] for v in part.values] if by_reference else None)
+            assert part.timestamps == ([v[1] for v in part.values] if stamped else None)
+            seen += len(part.values)
+    assert seen == 6000
+
+
+@pytest.mark.parametrize("bad", [["x"], float("nan")])
+def test_hash_says_which_of_many_new_keys_cannot_be_hashed(bad: Any) -> None:
+    with pytest.raises(UnstableKeyError, match="cannot be a key"):
+        made("hash", 2, key=lambda v: v).partition(Batch([*range(1000), bad, *range(1000)]))
+
+
 @pytest.mark.parametrize("stamps", [None, [1, 2]])
 def test_hash_says_which_key_cannot_be_hashed(stamps: list[int] | None) -> None:
     with pytest.raises(UnstableKeyError, match=r"\['x'\] \(list\) cannot be a key"):
