@@ -1,6 +1,6 @@
 """The Spark engine, beside what somebody who knows Spark writes in its own API, and beside the engine ``local``.
 
-All in one session with two cores, with micro-batches of a million words, or of 300,000 readings. Both sides read
+All in one session with two cores, with micro-batches of a million words or readings. Both sides read
 the same files to their end, and write nowhere; before they are timed, their results are compared on less. A stream
 goes on, so speeds are those from the second micro-batch on, as Spark itself tells of each; what a query takes from
 its start to its end, and the processor time of all processes, which other load changes less, are in the notes.
@@ -38,8 +38,10 @@ from sluiceway_files import FilesSource
 
 __all__ = ["measure"]
 
-WORDS, READINGS = 4_000_000, 1_200_000
+RECORDS = 4_000_000
 """In all micro-batches together."""
+ROWS = 1_200_000
+"""Of the Parquet file."""
 VOCABULARY = 50_000
 FEW, MANY = 1_000, 100_000
 """Keys of readings."""
@@ -376,7 +378,7 @@ JOBS = {
         },
         _final_counts,
         VOCABULARY,
-        WORDS,
+        RECORDS,
         WORDS_A_LINE,
     ),
     "sums of windows": Job(
@@ -388,7 +390,7 @@ JOBS = {
         },
         Counter,
         FEW,
-        READINGS,
+        RECORDS,
         many=True,
     ),
 }
@@ -433,7 +435,7 @@ def _parquet(plan: Plan, spark: Any, place: Path) -> Row:
         return spark.read.parquet(path).mapInPandas(_scored_frames, "key string, score long")
 
     paths = {}
-    for name, rows in (("checked", 2_000), ("measured", plan.size(READINGS, 2_000))):
+    for name, rows in (("checked", 2_000), ("measured", plan.size(ROWS, 2_000))):
         paths[name] = str(place / f"{name}.parquet")
         frame = spark.range(0, rows, 1, TOGETHER)
         frame.selectExpr("concat('key', id % 1000) AS key", "id % 100 AS value", "id AS ms").write.parquet(
