@@ -207,6 +207,7 @@ class Table:
         dialect = self._dialect
         statement = f"SELECT {columns} FROM {dialect.identifier(table)} WHERE 1 = {dialect.mark(0)}"
         cursor.execute(statement, dialect.parameters((0,)))
+        cursor.fetchall()  # drivers of MySQL refuse the next statement before that
 
     def _make(self, name: str, create: str | None) -> None:
         """Make a table if it is not there; another writer may be doing the same."""

@@ -267,9 +267,24 @@ def test_names_that_need_quotes_in_postgresql(postgresql: str) -> None:
 
 
 class OtherCursor:
+    """Its results have to be read before anything else, as those of some drivers of MySQL."""
+
     def __init__(self, cursor: sqlite3.Cursor, rowcount: int | None) -> None:
         self._cursor, self._rowcount = cursor, rowcount
-        self.execute, self.close, self.fetchall = cursor.execute, cursor.close, cursor.fetchall
+        self._unread = False
+
+    def execute(self, statement: str, parameters: Any = ()) -> None:
+        assert not self._unread, "unread result found"
+        self._cursor.execute(statement, parameters)
+        self._unread = statement.startswith("SELECT")
+
+    def fetchall(self) -> list[Any]:
+        self._unread = False
+        return self._cursor.fetchall()
+
+    def close(self) -> None:
+        assert not self._unread, "unread result found"
+        self._cursor.close()
 
     def executemany(self, statement: str, rows: Any) -> None:
         assert "CONFLICT" not in statement
