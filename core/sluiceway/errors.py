@@ -21,6 +21,7 @@ __all__ = [
     "FunctionContractError",
     "GraphError",
     "JobCancelledError",
+    "JobStoreError",
     "MissingExtraError",
     "MisusedStateError",
     "NoResourceAvailableError",
@@ -32,6 +33,7 @@ __all__ = [
     "SerializationError",
     "SluicewayError",
     "StateError",
+    "StateQueryError",
     "SuppressRestartsError",
     "TimestampUnitWarning",
     "UnknownNameError",
@@ -103,6 +105,10 @@ class StateError(SluicewayError):
     """State was used outside its rules: unknown, of another type, without a key."""
 
 
+class StateQueryError(StateError, ConfigurationError):
+    """A query of the state of a key does not fit what is there: no such key or entry, or a key of another type."""
+
+
 class SuppressRestartsError(SluicewayError):
     """A job does not get over it by beginning anew, so it ends at once, whatever its restart strategy says.
 
@@ -128,6 +134,10 @@ class CheckpointError(SluicewayError):
 
 class CheckpointFailedError(CheckpointError):
     """A checkpoint was given up, and why; what the job goes on from stays the one before it."""
+
+
+class JobStoreError(SluicewayError):
+    """An entry of the job store cannot be read or written; names the file."""
 
 
 class RescaleError(SluicewayError):

@@ -12,8 +12,11 @@ from sluiceway.errors import (
     GraphError,
     IncompatibleStateError,
     JobCancelledError,
+    JobStoreError,
+    NoResourceAvailableError,
     NotBuiltYetError,
     PluginError,
+    RescaleError,
     SluicewayError,
 )
 
@@ -49,9 +52,11 @@ def of(error: BaseException) -> int:
             return CANCELLED
         case _ if _is_of_full_disk(error):
             return OUTSIDE
-        case PluginError() | ConnectorError() | CheckpointError():
+        case PluginError() | ConnectorError() | CheckpointError() | JobStoreError():
             return OUTSIDE
         case ConfigurationError() | GraphError() | IncompatibleStateError() | NotBuiltYetError():
+            return USAGE
+        case NoResourceAvailableError() | RescaleError():
             return USAGE
         case SluicewayError() | _:
             return FAILED

@@ -14,7 +14,7 @@ from sluiceway.checkpoint import StateReader, load_metadata, split_location
 from sluiceway.checkpoint.metadata import CheckpointMetadata
 from sluiceway.checkpoint.native_files import with_rows
 from sluiceway.checkpoint.offline_reader import Decoder, StateRow, content_of, kind_in_columns
-from sluiceway.errors import CheckpointError, ConfigurationError, StateError, choose
+from sluiceway.errors import CheckpointError, ConfigurationError, StateQueryError, choose
 from sluiceway.keygroups import key_group
 from sluiceway.operators.keyed_state.queries import as_key, key_candidates, key_of_json, missing_key
 from sluiceway.plugins import PluginManager, default_manager
@@ -87,7 +87,7 @@ def find_state(
     Raises:
         CheckpointError: the directory has no complete checkpoint, or it is damaged; names the file.
         UnknownNameError: the step or state does not exist; lists the existing ones.
-        StateError: the key has no such state; names some that have.
+        StateQueryError: the key has no such state; names some that have.
     """
     manager = manager or default_manager()
     place, directory = split_location(location)
@@ -126,12 +126,12 @@ def _in_columns(
 ) -> list[KeyValue]:
     """Return what a key has in the state of a step in columns. All of it is read."""
     if kind == "rows":
-        raise StateError(
+        raise StateQueryError(
             f"state {state!r} of step {uid!r} has rows, not values of keys: show them with 'sluiceway state show' "
             "or 'sluiceway state export'"
         )
     if map_key is not None:
-        raise StateError(f"state {state!r} of step {uid!r} is not a map: it has no entry {map_key!r}")
+        raise StateQueryError(f"state {state!r} of step {uid!r} is not a map: it has no entry {map_key!r}")
     candidates = key_candidates(key)
     found: list[KeyValue] = []
     others: list[Any] = []
@@ -301,7 +301,7 @@ def _value(
         entries = [(as_key(name), part) for name, part, _ in parts]
         value = _as_dict(entries) if map_key is None else _entry(entries, map_key, meta.name)
     elif map_key is not None:
-        raise StateError(
+        raise StateQueryError(
             f"state {meta.name!r} of step {uid!r} is {kind} state, not a map: it has no entry {map_key!r}"
         )
     return KeyValue(uid, meta.name, kind, decoder.key(key), decoder.key(namespace), value, touched)
@@ -327,4 +327,4 @@ def _entry(entries: list[tuple[Any, Any]], text: str, state: str) -> Any:
                 return value
     names = [str(name) for name, _ in entries]
     some = ", ".join(map(repr, get_close_matches(text, names, n=3) or names[:3]))
-    raise StateError(f"the map {state!r} of this key has no entry {text!r}; others are {some}")
+    raise StateQueryError(f"the map {state!r} of this key has no entry {text!r}; others are {some}")

@@ -78,7 +78,7 @@ def test_a_job_of_a_cluster(cluster: Any, place: Path) -> None:
     assert (done.returncode, done.stderr.strip()) == (0, f"{job} has that parallelism already")
 
     refused = cluster("rescale", "counting", "--parallelism", "5")
-    assert refused.returncode != 0
+    assert refused.returncode == 2
     assert "needs 5 slots for that parallelism, and this cluster has 4 (2 workers with 2 each)" in refused.stderr
     assert "there is no step 'counts2'" in cluster("rescale", job, "--step", "counts2=2").stderr
     assert "is not NAME=N" in cluster("rescale", job, "--step", "count").stderr

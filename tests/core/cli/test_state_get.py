@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from sluiceway import exit_codes
 from sluiceway.cli.app import app
 from sluiceway.errors import ConfigurationError, SluicewayError, StateError
 from sluiceway.operators.keyed_state.queries import key_candidates
@@ -160,7 +161,7 @@ def test_the_state_of_a_key_of_a_running_job(cluster: Any, submitted: Any) -> No
             (["--uid", "all", "--state", "value", "--key", "k1", "--map-key", "3"], "not a map"),
         ):
             found = cluster("state", "get", job, *wrong, *live)
-            assert found.returncode != 0
+            assert found.returncode == exit_codes.USAGE
             assert said in found.stderr
 
         of_windows = ["state", "get", job, "--uid", "windows", "--state", "windows: reduced", "--key", "1", *live]
@@ -180,9 +181,10 @@ def test_a_task_that_does_not_answer_is_told_of(cluster: Any, submitted: Any, pl
     cluster.until((place / "stuck").exists)
     get = ["state", "get", job, "--uid", "stuck", "--state", "value", "--key"]
     found = cluster(*get, "0", "--live", "--timeout", "300ms")
-    assert found.returncode != 0
+    assert found.returncode == exit_codes.OUTSIDE
     assert "has not answered within 0.3 s" in found.stderr
     found = cluster(*get, "0")
+    assert found.returncode == exit_codes.OUTSIDE
     assert "has completed no checkpoint yet: --live reads" in found.stderr
     assert "is not of the type" not in found.stderr
     (place / "go").touch()
@@ -190,6 +192,7 @@ def test_a_task_that_does_not_answer_is_told_of(cluster: Any, submitted: Any, pl
     cluster("cancel", job)
     cluster.ended(job)
     found = cluster(*get, "0", "--live")
+    assert found.returncode == exit_codes.USAGE
     assert "is canceled: read what it has left from its last checkpoint" in found.stderr
 
 

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Any, Final
 
-from sluiceway.errors import StateError, choose
+from sluiceway.errors import StateQueryError, choose
 from sluiceway.operators.keyed_state.handles import MISSING
 from sluiceway.serializers import KEY_SERIALIZER
 from sluiceway.state import (
@@ -68,7 +68,7 @@ def key_candidates(text: str, type_: Any = None) -> list[Any]:
         type_: type of keys, if known; candidates of other types are left out.
 
     Raises:
-        StateError: the text is no key of that type.
+        StateQueryError: the text is no key of that type.
     """
     try:
         parsed = [key_of_json(text)]
@@ -81,16 +81,16 @@ def key_candidates(text: str, type_: Any = None) -> list[Any]:
     if type_ in (int, float, bool, tuple, type(None)):
         found = [key for key in parsed if isinstance(key, type_) or (type_ is float and isinstance(key, int))]
         if not found:
-            raise StateError(f"the key {text!r} is not of the type of keys here, {type_.__name__}")
+            raise StateQueryError(f"the key {text!r} is not of the type of keys here, {type_.__name__}")
     return found
 
 
-def missing_key(text: str, state: str, uid: str, keys: Iterable[Any]) -> StateError:
+def missing_key(text: str, state: str, uid: str, keys: Iterable[Any]) -> StateQueryError:
     """Return the error for a key without such state; it names some keys that have it."""
     known = list(dict.fromkeys(map(str, keys)))  # a key is in several windows
     near = get_close_matches(text, known, n=3) or known[:3]
     some = f"; others are {', '.join(map(repr, near))}" if near else "; no key has any"
-    return StateError(f"the key {text!r} has no state {state!r} in step {uid!r}{some}")
+    return StateQueryError(f"the key {text!r} has no state {state!r} in step {uid!r}{some}")
 
 
 class NotedBackend(KeyedStateBackend):
@@ -141,7 +141,7 @@ class NotedBackend(KeyedStateBackend):
 
         Raises:
             UnknownNameError: no state has that name.
-            StateError: no such key has any; names some that have.
+            StateQueryError: no such key has any; names some that have.
         """
         descriptor = self._known.get(state)
         if descriptor is None or state in hidden:

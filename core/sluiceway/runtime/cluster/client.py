@@ -19,7 +19,7 @@ import msgspec
 from sluiceway.checkpoint import checkpoint_name
 from sluiceway.clock import SystemClock
 from sluiceway.config.settings import Settings
-from sluiceway.errors import ConnectorError, SluicewayError
+from sluiceway.errors import CheckpointError, ConfigurationError, ConnectorError, SluicewayError
 from sluiceway.graph import JobGraph
 from sluiceway.metrics import JobMetrics
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, RescaleInfo
@@ -331,8 +331,10 @@ class ClusterClient:
         assert isinstance(answer, Checkpoints)
         done = [c.checkpoint for c in answer.checkpoints if c.status == "completed" and not c.savepoint]
         if not done or not answer.directory:
-            why = "has completed no checkpoint yet" if answer.directory else "keeps no checkpoints in files"
-            raise SluicewayError(f"job {job!r} {why}: --live reads the state of its tasks")
+            instead = "--live reads the state of its tasks"
+            if answer.directory:
+                raise CheckpointError(f"job {job!r} has completed no checkpoint yet: {instead}")
+            raise ConfigurationError(f"job {job!r} keeps no checkpoints in files: {instead}")
         return f"{answer.directory}/{checkpoint_name(done[-1])}"
 
     def live_state(

@@ -14,7 +14,7 @@ import msgspec
 from sluiceway.config.settings import Settings
 from sluiceway.election import LeaderElection, LeadershipLostError
 from sluiceway.engine import JobStatus, Services
-from sluiceway.errors import ConfigurationError, ConnectorError, SluicewayError
+from sluiceway.errors import ConfigurationError, ConnectorError, JobStoreError, SluicewayError
 from sluiceway.graph import JobGraph, slots_required
 from sluiceway.graph.check.iterations import check_checkpoints
 from sluiceway.graph.rescaling import with_parallelism
@@ -31,7 +31,7 @@ from sluiceway.runtime.cluster.job_manager import STOP_S, JobManager, WorkerLogg
 from sluiceway.runtime.cluster.job_preparation import EarlierRun, PreparedJob
 from sluiceway.runtime.cluster.job_records import JobManagerLostError, JobRecords
 from sluiceway.runtime.cluster.job_run import JobRun
-from sluiceway.runtime.cluster.job_store import JobStore, JobStoreError, StoredJob
+from sluiceway.runtime.cluster.job_store import JobStore, StoredJob
 from sluiceway.runtime.cluster.process_requests import ProcessRequests
 from sluiceway.runtime.cluster.request_answers import RescaleAnswer, checkpoint_answer, savepoint_refusal
 from sluiceway.runtime.cluster.search_path import SearchPath
@@ -699,14 +699,18 @@ class Dispatcher(Handlers):
 
     @handles(AskState)
     def _read_state(self, message: AskState, client: Connection) -> None:
-        def done(found: FoundState | None, problem: str) -> None:
-            client.send(Refused(message.request, problem) if found is None else StateFound(message.request, found))
+        def done(found: FoundState | SluicewayError) -> None:
+            if isinstance(found, SluicewayError):
+                client.send(Refused.by(message.request, found))
+            else:
+                client.send(StateFound(message.request, found))
 
         run = self._manager.jobs.get(message.job)
         if run is None or run.status.ended:
             status = self._records.status(message.job) if run is None else run.status.value
             what = f"is {status}" if status else "is not there"
-            done(None, f"job {message.job!r} {what}: read what it has left from its last checkpoint")
+            left = "read what it has left from its last checkpoint"
+            done(ConfigurationError(f"job {message.job!r} {what}: {left}"))
         else:
             run.read_state(message, done)
 

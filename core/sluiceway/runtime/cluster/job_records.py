@@ -10,14 +10,14 @@ from typing import Final
 
 from sluiceway.config.settings import Settings
 from sluiceway.engine import JobStatus
-from sluiceway.errors import SluicewayError
+from sluiceway.errors import JobStoreError, SluicewayError
 from sluiceway.graph import slots_required
 from sluiceway.graph.rescaling import parallelism_of
 from sluiceway.monitoring.infos import RESCALES_KEPT, FailureInfo, JobInfo, RescaleInfo
 from sluiceway.monitoring.job_history import EndedJob, JobHistoryError
 from sluiceway.runtime.cluster.epoch_fence import EpochFence
 from sluiceway.runtime.cluster.job_run import JobRun
-from sluiceway.runtime.cluster.job_store import JobStore, JobStoreError, StoredJob
+from sluiceway.runtime.cluster.job_store import JobStore, StoredJob
 from sluiceway.runtime.failures.error_texts import format_error
 from sluiceway.runtime.jobmanager.job_description import failure_info, told_error
 from sluiceway.runtime.logging.engine_log import ERROR, log

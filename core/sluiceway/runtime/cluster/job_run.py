@@ -12,6 +12,7 @@ from sluiceway.clock import Clock
 from sluiceway.config.settings import Settings
 from sluiceway.connector.lib.process_local import living
 from sluiceway.engine import JobStatus, LifecycleListener
+from sluiceway.errors import SluicewayError
 from sluiceway.graph import JobGraph
 from sluiceway.metrics import JobMetrics
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription
@@ -185,7 +186,7 @@ class JobRun(Handlers):
         """Take a savepoint, and stop with it if ``stops``; ``done`` is called with its location or the error."""
         self.master.savepoint(place, stops, done)
 
-    def read_state(self, message: AskState, done: Callable[[FoundState | None, str], None]) -> None:
+    def read_state(self, message: AskState, done: Callable[[FoundState | SluicewayError], None]) -> None:
         """Read the current state of a key; ``done`` is called once, with it or the error."""
         self._readers.ask(message, done)
 

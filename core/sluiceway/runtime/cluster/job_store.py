@@ -23,7 +23,7 @@ import msgspec
 
 from sluiceway.election import LeaderElection, LeadershipLostError
 from sluiceway.engine import JobStatus
-from sluiceway.errors import ConfigurationError, SluicewayError
+from sluiceway.errors import ConfigurationError, JobStoreError
 from sluiceway.monitoring.infos import FailureInfo, JobInfo, RescaleInfo
 from sluiceway.monitoring.job_history import JobHistory
 from sluiceway.runtime.cluster.election import FileLeaderElection
@@ -33,15 +33,11 @@ from sluiceway.util.file_names import file_name_of_id
 from sluiceway.util.private_files import make_private_directory
 from sluiceway.util.surrogates import json_bytes
 
-__all__ = ["JobStore", "JobStoreError", "StoredJob", "prepare_store"]
+__all__ = ["JobStore", "StoredJob", "prepare_store"]
 
 _VERSION: Final = 1
 _TOLD: Final = "job.json"
 _PROGRAM: Final = "program"
-
-
-class JobStoreError(SluicewayError):
-    """An entry of the job store cannot be read or written; names the file."""
 
 
 class StoredJob(msgspec.Struct, kw_only=True):

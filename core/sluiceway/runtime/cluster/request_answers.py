@@ -56,7 +56,8 @@ class RescaleAnswer:
             self._answer(JobRescaled(self._message.request, info))
         elif problem is not None:
             reason = f"job {self._message.job!r}: {told_error(problem)}"
-            self._answer(Refused.by(self._message.request, problem, reason))
+            cause = problem.__cause__ or problem  # a disk that is full is no mistake of who asked
+            self._answer(Refused.by(self._message.request, cause, reason))
 
     def _answer(self, answer: Message) -> None:
         if not self._answered:

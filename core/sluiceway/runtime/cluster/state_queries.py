@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from sluiceway.errors import SluicewayError, choose
+from sluiceway.errors import ConfigurationError, ConnectorError, SluicewayError, choose
 from sluiceway.graph import ExecutionState, JobGraph, JobVertex
 from sluiceway.keygroups import key_group, subtask_for_key_group
 from sluiceway.operators.keyed import KeyedOperator
@@ -15,6 +15,7 @@ from sluiceway.operators.keyed_state.queries import key_candidates, key_of_json
 from sluiceway.runtime.jobmanager.job_master import JobMaster
 from sluiceway.runtime.loop.tasklet import Scheduled, TaskletLoop
 from sluiceway.runtime.messages.clients import AskState
+from sluiceway.runtime.messages.error_kinds import error_of
 from sluiceway.runtime.messages.workers import FoundState, ReadState, StateRead, StateValue
 from sluiceway.runtime.task.task import Task
 from sluiceway.runtime.taskmanager.task_manager import TaskManager
@@ -24,7 +25,7 @@ from sluiceway.streamgraph import StreamNode
 
 __all__ = ["StateReads", "read_state"]
 
-Done = Callable[[FoundState | None, str], None]
+Done = Callable[[FoundState | SluicewayError], None]
 
 
 # ---- in a worker ---------------------------------------------------------------------------------------------
@@ -36,19 +37,21 @@ def read_state(tasks: TaskManager, message: ReadState, done: Done) -> None:
     Args:
         tasks: tasks of the job on this worker.
         message: the query.
-        done: called with the answer, or with None and the problem; not called if the task ends first.
+        done: called with the answer or an error; not called if the task ends first.
     """
 
     def look(task: Task) -> None:
         try:
             found = _look(task, message)
+        except SluicewayError as error:
+            done(error)
         except Exception as error:  # also of serializing a value: a query must not fail the task
-            done(None, str(error) if isinstance(error, SluicewayError) else f"{type(error).__name__}: {error}")
+            done(SluicewayError(f"{type(error).__name__}: {error}"))
         else:
-            done(found, "")
+            done(found)
 
     if not tasks.ask(message.attempt, look):
-        done(None, f"the subtask of step {message.uid!r} that has the key has just ended")
+        done(ConnectorError(f"the subtask of step {message.uid!r} that has the key has just ended"))
 
 
 def _look(task: Task, message: ReadState) -> FoundState:
@@ -79,7 +82,6 @@ class _Read:
     done: Done
     deadline: Scheduled
     left: int
-    problem: str = ""
 
 
 class StateReads:
@@ -104,13 +106,18 @@ class StateReads:
         """Query the subtask that has the key; ``done`` is called once, within ``message.within_s`` seconds."""
         try:
             attempts = self._attempts(message)
-        except (SluicewayError, ValueError) as error:
-            done(None, str(error))
+        except SluicewayError as error:
+            done(error)
+            return
+        except ValueError as error:
+            done(ConfigurationError(str(error)))
             return
         # By number: a worker may answer when the deadline has passed and the entry is gone.
         number = next(self._numbers)
-        late = f"step {message.uid!r} has not answered within {message.within_s:g} s: it is in a call, or starting"
-        deadline = self._loop.post(lambda: self._end(number, None, late), message.within_s)
+        late = ConnectorError(
+            f"step {message.uid!r} has not answered within {message.within_s:g} s: it is in a call, or starting"
+        )
+        deadline = self._loop.post(lambda: self._end(number, late), message.within_s)
         self._open[number] = _Read(done, deadline, len(attempts))
         for attempt, keys in attempts.items():
             self._master.send(
@@ -135,13 +142,13 @@ class StateReads:
         # Where the text may be two keys, two tasks are asked, and one of them has nothing.
         read.left -= 1
         if message.found is not None or not read.left:
-            self._end(message.number, message.found, message.problem)
+            self._end(message.number, message.found or error_of(message.kind, message.problem))
 
-    def _end(self, number: int, found: FoundState | None, problem: str) -> None:
+    def _end(self, number: int, found: FoundState | SluicewayError) -> None:
         read = self._open.pop(number, None)
         if read is not None:
             read.deadline.cancel()
-            read.done(found, problem)
+            read.done(found)
 
     def _attempts(self, message: AskState) -> dict[str, list[Any]]:
         """Return by attempt the keys to look up: one, or two if the text may be JSON or a string."""
@@ -155,7 +162,7 @@ class StateReads:
             subtask = subtask_for_key_group(group, vertex.parallelism, node.max_parallelism)
             execution = self._master.executions.subtask(vertex.id, subtask).current
             if execution.state is not ExecutionState.RUNNING:
-                raise SluicewayError(
+                raise ConnectorError(
                     f"subtask {subtask + 1} of step {message.uid!r} is {execution.state.value.lower()}: its state "
                     "can be read live while it runs, else from the last checkpoint"
                 )

@@ -8,11 +8,13 @@ from typing import Any, Protocol
 
 from sluiceway.config.settings import Settings
 from sluiceway.connector import WriterContext
+from sluiceway.errors import SluicewayError
 from sluiceway.graph import ExecutionState
 from sluiceway.monitoring.key_samples import KeySample
 from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.runtime.cluster.state_queries import read_state
 from sluiceway.runtime.messages.base import Message
+from sluiceway.runtime.messages.error_kinds import kind_of
 from sluiceway.runtime.messages.figures import TaskFigures
 from sluiceway.runtime.messages.handlers import Handlers, handles
 from sluiceway.runtime.messages.keys import KeysSampled, SampleKeys
@@ -151,10 +153,9 @@ class WorkerJob(Handlers):
 
     @handles(ReadState)
     def _read_state(self, message: ReadState) -> None:
-        def done(found: FoundState | None, problem: str) -> None:
-            self._worker.send(
-                StateRead(message.job, message.epoch, message.attempt, message.number, found, problem)
-            )
+        def done(found: FoundState | SluicewayError) -> None:
+            answer = (None, str(found), kind_of(found)) if isinstance(found, SluicewayError) else (found, "", "")
+            self._worker.send(StateRead(message.job, message.epoch, message.attempt, message.number, *answer))
 
         read_state(self.tasks, message, done)
 

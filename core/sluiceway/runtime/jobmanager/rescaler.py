@@ -183,7 +183,7 @@ class Rescaler:
             if extra:
                 self._job.make_room(extra)
         except SluicewayError as error:
-            done(None, error if isinstance(error, RescaleError) else RescaleError(f"not rescaled: {error}"))
+            done(None, error if isinstance(error, RescaleError) else _refusal(f"not rescaled: {error}", error))
             return
         # A job that waits for its first slots has no tasks: it begins with the new parallelism.
         if self._job.status is JobStatus.CREATED:
@@ -261,7 +261,7 @@ class Rescaler:
     def _refuse(self, problem: BaseException) -> None:
         """Refuse the rescale; no task was stopped."""
         self._job.slots.release_reserved()
-        self._end("failed", f"the job keeps its parallelism: {describe(problem)}")
+        self._end("failed", f"the job keeps its parallelism: {describe(problem)}", problem)
 
     # ---- from the one to the other ----------------------------------------------------------------------------
 
@@ -310,10 +310,10 @@ class Rescaler:
             self._job.fail(contained(raised, "an enumerator"))
             return
         assert self._problem is not None
-        problem = describe(self._problem)
-        why = f"the job failed at the new parallelism, and has its earlier one again: {problem}"
+        problem = self._problem
+        why = f"the job failed at the new parallelism, and has its earlier one again: {describe(problem)}"
         # From here on a failure of a subtask is one like any other.
-        self._end("failed", why)
+        self._end("failed", why, problem)
         self._job.begin_all_anew()
 
     def _read_again(self, error: BaseException) -> None:
@@ -351,7 +351,7 @@ class Rescaler:
 
     # ---- the end ----------------------------------------------------------------------------------------------
 
-    def _end(self, status: str, reason: str) -> None:
+    def _end(self, status: str, reason: str, cause: BaseException | None = None) -> None:
         # The phase is reset before anything is called that asks for it, such as whether ending subtasks keep their
         # slots.
         now_ms, switched = self._clock.now_ms(), self._phase in _SWITCHING
@@ -378,7 +378,7 @@ class Rescaler:
         done, self._done = self._done, None
         if done is not None:
             if reason:
-                done(None, RescaleError(reason))
+                done(None, _refusal(reason, cause))
             else:
                 done(info, None)
 
@@ -386,6 +386,12 @@ class Rescaler:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _refusal(reason: str, cause: BaseException | None) -> RescaleError:
+    error = RescaleError(reason)
+    error.__cause__ = cause
+    return error
 
 
 def _slots(graph: JobGraph) -> int:

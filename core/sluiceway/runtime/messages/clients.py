@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import msgspec
 
-from sluiceway.errors import (
-    CheckpointError,
-    ConfigurationError,
-    ConnectorError,
-    GraphError,
-    IncompatibleStateError,
-    PluginError,
-    SluicewayError,
-)
+from sluiceway.errors import SluicewayError
 from sluiceway.metrics import JobMetrics
 from sluiceway.monitoring.infos import (
     CheckpointInfo,
@@ -26,6 +18,7 @@ from sluiceway.monitoring.infos import (
 )
 from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.runtime.messages.base import Answer, Request
+from sluiceway.runtime.messages.error_kinds import error_of, kind_of
 from sluiceway.runtime.messages.workers import FoundState
 
 __all__ = [
@@ -252,20 +245,6 @@ class Done(Answer, frozen=True):
     problems: tuple[str, ...] = ()
 
 
-_KINDS: Final[dict[str, type[SluicewayError]]] = {
-    kind.__name__: kind
-    for kind in (
-        CheckpointError,
-        ConfigurationError,
-        ConnectorError,
-        GraphError,
-        IncompatibleStateError,
-        PluginError,
-    )
-}
-"""Errors of which a client raises the same kind: its exit code depends on that."""
-
-
 class Refused(Answer, frozen=True):
     """Job manager to client: a request was not carried out, and why.
 
@@ -278,9 +257,8 @@ class Refused(Answer, frozen=True):
     @classmethod
     def by(cls, request: int, error: BaseException, reason: str = "") -> Refused:
         """Return the refusal for an error; ``reason`` replaces its message."""
-        kinds = (name for name, kind in _KINDS.items() if isinstance(error, kind))
-        return cls(request, reason or str(error), next(kinds, ""))
+        return cls(request, reason or str(error), kind_of(error))
 
     def error(self) -> SluicewayError:
         """Return the error for the client to raise."""
-        return _KINDS.get(self.kind, SluicewayError)(self.reason)
+        return error_of(self.kind, self.reason)

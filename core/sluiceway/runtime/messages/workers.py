@@ -145,12 +145,16 @@ class ReadState(TaskMessage, frozen=True):
 
 
 class StateRead(TaskMessage, frozen=True):
-    """Worker to job manager: the answer to :class:`ReadState`; ``found`` is None where there is a ``problem``."""
+    """Worker to job manager: the answer to :class:`ReadState`; ``found`` is None where there is a ``problem``.
+
+    ``kind`` is that of the error, as in :mod:`~sluiceway.runtime.messages.error_kinds`.
+    """
 
     large: ClassVar[bool] = True
     number: int
     found: FoundState | None
     problem: str
+    kind: str = ""
 
 
 class SampleStacks(JobMessage, frozen=True):

@@ -147,8 +147,10 @@ def test_what_cannot_be_written_is_refused_and_forgotten(site: Site) -> None:
         f"job {job!r} is not stopped: that cannot be written into the job store {site.store}: "
         "No space left on device. Make it writable again, or cancel the job"
     )
-    assert site.ask(StopJob(2, job)) == Refused(2, refused)
-    assert site.ask(TakeSavepoint(3, job, str(site.directory / "kept"), True)) == Refused(3, refused)
+    assert site.ask(StopJob(2, job)) == Refused(2, refused, "JobStoreError")
+    assert site.ask(TakeSavepoint(3, job, str(site.directory / "kept"), True)) == Refused(
+        3, refused, "JobStoreError"
+    )
     stored = site.dispatcher._records.of(job)
     assert (stored.wanted, stored.savepoint) == ("", "")
     site.full = False
