@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import ssl
 import threading
 from contextlib import suppress
 from importlib.util import find_spec
@@ -131,13 +132,7 @@ def _config(app: Guard, options: WebOptions) -> uvicorn.Config:
         ssl_certfile=options.certificate or None,
         ssl_keyfile=options.key or None,
     )
-    try:
-        # Now rather than in serve(): a certificate that cannot be used is an error of the start.
-        config.load()
-    except OSError as error:  # ssl.SSLError is one
-        raise ConfigurationError(
-            f"the TLS certificate {options.certificate!r} or its key cannot be used: {error}"
-        ) from error
+    config.load()  # now rather than in serve(): what cannot be used is an error of the start
     return config
 
 
@@ -145,6 +140,10 @@ def _check(options: WebOptions) -> None:
     for path in filter(None, (options.certificate, options.key)):
         if not os.path.isfile(path):
             raise ConfigurationError(f"there is no file {path!r} with a TLS certificate or key")
+    if options.key and not options.certificate:
+        raise ConfigurationError("--web-key goes with --web-certificate")
+    if options.certificate:
+        _check_certificate(options.certificate, options.key)
     if options.submit and find_spec("python_multipart") is None:
         raise ConfigurationError(f"--web-submit needs python-multipart: {install_command('sluiceway[web]')}")
     if not options.token:
@@ -156,6 +155,29 @@ def _check(options: WebOptions) -> None:
         "be read on the way: give --web-certificate and --web-key, or say with --web-behind-proxy that a proxy "
         "does TLS"
     )
+
+
+def _check_certificate(certificate: str, key: str) -> None:
+    asked = False
+
+    def passphrase() -> str:
+        nonlocal asked
+        asked = True
+        return ""
+
+    try:
+        # With a function for the passphrase: OpenSSL would ask for it at the terminal, and wait.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key or None, passphrase)
+    except OSError as error:  # ssl.SSLError is one
+        if asked:
+            file = key or certificate
+            raise ConfigurationError(
+                f"the TLS key in {file!r} has a passphrase, which a server cannot be asked for: give it a key "
+                f"without one, readable by you alone, as 'openssl pkey -in {file} -out FILE' writes it"
+            ) from None
+        raise ConfigurationError(
+            f"the TLS certificate {certificate!r} or its key cannot be used: {error}"
+        ) from error
 
 
 def _bound(options: WebOptions) -> socket.socket:
@@ -171,9 +193,11 @@ def _bound(options: WebOptions) -> socket.socket:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    family, kind, proto, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except UnicodeError as error:  # a label that is empty or too long
+        raise OSError(f"{host!r} is not a host name ({error})") from None
+    family, kind, proto, _, address = found[0]
     sock = socket.socket(family, kind, proto)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

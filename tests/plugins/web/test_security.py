@@ -8,6 +8,7 @@ import random
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -384,6 +385,43 @@ def test_wrong_certificates_are_refused_at_once(certificate: Path, tmp_path: Pat
     for path, text in ((tmp_path / "none.pem", "there is no file"), (tmp_path / "wrong.pem", "cannot be used")):
         with pytest.raises(ConfigurationError, match=text):
             UvicornServer().open(Fixed(), replace(OPTIONS, certificate=str(path)))
+
+
+def test_a_key_with_a_passphrase_is_refused_without_a_prompt(certificate: Path, tmp_path: Path) -> None:
+    key = tmp_path / "locked.key"
+    lock = f"openssl pkey -in {certificate}.key -aes256 -passout pass:secret -out {key}"
+    subprocess.run(lock.split(), check=True, capture_output=True)
+    program = (
+        "from sluiceway.monitoring.web_server import WebOptions\n"
+        "from sluiceway_web._server import UvicornServer\n"
+        f"options = WebOptions('127.0.0.1', 0, True, 'token', {str(certificate)!r}, {str(key)!r})\n"
+        "UvicornServer().open(None, options)"
+    )
+    # In a session of its own it has no terminal, and a prompt would read what it is given here.
+    told = subprocess.run(
+        [sys.executable, "-c", program],
+        input=b"secret\n",
+        capture_output=True,
+        start_new_session=True,
+        check=False,
+    )
+    assert told.returncode == 1, told
+    error = told.stderr.decode()
+    assert "PEM pass phrase" not in error
+    assert f"the TLS key in '{key}' has a passphrase" in error
+    assert f"openssl pkey -in {key}" in error
+
+
+def test_a_key_without_a_certificate() -> None:
+    with pytest.raises(ConfigurationError, match="--web-key goes with --web-certificate"):
+        UvicornServer().open(Fixed(), replace(OPTIONS, key=__file__))
+
+
+@pytest.mark.parametrize("host", ["a..b", "..", "x" * 80])
+def test_a_host_that_is_no_name(host: str) -> None:
+    options = replace(OPTIONS, host=host, behind_proxy=True, any_port=False)
+    with pytest.raises(ConfigurationError, match=f"cannot listen on {host}:.* is not a host name"):
+        UvicornServer().open(Fixed(), options)
 
 
 def test_a_port_that_is_taken() -> None:

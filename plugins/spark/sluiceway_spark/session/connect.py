@@ -45,6 +45,6 @@ def need_connect(remote: str) -> None:
         raise ConfigurationError(f"remote={remote!r} must be a URL such as sc://host:15002, or local[2]")
     try:
         socket.create_connection((parts.hostname, port), _ANSWER_S).close()
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # of a host name with a label that is empty or too long
         # Spark's client would try for ten minutes.
         raise ConnectorError(f"no Spark Connect server at {parts.hostname}:{port}: {error}") from error
