@@ -54,6 +54,20 @@ def test_a_failing_function_is_raised_as_it_is_with_step_subtask_and_record() ->
     assert "record: 'three'" in notes
 
 
+def test_a_failing_key_function_is_no_step_before_it() -> None:
+    flow, stream = flow_of("1", "three")
+    stream.map(str).name("text").key_by(parse).count().set_parallelism(2).print()
+    _, notes = failure(flow)
+    assert "in step 'key_by' of 'source(CollectionSource) -> text'" in notes
+    assert "record: 'three'" in notes
+
+    flow, stream = flow_of("1", "three")
+    stream.map(str).name("text").partition_custom(lambda key, n: key, parse).map(str).set_parallelism(2).print()
+    _, notes = failure(flow)
+    assert "in step 'partition_custom' of 'source(CollectionSource) -> text'" in notes
+    assert "record: 'three'" in notes
+
+
 def test_a_failing_callback_is_named_with_its_sink_and_the_record() -> None:
     flow, stream = flow_of("1", "three")
     stream.map(str).for_each(parse)

@@ -172,6 +172,8 @@ class HashPartitioner(_RoutingPartitioner):
     """
 
     name = "hash"
+    step_name = "key_by"
+    """For notes of failures: no step of the chain that sends has called the key function."""
 
     def __init__(
         self,
@@ -354,6 +356,7 @@ class CustomPartitioner(_RoutingPartitioner):
     """
 
     name = "custom"
+    step_name = "partition_custom"
 
     def __init__(self, select: Callable[[Any, int], int], key: Callable[[Any], Any] | None) -> None:
         self._select = select
