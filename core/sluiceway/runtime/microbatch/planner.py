@@ -319,7 +319,13 @@ class BatchPlanner:
         """
         assigned = enumerator.peek()
         given_up: dict[int, int] = {}
-        mine = {reader: s for reader, s in enumerate(states) if s is not None and s.asks and not s.ended}
+        told = self._planned(self._at).no_more if self._at else frozenset()
+        mine = {
+            reader: state
+            for reader, state in enumerate(states)
+            # A reader that has been notified that no splits follow ends without those that follow nevertheless.
+            if state is not None and state.asks and not state.ended and (state.queued or reader not in told)
+        }
         counts = {reader: len(state.splits) + len(assigned.get(reader, ())) for reader, state in mine.items()}
         if self._stores or all(counts.values()):
             return assigned, given_up

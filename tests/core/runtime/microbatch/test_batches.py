@@ -229,6 +229,16 @@ def test_splits_that_nobody_has_begun_are_dealt_anew_for_readers_without(
     assert counts[1:10] == [[10, 10]] * 9
 
 
+def test_a_reader_that_was_notified_of_its_end_is_dealt_no_splits(
+    drive: Drive, storage: CheckpointStorage
+) -> None:
+    source = OneByOne(30, 10, 30)  # the second reader has read all that it knows of when the batch is full
+    driver = drive(source, storage, cache=ReaderCache())
+    counts = _read_in_each(driver)
+    assert counts[0] == [10, 10]
+    assert sorted(driver.given) == source.records
+
+
 @pytest.mark.parametrize(
     ("kind", "seed"),
     diagonal(
