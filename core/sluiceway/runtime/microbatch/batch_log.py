@@ -45,6 +45,8 @@ class BatchPlan:
         since_ms: time since the previous batch was planned; 0 if another driver planned it.
         still_ms: part of ``since_ms`` during which no reader had input.
         given_up: by reader, the number of splits at the end of its queue that others are assigned with this batch.
+        together: ids of queued splits that their reader receives with the one before them, of any reader.
+        pushed: ids of queued splits that were assigned without a request, each the first of such an assignment.
     """
 
     assigned: dict[int, list[Any]]
@@ -61,6 +63,8 @@ class BatchPlan:
     since_ms: int = 0
     still_ms: int = 0
     given_up: dict[int, int] = field(default_factory=dict)
+    together: frozenset[str] = frozenset()
+    pushed: frozenset[str] = frozenset()
 
     def __setstate__(self, state: list[Any]) -> None:
         _restore(self, state)
@@ -99,7 +103,9 @@ class BatchRead:
         waiting: results of the calls of ``waiting_splits``, in order.
         payload: data of the engine, stored with the record.
         token: random name of this file, different for each attempt.
-        asks: whether the reader requests its splits; one that never does receives each at once.
+        asks: whether the reader requests its splits; one that never does receives at once those that are pushed.
+        together: ids of queued splits that the reader receives with the one before them.
+        pushed: ids of queued splits that were assigned without a request, each the first of such an assignment.
     """
 
     polls: tuple[PollRead, ...]
@@ -112,6 +118,8 @@ class BatchRead:
     queued: int = 0
     token: str = field(default_factory=lambda: secrets.token_hex(8))
     asks: bool = False
+    together: frozenset[str] = frozenset()
+    pushed: frozenset[str] = frozenset()
 
     def __setstate__(self, state: list[Any]) -> None:
         _restore(self, state)

@@ -36,7 +36,7 @@ class BatchWork:
         reader: number of the reader.
         parallelism: number of readers.
         splits: all splits of the reader, at their positions.
-        queued: number of splits at the end of ``splits`` that the reader gets one by one on request.
+        queued: number of splits at the end of ``splits`` that the reader gets later, on request.
         no_more: whether no further splits follow.
         resting: whether the reader reads nothing in this batch.
         time_ms: time of planning, in ms since the epoch; the same for all attempts.
@@ -50,6 +50,8 @@ class BatchWork:
         stops: whether the reader reads nothing and reaches its end, at any position.
         silent_ms: idle time before the batch, for splits that have no records in it.
         since_ms: time since the batch before was planned: that of splits without records in a batch that runs dry.
+        together: ids of queued splits that the reader gets with the one before them.
+        pushed: ids of queued splits that were assigned without a request, each the first of such an assignment.
     """
 
     batch: int
@@ -70,6 +72,8 @@ class BatchWork:
     stops: bool = False
     silent_ms: int = 0
     since_ms: int = 0
+    together: frozenset[str] = frozenset()
+    pushed: frozenset[str] = frozenset()
 
 
 class LiveReader:
@@ -208,9 +212,9 @@ class BatchReader(Reader[Any]):
     the same batches from the same splits; a source whose reader says which split a record is from need only give
     the same records of each split again, any other the same records in all.
 
-    It has its splits from the start and does all the waiting itself. The source's reader receives them one by one,
-    on request or when it has none left, as from a local enumerator; a reader that has made no request receives all
-    at once.
+    It has its splits from the start and does all the waiting itself. The source's reader receives them as from a
+    local enumerator: those of one assignment at a time, on request or when it has none left; what the enumerator
+    has pushed, at once if it makes no requests, and otherwise also when it waits.
 
     Args:
         source: the source.
@@ -295,10 +299,7 @@ class BatchReader(Reader[Any]):
         if live is None:
             live = LiveReader(self._source, work.reader, work.parallelism, self._clock, self._begun)
         self._live = live
-        if live.asks:
-            self._feed(live)
-        else:
-            self._give(live, len(self._queue))
+        self._feed(live)
         self._began = self._first = self._clock.monotonic()
 
     def add_splits(self, splits: Sequence[Any]) -> None:
@@ -384,6 +385,7 @@ class BatchReader(Reader[Any]):
             return self._done
         # Splits that have begun or ended since the last records.
         self._log(PollRead(None, 0))
+        queued = {split.split_id for split in self._queue}
         mine = BatchRead(
             tuple(self._polls),
             # In this order: `queued` counts from the end.
@@ -394,7 +396,9 @@ class BatchReader(Reader[Any]):
             tuple(self._answers),
             payload,
             len(self._queue),
-            asks=work.asks or (live is not None and live.asks),
+            asks=self._asks,
+            together=work.together.intersection(queued),
+            pushed=work.pushed.intersection(queued),
         )
         # The first attempt to create the file decides what the batch is. A slower one (a speculative copy of the
         # task) may go on only if it has read the same: its records are already on their way downstream.
@@ -452,21 +456,28 @@ class BatchReader(Reader[Any]):
         return -(-(self._work.limit * _ROWS_IN_LIMIT - self.count) // ROWS_PER_RECORD)
 
     def _feed(self, live: LiveReader, *, idle: bool = False) -> bool:
-        """Give the reader its next split on request, or notify it that no more follow; return whether it did.
+        """Give the reader the next splits on request, or notify it that no more follow; return whether it did.
 
-        An idle reader without splits gets one without a request: its request was made in an earlier batch.
+        An idle reader without splits gets some without a request: its request was made in an earlier batch.
         """
-        if self._queue and (live.asked or (idle and not live.snapshot())):
-            return self._give(live, 1)
-        return not self._queue and self._work.no_more and live.give((), no_more=True)
+        queue, work = self._queue, self._work
+        if not queue:
+            return work.no_more and live.give((), no_more=True)
+        is_pushed = queue[0].split_id in work.pushed and (idle or not self._asks)
+        if not (live.asked or is_pushed or (idle and not live.snapshot())):
+            return False
+        # All of one assignment: the watermark of a reader is the minimum over the splits that it has.
+        joined = work.together if self._asks else work.together | work.pushed
+        splits = [queue.popleft()]
+        while queue and queue[0].split_id in joined:
+            splits.append(queue.popleft())
+        self._given(splits)
+        self._unlogged_begun += [split.split_id for split in splits]
+        return live.give(splits, no_more=work.no_more and not queue)
 
-    def _give(self, live: LiveReader, count: int) -> bool:
-        splits = [self._queue.popleft() for _ in range(count)]
-        if splits:
-            self._given(splits)
-            self._unlogged_begun += [split.split_id for split in splits]
-        live.give(splits, no_more=self._work.no_more and not self._queue)
-        return True
+    @property
+    def _asks(self) -> bool:
+        return self._work.asks or (self._live is not None and self._live.asks)
 
     def _may_come(self, live: LiveReader, wait: Wait) -> bool:
         """Sleep for the reader. Return whether to poll it again within this batch."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final, Protocol
 
 from sluiceway.clock import Clock, SystemClock
@@ -16,6 +17,21 @@ from sluiceway.runtime.source.enumerator_driver import EnumeratorDriver
 __all__ = ["Dealt", "DrivenEnumerator", "SplitsInTurn", "deal_splits", "plan_splits"]
 
 _LOOK_S: Final = 0.2
+
+
+@dataclass(slots=True)
+class _Delivery:
+    """Splits that a reader was assigned in one call of the enumerator.
+
+    Attributes:
+        call: number of the call.
+        is_answer: whether the call was the request of this reader.
+        splits: the splits, at least one.
+    """
+
+    call: int
+    is_answer: bool
+    splits: list[Any]
 
 
 class DrivenEnumerator(EnumeratorDriver):
@@ -45,7 +61,9 @@ class DrivenEnumerator(EnumeratorDriver):
     ) -> None:
         clock = SystemClock() if clock is None else clock
         super().__init__(source, parallelism, clock, restored=restored, no_more=no_more)
-        self._assigned: dict[int, list[Any]] = {}
+        self._assigned: dict[int, list[_Delivery]] = {}
+        self._calls = 0
+        self._served: int | None = None
         self.unanswered: set[int] = set()
         self._woken = threading.Condition()
         self._run_at: list[float] = []
@@ -59,7 +77,10 @@ class DrivenEnumerator(EnumeratorDriver):
 
     def deliver(self, reader: int, splits: Sequence[Any]) -> None:
         """Store assigned splits until :meth:`take`."""
-        self._assigned.setdefault(reader, []).extend(splits)
+        mine = self._assigned.setdefault(reader, [])
+        if not mine or mine[-1].call != self._calls:
+            mine.append(_Delivery(self._calls, reader == self._served, []))
+        mine[-1].splits += splits
         self.unanswered.discard(reader)
 
     def deliver_end(self, reader: int) -> None:
@@ -84,7 +105,12 @@ class DrivenEnumerator(EnumeratorDriver):
         """Request a split for a reader; ignored if a request is unanswered or no more splits follow."""
         if reader not in self.no_more and reader not in self.unanswered:
             self.unanswered.add(reader)
-            super().request(reader)
+            self._calls += 1
+            self._served = reader
+            try:
+                super().request(reader)
+            finally:
+                self._served = None
 
     def step(self, timeout_s: float = 0.0) -> bool:
         """Run the enumerator if a wake-up is due, after waiting at most ``timeout_s``. Return whether it ran."""
@@ -99,25 +125,42 @@ class DrivenEnumerator(EnumeratorDriver):
                 if now >= until:
                     return False
                 self._woken.wait(min([until, *self._run_at]) - now)
+        self._calls += 1
         self.run()
         return True
 
     def taken(self, reader: int) -> int:
         """Return the number of splits assigned to a reader and not taken."""
-        return len(self._assigned.get(reader, ()))
+        return sum(len(delivery.splits) for delivery in self._assigned.get(reader, ()))
 
     def peek(self) -> dict[int, list[Any]]:
         """Return the result of :meth:`take`, without taking it."""
-        return {reader: list(splits) for reader, splits in self._assigned.items()}
+        return {reader: _flat(deliveries) for reader, deliveries in self._assigned.items()}
+
+    def together(self) -> frozenset[str]:
+        """Return the ids of the splits not taken that were assigned in one call with the one before them."""
+        return frozenset(split.split_id for delivery in self._deliveries() for split in delivery.splits[1:])
+
+    def pushed(self) -> frozenset[str]:
+        """Return the ids of the first splits of each call that was no request of their reader; none is taken."""
+        return frozenset(d.splits[0].split_id for d in self._deliveries() if not d.is_answer)
 
     def take(self) -> dict[int, list[Any]]:
         """Remove and return the splits assigned since the last call, by reader."""
-        assigned, self._assigned = self._assigned, {}
+        assigned = self.peek()
+        self._assigned.clear()
         return assigned
 
     def take_for(self, reader: int) -> list[Any]:
         """Remove and return the splits assigned to one reader."""
-        return self._assigned.pop(reader, [])
+        return _flat(self._assigned.pop(reader, ()))
+
+    def _deliveries(self) -> Iterator[_Delivery]:
+        return chain.from_iterable(self._assigned.values())
+
+
+def _flat(deliveries: Iterable[_Delivery]) -> list[Any]:
+    return [split for delivery in deliveries for split in delivery.splits]
 
 
 @dataclass(frozen=True, slots=True)

@@ -270,6 +270,8 @@ class BatchPlanner:
             since_ms=0 if self._planned_ms is None else max(0, now_ms - self._planned_ms),
             still_ms=0 if self._still_since is None else max(0, now_ms - self._still_since),
             given_up=given_up,
+            together=enumerator.together().union(*(state.together for state in states if state is not None)),
+            pushed=enumerator.pushed().union(*(state.pushed for state in states if state is not None)),
         )
         return plan, is_needed
 
@@ -324,7 +326,7 @@ class BatchPlanner:
             reader: state
             for reader, state in enumerate(states)
             # A reader that has been notified that no splits follow ends without those that follow nevertheless.
-            if state is not None and state.asks and not state.ended and (state.queued or reader not in told)
+            if state is not None and not state.ended and (state.queued or reader not in told)
         }
         counts = {reader: len(state.splits) + len(assigned.get(reader, ())) for reader, state in mine.items()}
         if self._stores or all(counts.values()):
@@ -332,12 +334,18 @@ class BatchPlanner:
         queues = {reader: state.splits[len(state.splits) - state.queued :] for reader, state in mine.items()}
         while queued := [reader for reader in mine if queues[reader]]:
             rich, poor = max(queued, key=counts.__getitem__), min(counts, key=counts.__getitem__)
-            if counts[rich] < counts[poor] + 2:
+            queue, together = queues[rich], mine[rich].together
+            first = len(queue) - 1
+            while queue[first].split_id in together:
+                first -= 1
+            count = len(queue) - first
+            if counts[rich] - count < (counts[poor] + count if counts[poor] else 1):
                 break
-            assigned.setdefault(poor, []).append(queues[rich].pop())
-            given_up[rich] = given_up.get(rich, 0) + 1
-            counts[rich] -= 1
-            counts[poor] += 1
+            assigned.setdefault(poor, []).extend(queue[first:])
+            del queue[first:]
+            given_up[rich] = given_up.get(rich, 0) + count
+            counts[rich] -= count
+            counts[poor] += count
         return assigned, given_up
 
     def _planned(self, batch: int) -> BatchPlan:
@@ -408,6 +416,8 @@ class BatchPlanner:
             asked=state is not None and state.asked and not fresh,
             asks=state is not None and state.asks,
             stops=plan.stops,
+            together=plan.together,
+            pushed=plan.pushed,
         )
 
     def _once(self, batch: int, what: str, read: Callable[[], Any]) -> Any:

@@ -132,6 +132,7 @@ class OneByOne(ShuffledSource):
 class _OneByOneReader(_ShuffledReader):
     def add_splits(self, splits: Sequence[Shuffled]) -> None:
         assert not self._splits
+        assert len(splits) == 1
         self._splits += splits
 
     def poll(self, limit: int) -> Poll[Any]:
@@ -837,6 +838,109 @@ def test_splits_are_given_at_once_to_a_reader_that_does_not_ask(
     assert driver.run_batch()
     driver.close()
     assert driver.given == [0, 1, 2, 100, 101]
+
+
+class _FollowingOnRequest(_Following):
+    """The same, which makes one request at its start."""
+
+    def start(self) -> None:
+        self._context.request_split()
+
+
+class _Answering(SimpleEnumerator):
+    """Answers a request with all splits, in two calls."""
+
+    def handle_split_request(self, reader: int) -> None:
+        for splits in self._pending[:1], self._pending[1:]:
+            self._context.assign(reader, splits)
+        self._pending.clear()
+
+
+class _Adding(_Answering):
+    """Assigns all splits to each reader that is added, and ignores requests."""
+
+    def add_reader(self, reader: int) -> None:
+        super().handle_split_request(reader)
+
+    def handle_split_request(self, reader: int) -> None:
+        pass
+
+
+@pytest.mark.parametrize("enumerator", [_Answering, _Adding])
+def test_splits_that_are_assigned_together_are_read_together(
+    drive: Drive, storage: CheckpointStorage, enumerator: Callable[..., Any]
+) -> None:
+    """None of them ends, so that the reader makes no further request."""
+
+    class Topics(ShuffledSource):
+        boundedness = Boundedness.UNBOUNDED
+
+        def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
+            made: Enumerator = enumerator(context, self.splits if restored is None else restored)
+            return made
+
+        def create_reader(self, context: ReaderContext) -> Reader[Any]:
+            return _FollowingOnRequest(context)
+
+    driver = drive(Topics(3, 40), storage, 1)
+    assert driver.run_batch()
+    assert driver.given == [0, 1000, 2000, 1, 1001, 2001, 2, 1002, 2002, 3]
+    driver.close()
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["kept open", "closed"])
+def test_splits_that_are_pushed_to_a_reader_with_a_request_are_read_when_it_waits(
+    drive: Drive, storage: CheckpointStorage, kept: bool
+) -> None:
+    made: list[Pushing] = []
+
+    class Topic(ShuffledSource):
+        boundedness = Boundedness.UNBOUNDED
+
+        def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
+            made.append(Pushing(context, restored or []))
+            made[-1].found = found
+            return made[-1]
+
+        def create_reader(self, context: ReaderContext) -> Reader[Any]:
+            return _FollowingOnRequest(context)
+
+    found = [Shuffled("a", 0, 13)]
+    driver = drive(Topic(0, 0), storage, 1, cache=ReaderCache() if kept else None)
+    assert driver.run_batch()
+    for name, at in ("b", 100), ("c", 200):
+        found.append(Shuffled(name, at, at + 2))
+        made[-1]._context.wake()
+        assert driver.run_batch()
+    driver.close()
+    assert sorted(driver.given) == [*range(13), 100, 101, 200, 201]
+
+
+class _OnDemandReader(_OneByOneReader):
+    """Reader that makes its requests when it is polled."""
+
+    def start(self) -> None:
+        pass
+
+    def poll(self, limit: int) -> Poll[Any]:
+        if not self._splits and not self._no_more:
+            self._context.request_split()
+        return _ShuffledReader.poll(self, limit)
+
+
+def test_a_reader_that_asks_when_it_is_polled_has_one_split_at_a_time(
+    drive: Drive, storage: CheckpointStorage
+) -> None:
+    class OnDemand(OneByOne):
+        def create_reader(self, context: ReaderContext) -> Reader[Any]:
+            return _OnDemandReader(context)
+
+    source = OnDemand(25, 3, 10, 1, 7, 40)
+    driver = drive(source, storage)
+    while driver.run_batch():
+        pass
+    driver.close()
+    assert sorted(driver.given) == source.records
 
 
 def test_splits_that_are_found_later_are_read_and_until_then_nothing_runs(
