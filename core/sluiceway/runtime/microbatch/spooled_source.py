@@ -267,12 +267,7 @@ class _StoringEnumerator(Enumerator):
         self._splits.step()
         if live.asked:
             self._splits.request(number)
-        fresh = self._splits.take_for(number)
-        is_last = number in self._splits.no_more
-        if fresh or (is_last and live.asked):
-            live.give(fresh, no_more=is_last)
-            return True
-        return False
+        return live.give(self._splits.take_for(number), no_more=number in self._splits.no_more)
 
 
 class _StoredReader(SimpleReader[Any]):

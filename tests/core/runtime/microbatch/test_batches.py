@@ -916,6 +916,43 @@ def test_splits_that_are_pushed_to_a_reader_with_a_request_are_read_when_it_wait
     assert sorted(driver.given) == [*range(13), 100, 101, 200, 201]
 
 
+class _Announcing(_Adding):
+    """Says that no splits follow when the readers have read those that they have."""
+
+    def run(self) -> None:
+        for reader in range(self._context.parallelism):
+            self._context.no_more_splits(reader)
+
+
+@pytest.mark.parametrize("is_seekable", [True, False], ids=["read again", "read once"])
+def test_an_end_that_is_announced_later_reaches_readers_that_do_not_ask(
+    drive: Drive, storage: CheckpointStorage, is_seekable: bool
+) -> None:
+    made: list[_Announcing] = []
+
+    class Topics(ShuffledSource):
+        seekable = is_seekable
+
+        def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
+            made.append(_Announcing(context, self.splits if restored is None else restored))
+            return made[-1]
+
+        def create_reader(self, context: ReaderContext) -> Reader[Any]:
+            reader = _ShuffledReader(context)
+            reader.start = lambda: None  # type: ignore[method-assign]
+            reader.add_splits = reader._splits.extend  # type: ignore[method-assign, assignment]
+            return reader
+
+    driver = drive(Topics(3, 4), storage)
+    while len(driver.given) < 12:
+        assert driver.run_batch()
+    assert not driver.planner.ended(driver.batch)
+    made[-1]._context.wake()
+    while not driver.planner.ended(driver.batch):
+        assert driver.run_batch(when=PlanWhen.NEWS)
+    driver.close()
+
+
 class _OnDemandReader(_OneByOneReader):
     """Reader that makes its requests when it is polled."""
 
