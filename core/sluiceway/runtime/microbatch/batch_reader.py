@@ -300,6 +300,7 @@ class BatchReader(Reader[Any]):
             live = LiveReader(self._source, work.reader, work.parallelism, self._clock, self._begun)
         self._live = live
         self._feed(live)
+        self._log_splits()
         self._began = self._first = self._clock.monotonic()
 
     def add_splits(self, splits: Sequence[Any]) -> None:
@@ -383,8 +384,7 @@ class BatchReader(Reader[Any]):
                 each.report(self.metrics)
         if self._done is not None:
             return self._done
-        # Splits that have begun or ended since the last records.
-        self._log(PollRead(None, 0))
+        self._log_splits()
         queued = {split.split_id for split in self._queue}
         mine = BatchRead(
             tuple(self._polls),
@@ -434,7 +434,9 @@ class BatchReader(Reader[Any]):
             self._unlogged += finished
             if isinstance(result, Wait):
                 # Splits first: a reader that gets one has records at once, and need not be waited for.
-                if not self._feed(live, idle=True) and not self._may_come(live, result):
+                if self._feed(live, idle=True):
+                    self._log_splits()
+                elif not self._may_come(live, result):
                     self._dry = True
                     return self._end()
             elif isinstance(result, list | Batch):
@@ -508,6 +510,10 @@ class BatchReader(Reader[Any]):
         self.over = True
         return END_OF_INPUT if self.ended else Wait()
 
+    def _log_splits(self) -> None:
+        """Log the splits that have begun or ended since the last records, in front of those that follow."""
+        self._log(PollRead(None, 0))
+
     def _log(self, poll: PollRead) -> None:
         finished, self._unlogged = tuple(self._unlogged), []
         begun, self._unlogged_begun = tuple(self._unlogged_begun), []
@@ -520,7 +526,7 @@ class _Again:
     """Replay of a recorded batch.
 
     Each split has its own reader, since one reader may take several splits in another order than before. If the
-    recorded polls do not name their splits, one reader has them all.
+    recorded polls do not name their splits, one reader gets them as the first one did.
     """
 
     def __init__(
@@ -533,6 +539,7 @@ class _Again:
         self._polls = iter(read.polls)
         self._answers = iter(read.waiting)
         self._apart = all(poll.split_id is not None for poll in read.polls if poll.count)
+        self._unbegun = sum(len(poll.begun) for poll in read.polls)
         self._open: dict[str | None, _Part] = {}
         self._metrics = metrics
 
@@ -545,6 +552,8 @@ class _Again:
             gone += poll.finished
             begun += poll.begun
             result = self._part(poll.split_id).take(poll.count) if poll.count else None
+            if poll.begun and not self._apart:
+                self._begin(poll.begun)
             # A split that was read to its end needs its reader no more.
             if self._apart:
                 for split_id in poll.finished:
@@ -570,30 +579,44 @@ class _Again:
         while self._open:
             self._open.popitem()[1].close()
 
+    def _begin(self, split_ids: Sequence[str]) -> None:
+        part = self._part(None)
+        self._unbegun -= len(split_ids)
+        part.add([s for s in self._work.splits if s.split_id in split_ids], no_more=not self._unbegun)
+
     def _part(self, split_id: str | None) -> _Part:
         key = split_id if self._apart else None
         part = self._open.get(key)
         if part is None:
-            splits = [s for s in self._work.splits if not self._apart or s.split_id == split_id]
-            if not splits:
+            splits = self._work.splits[: len(self._work.splits) - self._work.queued]
+            if self._apart:
+                splits = [split for split in self._work.splits if split.split_id == split_id]
+            if self._apart and not splits:
                 raise CheckpointError(
                     f"batch {self._work.batch} of {self._source.name} has records of split {split_id!r}, which "
                     f"reader {self._work.reader} was not given"
                 )
-            part = self._open[key] = _Part(self._source, self._work, splits, self._clock)
+            no_more = self._apart or not self._unbegun
+            part = self._open[key] = _Part(self._source, self._work, splits, self._clock, no_more=no_more)
         return part
 
 
 class _Part:
-    def __init__(self, source: Source[Any], work: BatchWork, splits: list[Any], clock: Clock) -> None:
+    def __init__(
+        self, source: Source[Any], work: BatchWork, splits: list[Any], clock: Clock, *, no_more: bool
+    ) -> None:
         self._source = source
         self._work = work
-        self._live = LiveReader(source, work.reader, work.parallelism, clock, splits, no_more=True)
+        self._live = LiveReader(source, work.reader, work.parallelism, clock, splits, no_more=no_more)
         self._clock = clock
         self._values: list[Any] = []
         self._stamps: list[int] = []  # of each of these, or none
         self._rows: Batch[Any] | None = None  # of a source in columns, in place of the other two
         self._form = ""  # of what is held
+
+    def add(self, splits: Sequence[Any], *, no_more: bool) -> None:
+        """Add splits to the reader, and notify it if no more follow."""
+        self._live.give(splits, no_more=no_more)
 
     def take(self, count: int) -> list[Any] | Batch[Any]:
         """Return the next ``count`` records."""

@@ -980,6 +980,54 @@ def test_a_reader_that_asks_when_it_is_polled_has_one_split_at_a_time(
     assert sorted(driver.given) == source.records
 
 
+class _InTurnReader(_Following):
+    """Reader of splits in turn, which does not say which one its records are from."""
+
+    def start(self) -> None:
+        self._context.request_split()
+
+    def poll(self, limit: int) -> Poll[Any]:
+        found = super().poll(limit)
+        self.current_split_id = None
+        ended = [split for split in self._splits if split.at == split.stop]
+        for split in ended:
+            self._splits.remove(split)
+            self._context.request_split()
+        return END_OF_INPUT if self._no_more and not self._splits and isinstance(found, Wait) else found
+
+
+def test_a_reader_that_names_no_splits_repeats_a_batch_with_those_that_it_had(
+    drive: Drive, storage: CheckpointStorage
+) -> None:
+    class InTurn(OneByOne):
+        def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
+            splits = self.splits if restored is None else restored
+
+            class Pairs(SimpleEnumerator):
+                def handle_split_request(self, reader: int) -> None:
+                    context.assign(reader, self._pending[:2])
+                    del self._pending[:2]
+                    if not self._pending:
+                        context.no_more_splits(reader)
+
+            return Pairs(context, splits)
+
+        def create_reader(self, context: ReaderContext) -> Reader[Any]:
+            return _InTurnReader(context)
+
+    source = InTurn(7, 3, 12, 2, 5, 1, 20, 4)
+    driver = drive(source, storage, 1)
+    while driver.planner.plan(driver.batch + 1) is not None:
+        driver.batch += 1
+        for work in driver.planner.work(driver.batch):
+            first, _ = driver.attempt(work)
+            again, _ = driver.attempt(work)
+            assert values_of(first) == values_of(again)
+            driver.given += values_of(first)
+    driver.close()
+    assert sorted(driver.given) == source.records
+
+
 def test_splits_that_are_found_later_are_read_and_until_then_nothing_runs(
     drive: Drive, storage: CheckpointStorage
 ) -> None:
