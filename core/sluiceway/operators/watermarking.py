@@ -372,6 +372,7 @@ class GeneratorWatch:
         before = said.watermark
         rises = []
         for count, (value, timestamp) in enumerate(zip(values, stamps, strict=True), 1):
+            said.idle = False  # for each record, as a result must not depend on where a batch ends
             on_event(value, timestamp, said)
             if said.watermark > before:
                 before = said.watermark

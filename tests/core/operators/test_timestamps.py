@@ -372,6 +372,21 @@ def test_a_generator_may_say_itself_that_it_is_idle() -> None:
     assert op.elements == [Batch(["a"], [1]), Batch(["sleep"], [2]), asleep, awake, Batch(["wake"], [3])]
 
 
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_record_ends_an_idleness_of_its_own_batch(size: int) -> None:
+    class Sleepy(Marked):
+        def on_event(self, value: str, timestamp: int, output: sw.WatermarkOutput) -> None:
+            if value == "sleep":
+                output.mark_idle()
+
+    values, stamps = ["a", "sleep", "b"], [1, 2, 3]
+    with harness(WatermarkStrategy.for_generator(Sleepy)) as op:
+        for at in range(0, 3, size):
+            op.process_batch(values[at : at + size], stamps[at : at + size])
+    statuses = [e.active for e in op.elements if isinstance(e, WatermarkStatus)]
+    assert statuses[-1:] != [False], "an idle stream would let others pass, and its next records be late"
+
+
 def test_who_has_a_watermark_to_say_is_not_idle_any_more() -> None:
     class Dozing(Marked):
         def on_event(self, value: str, timestamp: int, output: sw.WatermarkOutput) -> None:
