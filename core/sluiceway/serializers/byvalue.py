@@ -60,9 +60,18 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
         if isinstance(obj, type) and isinstance(reduced, tuple) and reduced[0].__name__ == SKELETONS[0]:
             # Else it would be its name alone: classes inside others would hash to other key groups elsewhere.
             reduced[1][_KEYWORDS].setdefault("__qualname__", obj.__qualname__)
+            # Else instances would have a __dict__ elsewhere, and would not fit into this class when they come back.
+            if "__slots__" in obj.__dict__ and not _has_slots_by_itself(obj):
+                reduced[1][_KEYWORDS].setdefault("__slots__", obj.__slots__)
         if isinstance(reduced, tuple) and type(obj).__name__ == _TYPED_DICT:
             return _reduced_typed_dict(obj)
         return reduced
+
+
+def _has_slots_by_itself(cls: type) -> bool:
+    """Return whether whatever makes the class anew also makes its slots, and takes none: NamedTuples, structs."""
+    bases = cls.__dict__.get("__orig_bases__", ())
+    return hasattr(cls, "__struct_fields__") or any(getattr(b, "__name__", "") == "NamedTuple" for b in bases)
 
 
 def _reduced_typed_dict(cls: Any) -> tuple[Any, ...]:

@@ -107,3 +107,64 @@ print([stable_hash(key) == hashed for key, hashed in pickle.load(open(sys.argv[1
     subprocess.run([sys.executable, "-c", script + write, file], check=True)
     done = subprocess.run([sys.executable, "-c", read, file], check=True, capture_output=True, text=True)
     assert done.stdout == "[True, True]\n"
+
+
+RETURN = """
+import pickle, subprocess, sys
+from sluiceway.serializers.byvalue import dumps_by_value
+CHILD = '''
+import pickle, sys
+from sluiceway.serializers.byvalue import dumps_by_value
+sys.stdout.buffer.write(dumps_by_value(pickle.load(sys.stdin.buffer)))
+'''
+child = subprocess.run([sys.executable, "-c", CHILD], input=dumps_by_value(RECORDS), capture_output=True)
+assert child.returncode == 0, child.stderr.decode()
+BACK = pickle.loads(child.stdout)
+for record, came_back in zip(RECORDS, BACK, strict=True):
+    assert type(came_back) is type(record), type(came_back)
+    print(came_back)
+"""
+
+
+def returned(script: str) -> list[str]:
+    """Send the ``RECORDS`` of a script to a process without it, which sends them back; show what comes back."""
+    done = subprocess.run([sys.executable, "-c", script + RETURN], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_records_with_slots_come_back() -> None:
+    script = """
+from dataclasses import dataclass
+from typing import NamedTuple
+@dataclass(slots=True)
+class Point:
+    x: int
+@dataclass(slots=True)
+class Named(Point):
+    name: str
+class Empty(Named):
+    __slots__ = ()
+class Open(Point):
+    def __repr__(self): return f"Open{vars(self)}"
+class Private:
+    __slots__ = ("__secret", "__dict__")
+    def __init__(self, secret): self.__secret = self.also = secret
+    def __repr__(self): return f"Private({self.__secret}, {vars(self)})"
+class Pair(NamedTuple):
+    left: int
+class Left(Pair):
+    __slots__ = ()
+opened = Open(3)
+opened.y = 4
+RECORDS = [Point(1), Named(1, "a"), Empty(2, "b"), opened, Private(5), Pair(6), Left(7)]
+"""
+    assert returned(script) == [
+        "Point(x=1)",
+        "Named(x=1, name='a')",
+        "Empty(x=2, name='b')",
+        "Open{'y': 4}",
+        "Private(5, {'also': 5})",
+        "Pair(left=6)",
+        "Left(left=7)",
+    ]
