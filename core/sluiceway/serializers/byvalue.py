@@ -7,11 +7,13 @@ import io
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
+from inspect import get_annotations
 from types import CodeType, new_class
 from typing import Any, Final, Generic, get_type_hints
 from weakref import WeakKeyDictionary
 
 import cloudpickle
+import msgspec
 
 from sluiceway.serializers.program_classes import SKELETONS, ProgramClass
 from sluiceway.util.trial_pickling import trial
@@ -24,6 +26,9 @@ _NOTES: Final = "__msgspec_cache__"
 
 _KEYWORDS: Final = 3
 """Place of what the class's namespace begins with, among the arguments of the function that makes a class."""
+
+_STRUCT: Final = type(msgspec.Struct)
+"""Metaclass of structs."""
 
 _TYPED_DICT: Final = "_TypedDictMeta"
 """Name of the metaclass of TypedDicts, in ``typing`` and in ``typing_extensions``."""
@@ -40,7 +45,7 @@ _OF_TYPED_DICT: Final = (
 
 
 class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickler of cloudpickle that takes TypedDicts and classes msgspec has looked at.
+    """Pickler of cloudpickle that takes TypedDicts, structs and classes msgspec has looked at.
 
     Code keeps the names of its files, and a class inside another its qualified name.
     """
@@ -60,9 +65,11 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
         if isinstance(obj, type) and isinstance(reduced, tuple) and reduced[0].__name__ == SKELETONS[0]:
             # Else it would be its name alone: classes inside others would hash to other key groups elsewhere.
             reduced[1][_KEYWORDS].setdefault("__qualname__", obj.__qualname__)
-            # Else instances would have a __dict__ elsewhere, and would not fit into this class when they come back.
+            # Else instances would have a __dict__ elsewhere, and not fit into this class when they come back.
             if "__slots__" in obj.__dict__ and not _has_slots_by_itself(obj):
-                reduced[1][_KEYWORDS].setdefault("__slots__", obj.__slots__)
+                reduced[1][_KEYWORDS].setdefault("__slots__", obj.__dict__["__slots__"])
+            if isinstance(obj, _STRUCT):
+                return _reduced_struct(obj, reduced)
         if isinstance(reduced, tuple) and type(obj).__name__ == _TYPED_DICT:
             return _reduced_typed_dict(obj)
         return reduced
@@ -71,7 +78,55 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
 def _has_slots_by_itself(cls: type) -> bool:
     """Return whether whatever makes the class anew also makes its slots, and takes none: NamedTuples, structs."""
     bases = cls.__dict__.get("__orig_bases__", ())
-    return hasattr(cls, "__struct_fields__") or any(getattr(b, "__name__", "") == "NamedTuple" for b in bases)
+    of_tuple = any(getattr(base, "__name__", "") == "NamedTuple" for base in bases)
+    return of_tuple or isinstance(cls, _STRUCT)
+
+
+def _reduced_struct(cls: Any, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Reduce a struct, which needs its fields and options when it is made, and not later as other classes."""
+    make, (metaclass, name, bases, keywords, *rest), *state = reduced
+    fields, config = cls.__struct_fields__, cls.__struct_config__
+    options = {option: getattr(config, option) for option in dir(config) if not option.startswith("_")}
+    annotations = get_annotations(cls)
+    own = [field for field in fields if field in annotations]
+    options["rename"] = dict(zip(fields, cls.__struct_encode_fields__, strict=True))
+    options["kw_only"] = any(field not in cls.__match_args__ for field in own)
+    body = {**keywords, "__annotations__": annotations}
+    factories = {}
+    defaults = cls.__struct_defaults__  # of the last fields
+    for field, default in zip(fields[len(fields) - len(defaults) :], defaults, strict=True):
+        if field in annotations and default is not msgspec.NODEFAULT:
+            if type(default).__name__ == "Factory":
+                factories[field] = default.factory
+            else:
+                body[field] = default
+    if hasattr(cls, "__post_init__"):
+        body["__post_init__"] = _post_init
+    return make, (_StructOf(metaclass, options, factories), name, bases, body, *rest), *state
+
+
+class _StructOf:
+    """Metaclass of a struct with its options, and with defaults that are no part of the class's namespace.
+
+    Args:
+        metaclass: metaclass of the struct.
+        options: options of the struct.
+        factories: by field, the function that makes its default.
+    """
+
+    def __init__(self, metaclass: type, options: dict[str, Any], factories: dict[str, Any]) -> None:
+        self._metaclass = metaclass
+        self._options = options
+        self._factories = factories
+
+    def __call__(self, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> Any:
+        made = {field: msgspec.field(default_factory=factory) for field, factory in self._factories.items()}
+        return self._metaclass(name, bases, {**body, **made}, **self._options)
+
+
+def _post_init(self: Any) -> None:
+    """Call the method of the class; a struct takes it when it is made, before it has methods."""
+    type(self).__post_init__(self)
 
 
 def _reduced_typed_dict(cls: Any) -> tuple[Any, ...]:

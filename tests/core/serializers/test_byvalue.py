@@ -168,3 +168,40 @@ RECORDS = [Point(1), Named(1, "a"), Empty(2, "b"), opened, Private(5), Pair(6), 
         "Pair(left=6)",
         "Left(left=7)",
     ]
+
+
+def test_structs_come_back() -> None:
+    script = """
+from typing import ClassVar, Generic, TypeVar
+import msgspec
+T = TypeVar("T")
+class Point(msgspec.Struct, frozen=True):
+    x: int
+    y: int = 2
+class Named(Point, frozen=True, kw_only=True, rename="camel", tag="named"):
+    full_name: str
+    tags: list[str] = msgspec.field(default_factory=list)
+    kind: ClassVar[str] = "point"
+    def moved(self): return Named(self.x + 1, full_name=self.full_name + self.kind)
+class Checked(msgspec.Struct):
+    number: int
+    next: "Checked | None" = None
+    def __post_init__(self):
+        self.number = min(self.number, 9)
+class Box(msgspec.Struct, Generic[T]):
+    held: T
+class Shown(msgspec.Struct):
+    text: str
+    def __reduce__(self):
+        named = Named(1, full_name="a")
+        return Shown, (f"{self.text} {Checked(10).number} {named.moved().full_name} {msgspec.to_builtins(named)}",)
+RECORDS = [Point(1), Named(1, full_name="a"), Checked(3, Checked(4)), Box([5]), Shown("")]
+"""
+    *records, shown = returned(script)
+    assert records == [
+        "Point(x=1, y=2)",
+        "Named(x=1, y=2, full_name='a', tags=[])",
+        "Checked(number=3, next=Checked(number=4, next=None))",
+        "Box(held=[5])",
+    ]
+    assert shown.count("9 apoint {'type': 'named', 'x': 1, 'y': 2, 'fullName': 'a', 'tags': []}") == 2, shown
