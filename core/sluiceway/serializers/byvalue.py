@@ -27,6 +27,9 @@ _NOTES: Final = "__msgspec_cache__"
 _KEYWORDS: Final = 3
 """Place of what the class's namespace begins with, among the arguments of the function that makes a class."""
 
+_MEMBERS: Final = 3
+"""Place of the members among the arguments of the function that makes an enum."""
+
 _STRUCT: Final = type(msgspec.Struct)
 """Metaclass of structs."""
 
@@ -70,6 +73,13 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
                 reduced[1][_KEYWORDS].setdefault("__slots__", obj.__dict__["__slots__"])
             if isinstance(obj, _STRUCT):
                 return _reduced_struct(obj, reduced)
+        if isinstance(obj, type) and isinstance(reduced, tuple) and reduced[0].__name__ == SKELETONS[1]:
+            # Aliases and named combinations of flags are no members for cloudpickle, and cannot be set later.
+            attributes, members = reduced[2][0], reduced[1][_MEMBERS]
+            members.clear()
+            for name, member in obj.__members__.items():  # type: ignore[attr-defined]
+                members[name] = member.value
+                attributes.pop(name, None)
         if isinstance(reduced, tuple) and type(obj).__name__ == _TYPED_DICT:
             return _reduced_typed_dict(obj)
         return reduced

@@ -205,3 +205,27 @@ RECORDS = [Point(1), Named(1, full_name="a"), Checked(3, Checked(4)), Box([5]), 
         "Box(held=[5])",
     ]
     assert shown.count("9 apoint {'type': 'named', 'x': 1, 'y': 2, 'fullName': 'a', 'tags': []}") == 2, shown
+
+
+def test_enums_with_aliases_and_named_flags_come_back() -> None:
+    script = """
+from enum import Enum, Flag
+class Color(Enum):
+    RED = 1
+    CRIMSON = 1
+    BLUE = 2
+    def other(self): return Color.BLUE if self is Color.CRIMSON else Color.RED
+class Access(Flag):
+    READ = 1
+    WRITE = 2
+    ALL = READ | WRITE
+class Shown:
+    def __init__(self, text): self.text = text
+    def __str__(self): return self.text
+    def __reduce__(self):
+        return Shown, (f"{list(Color.__members__)} {Color.CRIMSON.other()} {Access(3) is Access.ALL}",)
+RECORDS = [Color.RED, Color.BLUE, Access.ALL, Access.WRITE, Access(0), Shown("")]
+"""
+    *records, shown = returned(script)
+    assert records == ["Color.RED", "Color.BLUE", "Access.ALL", "Access.WRITE", "Access(0)"]
+    assert shown == "['RED', 'CRIMSON', 'BLUE'] Color.BLUE True"
