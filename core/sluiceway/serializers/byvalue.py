@@ -6,6 +6,7 @@ import dataclasses
 import io
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cached_property
 from importlib import import_module
 from inspect import get_annotations
 from types import CodeType, new_class
@@ -61,6 +62,8 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
             # From 3.1.3 on, cloudpickle writes another name, and tracebacks and stack samples name no file.
             make, arguments = self.dispatch_table[CodeType](obj)[:2]
             return _code_of_file, (obj.co_filename, make, arguments)
+        if type(obj) is cached_property:
+            return _cached_property, (obj.func, obj.attrname)  # has a lock before Python 3.12
         reduced = super().reducer_override(obj)
         if isinstance(obj, type) and _NOTES in obj.__dict__ and isinstance(reduced, tuple) and len(reduced) > 2:
             attributes = reduced[2][0]
@@ -167,6 +170,13 @@ def _make_typed_dict(
 
 def _code_of_file(filename: str, make: Callable[..., CodeType], arguments: tuple[Any, ...]) -> CodeType:
     return make(*arguments).replace(co_filename=filename)
+
+
+def _cached_property(function: Callable[[Any], Any], name: str | None) -> cached_property[Any]:
+    made = cached_property(function)
+    if name is not None:
+        made.__set_name__(object, name)  # as a class does when it is made with it
+    return made
 
 
 def dumps_by_value(value: object) -> bytes:

@@ -229,3 +229,18 @@ RECORDS = [Color.RED, Color.BLUE, Access.ALL, Access.WRITE, Access(0), Shown("")
     *records, shown = returned(script)
     assert records == ["Color.RED", "Color.BLUE", "Access.ALL", "Access.WRITE", "Access(0)"]
     assert shown == "['RED', 'CRIMSON', 'BLUE'] Color.BLUE True"
+
+
+def test_records_with_cached_properties_come_back() -> None:
+    script = """
+from dataclasses import dataclass
+from functools import cached_property
+@dataclass
+class Square:
+    side: int
+    @cached_property
+    def area(self): return Square(self.side * self.side)
+    def __reduce__(self): return Square, (self.area.side,)
+RECORDS = [Square(2)]
+"""
+    assert returned(script) == ["Square(side=16)"]  # once in each of the two processes
