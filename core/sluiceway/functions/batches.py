@@ -102,8 +102,9 @@ class KeyedBatchProcessFunction(Function, ABC, Generic[K, IN, OUT]):
         def bulk(self, state: Any) -> Any:
             """Return the state of every key as a live mapping from key to value, valid until ``close``.
 
-            A key without state is not in it; for a value state, the default does not apply. An aggregating state
-            has its accumulators here. A list or another value that was changed in place must be assigned again.
+            A key without state is not in it; for a value state, the default does not apply, and a copy of it that
+            a handle has returned is in the mapping from the next batch on. An aggregating state has its
+            accumulators here. A list or another value that was changed in place must be assigned again.
             For a map state, ``bulk(state)[key]`` is the live mapping of a key, empty where it has no entries.
 
             Raises:
