@@ -90,7 +90,7 @@ class LiveReader:
     Attributes:
         reader: the started reader.
         waiter: waiter that the reader wakes.
-        asked: whether a split request of the reader is unanswered.
+        asked: number of split requests of the reader that are unanswered.
         asks: whether it has made any.
     """
 
@@ -105,7 +105,8 @@ class LiveReader:
         no_more: bool = False,
     ) -> None:
         # Before the reader is made, which may ask at once.
-        self.asked = self.asks = False
+        self.asked = 0
+        self.asks = False
         self.waiter = Waiter(clock)
         self._told = False
         self._metrics = MetricGroup()
@@ -118,19 +119,22 @@ class LiveReader:
             raise
         try:
             self.reader.start()
-            self.give(splits, no_more=no_more)
+            self.give(splits, len(splits), no_more=no_more)
         except BaseException:
             self.close()
             raise
 
-    def give(self, splits: Sequence[Any], *, no_more: bool = False) -> bool:
-        """Add splits to the reader, and notify it once that no more follow. Return whether either was done."""
+    def give(self, splits: Sequence[Any], answered: int = 1, *, no_more: bool = False) -> bool:
+        """Add splits to the reader, and notify it once that no more follow. Return whether either was done.
+
+        The splits are the answer to ``answered`` requests, if it has made so many.
+        """
         if splits:
-            self.asked = False
+            self.asked = max(0, self.asked - answered)
             self.reader.add_splits(list(splits))
         is_news = no_more and not self._told
         if is_news:
-            self.asked = False
+            self.asked = 0
             self._told = True
             self.reader.no_more_splits()
         return is_news or bool(splits)
@@ -156,7 +160,8 @@ class LiveReader:
             self.waiter.close()
 
     def _ask(self) -> None:
-        self.asked = self.asks = True
+        self.asked += 1
+        self.asks = True
 
 
 class ReaderCache:
@@ -298,6 +303,9 @@ class BatchReader(Reader[Any]):
         live = None if cache is None else cache.take(where, work.reader, work.token + self._program)
         if live is None:
             live = LiveReader(self._source, work.reader, work.parallelism, self._clock, self._begun)
+        else:
+            # Some readers ask whenever they wait, for the same split.
+            live.asked = min(live.asked, 1)
         self._live = live
         self._feed(live)
         self._log_splits()
@@ -390,7 +398,7 @@ class BatchReader(Reader[Any]):
             tuple(self._polls),
             # In this order: `queued` counts from the end.
             [*self.snapshot(), *self._queue],
-            work.asked if live is None else live.asked,
+            work.asked if live is None else live.asked > 0,
             self.ended,
             self._dry,
             tuple(self._answers),
@@ -468,14 +476,22 @@ class BatchReader(Reader[Any]):
         is_pushed = queue[0].split_id in work.pushed and (idle or not self._asks)
         if not (live.asked or is_pushed or (idle and not live.snapshot())):
             return False
-        # All of one assignment: the watermark of a reader is the minimum over the splits that it has.
+        # Those that are requested meanwhile are for the next call.
+        for _ in range(live.asked or 1):
+            if queue:
+                self._give(live)
+        return True
+
+    def _give(self, live: LiveReader) -> None:
+        # All splits of one assignment: the watermark of a reader is the minimum over those that it has.
+        queue, work = self._queue, self._work
         joined = work.together if self._asks else work.together | work.pushed
         splits = [queue.popleft()]
         while queue and queue[0].split_id in joined:
             splits.append(queue.popleft())
         self._given(splits)
         self._unlogged_begun += [split.split_id for split in splits]
-        return live.give(splits, no_more=work.no_more and not queue)
+        live.give(splits, no_more=work.no_more and not queue)
 
     @property
     def _asks(self) -> bool:

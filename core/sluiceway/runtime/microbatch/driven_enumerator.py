@@ -101,9 +101,9 @@ class DrivenEnumerator(EnumeratorDriver):
             self.close()
             raise
 
-    def request(self, reader: int) -> None:
-        """Request a split for a reader; ignored if a request is unanswered or no more splits follow."""
-        if reader not in self.no_more and reader not in self.unanswered:
+    def request(self, reader: int, *, again: bool = False) -> None:
+        """Request a split for a reader; ignored if none follow or, unless ``again``, a request is unanswered."""
+        if reader not in self.no_more and (again or reader not in self.unanswered):
             self.unanswered.add(reader)
             self._calls += 1
             self._served = reader

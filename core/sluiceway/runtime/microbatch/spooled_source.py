@@ -265,8 +265,9 @@ class _StoringEnumerator(Enumerator):
         """Pass splits, or their end, from the source's own enumerator to this reader; return whether it did."""
         assert self._splits is not None
         self._splits.step()
-        if live.asked:
-            self._splits.request(number)
+        while live.asked:
+            live.asked -= 1
+            self._splits.request(number, again=True)
         return live.give(self._splits.take_for(number), no_more=number in self._splits.no_more)
 
 

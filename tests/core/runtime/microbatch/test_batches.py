@@ -888,6 +888,28 @@ def test_splits_that_are_assigned_together_are_read_together(
     driver.close()
 
 
+@pytest.mark.parametrize("kind", ["kept open", "closed", "read once"])
+def test_a_reader_has_as_many_splits_at_a_time_as_it_has_asked_for(
+    drive: Drive, storage: CheckpointStorage, kind: str
+) -> None:
+    class Two(_Following):
+        def start(self) -> None:
+            self._context.request_split()
+            self._context.request_split()
+
+    class Topics(ShuffledSource):
+        seekable = kind != "read once"
+
+        def create_reader(self, context: ReaderContext) -> Reader[Any]:
+            return Two(context)
+
+    driver = drive(Topics(5, 40), storage, 1, cache=ReaderCache() if kind == "kept open" else None)
+    assert driver.run_batch()
+    assert driver.run_batch()
+    assert driver.given == [n for i in range(10) for n in (i, 1000 + i)]
+    driver.close()
+
+
 @pytest.mark.parametrize("kept", [True, False], ids=["kept open", "closed"])
 def test_splits_that_are_pushed_to_a_reader_with_a_request_are_read_when_it_waits(
     drive: Drive, storage: CheckpointStorage, kept: bool
