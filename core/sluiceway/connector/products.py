@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from sluiceway.connector.sinks import DeliveryGuarantee
-from sluiceway.connector.sources import Boundedness
+from sluiceway.connector.sources import Boundedness, Source
 from sluiceway.connector.waits import Wait
-from sluiceway.errors import PluginError
+from sluiceway.elements import Batch
+from sluiceway.errors import ConnectorError, PluginError
 
-__all__ = ["check_properties", "check_splits", "checked", "listed", "waited"]
+__all__ = ["check_properties", "check_splits", "checked", "listed", "waited", "wrong_poll"]
 
 T = TypeVar("T")
 
@@ -101,6 +102,19 @@ def listed(returned: Any, owner: object, method: str, of_what: str) -> Sequence[
         return list(returned)
     what = "None" if returned is None else f"an object of type {type(returned).__name__}"
     raise PluginError(f"{type(owner).__name__}.{method}() returned {what}; it must return a list of {of_what}")
+
+
+def wrong_poll(returned: Any, source: Source[Any]) -> ConnectorError:
+    """Return the error for what a reader has returned from ``poll()``: no result of a poll, or no records."""
+    if isinstance(returned, (list, Batch)) and not len(returned):
+        return ConnectorError(
+            f"the reader of {source.name} returned no records from poll(); "
+            "when there are none it must return a Wait that says when to ask again"
+        )
+    return ConnectorError(
+        f"the reader of {source.name} returned {returned!r:.100} ({type(returned).__name__}) "
+        "from poll(); it must return a list, a Batch, a Wait or END_OF_INPUT"
+    )
 
 
 def waited(returned: Any, owner: object) -> Wait | None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from sluiceway.clock import Clock, SystemClock
 from sluiceway.connector import END_OF_INPUT, Poll, Reader, ReaderContext, Source, Wait
-from sluiceway.connector.products import checked, listed
+from sluiceway.connector.products import checked, listed, wrong_poll
 from sluiceway.elements import ROWS_PER_RECORD, Batch
 from sluiceway.errors import CheckpointError, ConnectorError
 from sluiceway.metrics import MetricGroup
@@ -447,7 +447,7 @@ class BatchReader(Reader[Any]):
                 elif not self._may_come(live, result):
                     self._dry = True
                     return self._end()
-            elif isinstance(result, list | Batch):
+            elif isinstance(result, list | Batch) and len(result):
                 if not self.count:
                     self._first = self._clock.monotonic()
                     self._in_columns = isinstance(result, Batch) and result.columns is not None
@@ -455,9 +455,11 @@ class BatchReader(Reader[Any]):
                 self._feed(live)
                 self._log(PollRead(self.current_split_id, len(result)))
                 return result
-            else:
+            elif result is END_OF_INPUT:
                 self.ended = True
                 return self._end()
+            else:
+                raise wrong_poll(result, self._source)
 
     def _room(self) -> int:
         """Return the number of records that the batch may still have, each of which a reader takes for 64 rows."""

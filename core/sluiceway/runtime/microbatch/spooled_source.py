@@ -19,6 +19,7 @@ from sluiceway.connector import (
     Source,
     Wait,
 )
+from sluiceway.connector.products import wrong_poll
 from sluiceway.elements import ROWS_PER_RECORD, Batch, Columns
 from sluiceway.persisted import persisted
 from sluiceway.runtime.microbatch.batch_limits import BatchLimits
@@ -243,7 +244,7 @@ class _StoringEnumerator(Enumerator):
                     break
                 continue
             if not isinstance(result, list | Batch) or not len(result):
-                continue
+                raise wrong_poll(result, self._source)
             batch = result if isinstance(result, Batch) else Batch(result)
             stamps = batch.timestamps
             # Files of their own: columns, as such a batch has thousands of rows, and records of another form, as a

@@ -9,7 +9,7 @@ from typing import Any
 from sluiceway.clock import Clock
 from sluiceway.config.settings import Settings
 from sluiceway.connector import END_OF_INPUT, Boundedness, Reader, Source, Wait
-from sluiceway.connector.products import listed
+from sluiceway.connector.products import listed, wrong_poll
 from sluiceway.elements import (
     MAX_WATERMARK,
     MIN_WATERMARK,
@@ -23,7 +23,6 @@ from sluiceway.elements import (
     Rejected,
     Watermark,
 )
-from sluiceway.errors import ConnectorError
 from sluiceway.eventtime import WatermarkStrategy
 from sluiceway.metrics import SplitTimes
 from sluiceway.runtime.task.source_watermarks import SourceTime
@@ -276,15 +275,7 @@ class SourceInput(TaskInput):
             return self._nothing_read(polled)
         elif polled is END_OF_INPUT:
             return self._end()
-        else:
-            raise ConnectorError(
-                f"the reader of {self._source.name} returned {polled!r:.100} ({type(polled).__name__}) "
-                "from poll(); it must return a list, a Batch, a Wait or END_OF_INPUT"
-            )
-        raise ConnectorError(
-            f"the reader of {self._source.name} returned no records from poll(); "
-            "when there are none it must return a Wait that says when to ask again"
-        )
+        raise wrong_poll(polled, self._source)
 
     @property
     def drift_ms(self) -> int | None:

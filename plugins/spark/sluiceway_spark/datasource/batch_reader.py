@@ -10,6 +10,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from sluiceway.clock import SystemClock
 from sluiceway.connector import END_OF_INPUT, Wait
+from sluiceway.connector.products import wrong_poll
+from sluiceway.elements import Batch
 from sluiceway.runtime.microbatch.batch_reader import LiveReader, raise_rejected
 from sluiceway.runtime.microbatch.driven_enumerator import plan_splits
 from sluiceway_spark.datasource.lazy_pickle import Shipped
@@ -57,8 +59,10 @@ class SourceBatchReader(DataSourceReader):  # type: ignore[misc]
                     return
                 if isinstance(result, Wait):
                     live.waiter.sleep(result, clock.monotonic() + _LOOK_S)
-                elif isinstance(result, list) or len(result):
+                elif isinstance(result, list | Batch) and len(result):
                     yield tables.of(result)
+                else:
+                    raise wrong_poll(result, told.source)
         finally:
             live.close()
 

@@ -505,6 +505,28 @@ def test_a_reader_that_returns_no_splits_is_told_of(drive: Drive, storage: Check
     driver.close()
 
 
+@pytest.mark.parametrize("is_seekable", [True, False], ids=["read again", "read once"])
+@pytest.mark.parametrize(
+    ("result", "says"),
+    [(None, r"returned None \(NoneType\) from poll\(\); it must"), ([], r"returned no records from poll\(\)")],
+)
+def test_a_poll_without_a_result_is_not_the_end_of_the_input(
+    drive: Drive, storage: CheckpointStorage, is_seekable: bool, result: Any, says: str
+) -> None:
+    class Silent(CollectionSource[int]):
+        seekable = is_seekable
+
+        def create_reader(self, context: ReaderContext) -> Any:
+            reader = super().create_reader(context)
+            reader.poll = lambda limit: result  # type: ignore[assignment, method-assign]
+            return reader
+
+    driver = drive(Silent(range(30)), storage, 1)
+    with pytest.raises(ConnectorError, match=says):
+        driver.run_batch()
+    driver.close()
+
+
 # -- readers that are kept open ---------------------------------------------------------------------------------
 
 
