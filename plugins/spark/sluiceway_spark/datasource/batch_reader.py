@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from inspect import signature
 from typing import Any, Final
@@ -13,7 +14,7 @@ from sluiceway.connector import END_OF_INPUT, Wait
 from sluiceway.connector.products import wrong_poll
 from sluiceway.elements import Batch
 from sluiceway.runtime.microbatch.batch_reader import LiveReader, raise_rejected
-from sluiceway.runtime.microbatch.driven_enumerator import plan_splits
+from sluiceway.runtime.microbatch.driven_enumerator import Dealt, deal_splits
 from sluiceway_spark.datasource.lazy_pickle import Shipped
 from sluiceway_spark.datasource.read_options import SourceTold
 from sluiceway_spark.datasource.records_to_rows import Tables
@@ -37,27 +38,36 @@ class SourceBatchReader(DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> Sequence[InputPartition]:
         """One for each reader that has splits."""
         told = self._told.get()
-        dealt = plan_splits(told.source, told.readers)
-        return [self._part(reader, splits) for reader, splits in enumerate(dealt) if splits]
+        dealt = enumerate(deal_splits(told.source, told.readers))
+        return [self._part(reader, mine) for reader, mine in dealt if mine.first or mine.answers]
 
-    def _part(self, reader: int, splits: list[Any]) -> InputPartition:
-        return InputPartition(Shipped((reader, splits), self._search_path))
+    def _part(self, reader: int, dealt: Dealt) -> InputPartition:
+        return InputPartition(Shipped((reader, dealt), self._search_path))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """All records of a reader. Raises the exception of one that cannot be decoded."""
         if partition.value is None:  # what Spark makes of no partitions at all
             return
-        number, splits = partition.value.get()
+        number, dealt = partition.value.get()
         told, clock = self._told.get(), SystemClock()
         tables = tables_of(told, self._schema)
-        live = LiveReader(told.source, number, told.readers, clock, splits, no_more=True)
+        live = LiveReader(told.source, number, told.readers, clock, dealt.first)
+        left = deque(dealt.answers)
         try:
             while True:
+                # As they are requested: all at once may be more files than a reader can have open.
+                if left and live.asked:
+                    live.give(left.popleft())
+                if not left:
+                    live.give((), no_more=True)
                 result = live.reader.poll(ROWS)
                 raise_rejected(live.reader)
                 if result is END_OF_INPUT:
                     return
                 if isinstance(result, Wait):
+                    if left and (live.asked or not live.snapshot()):
+                        live.give(left.popleft())
+                        continue
                     live.waiter.sleep(result, clock.monotonic() + _LOOK_S)
                 elif isinstance(result, list | Batch) and len(result):
                     yield tables.of(result)

@@ -83,6 +83,25 @@ def rejecting():
     return Rejecting([1, 2], output_type=int)
 
 
+class Parts(FilesSource):
+    """Files, of which a reader refuses to have two at a time."""
+
+    def create_reader(self, context):
+        reader = super().create_reader(context)
+        add = reader.add_splits
+
+        def add_splits(splits):
+            assert len(splits) == 1 and not reader.snapshot()
+            add(splits)
+
+        reader.add_splits = add_splits
+        return reader
+
+
+def parts(path):
+    return Parts.text(path, split_size=100)
+
+
 def flaky(count, marker):
     """Numbers, and a failure in the middle of the first attempt that comes to read 70."""
 
@@ -190,6 +209,13 @@ def test_files_are_read_by_parts(spark: Any, tmp_path: Path) -> None:
     frame = spark.read.format("sluiceway").options(**given).load()
     assert frame.rdd.getNumPartitions() == 3
     assert sorted(row.value for row in frame.collect()) == sorted(f"line {i}" for i in range(200))
+
+
+def test_a_reader_has_its_splits_one_by_one(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("".join(f"line {i}\n" for i in range(200)))
+    given = options("parts", source__path=json.dumps(str(tmp_path / "in.txt")))
+    rows = spark.read.format("sluiceway").options(**given).load().collect()
+    assert sorted(row.value for row in rows) == sorted(f"line {i}" for i in range(200))
 
 
 def test_a_connector_by_its_name_and_a_schema_of_ones_own(spark: Any, tmp_path: Path) -> None:
