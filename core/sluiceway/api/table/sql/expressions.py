@@ -54,6 +54,10 @@ class Scope:
     name: str | None
     schema: pa.Schema
 
+    def has_table(self, of: exp.Expr) -> bool:
+        """Return whether what stands before a dot is the table."""
+        return self.name is not None and named_like(of.name, [self.name]) is not None
+
 
 def translate(node: exp.Expr, scope: Scope) -> Typed:
     """Return an expression of Narwhals for one of SQL.
@@ -83,6 +87,11 @@ def named_like(wanted: str, names: list[str], *, quoted: bool = False) -> str | 
 
 def no_table(of: exp.Expr, scope: Scope) -> RefusedError:
     """Return the refusal of a name before a dot."""
+    column = named_like(of.name, scope.schema.names, quoted=bool(of.args.get("quoted")))
+    if column is not None:
+        kind = scope.schema.field(column).type
+        more = ": name the fields that are wanted" if pa.types.is_struct(kind) else ""
+        return RefusedError(of, f"{column!r} is no table, but a column of type {kind}{more}")
     known = f"; it is {scope.name!r}" if scope.name else ""
     return RefusedError(of, f"there is no table {of.name!r} here{known}")
 
@@ -94,13 +103,13 @@ def _column(node: exp.Expr, scope: Scope) -> Typed:
     name, of = node.this, node.args.get("table")
     if isinstance(name, exp.Star):
         raise RefusedError(node, "a star stands alone between the commas of SELECT")
-    if of is not None and (scope.name is None or named_like(of.name, [scope.name]) is None):
+    if of is not None and not scope.has_table(of):
         struct = named_like(of.name, scope.schema.names, quoted=bool(of.args.get("quoted")))
         kind: Any = None if struct is None else scope.schema.field(struct).type
         if struct is None or not pa.types.is_struct(kind):
             raise no_table(of, scope)
         fields = [kind.field(i).name for i in range(kind.num_fields)]
-        found = _found(name, fields, f"{struct} has the fields {', '.join(fields)}")
+        found = _found(name, fields, f"the fields of {struct} are {', '.join(fields)}")
         return Typed(nw.col(struct).struct.field(found), kind.field(kind.get_field_index(found)).type, node)
     found = _found(name, scope.schema.names, f"the columns are {shown(scope.schema)}")
     return Typed(nw.col(found), scope.schema.field(found).type, node)

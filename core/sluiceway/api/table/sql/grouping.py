@@ -117,14 +117,16 @@ class _Grouping:
         return node
 
     def _check_column(self, node: exp.Column) -> None:
-        if named_like(node.name, self.columns, quoted=bool(node.this.args.get("quoted"))) is not None:
+        of = node.args.get("table")
+        is_field = of is not None and not self.scope.has_table(of)
+        quoted = bool(node.this.args.get("quoted"))
+        if not is_field and named_like(node.name, self.columns, quoted=quoted) is not None:
             return
-        if node.args.get("table") is None and node.name.casefold() in ("window_start", "window_end"):
+        if of is None and node.name.casefold() in ("window_start", "window_end"):
             raise RefusedError(node, f"{node.name} needs a window: GROUP BY {WINDOW_EXAMPLE}")
         translate(node, self.scope)  # a column that does not exist is refused as such
-        raise RefusedError(
-            node, f"{node.name!r} must stand in GROUP BY or in an aggregate, as in MAX({node.name})"
-        )
+        name = node.sql("duckdb") if is_field else node.name
+        raise RefusedError(node, f"{name!r} must stand in GROUP BY or in an aggregate, as in MAX({name})")
 
     def _bound(self, node: exp.Anonymous) -> str:
         window, name = _BOUNDS[node.name.upper()]

@@ -262,7 +262,7 @@ def _projected(node: exp.Select, table: TableStream, scope: Scope) -> TableStrea
 def _outputs(node: exp.Expr, scope: Scope) -> list[tuple[str, Typed]]:
     if isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
         of = node.args["table"]
-        if scope.name is None or named_like(of.name, [scope.name]) is None:
+        if not scope.has_table(of):
             raise no_table(of, scope)
         node = node.this
     if isinstance(node, exp.Star):
@@ -272,7 +272,7 @@ def _outputs(node: exp.Expr, scope: Scope) -> list[tuple[str, Typed]]:
         name, node = node.alias, node.this
     elif isinstance(node, exp.Column):
         of = node.args.get("table")
-        is_field = of is not None and (scope.name is None or named_like(of.name, [scope.name]) is None)
+        is_field = of is not None and not scope.has_table(of)
         name = (None if is_field else named_like(node.name, scope.schema.names)) or node.name
     else:
         name = node.sql("duckdb", normalize_functions="lower")
