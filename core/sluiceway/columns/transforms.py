@@ -45,6 +45,7 @@ __all__ = [
     "has_look_up",
     "passed",
     "problem_of",
+    "repeats",
 ]
 
 Stamps = Sequence[int] | None
@@ -486,13 +487,19 @@ def comparable(column: Any) -> Any:
     return pc.add(column, pa.scalar(0, column.type)) if pa.types.is_floating(column.type) else column
 
 
+def repeats(keys: Any) -> bool:
+    """Return whether a value occurs twice among keys that are :func:`comparable`; null, with no partner, may."""
+    known = keys.drop_null()
+    return len(known.unique()) < len(known)
+
+
 @dataclass(frozen=True)
 class Lookup(Transform):
     """Rows with the columns of a table that has at most one row for each value of a column.
 
     Attributes:
         name: the column in both.
-        keys: its values in the table, each once, as :func:`comparable` returns them.
+        keys: its values in the table, each but null once, as :func:`comparable` returns them.
         columns: the other columns of the table.
         outer: whether a row without a partner has nulls; else it is left out.
     """

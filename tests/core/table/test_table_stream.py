@@ -495,6 +495,8 @@ def test_a_lookup_compares_values() -> None:
     assert found["v"].to_pylist() == [1, 1]
     with pytest.raises(GraphError, match="a value of column 'k' occurs twice"):
         Pipeline().table(zeros).lookup(pa.table({"k": [0.0, -0.0], "v": [1, 2]}), on="k")
+    unknown = pa.table({"k": [None, None, 1.0, None], "v": [1, 2, 3, 4]})
+    assert Pipeline().table(zeros).lookup(unknown, on="k").to_arrow().to_pylist() == [{"k": 1.0, "v": 3}]
     lists = pa.table({"k": [[1]]})
     with pytest.raises(GraphError, match=r"column 'k' has list<item: int64>, by which rows cannot be found"):
         Pipeline().table(lists).lookup(lists.append_column("v", pa.array([1])), on="k")

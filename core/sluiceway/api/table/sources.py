@@ -14,7 +14,7 @@ from sluiceway.api.location import caller_location
 from sluiceway.api.table.arguments import check_names
 from sluiceway.columns.joining import ColumnOverflowError, as_one
 from sluiceway.columns.schemas import from_outside, without_views
-from sluiceway.columns.transforms import Lookup, comparable, has_look_up
+from sluiceway.columns.transforms import Lookup, comparable, has_look_up, repeats
 from sluiceway.connector import Source
 from sluiceway.connector.lib import CollectionSource
 from sluiceway.connector.products import check_properties
@@ -77,7 +77,7 @@ def lookup_of(given: Any, on: str, schema: pa.Schema, *, outer: bool) -> Lookup:
             "structs, cast it, or compute a column of another type"
         )
     keys = comparable(keys)
-    if len(keys.unique()) < len(keys):
+    if repeats(keys):
         raise GraphError(f"lookup() at {here}: a value of column {on!r} occurs twice in the table")
     others = [name for name in rows.schema.names if name != on]
     if both := sorted(set(others).intersection(schema.names)):

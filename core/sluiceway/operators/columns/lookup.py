@@ -13,7 +13,7 @@ from sluiceway.columns.exact import cast_exactly
 from sluiceway.columns.ipc import decode, encode
 from sluiceway.columns.schemas import shown
 from sluiceway.columns.times import as_numpy
-from sluiceway.columns.transforms import Lookup, as_batch, comparable
+from sluiceway.columns.transforms import Lookup, as_batch, comparable, repeats
 from sluiceway.elements import Batch
 from sluiceway.errors import FunctionContractError
 from sluiceway.operators.async_queues import Entry
@@ -111,8 +111,7 @@ class ColumnLookupOperator(AsyncOperator):
                 f"the function of step {self.step_name!r} returned the columns {shown(found.schema)}, where it "
                 f"is said to have {shown(step.found)}: {error}"
             ) from error
-        keys = comparable(found.column(step.name))
-        if len(keys.unique()) < len(keys):
+        if repeats(comparable(found.column(step.name))):
             raise FunctionContractError(
                 f"the function of step {self.step_name!r} returned several rows for one value of {step.name!r}; a "
                 "look-up has one at most"
