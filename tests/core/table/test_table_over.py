@@ -41,10 +41,10 @@ NAMED = {
 }
 
 
-def in_columns(given: dict[str, Any], **options: Any) -> ColumnHarness:
+def in_columns(given: dict[str, Any], named: Any = NAMED, **options: Any) -> ColumnHarness:
     def program(stream: Any) -> Any:
         keyed = TableStream(stream._pipeline, stream._inputs, SCHEMA, "test").key_by("user")
-        return keyed.over(**given).side_output_late_data(LATE).aggregate(**NAMED).to_records()
+        return keyed.over(**given).side_output_late_data(LATE).aggregate(**named).to_records()
 
     return ColumnHarness(program, SCHEMA, **options)
 
@@ -86,7 +86,9 @@ def test_results_are_those_of_all_rows_at_once(seed: int, monkeypatch: pytest.Mo
         lambda dice, rows: [("ab"[n % 2], None if n == 8 else n / 10, n, time) for n, time in rows],
         lambda dice: (dice.randrange(1, 4), dice.choice(BACKENDS)),
     )
-    columns = in_columns(chosen)
+    # Without lists, rows that have one window share its results.
+    named = {name: each for name, each in NAMED.items() if name != "prices" or seed % 2}
+    columns = in_columns(chosen, named)
     found, late, taken, too_late = [], [], [], []
     now, passed = 0, -100
     try:
@@ -100,7 +102,7 @@ def test_results_are_those_of_all_rows_at_once(seed: int, monkeypatch: pytest.Mo
                 found += columns.records
                 late += columns.side_records(LATE)
                 columns.close()
-                columns = in_columns(chosen, parallelism=step[0], state_backend=step[1], restored=snapshot)
+                columns = in_columns(chosen, named, parallelism=step[0], state_backend=step[1], restored=snapshot)
             else:
                 rows = [{"user": user, "price": price, "note": f"n{note}"} for user, price, note, _ in step]
                 stamps = [now + time - 6 for *_, time in step]
@@ -112,7 +114,11 @@ def test_results_are_those_of_all_rows_at_once(seed: int, monkeypatch: pytest.Mo
         late += columns.side_records(LATE)
     finally:
         columns.close()
-    assert sorted(found, key=repr) == sorted(expected_of(chosen, taken), key=repr)
+    expected = [
+        ({name: value for name, value in row.items() if name in {*SCHEMA.names, *named}}, stamp)
+        for row, stamp in expected_of(chosen, taken)
+    ]
+    assert sorted(found, key=repr) == sorted(expected, key=repr)
     assert sorted(late, key=repr) == sorted(too_late, key=repr)
 
 
@@ -245,6 +251,28 @@ def test_results_of_ranges_are_those_of_their_rows(kind: pa.DataType) -> None:
             one_by_one.append(accumulator.result(1))
         assert repr(found.to_pylist()) == repr(pa.concat_arrays(one_by_one).to_pylist()), name
     assert compared >= 3
+
+
+def test_rows_of_one_time_read_their_window_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    results = over.ColumnOverOperator._results
+
+    def counted(self: Any, bounds: Any, count: int, at: Any, inside: Any, columns: Any) -> list[Any]:
+        read.append(len(inside))
+        return results(self, bounds, count, at, inside, columns)
+
+    monkeypatch.setattr(over.ColumnOverOperator, "_results", counted)
+    numbers = np.arange(600)
+    rows = pa.table({"k": numbers % 3, "n": numbers / 8, "at": numbers // 300})
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("at")
+    keyed = Pipeline().table(rows, watermark_strategy=strategy).key_by("k")
+    named = {"total": agg.sum("n"), "different": agg.count_distinct("n")}
+    found = keyed.over(range=1).aggregate(**named).to_arrow(workers=0).to_pylist()
+    for row in found:
+        mine = [n / 8 for n in range(300 * (row["at"] + 1)) if n % 3 == row["k"]]
+        assert (row["total"], row["different"]) == (sum(mine), len(mine))
+    # The two times of three keys: 100 rows and 200.
+    assert sum(read) == 3 * (100 + 200)
 
 
 def test_an_overflow_counts_the_rows_whose_windows_have_it() -> None:

@@ -37,7 +37,7 @@ _BURST: Final = 1 << 15
 """Rows of results that are emitted before mails have their turn."""
 
 _READS: Final = 1 << 20
-"""Rows that the windows of a part of the results have together; more only if one window has."""
+"""Rows that the different windows of a part of the results have together; more only if one window has."""
 
 
 class ColumnOverOperator(KeptRowsOperator):
@@ -159,19 +159,42 @@ class ColumnOverOperator(KeptRowsOperator):
         # Aggregates that need not read each window at once; the others below, some rows at a time.
         ranged = [of_ranges(bound, ordered, first, first + counts) for bound in self._bound]
         reads = [bound for bound, found in zip(self._bound, ranged, strict=True) if found is None]
-        for begin, stop in _pieces(counts if reads else np.ones_like(counts)):
+        end = first + counts
+        # Where rows are not counted, those of one key and time have one window.
+        shared = self._step.rows is None and all(_is_repeatable(bound.result_type) for bound in reads)
+        before = _places_before(end) if reads and shared else np.full(len(end), -1)
+        for begin, stop in _pieces(counts if reads else np.zeros_like(counts), before):
             read: Iterator[Any] = iter(())
             if reads:
-                many = counts[begin:stop]
-                ends = np.cumsum(many)
-                at = np.repeat(np.arange(stop - begin), many)
-                inside = order[np.arange(ends[-1]) - np.repeat(ends - many - first[begin:stop], many)]
-                read = iter(self._results(reads, stop - begin, at, inside, columns))
+                again = bool((before[begin:stop] >= begin).any())
+                read = iter(self._read(reads, first[begin:stop], end[begin:stop], order, columns, again=again))
             results = [next(read) if found is None else found.slice(begin, stop - begin) for found in ranged]
             rows = due.data.slice(begin, stop - begin)
             rows = pa.RecordBatch.from_arrays([*rows.columns, *results], schema=self._step.schema)
             self.output.emit(Batch.of_columns(rows, as_array(due.stamps[begin:stop])))
             yield
+
+    def _read(
+        self,
+        bounds: list[BoundAggregate],
+        first: Any,
+        end: Any,
+        order: Any,
+        columns: dict[str, Values],
+        *,
+        again: bool,
+    ) -> list[Any]:
+        """Return the results of the windows of some rows; ``again``: rows that share one are to read it once."""
+        window = None
+        if again:
+            _, which, window = np.unique(end, return_index=True, return_inverse=True)
+            first, end = first[which], end[which]
+        counts = end - first
+        ends = np.cumsum(counts)
+        at = np.repeat(np.arange(len(counts)), counts)
+        inside = order[np.arange(ends[-1]) - np.repeat(ends - counts - first, counts)]
+        results = self._results(bounds, len(counts), at, inside, columns)
+        return results if window is None else [found.take(pa.array(window)) for found in results]
 
     def _results(
         self, bounds: list[BoundAggregate], count: int, at: Any, inside: Any, columns: dict[str, Values]
@@ -206,12 +229,32 @@ class ColumnOverOperator(KeptRowsOperator):
         return first, end
 
 
-def _pieces(counts: Any) -> Iterator[tuple[int, int]]:
-    """Return ranges of rows whose windows have a bounded number of rows together."""
-    ends = np.cumsum(counts)
-    begin, before = 0, 0
+def _is_repeatable(kind: Any) -> bool:
+    """Return whether results may be repeated: lists are as long as windows, and Arrow takes no rows of views."""
+    types = pa.types
+    return not (types.is_nested(kind) or types.is_string_view(kind) or types.is_binary_view(kind))
+
+
+def _places_before(values: Any) -> Any:
+    """Return for each value the place of the last equal one before it; -1: there is none."""
+    order = np.argsort(values, kind="stable")
+    again = np.flatnonzero(values[order[1:]] == values[order[:-1]])
+    before = np.full(len(values), -1)
+    before[order[again + 1]] = order[again]
+    return before
+
+
+def _pieces(counts: Any, before: Any) -> Iterator[tuple[int, int]]:
+    """Return ranges of rows whose windows have a bounded number of rows together.
+
+    Args:
+        counts: the number of rows of each row's window.
+        before: the place of the last row before that has the same window, which counts once.
+    """
+    begin = 0
     while begin < len(counts):
-        stop = int(np.searchsorted(ends, before + _READS, "right"))
-        stop = min(max(stop, begin + 1), begin + _BURST, len(counts))
+        some = slice(begin, begin + _BURST)
+        many = np.cumsum(np.where(before[some] < begin, counts[some], 0))
+        stop = begin + max(int(np.searchsorted(many, _READS, "right")), 1)
         yield begin, stop
-        begin, before = stop, int(ends[stop - 1])
+        begin = stop
