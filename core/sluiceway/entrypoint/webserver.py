@@ -22,6 +22,7 @@ from sluiceway.plugins.kinds import WEB_SERVER
 from sluiceway.runtime.cluster.client_monitor import ClientMonitor
 from sluiceway.runtime.cluster.cluster_directory import is_alive
 from sluiceway.runtime.cluster.home import Known
+from sluiceway.util.surrogates import json_bytes
 
 __all__ = ["WebProcess", "main", "make_server"]
 
@@ -69,11 +70,13 @@ def make_server(plugins: PluginManager) -> WebServer:
 
 def main() -> None:
     """Serve until standard input is closed, or the cluster has ended."""
-    told = json.loads(sys.stdin.buffer.readline())
-    config = WebProcess(**told)
+    told = sys.stdin.buffer.readline()
+    if not told:
+        return  # Ctrl-C has ended the command that has started this process
+    config = WebProcess(**json.loads(told))
     if config.detached and os.fork():
         os._exit(0)
-    answers = os.fdopen(os.dup(1), "w")
+    answers = os.dup(1)
     os.dup2(2, 1)  # whatever a library prints is for the terminal
     known = None if config.known is None else Known(**config.known)
     monitor = ClientMonitor(known, ProcessStateMonitor(known))
@@ -81,10 +84,10 @@ def main() -> None:
         server = make_server(PluginManager())
         url = server.open(monitor, WebOptions(**config.options))
     except SluicewayError as error:
-        print(json.dumps({"error": str(error)}), file=answers, flush=True)
+        _answer(answers, error=str(error))
         sys.exit(1)
-    print(json.dumps({"url": url}), file=answers, flush=True)
-    answers.close()
+    if not _answer(answers, url=url):
+        return
 
     ended = threading.Event()
 
@@ -102,6 +105,16 @@ def main() -> None:
     finally:
         ended.set()
         monitor.close()
+
+
+def _answer(answers: int, **told: str) -> bool:
+    """Write the answer and close the descriptor; return False if whoever has started this process is gone."""
+    with open(answers, "wb", buffering=0) as pipe:
+        try:
+            pipe.write(json_bytes(told) + b"\n")
+        except BrokenPipeError:
+            return False
+    return True
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import socket
+import subprocess
 import time
 import urllib.error
 import urllib.request
@@ -16,7 +17,10 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from sluiceway.entrypoint.webserver import WebProcess
 from sluiceway.errors import MissingExtraError
+from sluiceway.monitoring.web_server import WebOptions
+from sluiceway.util.engine_processes import engine_command
 
 pytest.importorskip("uvicorn", reason='not installed: pip install "sluiceway[web]"')
 
@@ -197,6 +201,20 @@ def test_wrong_options_of_a_cluster(cluster: Any, place: Path, arguments: list[s
     refused = cluster("cluster", "start", *arguments)
     assert (refused.returncode, text in refused.stderr) == (2, True), refused.stderr
     assert "no cluster is running" in cluster("cluster", "status").stderr
+
+
+@pytest.mark.parametrize("told", [b"", WebProcess.of(None, WebOptions(port=0, token="t" * 16)).encode()])
+def test_the_server_of_a_command_that_was_ended_ends_without_a_word(told: bytes) -> None:
+    process = subprocess.Popen(
+        engine_command("sluiceway.entrypoint.webserver"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.close()  # before it has started: nobody reads its answer
+    _, stderr = process.communicate(told)
+    assert (process.returncode, stderr) == (0, b"")
 
 
 def test_nothing_is_started_without_the_library(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
