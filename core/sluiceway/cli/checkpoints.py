@@ -180,11 +180,13 @@ def delete(path: str) -> None:
 
     Shared files of the newest checkpoint of a run are left to gc: a running job may be about to refer to them.
     """
-    from sluiceway.checkpoint import CheckpointDirectory, checkpoint_name, load_metadata, split_location
+    from sluiceway.checkpoint import SAVEPOINT, CheckpointDirectory, checkpoint_name, load_metadata, split_location
 
     place, directory = split_location(path)
     storage = manager().checkpoint_storage(place)
     metadata = load_metadata(storage, directory)
+    if metadata.kind == SAVEPOINT:
+        raise ConfigurationError(f"{path} is a savepoint: sluiceway savepoint delete deletes it")
     run = CheckpointDirectory(storage)
     if run.directory(metadata.checkpoint_id) != directory:
         raise ConfigurationError(

@@ -158,6 +158,11 @@ def test_only_the_savepoint_s_own_files_are_deleted(place: Path, sluiceway: Any)
         with sw.savepoint.write(location) as savepoint:
             savepoint.put("counted", sw.ValueStateDescriptor("count", int), [("a", 1)], key=0, value=1)
     (place / "kept" / "mine.csv").touch()
+    refused = sluiceway("checkpoints", "delete", "kept")
+    assert (refused.exit_code, refused.stderr) == (
+        2,
+        "error: kept is a savepoint: sluiceway savepoint delete deletes it\n",
+    )
     assert sluiceway("savepoint", "delete", "kept").exit_code == 0
     left = {str(file.relative_to(place / "kept")) for file in (place / "kept").rglob("*") if file.is_file()}
     assert {"mine.csv", "later/metadata.json"} <= left
