@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from sluiceway.cli.groups import Group
+from sluiceway.cli.written_files import writing
 from sluiceway.templates import instantiate
 
 __all__ = ["new"]
@@ -45,7 +46,8 @@ def _command(template: str, text: str) -> click.Command:
     )
     def begin(name: str, directory: Path | None, kafka: bool = False) -> None:
         target = directory or _directory(template, name)
-        written = instantiate(f"{template}_kafka" if kafka else template, name, target)
+        with writing(str(target)):
+            written = instantiate(f"{template}_kafka" if kafka else template, name, target)
         for path in written:
             click.echo(str(path))
         click.echo(f"\n{target} is ready; {target / 'README.md'} says how to go on.")

@@ -11,6 +11,7 @@ from sluiceway.cli.checkpoint_source import checkpoint_of
 from sluiceway.cli.groups import Group
 from sluiceway.cli.manager import manager
 from sluiceway.cli.tables import print_table
+from sluiceway.cli.written_files import writing
 from sluiceway.errors import CheckpointError, ConfigurationError
 
 if TYPE_CHECKING:
@@ -297,7 +298,8 @@ def _export_all(tables: list[SavedTable], to: str, format_: str | None, *, neste
 
 
 def _export(table: SavedTable, file: str) -> None:
-    rows = table.write(file)
+    with writing(f"--to {file}"):
+        rows = table.write(file)
     click.echo(f"{file}: {rows} rows of state {table.name!r} of operator {table.uid!r}")
 
 
@@ -307,7 +309,8 @@ def _files(tables: list[SavedTable], directory: str, format_: str) -> list[tuple
     from sluiceway.util.file_names import file_name
 
     if "://" not in directory:
-        os.makedirs(directory, exist_ok=True)
+        with writing(f"--to {directory}"):
+            os.makedirs(directory, exist_ok=True)
     taken: set[str] = set()
     found = []
     for table in tables:

@@ -547,6 +547,13 @@ def test_new_elsewhere(sluiceway: Any, place: Path) -> None:
     assert (place / "a" / "b" / "README.md").is_file()
 
 
+def test_new_where_nothing_can_be_written(sluiceway: Any, place: Path) -> None:
+    (place / "file").touch()
+    for kind in ("pipeline", "plugin"):
+        result = sluiceway("new", kind, "mqtt", "--directory", "file/mqtt")
+        assert (result.exit_code, result.stderr) == (2, "error: file/mqtt cannot be written: Not a directory\n")
+
+
 def test_new_with_a_bad_name(sluiceway: Any) -> None:
     result = sluiceway("new", "pipeline", "Not A Name")
     assert result.exit_code == 2

@@ -98,6 +98,8 @@ def test_classes_are_unpickled_only_where_that_is_allowed(checkpoint: str, tmp_p
         (["--state", "count", "--to", "x.csv", "--format", "csv"], "--format goes with a directory"),
         (["--to", "out/", "--format", "xls"], "--format: 'xls' is none of parquet, csv, jsonl, arrow"),
         (["--operator", "visit", "--to", "out/"], "Did you mean 'visits'?"),
+        (["--state", "count", "--to", "no/x.csv"], "error: --to no/x.csv cannot be written: No such file or"),
+        (["--to", "/dev/null/"], "error: --to /dev/null/ cannot be written: "),
     ],
 )
 def test_what_cannot_be_exported(checkpoint: str, sluiceway: Any, arguments: list[str], says: str) -> None:
