@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import sys
 import traceback
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -66,6 +68,16 @@ def test_a_failing_key_function_is_no_step_before_it() -> None:
     _, notes = failure(flow)
     assert "in step 'partition_custom' of 'source(CollectionSource) -> text'" in notes
     assert "record: 'three'" in notes
+
+
+def test_a_line_that_cannot_be_printed_is_named_and_no_record_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    flow, stream = flow_of("one", "zw\u00f6lf", "three")
+    stream.map(str).print()
+    error, notes = failure(flow)
+    assert "of the line 'zw\u00f6lf': stdout is ascii" in str(error)
+    assert "in step 'sink(PrintSink)'" in notes
+    assert "three" not in notes
 
 
 def test_a_failing_callback_is_named_with_its_sink_and_the_record() -> None:

@@ -64,9 +64,10 @@ def test_a_batch_is_one_write_and_a_flush_is_passed_on(monkeypatch: pytest.Monke
 def test_what_the_terminal_cannot_show_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
     with pytest.raises(ConnectorError) as caught:
-        drive_sink(PrintSink(), ["\u20ac"])
+        drive_sink(PrintSink("price"), ["5", "7 \u20ac\u20ac", "8 \u20ac", "9"])
     assert str(caught.value) == (
-        "cannot print '\u20ac': stdout is ascii. PYTHONIOENCODING=utf-8 makes it take every character"
+        "cannot print '\u20ac\u20ac' of the line 'price> 7 \u20ac\u20ac': stdout is ascii. "
+        "PYTHONIOENCODING=utf-8:backslashreplace makes it take every character"
     )
 
 

@@ -51,13 +51,17 @@ class _PrintWriter(SinkWriter[Any]):
         self._prefix = prefix
         self._stream = stream
 
-    @record_loop
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
+        # Not in the loop over records: what cannot be written is not the last one.
+        self._print("".join(self._lines(values)))
+
+    @record_loop
+    def _lines(self, values: Sequence[Any]) -> list[str]:
         prefix = self._prefix
         lines = []
         for value in values:
             lines.append(f"{prefix}{value!s}\n")
-        self._print("".join(lines))
+        return lines
 
     def blocked(self) -> Wait | None:
         # What takes the place of a stream where a worker is far away says when there is room.
@@ -76,9 +80,11 @@ class _PrintWriter(SinkWriter[Any]):
             if flush:
                 stream.flush()
         except UnicodeEncodeError as error:
+            characters = error.object[error.start : error.end]
+            line = error.object[error.object.rfind("\n", 0, error.start) + 1 :].partition("\n")[0]
             raise ConnectorError(
-                f"cannot print {error.object[error.start : error.end]!r}: {self._stream} is {error.encoding}. "
-                "PYTHONIOENCODING=utf-8 makes it take every character"
+                f"cannot print {characters!r} of the line {line!r:.200}: {self._stream} is {error.encoding}. "
+                "PYTHONIOENCODING=utf-8:backslashreplace makes it take every character"
             ) from error
         except BrokenPipeError as error:
             # Of its own class: an exception of a worker process comes without its cause.
