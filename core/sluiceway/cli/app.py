@@ -117,7 +117,7 @@ class App(Group):
             if output.directory_is_gone(error):
                 error = ConfigurationError("the working directory was removed: change to another one")
             if output.is_unwritable(error):
-                error = ConnectorError(f"cannot print: {error}")
+                error = ConnectorError(f"cannot print: {error}{output.hint(error)}")
             errors.show(error, engine_frames=errors.wants_engine_frames(ctx))
             ctx.exit(exit_codes.of(error))
 

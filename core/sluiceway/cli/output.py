@@ -14,6 +14,7 @@ __all__ = [
     "directory_is_gone",
     "flush",
     "forget_stdout",
+    "hint",
     "ignore_full_stderr",
     "is_broken_pipe",
     "is_unwritable",
@@ -94,11 +95,18 @@ def _stdout_is_gone() -> bool:
 
 
 def is_unwritable(error: BaseException) -> bool:
-    """Return whether an error is that of printing a command's output, as on a full disk."""
+    """Return whether an error is that of printing a command's output, on a full disk or in a narrow encoding."""
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next
-    return isinstance(error, OSError) and last is not None and last.tb_frame.f_code in (_ECHO, flush.__code__)
+    kinds = (OSError, UnicodeEncodeError)
+    return isinstance(error, kinds) and last is not None and last.tb_frame.f_code in (_ECHO, flush.__code__)
+
+
+def hint(error: BaseException) -> str:
+    """Return the sentence about how output becomes writable; empty: there is none."""
+    is_narrow = isinstance(error, UnicodeEncodeError)
+    return ". PYTHONIOENCODING=utf-8:backslashreplace makes it take every character" if is_narrow else ""
 
 
 def flush() -> None:

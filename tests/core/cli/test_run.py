@@ -302,6 +302,22 @@ def test_output_that_cannot_be_written_is_one_sentence(write: Any, words: list[s
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("words", [["explain", "job.py"], ["check", "job.py"]])
+def test_output_in_an_encoding_without_its_characters_is_one_sentence(write: Any, words: list[str]) -> None:
+    write("job.py", 'flow = sw.Pipeline("\u540d")\nflow.from_collection([1]).print()')
+    done = subprocess.run(
+        [sys.executable, "-m", "sluiceway", *words],
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        text=True,
+        encoding="latin-1",
+        check=False,
+    )
+    assert done.returncode == 3
+    assert done.stderr.startswith("error: cannot print: 'latin-1' codec can't encode character '\\u540d'")
+    assert done.stderr.endswith("PYTHONIOENCODING=utf-8:backslashreplace makes it take every character\n")
+
+
 # -- whose option is whose ----------------------------------------------------------------------------------
 
 
