@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from sluiceway.api import DataStream, Pipeline
@@ -10,6 +11,7 @@ from sluiceway.elements import Batch
 from sluiceway.runtime.task.snapshot import JobSnapshot
 from sluiceway.testing.collecting import CollectingSink
 from sluiceway.testing.pipelines import PipelineHarness
+from sluiceway.testing.programs import check_program
 from sluiceway.testing.script import EOF, PAUSE, TestSource
 
 __all__ = ["every_way"]
@@ -51,6 +53,7 @@ def every_way(
         AssertionError: a way has other results than the first one; says which, and where they differ.
         BaseException: what the program itself raised.
     """
+    check_program("every_way()", program)
     trial = _Trial(program, list(values), None if timestamps is None else list(timestamps), object_reuse)
     expected = trial.at_once()
     for name, in_order, run in trial.others(parallelism):
@@ -194,9 +197,9 @@ def _compare(name: str, expected: Results, results: Results, *, in_order: bool) 
     for number, (wanted, got) in enumerate(zip(expected, results, strict=True)):
         which = f" of stream {number}" if len(expected) > 1 else ""
         if in_order:
-            if wanted != got:
+            if not _same(wanted, got):
                 at = next(
-                    (i for i, (a, b) in enumerate(zip(wanted, got, strict=False)) if a != b),
+                    (i for i, (a, b) in enumerate(zip(wanted, got, strict=False)) if not _same(a, b)),
                     min(len(wanted), len(got)),
                 )
                 raise AssertionError(
@@ -224,5 +227,26 @@ def _difference(wanted: list[Any], got: list[Any]) -> tuple[list[Any], list[Any]
         try:
             extra.remove(value)
         except ValueError:
-            missing.append(value)
+            at = next((i for i, other in enumerate(extra) if _same(value, other)), None)
+            if at is None:
+                missing.append(value)
+            else:
+                del extra[at]
     return missing, extra
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Return whether results are equal; NaN, which equals nothing, is the same as NaN."""
+    if one is other or one == other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, float):
+        return one != one and other != other
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if is_dataclass(one) and getattr(one, "__dataclass_params__").eq:  # noqa: B009 (unknown to type checkers)
+        return all(_same(getattr(one, f.name), getattr(other, f.name)) for f in fields(one) if f.compare)
+    return False

@@ -26,6 +26,7 @@ from sluiceway.runtime.task.snapshot import JobSnapshot
 from sluiceway.state import StateBackend
 from sluiceway.steps import IterationHeadStep, SinkStep, SourceStep
 from sluiceway.streamgraph import PartitionerSpec, StreamEdge, StreamGraph, StreamNode
+from sluiceway.testing.programs import check_program
 from sluiceway.testing.script import EOF, TestSource
 from sluiceway.testing.virtual_loop import VirtualEventLoop
 from sluiceway.util.raising import raise_again
@@ -416,6 +417,7 @@ def _graph_of(
 ) -> StreamGraph:
     flow = Pipeline("harness", parallelism=parallelism, max_parallelism=max_parallelism)
     scripts = [[EOF] for _ in range(parallelism)]
+    check_program("an OperatorHarness", program)
     result = program(*(flow.source(TestSource(*scripts)) for _ in range(inputs)))
     if not isinstance(result, DataStream):
         raise TypeError(f"the program of an OperatorHarness must return a stream, not {type(result).__name__}")

@@ -1,6 +1,7 @@
 """every_way: what passes, and what each of the ways finds."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -196,5 +197,28 @@ def test_no_input_and_wrong_input() -> None:
 
 
 def test_a_program_that_returns_nothing_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"every_way\(\) takes a program, .* was given \[1\] \(list\)"):
+        every_way([1], lambda stream: stream)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"returned None \(NoneType\): it must return the stream of results"):
         every_way(lambda s: None, [1])  # type: ignore[arg-type,return-value]
+
+
+@dataclass(frozen=True)
+class Rates:
+    of: list[float]
+
+
+def test_nan_is_the_same_as_nan() -> None:
+    def rates(stream: Any) -> Any:
+        return stream.map(lambda v: (v, Rates([float("nan"), v]), {"rate": float("nan")}))
+
+    assert [(value, made.of[1]) for value, made, _ in every_way(rates, [1, 2])] == [(1, 1), (2, 2)]
+    runs: list[int] = []
+
+    def numbered(stream: Any) -> Any:
+        runs.append(0)
+        number = len(runs)
+        return stream.map(lambda v: Rates([float("nan"), number]))
+
+    with pytest.raises(AssertionError, match=r"0 is Rates\(of=\[nan, 2\]\); all at once it is Rates\(of=\[nan, 1"):
+        every_way(numbered, [1, 2])

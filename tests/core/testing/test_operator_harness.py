@@ -254,6 +254,8 @@ def looped(stream: sw.DataStream[int]) -> sw.DataStream[int]:
 
 
 def test_a_program_returns_a_stream() -> None:
+    with pytest.raises(TypeError, match=r"an OperatorHarness takes a program, .* \(Recent\)"):
+        OperatorHarness(Recent())  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="must return a stream, not DataStreamSink"):
         OperatorHarness(lambda s: s.print())  # type: ignore[arg-type, return-value]
 
