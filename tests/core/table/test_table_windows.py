@@ -23,6 +23,7 @@ from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import GraphError, IncompatibleStateError, UnstableKeyError
 from sluiceway.functions import ProcessWindowFunction
 from sluiceway.operators.columns import windows as column_windows
+from sluiceway.operators.columns.slicing import WindowSlices
 from sluiceway.table import TableStream, agg
 from sluiceway.testing import OperatorHarness
 from sluiceway.windows import (
@@ -236,6 +237,30 @@ def compare(assigner: Any, lateness: int, steps: list[Any], named: Any = NAMED, 
         merging = isinstance(assigner, EventTimeSessionWindows)
         assert sorted((in_order(row_of(row), merging) for row in found), key=by) == sorted(expected, key=by)
         assert sorted(late, key=by) == sorted(records.side_records(LATE), key=by)
+
+
+@pytest.mark.parametrize("assigner", [TumblingEventTimeWindows(10), SlidingEventTimeWindows(20, 10)])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_backlog_of_windows_is_not_walked_for_each_of_them(
+    monkeypatch: pytest.MonkeyPatch, assigner: Any, backend: str
+) -> None:
+    walked = 0
+    last_end = WindowSlices.last_end
+
+    def counted(slicing: WindowSlices, start: int) -> int:
+        nonlocal walked
+        walked += 1
+        return last_end(slicing, start)
+
+    monkeypatch.setattr(WindowSlices, "last_end", counted)
+    with in_columns(assigner, 5, {"n": agg.count()}, state_backend=backend) as windows:
+        stamps = random.Random(1).sample(range(0, 5000, 10), 500)
+        windows.process_batch([{"user": "a", "item": 1, "price": 1}] * 500, stamps)
+        walked = 0
+        ends = [row["window_end"] for row in windows.process_watermark(MAX_WATERMARK)]
+    assert len(ends) == len(set(ends)) == 500 + (assigner.size_ms == 20)
+    assert ends == sorted(ends)
+    assert walked < 500 * 2 * 30, "each looks for its place among the others by halves"
 
 
 def test_results_come_in_the_order_of_windows_and_arrival() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -56,6 +57,8 @@ class HeldSlices(Mapping[int, AggregateSlice]):
         self._in_memory: dict[int, AggregateSlice] = {}
         # Namespaces of the blocks that are in the state, by slice.
         self._stored: dict[int, set[tuple[int, ...]]] = {}
+        # The starts of all, in order: behind a backlog there are thousands.
+        self._starts: list[int] = []
 
     def __getitem__(self, start: int) -> AggregateSlice:
         """Return a slice for reading. One that is in the state alone is read anew each time."""
@@ -67,11 +70,20 @@ class HeldSlices(Mapping[int, AggregateSlice]):
             found.restore(self._blocks_of(start))
         return found
 
+    @property
+    def starts(self) -> Sequence[int]:
+        """The starts of all slices, ascending; valid until a slice is added or dropped."""
+        return self._starts
+
+    def between(self, start: int, end: int) -> list[int]:
+        """Return the starts of the slices from ``start`` on and before ``end``, ascending."""
+        return self._starts[bisect_left(self._starts, start) : bisect_left(self._starts, end)]
+
     def __iter__(self) -> Iterator[int]:
-        return iter(sorted(self._in_memory.keys() | self._stored.keys()))
+        return iter(self._starts[:])
 
     def __len__(self) -> int:
-        return len(self._in_memory.keys() | self._stored.keys())
+        return len(self._starts)
 
     def __contains__(self, start: object) -> bool:
         return start in self._in_memory or start in self._stored
@@ -89,6 +101,8 @@ class HeldSlices(Mapping[int, AggregateSlice]):
             found = self._in_memory[start] = self._new()
             if start in self._stored:
                 found.restore(self._blocks_of(start))
+            else:
+                insort(self._starts, start)
         elif self._budget is not None:
             self._in_memory[start] = self._in_memory.pop(start)
         if self._by_key:
@@ -109,7 +123,9 @@ class HeldSlices(Mapping[int, AggregateSlice]):
             yield self[start]
 
     def drop(self, start: int) -> None:
-        """Forget a slice."""
+        """Forget a slice, if there is one."""
+        if start in self:
+            del self._starts[bisect_left(self._starts, start)]
         self._in_memory.pop(start, None)
         self._drop_blocks(start)
         if self._by_key:
@@ -136,8 +152,11 @@ class HeldSlices(Mapping[int, AggregateSlice]):
         for name in names:
             check(name)
             self._stored.setdefault(name[0], set()).add(name)
-        if self._cold is not None and self._open_keys(self._cold):
-            return
+        if self._cold is None or not self._open_keys(self._cold):
+            self._open_slices()
+        self._starts = sorted(self._in_memory.keys() | self._stored.keys())
+
+    def _open_slices(self) -> None:
         for start in sorted(self._stored):
             if self._budget is None or self._size() < self._budget:
                 each = self._in_memory[start] = self._new()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -307,7 +308,12 @@ class ColumnWindowOperator(ColumnTimeOperator):
         return (end if end <= last else last + self._lateness) - 1
 
     def _next_due(self) -> int:
-        return min(map(self._due_of, self._slices), default=NEVER)
+        """Return the first event time at which anything is due."""
+        starts, slicing = self._slices.starts, self._slicing
+        # What is due of a slice comes no earlier than of those before it: among the slices whose windows are all
+        # over, and among the others.
+        active = bisect_left(starts, slicing.next_end(self._over), key=slicing.last_end)
+        return min(map(self._due_of, (*starts[:1], *starts[active : active + 1])), default=NEVER)
 
     def _is_due(self, until: int) -> bool:
         return self._due_at <= until
@@ -316,7 +322,7 @@ class ColumnWindowOperator(ColumnTimeOperator):
         while self._due_at <= until:
             # Something is due: a window ends, or a slice has had the last of its late rows.
             end = self._due_at + 1
-            if any(self._next_end(start) == end <= self._slicing.last_end(start) for start in self._slices):
+            if self._slicing.next_end(end - 1) == end:
                 yield from self._emit(end)
             self._over = end
             self._drop_slices()
@@ -324,12 +330,14 @@ class ColumnWindowOperator(ColumnTimeOperator):
         self._passed(until)
 
     def _emit(self, end: int) -> Iterator[None]:
+        """Emit the results of the window with that end, if it has any slice."""
         if self._step.assigner is None:
             for part in self._slices.parts(0):
                 yield from self._emit_window(part, end)
             return
-        start = self._slicing.window_start(end)
-        inside = [at for at in sorted(self._slices) if start <= at < end]
+        inside = self._slices.between(self._slicing.window_start(end), end)
+        if not inside:
+            return
         # A window of one slice, as a tumbling one, is evaluated without a copy of it.
         if len(inside) == 1:
             window = self._slices[inside[0]]
@@ -356,7 +364,9 @@ class ColumnWindowOperator(ColumnTimeOperator):
 
     def _drop_slices(self) -> None:
         slicing = self._slicing
-        for start in [start for start in self._slices if slicing.last_end(start) + self._lateness <= self._over]:
+        for start in self._slices:
+            if slicing.last_end(start) + self._lateness > self._over:
+                break  # so do those behind it
             self._slices.drop(start)
         self._forget_keys()
 
