@@ -815,6 +815,30 @@ class Pushing(SimpleEnumerator):
         self.found.clear()
 
 
+class Topic(ShuffledSource):
+    """Splits that never end, pushed as they are found.
+
+    Args:
+        found: the splits that nobody has been assigned; a test adds some.
+        reader: class of the readers.
+    """
+
+    boundedness = Boundedness.UNBOUNDED
+
+    def __init__(self, found: list[Shuffled], reader: Callable[[ReaderContext], Reader[Any]]) -> None:
+        super().__init__(0, 0)
+        self._found, self._reader = found, reader
+
+    def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
+        enumerator = Pushing(context, restored or [])
+        enumerator.found = self._found
+        self.wake = context.wake
+        return enumerator
+
+    def create_reader(self, context: ReaderContext) -> Reader[Any]:
+        return self._reader(context)
+
+
 class _Following(_ShuffledReader):
     """Reader of splits that never end, in turn, which asks for none."""
 
@@ -838,25 +862,13 @@ class _Following(_ShuffledReader):
 def test_splits_are_given_at_once_to_a_reader_that_does_not_ask(
     drive: Drive, storage: CheckpointStorage, kept: bool
 ) -> None:
-    made: list[Pushing] = []
-
-    class Topic(ShuffledSource):
-        boundedness = Boundedness.UNBOUNDED
-
-        def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
-            made.append(Pushing(context, restored or []))
-            made[-1].found = found
-            return made[-1]
-
-        def create_reader(self, context: ReaderContext) -> Reader[Any]:
-            return _Following(context)
-
     found = [Shuffled("a", 0, 3)]
-    driver = drive(Topic(0, 0), storage, 1, cache=ReaderCache() if kept else None)
+    topic = Topic(found, _Following)
+    driver = drive(topic, storage, 1, cache=ReaderCache() if kept else None)
     assert driver.run_batch()
     assert driver.given == [0, 1, 2]
     found.append(Shuffled("b", 100, 102))  # beside the first one, which goes on
-    made[-1]._context.wake()
+    topic.wake()
     assert driver.run_batch()
     driver.close()
     assert driver.given == [0, 1, 2, 100, 101]
@@ -936,25 +948,13 @@ def test_a_reader_has_as_many_splits_at_a_time_as_it_has_asked_for(
 def test_splits_that_are_pushed_to_a_reader_with_a_request_are_read_when_it_waits(
     drive: Drive, storage: CheckpointStorage, kept: bool
 ) -> None:
-    made: list[Pushing] = []
-
-    class Topic(ShuffledSource):
-        boundedness = Boundedness.UNBOUNDED
-
-        def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
-            made.append(Pushing(context, restored or []))
-            made[-1].found = found
-            return made[-1]
-
-        def create_reader(self, context: ReaderContext) -> Reader[Any]:
-            return _FollowingOnRequest(context)
-
     found = [Shuffled("a", 0, 13)]
-    driver = drive(Topic(0, 0), storage, 1, cache=ReaderCache() if kept else None)
+    topic = Topic(found, _FollowingOnRequest)
+    driver = drive(topic, storage, 1, cache=ReaderCache() if kept else None)
     assert driver.run_batch()
     for name, at in ("b", 100), ("c", 200):
         found.append(Shuffled(name, at, at + 2))
-        made[-1]._context.wake()
+        topic.wake()
         assert driver.run_batch()
     driver.close()
     assert sorted(driver.given) == [*range(13), 100, 101, 200, 201]
