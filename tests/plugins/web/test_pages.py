@@ -127,7 +127,7 @@ def test_a_job_is_rescaled_from_the_page(show: Callable[..., Page], tab: Tab) ->
     web.until("/jobs/numbers", lambda job: job["vertices"][-1]["metrics"]["read-records"])
     tab.page.goto(web.link)
     tab.page.get_by_role("link", name="numbers").click()
-    tab.page.get_by_label("Parallelism").fill("3")
+    tab.page.get_by_role("spinbutton", name="Parallelism").fill("3")
     tab.page.get_by_role("button", name="Rescale").click()
     tab.wait("Rescaled: the job was stopped for")
     tab.page.get_by_role("heading", name="Rescales").wait_for()

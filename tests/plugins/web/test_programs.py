@@ -240,7 +240,7 @@ def test_the_page(cluster: Cluster, chromium: Any, tmp_path: Path) -> None:
     tab.page.get_by_role("button", name="Delete broken.py").click()
     tab.wait("No program is uploaded.")
     tab.page.get_by_label("Program").set_input_files(tmp_path / "paged.py")
-    tab.page.get_by_label("Arguments").fill("-paged")
+    tab.page.get_by_role("textbox", name="Arguments").fill("-paged")
     tab.page.get_by_role("button", name="Submit paged.py").click()
     tab.page.get_by_role("heading", name="words-paged").wait_for()
     assert [problem for problem in tab.problems if "400" not in problem] == []
