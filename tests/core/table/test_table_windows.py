@@ -22,6 +22,7 @@ from sluiceway.columns.keys import idle_keys
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import GraphError, IncompatibleStateError, UnstableKeyError
 from sluiceway.functions import ProcessWindowFunction
+from sluiceway.operators.columns import merged_slices
 from sluiceway.operators.columns import windows as column_windows
 from sluiceway.operators.columns.slicing import WindowSlices
 from sluiceway.table import TableStream, agg
@@ -37,17 +38,17 @@ from sluiceway.windows import (
 
 SCHEMA = pa.schema([("user", pa.string()), ("item", pa.int32()), ("price", pa.int64())])
 LATE: OutputTag[Any] = OutputTag("late")
-ASSIGNERS = [
+IN_SLICES = [
     TumblingEventTimeWindows(10),
     TumblingEventTimeWindows(10, 3),
     SlidingEventTimeWindows(20, 10),
     SlidingEventTimeWindows(15, 6, 2),
+    SlidingEventTimeWindows(14, 1),
     CumulativeEventTimeWindows(5, 20),
     CumulativeEventTimeWindows(5, 20, 7),
-    EventTimeSessionWindows(1),
-    EventTimeSessionWindows(4),
-    EventTimeSessionWindows(10),
+    CumulativeEventTimeWindows(1, 16, 3),
 ]
+SESSIONS = [EventTimeSessionWindows(1), EventTimeSessionWindows(4), EventTimeSessionWindows(10)]
 BACKENDS = ["memory", "filesystem", "rocksdb"]
 NAMED = {
     "n": agg.count(),
@@ -128,17 +129,18 @@ def _small_chunks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(slices, "CHUNK", 2)
         patched.setattr(slices, "KEYS_OF_CHANGES", 0)
+        patched.setattr(merged_slices, "_BITS", 1)
         yield
 
 
 @examples(FEW, 300)
-@given(st.sampled_from(ASSIGNERS), STEPS)
+@given(st.sampled_from(IN_SLICES + SESSIONS), STEPS)
 def test_windows_are_those_of_records(assigner: Any, steps: list[Any]) -> None:
     compare(assigner, 0, steps)
 
 
 @examples(FEW, 300)
-@given(st.sampled_from(ASSIGNERS[:6]), st.integers(1, 25), STEPS, st.booleans())
+@given(st.sampled_from(IN_SLICES), st.integers(1, 25), STEPS, st.booleans())
 def test_late_rows_have_the_results_of_records(
     assigner: Any, lateness: int, steps: list[Any], lists: bool
 ) -> None:
@@ -146,13 +148,13 @@ def test_late_rows_have_the_results_of_records(
 
 
 @examples(FEW, 300)
-@given(st.sampled_from(ASSIGNERS[6:]), st.integers(1, 25), STEPS)
+@given(st.sampled_from(SESSIONS), st.integers(1, 25), STEPS)
 def test_late_rows_of_sessions_have_the_results_of_records(assigner: Any, lateness: int, steps: list[Any]) -> None:
     compare(assigner, lateness, steps)
 
 
 @settings(deadline=None, max_examples=10)  # databases are opened for each
-@given(st.sampled_from(ASSIGNERS[:6]), st.sampled_from([0, 0, 15]), STEPS)
+@given(st.sampled_from(IN_SLICES), st.sampled_from([0, 0, 15]), STEPS)
 def test_windows_that_are_in_the_state_alone_are_those_of_records(
     assigner: Any, lateness: int, steps: list[Any]
 ) -> None:
@@ -261,6 +263,39 @@ def test_a_backlog_of_windows_is_not_walked_for_each_of_them(
     assert len(ends) == len(set(ends)) == 500 + (assigner.size_ms == 20)
     assert ends == sorted(ends)
     assert walked < 500 * 2 * 30, "each looks for its place among the others by halves"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "assigner",
+    [SlidingEventTimeWindows(6000, 10), CumulativeEventTimeWindows(10, 6000)],
+    ids=["sliding", "cumulative"],
+)
+def test_a_window_of_many_slices_is_not_merged_of_each_of_them(
+    monkeypatch: pytest.MonkeyPatch, assigner: Any, backend: str
+) -> None:
+    merged = 0
+    merge = slices.AggregateSlice.merge
+
+    def counted(into: slices.AggregateSlice, other: slices.AggregateSlice) -> None:
+        nonlocal merged
+        merged += 1
+        merge(into, other)
+
+    monkeypatch.setattr(slices.AggregateSlice, "merge", counted)
+    monkeypatch.setattr(merged_slices, "_BITS", 4)
+    rows = [({"user": "a", "item": 1, "price": number}, 10 * number) for number in range(1200)]
+    late = [({"user": "a", "item": 1, "price": 1}, at) for at in (5999, 6000, 9000)]
+    with in_columns(assigner, 0, {"n": agg.count(), "total": agg.sum("price")}, state_backend=backend) as windows:
+        windows.process_batch(*zip(*rows, strict=True))
+        found = windows.process_watermark(6000)
+        windows.process_batch(*zip(*late, strict=True))  # the first of them is in windows that are over, too
+        found += windows.process_watermark(MAX_WATERMARK)
+    for row in found:
+        start, end = (int(row[name].timestamp() * 1000) for name in ("window_start", "window_end"))
+        prices = [row["price"] for row, at in (rows if end <= 6000 else rows + late) if start <= at < end]
+        assert (row["n"], row["total"]) == (len(prices), sum(prices))
+    assert merged < len(found) * 50
 
 
 def test_results_come_in_the_order_of_windows_and_arrival() -> None:
@@ -494,6 +529,7 @@ def test_sessions_are_those_of_duckdb(options: dict[str, Any]) -> None:
     "assigner",
     [
         SlidingEventTimeWindows("10s", "3s"),
+        SlidingEventTimeWindows("20s", "100ms"),
         CumulativeEventTimeWindows("2s", "8s"),
         EventTimeSessionWindows("300ms"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.columns.state_names import SLICES
 from sluiceway.operators.columns.cold_keys import ColdKeys
 from sluiceway.operators.columns.definition import reading
+from sluiceway.operators.columns.merged_slices import MergedSlices
 from sluiceway.state import StateTable
 
 __all__ = ["HeldSlices"]
@@ -25,10 +27,11 @@ class HeldSlices(Mapping[int, AggregateSlice]):
     """Slices by the time at which they start.
 
     With a state backend that has :attr:`~sluiceway.state.StateTable.working_memory`, those that have not been
-    changed for longest are written and forgotten when all take more memory than that. They are read again when a
-    row is added, and for a while when a window is evaluated. The slice that is being changed stays, however large
-    it is; but where all rows are in one slice, keys of it that have had no row for long are written by themselves.
-    From then on blocks are not used: what has changed is written key by key.
+    changed for longest are written and forgotten when all take more memory than that, once merged intervals of
+    slices have been. They are read again when a row is added, and for a while when a window is evaluated. The
+    slice that is being changed stays, however large it is; but where all rows are in one slice, keys of it that
+    have had no row for long are written by themselves. From then on blocks are not used: what has changed is
+    written key by key.
 
     Args:
         layout: the columns.
@@ -59,6 +62,11 @@ class HeldSlices(Mapping[int, AggregateSlice]):
         self._stored: dict[int, set[tuple[int, ...]]] = {}
         # The starts of all, in order: behind a backlog there are thousands.
         self._starts: list[int] = []
+        # Memory of each slice and of all, as far as measured, and the slices that have changed since.
+        self._sizes: dict[int, int] = {}
+        self._measured = 0
+        self._unmeasured: set[int] = set()
+        self._merged = MergedSlices(self, lambda: AggregateSlice(layout, keys, tracked=False), width)
 
     def __getitem__(self, start: int) -> AggregateSlice:
         """Return a slice for reading. One that is in the state alone is read anew each time."""
@@ -75,9 +83,10 @@ class HeldSlices(Mapping[int, AggregateSlice]):
         """The starts of all slices, ascending; valid until a slice is added or dropped."""
         return self._starts
 
-    def between(self, start: int, end: int) -> list[int]:
-        """Return the starts of the slices from ``start`` on and before ``end``, ascending."""
-        return self._starts[bisect_left(self._starts, start) : bisect_left(self._starts, end)]
+    def window(self, start: int, end: int) -> AggregateSlice | None:
+        """Return the window between two times for reading; None: it has no slice."""
+        inside = self._starts[bisect_left(self._starts, start) : bisect_left(self._starts, end)]
+        return self._merged.window(inside, start, end) if inside else None
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._starts[:])
@@ -88,13 +97,16 @@ class HeldSlices(Mapping[int, AggregateSlice]):
     def __contains__(self, start: object) -> bool:
         return start in self._in_memory or start in self._stored
 
-    def holders(self) -> list[HoldsKeys]:
+    def holders(self) -> Iterator[HoldsKeys]:
         """Return what holds numbers of keys."""
-        found: list[HoldsKeys] = [each.positions for each in self._in_memory.values()]
-        return found if self._cold is None else [*found, self._cold]
+        for each in chain(self._in_memory.values(), self._merged.intervals()):
+            yield each.positions
+        if self._cold is not None:
+            yield self._cold
 
     def change(self, start: int) -> AggregateSlice:
         """Return a slice that is going to be changed, a new one if there is none."""
+        self._merged.forget(start)
         found = self._in_memory.get(start)
         if found is None:
             self.shrink()
@@ -105,6 +117,8 @@ class HeldSlices(Mapping[int, AggregateSlice]):
                 insort(self._starts, start)
         elif self._budget is not None:
             self._in_memory[start] = self._in_memory.pop(start)
+        if self._budget is not None:
+            self._unmeasured.add(start)
         if self._by_key:
             assert self._cold is not None
             self._cold.fetch(found)
@@ -126,7 +140,9 @@ class HeldSlices(Mapping[int, AggregateSlice]):
         """Forget a slice, if there is one."""
         if start in self:
             del self._starts[bisect_left(self._starts, start)]
-        self._in_memory.pop(start, None)
+            self._merged.forget(start)
+        if self._in_memory.pop(start, None) is not None and self._budget is not None:
+            self._unmeasured.add(start)
         self._drop_blocks(start)
         if self._by_key:
             assert self._cold is not None
@@ -161,6 +177,7 @@ class HeldSlices(Mapping[int, AggregateSlice]):
             if self._budget is None or self._size() < self._budget:
                 each = self._in_memory[start] = self._new()
                 each.restore(self._blocks_of(start))
+                self._unmeasured.add(start)
                 continue
             for block in self._blocks_of(start):  # what cannot be read is refused now
                 self._layout.read(block.metadata, block.rows.slice(0, 0), 1)
@@ -234,8 +251,17 @@ class HeldSlices(Mapping[int, AggregateSlice]):
     # ---- memory -----------------------------------------------------------------------------------------------
 
     def _size(self) -> int:
-        keys = 0 if self._cold is None else self._keys.nbytes
-        return keys + sum(each.nbytes for each in self._in_memory.values())
+        """Return the memory of all slices and intervals, in bytes; slices are measured once they have changed."""
+        if self._cold is not None:
+            return self._keys.nbytes + sum(each.nbytes for each in self._in_memory.values())
+        for start in self._unmeasured:
+            each = self._in_memory.get(start)
+            size = 0 if each is None else each.nbytes
+            self._measured += size - self._sizes.pop(start, 0)
+            if size:
+                self._sizes[start] = size
+        self._unmeasured.clear()
+        return self._measured + self._merged.nbytes
 
     def shrink(self) -> bool:
         """Write and forget slices if all take too much memory. Return if any was forgotten."""
@@ -243,11 +269,16 @@ class HeldSlices(Mapping[int, AggregateSlice]):
             return False
         if self._cold is not None:
             return self._shrink_keys(self._cold, self._budget, size)
+        size -= self._merged.nbytes
+        self._merged.clear()
+        if size <= self._budget:
+            return False
         before = len(self._in_memory)
         for start in list(self._in_memory)[:-1]:
             each = self._in_memory[start]
             self._save(start, each)
             del self._in_memory[start]
+            self._unmeasured.add(start)
             size -= each.nbytes
             if size <= self._budget * 3 // 4:
                 break

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
 from typing import Any
 
 import numpy as np
@@ -212,5 +212,5 @@ class ColumnSessionOperator(ColumnTimeOperator):
             self._cold.settle()
         super()._forget_keys()
 
-    def _holders(self) -> list[HoldsKeys]:
+    def _holders(self) -> Iterable[HoldsKeys]:
         return [self._sessions] if self._cold is None else [self._sessions, self._cold]

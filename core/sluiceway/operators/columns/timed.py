@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -209,7 +209,7 @@ class ColumnTimeOperator(KeyedOperator, TimedOperator):
         self._kept_keys = forget_idle(self._keys, self._holders(), self._kept_keys)
 
     @abstractmethod
-    def _holders(self) -> list[HoldsKeys]:
+    def _holders(self) -> Iterable[HoldsKeys]:
         """Return all that hold numbers of keys."""
 
     def _passed(self, until: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -335,17 +335,9 @@ class ColumnWindowOperator(ColumnTimeOperator):
             for part in self._slices.parts(0):
                 yield from self._emit_window(part, end)
             return
-        inside = self._slices.between(self._slicing.window_start(end), end)
-        if not inside:
-            return
-        # A window of one slice, as a tumbling one, is evaluated without a copy of it.
-        if len(inside) == 1:
-            window = self._slices[inside[0]]
-        else:
-            window = AggregateSlice(self._layout, self._keys, tracked=False)
-            for at in inside:
-                window.merge(self._slices[at])
-        yield from self._emit_window(window, end)
+        window = self._slices.window(self._slicing.window_start(end), end)
+        if window is not None:
+            yield from self._emit_window(window, end)
 
     def _emit_window(self, window: AggregateSlice, end: int) -> Iterator[None]:
         data = self._rows_of(window.results(), end)
@@ -370,5 +362,5 @@ class ColumnWindowOperator(ColumnTimeOperator):
             self._slices.drop(start)
         self._forget_keys()
 
-    def _holders(self) -> list[HoldsKeys]:
+    def _holders(self) -> Iterable[HoldsKeys]:
         return self._slices.holders()
