@@ -94,10 +94,14 @@ class MergingWindowOperator(WindowOperator):
         grown = False
         if not near:
             window = place = new
-        else:
+        elif self._usual and len(near) == 1:
             window, place = near[0]
-            if not (self._usual and len(near) == 1 and window[0] <= start and end <= window[1]):
-                window, place, grown = self._grow(key, held, near, new)
+            if start < window[0] or window[1] < end:
+                old, window, grown = window, window.cover(new), True
+                self._sets[key] = [one if one[0] is not old else (window, place) for one in held]
+                self._move(key, window, [(old, place)])
+        else:
+            window, place, grown = self._grow(key, held, near, new)
         # Late is decided after merging: a late record is accepted if it extends a window that is still open.
         if self._event_time and self.cleanup_time(window) <= self.current_watermark:
             self._retire(key, window)
