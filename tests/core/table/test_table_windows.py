@@ -291,6 +291,9 @@ def test_a_window_of_many_slices_is_not_merged_of_each_of_them(
         found = windows.process_watermark(6000)
         windows.process_batch(*zip(*late, strict=True))  # the first of them is in windows that are over, too
         found += windows.process_watermark(MAX_WATERMARK)
+        operator: Any = windows._subtasks[0].operators[0]
+        assert not operator._slices
+        assert not list(operator._slices.holders())
     for row in found:
         start, end = (int(row[name].timestamp() * 1000) for name in ("window_start", "window_end"))
         prices = [row["price"] for row, at in (rows if end <= 6000 else rows + late) if start <= at < end]
