@@ -9,7 +9,7 @@ from threading import Event, Thread
 from threading import enumerate as threads
 
 import pytest
-from patience import PATIENT_S
+from patience import PATIENT_S, until
 
 from sluiceway.runtime.loop import blocking_io
 from sluiceway.runtime.loop.blocking_io import Backgrounds, HelperThread
@@ -100,9 +100,11 @@ def test_work_of_one_job_does_not_wait_for_that_of_another_even_at_the_end(
     answers = Event()
     backgrounds = Backgrounds(lambda: HelperThread(mails.put))
     backgrounds.of("stuck").run(answers.wait, lambda value, error: told.append("stuck"))
-    backgrounds.of("other").run(lambda: None, lambda value, error: told.append("other"))
+    other = backgrounds.of("other")
+    other.run(lambda: None, lambda value, error: told.append("other"))
     mails.get(timeout=PATIENT_S)()
     assert told == ["other"]
+    until(lambda: not other.busy)  # its thread sends the mail first
     backgrounds.drop("other")
     backgrounds.drop("stuck")
     backgrounds.close(0.0)
