@@ -80,7 +80,7 @@ def directory(transport: str) -> Iterator[Path]:
 
 
 def held() -> tuple[set[str], int, set[str]]:
-    """Names in shared memory; mappings and open files of this process that are network buffers."""
+    """Names of ours in shared memory; mappings and open files of this process that are network buffers."""
     mapped = Path("/proc/self/maps").read_text().count("memfd:sluiceway")
     files = set()
     for entry in Path("/proc/self/fd").iterdir():
@@ -90,7 +90,7 @@ def held() -> tuple[set[str], int, set[str]]:
             continue
         if "memfd" in target or target.startswith("socket:"):
             files.add(target)
-    return set(os.listdir("/dev/shm")), mapped, files
+    return {name for name in os.listdir("/dev/shm") if "sluiceway" in name}, mapped, files
 
 
 class Child:
