@@ -25,11 +25,12 @@ HEAD = "import sluiceway as sw\n"
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory, and no option in the environment."""
+    """An empty working directory, no option in the environment, no progress however long a job runs."""
     for name in list(os.environ):
         if name.startswith("SLUICEWAY_"):
             monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sluiceway.cli.progress.PLAIN_INTERVAL_S", float(patience.PATIENT_S))
     return tmp_path
 
 

@@ -62,7 +62,7 @@ def test_so_is_the_installed_script(write: Any) -> None:
 
 def test_ctrl_c_cancels_says_so_and_is_130(start: Any, write: Any) -> None:
     write("job.py", ENDLESS)
-    process = start("run", "job.py")
+    process = start("run", "--no-progress", "job.py")
     begin(process, "0\n")
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=PATIENT_S)
@@ -73,7 +73,7 @@ def test_ctrl_c_cancels_says_so_and_is_130(start: Any, write: Any) -> None:
 
 def test_ctrl_c_twice_ends_at_once_whatever_the_user_does(start: Any, write: Any) -> None:
     write("job.py", STUBBORN)
-    process = start("run", "job.py")
+    process = start("run", "--no-progress", "job.py")
     begin(process, "waiting\n")
     process.send_signal(signal.SIGINT)
     assert process.stderr.readline() == "cancelling; Ctrl-C again ends at once\n"
@@ -96,7 +96,7 @@ def test_an_ignored_ctrl_c_stays_ignored(start: Any, write: Any) -> None:
     write("job.py", ENDLESS)
     old = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell has it for: command &
     try:
-        process = start("run", "job.py")
+        process = start("run", "--no-progress", "job.py")
     finally:
         signal.signal(signal.SIGINT, old)
     begin(process, "0\n")
@@ -110,7 +110,7 @@ def test_an_ignored_ctrl_c_stays_ignored(start: Any, write: Any) -> None:
 
 def test_sigterm_cancels_and_is_143(start: Any, write: Any) -> None:
     write("job.py", ENDLESS)
-    process = start("run", "job.py")
+    process = start("run", "--no-progress", "job.py")
     begin(process, "0\n")
     process.terminate()
     _, err = process.communicate(timeout=PATIENT_S)
@@ -139,7 +139,7 @@ def test_a_reader_that_goes_away_ends_the_job_quietly(
     start: Any, write: Any, workers: str, unbuffered: str
 ) -> None:
     write("job.py", ENDLESS)
-    process = start("run", "job.py", "--workers", workers, "-p", "1", PYTHONUNBUFFERED=unbuffered)
+    process = start("run", "--no-progress", "job.py", "--workers", workers, "-p", "1", PYTHONUNBUFFERED=unbuffered)
     begin(process, "0\n")
     process.stdout.close()
     process.stdout = None
@@ -149,7 +149,7 @@ def test_a_reader_that_goes_away_ends_the_job_quietly(
 
 def test_a_job_without_standard_output_runs(place: Path, write: Any) -> None:
     write("job.py", "flow = sw.Pipeline('quiet')\nflow.from_collection([1]).print()")
-    command = f"{shlex.quote(sys.executable)} -m sluiceway run job.py >&-"
+    command = f"{shlex.quote(sys.executable)} -m sluiceway run --no-progress job.py >&-"
     done = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, timeout=PATIENT_S)
     assert done.returncode == 0
     assert done.stderr.startswith("quiet: finished after ")
