@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from patience import PATIENT_S
 
 import sluiceway as sw
 from sluiceway.connector.lib import DiscardSink
@@ -172,7 +173,7 @@ def test_a_savepoint_that_was_edited_goes_on(tmp_path: Path) -> None:
 
     async def stopped() -> str:
         handle = await flow().start(parallelism=2, checkpoint_interval="1h", checkpoints=str(tmp_path))
-        assert await asyncio.to_thread(some.wait, 30)
+        assert await asyncio.to_thread(some.wait, PATIENT_S)
         return await handle.stop(savepoint=str(tmp_path / "saved"))
 
     finished = False

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from patience import PATIENT_S
 
 from sluiceway.monitoring.job_history import JobHistory
 
@@ -107,7 +108,7 @@ def test_the_pages_of_ended_jobs(
     assert ask(f"live/job?job={words['job']}&once")["findings"][0]["text"] == "The job is finished."
     assert ask("jobs/other")[0] == 404
     web.send_signal(signal.SIGTERM)
-    web.communicate(timeout=60)
+    web.communicate(timeout=PATIENT_S)
 
 
 def test_a_cluster_knows_jobs_of_the_job_managers_before_it(cluster: Any, write: Callable[..., Path]) -> None:
@@ -129,7 +130,7 @@ def test_the_server_ends_when_nobody_looks(start: Callable[..., Any], write: Cal
     pytest.importorskip("uvicorn", reason='not installed: pip install "sluiceway[web]"')
     write("kept/x.txt", "")
     web = start("web", "--history", "kept", "--web-address", "0", "--idle-timeout", "500ms")
-    assert web.communicate(timeout=60)[0].startswith("web interface: http://127.0.0.1:")
+    assert web.communicate(timeout=PATIENT_S)[0].startswith("web interface: http://127.0.0.1:")
     assert web.returncode == 0
 
 
@@ -147,7 +148,7 @@ def test_pages_that_stay(start: Callable[..., Any], write: Callable[..., Path]) 
     assert (job["state"], job["vertices"][0]["metrics"]["read-records"]) == ("FINISHED", 3)
     assert job["end-time"] >= job["start-time"]
     run.send_signal(signal.SIGTERM)
-    out, err = run.communicate(timeout=60)
+    out, err = run.communicate(timeout=PATIENT_S)
     assert (run.returncode, err) == (0, "")
     assert len(out.splitlines()) == 3
 
@@ -160,7 +161,7 @@ def test_sigterm_to_a_running_job_ends_its_pages_too(
     run = start("run", "--web", "--web-stay", "--web-address", "0", "--no-progress", "flow.py")
     assert run.stdout.readline() == "0\n"
     run.send_signal(signal.SIGTERM)
-    _, err = run.communicate(timeout=60)
+    _, err = run.communicate(timeout=PATIENT_S)
     assert run.returncode == 143
     assert "Ctrl-C ends the web interface" not in err
 

@@ -12,6 +12,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+from patience import PATIENT_S
 
 from sluiceway.runtime.cluster.job_store import JobStore
 
@@ -60,7 +61,7 @@ def programs(place: Path) -> None:
 def kill(pid: int) -> None:
     process = os.pidfd_open(pid)
     os.kill(pid, signal.SIGKILL)
-    assert select.select([process], [], [], 30)[0]
+    assert select.select([process], [], [], PATIENT_S)[0]
     os.close(process)
 
 

@@ -13,6 +13,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+from patience import PATIENT_S
 
 from sluiceway.runtime.cluster.client import ClusterClient
 
@@ -141,7 +142,7 @@ def test_the_job_manager_is_killed_in_the_middle(cluster: Any, place: Path) -> N
         killing.start()
         told = cluster("rescale", job, "-p", f"{wanted}")
         killing.join()
-        assert select.select([process], [], [], 60)[0]
+        assert select.select([process], [], [], PATIENT_S)[0]
         os.close(process)
         stored = stored_parallelism(place, job) or {1}
         assert stored in ({parallelism}, {wanted}), "one of them, for all steps"

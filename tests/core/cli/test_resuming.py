@@ -108,7 +108,7 @@ def test_the_next_run_says_from_where_it_could_go_on(start: Any, write: Any, pla
     _, said = first.communicate(timeout=PATIENT_S)
     assert "found checkpoint" not in said
     for worker in below:
-        assert select.select([worker], [], [], 30)[0], "workers end by themselves"
+        assert select.select([worker], [], [], PATIENT_S)[0], "workers end by themselves"
         os.close(worker)
     assert list((place / "temporary").glob("sluiceway-*")) == [], "nothing of them is left"
 

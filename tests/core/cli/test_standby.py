@@ -73,7 +73,7 @@ def job_graph() -> Any:
 def kill(pid: int) -> None:
     process = os.pidfd_open(pid)
     os.kill(pid, signal.SIGKILL)
-    assert select.select([process], [], [], 30)[0]
+    assert select.select([process], [], [], PATIENT_S)[0]
     os.close(process)
 
 
@@ -264,7 +264,7 @@ def test_a_leader_that_is_suspended_for_long_is_killed_and_one_that_wakes_up_in_
     assert (woken.pid, woken.epoch) == (leader, told["epoch"])
     process = os.pidfd_open(leader)
     os.kill(leader, signal.SIGSTOP)
-    assert select.select([process], [], [], 60)[0], "the standby has killed it"
+    assert select.select([process], [], [], PATIENT_S)[0], "the standby has killed it"
     os.close(process)
     now = cluster.json("cluster", "status")
     assert (now["pid"], now["epoch"]) == (standby["pid"], told["epoch"] + 1)
@@ -382,7 +382,7 @@ def test_a_leader_whose_lock_another_process_has_ends_at_once_and_touches_nothin
     cluster.until(wins)
     entry = (store / f"job-{job}" / "job.json").read_bytes()
     assert election.epoch == told["epoch"] + 1
-    assert select.select([process], [], [], 60)[0]
+    assert select.select([process], [], [], PATIENT_S)[0]
     os.close(process)
     assert (store / f"job-{job}" / "job.json").read_bytes() == entry
     assert "this job manager ends at once: another job manager leads the jobs in" in cluster_log(place)

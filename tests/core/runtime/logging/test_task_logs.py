@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from textwrap import dedent
 
 import pytest
+from patience import PATIENT_S
 
 import sluiceway as sw
 from sluiceway.connector.lib import DiscardSink
@@ -150,7 +151,11 @@ PROGRAM = """
 
 def run(options: str) -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-c", dedent(PROGRAM), options], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", dedent(PROGRAM), options],
+        capture_output=True,
+        text=True,
+        timeout=PATIENT_S,
+        check=True,
     )
     return done.stderr.splitlines()
 

@@ -198,7 +198,7 @@ def ended_early(function: Callable[..., Any], begun: threading.Event, **options:
 
     async def run() -> JobStatus:
         async with await flow.start() as handle:
-            assert await asyncio.to_thread(begun.wait, 60)
+            assert await asyncio.to_thread(begun.wait, PATIENT_S)
             await handle.stop()
             return (await handle.result()).status
 
