@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -276,11 +276,14 @@ def test_connections_without_a_request_end(sent: bytes, monkeypatch: pytest.Monk
         ]
         stream = http.client.HTTPConnection("127.0.0.1", served.port, timeout=PATIENT_S)
         try:
+            # The server may close a connection before or while something comes from here.
             for sock in connections:
-                sock.sendall(sent)
+                with suppress(ConnectionError):
+                    sock.sendall(sent)
             for sock in connections:
-                while sock.recv(4096):
-                    pass
+                with suppress(ConnectionError):
+                    while sock.recv(4096):
+                        pass
             assert served.trusted("/config") == 200
             stream.request("GET", "/live/jobs", headers={"Authorization": f"Bearer {TOKEN}"})
             answer = stream.getresponse()
@@ -309,9 +312,10 @@ def test_nothing_from_outside_ends_it(served: Served) -> None:
     for _ in range(60):
         with socket.create_connection(("127.0.0.1", served.port), timeout=PATIENT_S) as sock:
             sock.sendall(b"".join(dice.choices(words, k=dice.randrange(30))) + dice.randbytes(dice.randrange(200)))
-            sock.shutdown(socket.SHUT_WR)
-            while sock.recv(4096):
-                pass
+            with suppress(OSError):  # it may be closed already, with a reset
+                sock.shutdown(socket.SHUT_WR)
+                while sock.recv(4096):
+                    pass
     for path in ("/jobs/%00", "/jobs/%ff", "/jobs/..%2f..", "/jobs/" + "x" * 5000, "/jobs/words-1/vertices/%00"):
         assert served.trusted(path) in (400, 404)
     assert served.trusted("/jobs/words-1/metrics?get=" + "," * 1000) == 200
