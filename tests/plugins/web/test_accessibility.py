@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -164,8 +165,9 @@ def proxy(port: int, prefix: str, strips: bool) -> Iterator[tuple[str, list[str]
         server.server_close()
 
 
-def test_behind_a_proxy_below_a_path(show: Callable[..., Page], chromium: Any) -> None:
+def test_behind_a_proxy_below_a_path(show: Callable[..., Page], chromium: Any, tmp_path: Path) -> None:
     root = "/tools/jobs"
+    (tmp_path / "failed").touch()  # a job that restarts takes no checkpoint
     web = show(PROGRAM, *_OPTIONS, "--web-root-path", root, "--web-behind-proxy")
     for strips in (True, False):
         with proxy(web.port, root, strips) as (address, asked):
