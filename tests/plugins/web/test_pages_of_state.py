@@ -57,6 +57,9 @@ def test_hottest_keys_are_counted_with_the_keyboard(show: Callable[..., Page], t
 def test_state_and_dead_letters(show: Callable[..., Page], tab: Tab) -> None:
     web = show(VISITS, *KEPT)
     web.until("/jobs/visits/dead-letters", lambda told: told["total"] == 10)
+    # The page reads the last checkpoint when it is asked to: one that has all the state.
+    web.until("/jobs/visits/checkpoints", lambda told: told["latest"]["completed"])
+    web.until("/jobs/visits/state", lambda told: told["states"] and told["states"][0]["size"] > 9_800)
     tab.page.goto(web.link)
     tab.page.get_by_role("link", name="visits").click()
     tab.page.get_by_role("link", name="State", exact=True).click()
