@@ -220,8 +220,7 @@ def test_the_pages_of_the_cluster(cluster: Cluster, chromium: Any, scheme: str, 
     row = page.get_by_role("row", name=re.compile("^Log of worker-1"))
     row.get_by_text(re.compile(r"^[\d.]+ MiB$")).first.wait_for()
     row.get_by_role("img", name="CPU of worker-1").wait_for()  # after two figures
-    page.get_by_role("link", name="Threads of worker-1").focus()
-    page.keyboard.press("Enter")
+    page.get_by_role("link", name="Threads of worker-1").press("Enter")
     tab.wait("runs map(wait) (1/1) of talk-1")
     page.get_by_role("combobox", name="Process").select_option("jobmanager")
     page.locator("pre", has_text="dispatcher").first.wait_for(state="attached")

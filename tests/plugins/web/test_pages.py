@@ -113,11 +113,9 @@ def test_a_flame_graph(show: Callable[..., Page], tab: Tab) -> None:
 def test_a_job_is_cancelled_with_the_keyboard(show: Callable[..., Page], tab: Tab) -> None:
     web = show(PROGRAM)
     tab.page.goto(web.link)
-    tab.page.get_by_role("link", name="numbers").focus()
-    tab.page.keyboard.press("Enter")
+    tab.page.get_by_role("link", name="numbers").press("Enter")
     tab.page.on("dialog", lambda dialog: dialog.accept())
-    tab.page.get_by_role("button", name="Cancel").focus()
-    tab.page.keyboard.press("Enter")
+    tab.page.get_by_role("button", name="Cancel").press("Enter")
     assert "numbers: canceled" in web.process.communicate(timeout=PATIENT_S)[1]
     tab.wait("The connection is lost")
 
