@@ -225,7 +225,7 @@ def test_the_pages_of_the_cluster(cluster: Cluster, chromium: Any, scheme: str, 
     page.get_by_role("combobox", name="Process").select_option("jobmanager")
     page.locator("pre", has_text="dispatcher").first.wait_for(state="attached")
     page.get_by_role("link", name="Logs").click()
-    page.get_by_role("combobox").first.select_option("worker-1.jsonl")
+    page.get_by_role("combobox", name="Log").select_option("worker-1.jsonl")
     page.locator(".line", has_text="number 0: <b>&amp;</b>").wait_for()
     assert serious(page) == []
     page.get_by_role("searchbox", name="Search").fill("NUMBER 2")
@@ -253,13 +253,13 @@ def test_a_line_that_is_longer_than_what_is_read_at_once_hides_none_behind_it(cl
     page.goto(cluster.page.link)
     page.get_by_role("link", name="Cluster").click()
     page.get_by_role("link", name="Logs").click()
-    page.get_by_role("combobox").first.select_option("long.jsonl")
+    page.get_by_role("combobox", name="Log").select_option("long.jsonl")
     page.locator(".line", has_text="in front").wait_for()
     with file.open("a") as more:
         more.write(line("INFO", "x" * 300_000) + line("ERROR", "behind it"))
     page.locator(".line", has_text="behind it").wait_for()
-    file.unlink()
     assert tab.problems == []
+    file.unlink()
 
 
 def test_the_cluster_is_ended(cluster: Cluster) -> None:
