@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from patience import PATIENT_S, until
 from plugins.web.conftest import Page
 
 from sluiceway.metrics import JobMetrics, SubtaskMetrics
@@ -120,10 +121,14 @@ def test_every_answer(show: Callable[..., Page], workers: int, tmp_path: Path) -
     if status == 200:
         one = msgspec.json.decode(body, type=a.CheckpointDetails)
         assert (one.status, one.num_acknowledged_subtasks) == ("COMPLETED", one.num_subtasks)
-    newest = page.get(f"{JOB}/checkpoints")["latest"]["completed"]
     vertex = details["vertices"][-1]["id"]
-    part = page.get(f"{JOB}/checkpoints/details/{newest['id']}/subtasks/{vertex}")
-    assert len(msgspec.convert(part, a.VertexCheckpoint).subtasks) == 2
+
+    def part_of_the_newest() -> bytes | None:
+        newest = page.get(f"{JOB}/checkpoints")["latest"]["completed"]
+        status, _, body = page.request("GET", f"{JOB}/checkpoints/details/{newest['id']}/subtasks/{vertex}")
+        return body if status == 200 else None
+
+    assert len(msgspec.json.decode(until(part_of_the_newest), type=a.VertexCheckpoint).subtasks) == 2
     page.until("/jobs/overview", lambda told: [j["tasks"]["running"] for j in told["jobs"]] == [5])
     assert [w["id"] for w in page.get("/taskmanagers")["taskmanagers"]] == (
         ["worker-1", "worker-2"] if workers else ["local"]
@@ -140,7 +145,7 @@ def test_every_answer(show: Callable[..., Page], workers: int, tmp_path: Path) -
         assert (dump.threadInfos[0].threadName, dump.pid) == ("MainThread", process.pid)
         assert "\tat sluiceway." in dump.threadInfos[0].stringifiedThreadInfo
     (tmp_path / "go").touch()
-    assert page.process.wait(60) == 0
+    assert page.process.wait(PATIENT_S) == 0
 
 
 def test_the_plan_is_that_of_the_job(show: Callable[..., Page]) -> None:
@@ -323,7 +328,7 @@ def test_the_live_page_of_a_job(running: Page) -> None:
 def test_events_come_again_and_again(running: Page) -> None:
     import http.client
 
-    connection = http.client.HTTPConnection(running.host, running.port, timeout=60)
+    connection = http.client.HTTPConnection(running.host, running.port, timeout=PATIENT_S)
     connection.request("GET", "/live/jobs", headers={"Authorization": f"Bearer {running.token}"})
     answer = connection.getresponse()
     assert answer.getheader("content-type", "").startswith("text/event-stream")
@@ -341,7 +346,7 @@ def test_cancel(show: Callable[..., Page]) -> None:
     page = show(PROGRAM)
     status, _, _ = page.request("PATCH", f"{JOB}?mode=cancel")
     assert status == 202
-    assert "numbers: canceled" in page.process.communicate(timeout=60)[1]
+    assert "numbers: canceled" in page.process.communicate(timeout=PATIENT_S)[1]
 
 
 def test_a_savepoint_and_a_stop_with_one(show: Callable[..., Page], tmp_path: Path) -> None:
@@ -354,7 +359,7 @@ def test_a_savepoint_and_a_stop_with_one(show: Callable[..., Page], tmp_path: Pa
         if path == "savepoints":
             done = page.until(f"{JOB}/savepoints/{request}", lambda answer: answer["status"]["id"] == "COMPLETED")
             assert Path(tmp_path, done["operation"]["location"]).is_dir()
-    assert page.process.wait(60) == 0
+    assert page.process.wait(PATIENT_S) == 0
     assert len(list((tmp_path / "saved").iterdir())) == 2
 
 
