@@ -330,8 +330,11 @@ def test_a_checkpoint_that_was_moved_is_not_deleted(checkpoint: Path, sluiceway:
 
 
 FAILS = """
+    import os
+
     class Unwritable:
         def __reduce__(self):
+            open("failed", "w").close()
             raise RuntimeError("not this time")
 
     class Keeps(sw.KeyedProcessFunction[int, int, int]):
@@ -339,11 +342,17 @@ FAILS = """
             self.kept = context.get_state(sw.ValueStateDescriptor("kept"))
 
         def process_element(self, value, ctx):
-            self.kept.update(Unwritable() if value < 2000 else value)
+            self.kept.update(value if os.path.exists("failed") else Unwritable())
             yield value
 
+    def numbers(ended):
+        yield 0
+        while not os.path.exists("failed"):
+            ended.wait(0.01)
+        yield 1
+
     flow = sw.Pipeline("numbers")
-    numbers = flow.generate(rate=8_000, count=6000).uid("numbers").key_by(lambda n: 0)
+    numbers = flow.from_function(numbers, blocking=True).uid("numbers").key_by(lambda n: 0)
     numbers.process(Keeps()).uid("kept").for_each(lambda n: None).uid("out")
 """
 
