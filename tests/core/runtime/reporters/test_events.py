@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,10 +81,24 @@ def run(flow: sw.Pipeline, recorder: MetricsReporter, **options: Any) -> sw.JobR
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_each_checkpoint_and_each_restart_is_told_of(workers: int) -> None:
-    recorder = Recorder()
+def test_each_checkpoint_and_each_restart_is_told_of(workers: int, tmp_path: Path) -> None:
+    completed_one = tmp_path / "completed"
+
+    def numbers(ended: threading.Event) -> Iterator[int]:
+        yield from range(999)
+        while not (completed_one.exists() or ended.wait(0.01)):
+            pass
+        yield 999
+
+    class Tells(Recorder):
+        def checkpoint_ended(self, checkpoint: CheckpointInfo) -> None:
+            super().checkpoint_ended(checkpoint)
+            if checkpoint.status == "completed":
+                completed_one.touch()
+
+    recorder = Tells()
     flow = sw.Pipeline("events")
-    flow.generate(count=1_000, rate=2_000).map(Breaks()).rebalance().map(abs).collect()
+    flow.from_function(numbers, blocking=True).map(Breaks()).rebalance().map(abs).collect()
     run(flow, recorder, workers=workers, checkpoint_interval="20ms", restart="fixed-delay:3:0ms")
     completed = [c for c in recorder.checkpoints if c.status == "completed"]
     assert completed
