@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENT_S, until
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason='needs pip install "sluiceway[otel]"')
 
@@ -48,6 +49,7 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
     with receiving() as receiver:
         monkeypatch.setenv("SLUICEWAY_OTEL_ENDPOINT", f"http://127.0.0.1:{receiver.port}/")
         monkeypatch.setenv("SLUICEWAY_OTEL_HEADERS", "authorization=Bearer%20hush%2F8731, x-scope = shop")
+        monkeypatch.setattr(exporting, "_AT_THE_END_S", float(PATIENT_S))
         yield receiver
 
 
@@ -86,13 +88,32 @@ class Breaks(sw.MapFunction[int, int]):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_job_with_its_checkpoints_and_its_restart(
-    workers: int, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    workers: int, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("SLUICEWAY_OTEL_INTERVAL", "20ms")
     monkeypatch.setenv("SLUICEWAY_OTEL_RESOURCE", "service.namespace=shop,team=data%20flow")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.namespace=no,host.name=h1")
     flow = sw.Pipeline("watched")
-    flow.generate(count=1_000, rate=2_000).map(Breaks()).name("breaks").rebalance().sink(DiscardSink())
+    sent = tmp_path / "sent"
+
+    def numbers(ended: threading.Event) -> Iterator[int]:
+        yield from range(999)
+        while not (sent.exists() or ended.wait(0.01)):
+            pass
+        yield 999
+
+    def completed_some() -> bool:
+        told = receiver.points("sluiceway.job.checkpoints") if len(receiver.exports) > 1 else []
+        return any(number for about, number in told if about["sluiceway.status"] == "completed")
+
+    def tell() -> None:
+        """Let the job end when figures with a completed checkpoint have come while it runs."""
+        until(completed_some)
+        sent.touch()
+
+    watches = threading.Thread(target=tell, daemon=True)
+    watches.start()
+    flow.from_function(numbers, blocking=True).map(Breaks()).name("breaks").rebalance().sink(DiscardSink())
     result = flow.run(
         workers=workers,
         metrics=["otel"],
@@ -100,6 +121,7 @@ def test_a_job_with_its_checkpoints_and_its_restart(
         checkpoint_interval="20ms",
         restart="fixed-delay:3:1ms",
     )
+    watches.join()
     wait_closed()
     job = {"sluiceway.job.name": "watched"}
 
@@ -126,12 +148,12 @@ def test_a_job_with_its_checkpoints_and_its_restart(
     assert checkpoints["completed"] > 0
     tasks = receiver.points("sluiceway.task.input.records")
     assert len(tasks) == len(result.metrics.subtasks)
-    of_source = result.metrics.subtasks[0]
-    key = {**job, "sluiceway.task.id": of_source.vertex_id, "sluiceway.subtask.index": of_source.subtask}
+    breaks = next(task for task in result.metrics.subtasks if "breaks" in task.vertex)
+    key = {**job, "sluiceway.task.id": breaks.vertex_id, "sluiceway.subtask.index": breaks.subtask}
     ((first, count),) = ((a, v) for a, v in tasks if a.items() >= key.items())
     assert "breaks" in first["sluiceway.task.name"]
     assert ("sluiceway.worker.name" in first) == (workers > 0)
-    assert count >= of_source.records_in
+    assert count >= breaks.records_in
     seen = receiver.points("sluiceway.user.seen_by_it")
     assert {a["sluiceway.step.name"] for a, _ in seen} == {"breaks"}
     units = {metric.name: metric.unit for metric in receiver.exports[-1].values()}
