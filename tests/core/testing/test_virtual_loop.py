@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from patience import PATIENT_S
 
 import sluiceway as sw
 from sluiceway.errors import FunctionContractError, StateError
@@ -49,7 +50,7 @@ def test_an_hour_takes_no_time() -> None:
         harness.run_to_end()
         assert harness.clock.now_ms() == 7_200_000
     assert list(out) == [1, 2]
-    assert time.monotonic() - before < 10
+    assert time.monotonic() - before < PATIENT_S
 
 
 def test_a_coroutine_that_would_exit_the_program_fails_the_job_and_not_the_test() -> None:
