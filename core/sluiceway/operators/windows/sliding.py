@@ -10,6 +10,7 @@ from typing import Any
 from sluiceway.elements import MIN_WATERMARK
 from sluiceway.functions import AggregateFunction
 from sluiceway.isolation import all_unchangeable, copied
+from sluiceway.keygroups import stable_hash
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.escape_analysis import attributes_read, keeps_nothing
 from sluiceway.operators.snapshot import OperatorSnapshot
@@ -60,8 +61,10 @@ class SlidingOperator(SlicedWindowOperator):
         self._starts: list[int] = []
         # Windows that end by this time are over.
         self._over = MIN_WATERMARK
-        # Keys whose windows were evaluated before the state was restored, with the end of the last one.
+        # Keys whose windows were evaluated before the state was restored, with the end of the last one; and the
+        # highest of these ends.
         self._ahead: dict[Any, int] = {}
+        self._furthest = MIN_WATERMARK
         # Windows that another operator has stored one by one, by their ends, with their contents at the restore.
         self._inherited: dict[int, Entries] = {}
         # End of the window that is being evaluated, and the number of its results that were emitted.
@@ -76,15 +79,18 @@ class SlidingOperator(SlicedWindowOperator):
         return super()._make(start)
 
     def _place(self, start: int, key: Any, value: Any, timestamp: int) -> Entries | None:
-        now = self.current_watermark
-        if self._arithmetic.first_end(start) - 1 > now:
-            return self._make(start)
-        if self._arithmetic.last_end(start) - 1 <= now:
+        now, end = self.current_watermark, self._arithmetic.last_end(start)
+        if end - 1 <= now or self._was_over(end, key):
             self._late[0].append(value)
             self._late[1].append(timestamp)
             return None
-        # Some of its windows are over, others are not.
         entries = self._slices.get(start)
+        if self._arithmetic.first_end(start) - 1 > now:
+            if entries is None:
+                entries = self._make(start)
+                self._close_behind(start)
+            return entries
+        # Some of its windows are over, others are not.
         if entries is None:
             entries = self._make(start)
             if self._elements:
@@ -93,6 +99,18 @@ class SlidingOperator(SlicedWindowOperator):
         self._check_sharing([self._add(entries, key, value)])
         self._window.touch(key)
         return None
+
+    def _was_over(self, end: int, key: Any) -> bool:
+        """Return whether windows up to an end were evaluated for a key before the state was restored."""
+        if not self._ahead:
+            return False
+        stable_hash(key)  # says which key is unhashable
+        return end <= self._ahead.get(key, MIN_WATERMARK)
+
+    def _close_behind(self, start: int) -> None:
+        """Have each record of a slice checked whose windows are over for some keys, by what was restored."""
+        if self._arithmetic.last_end(start) <= self._furthest:
+            self._close(start)
 
     def _expect_changes(self) -> None:
         super()._expect_changes()
@@ -184,7 +202,7 @@ class SlidingOperator(SlicedWindowOperator):
         if not ahead:
             return None
         # All keys have caught up.
-        if max(ahead.values()) < end:
+        if self._furthest < end:
             self._ahead = {}
             return None
         return lambda key: ahead.get(key, MIN_WATERMARK) < end
@@ -198,7 +216,10 @@ class SlidingOperator(SlicedWindowOperator):
             self._number_arrivals()
         self._evaluated = self.backend.table(EVALUATED_UP_TO).entries()
         self._ahead = dict(self._evaluated)
+        self._furthest = max(self._ahead.values(), default=MIN_WATERMARK)
         self._evaluated.clear()
+        for start in self._slices:
+            self._close_behind(start)
 
     def _number_arrivals(self) -> None:
         """Continue after the highest arrival number in the state."""

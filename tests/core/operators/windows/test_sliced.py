@@ -465,6 +465,45 @@ def test_kept_windows_are_not_evaluated_again_after_a_restore_but_for_late_recor
         assert not any(operator.keyed.groups for operator in h.snapshot().operators)
 
 
+@pytest.mark.parametrize(
+    "fn", [lambda w: w.aggregate(Join()), lambda w: w.apply(lambda key, window, records: [" ".join(records)])]
+)
+def test_records_of_windows_that_were_over_before_a_restore_are_late(fn: Callable[[Any], Any]) -> None:
+    late = OutputTag[str]("late")
+
+    def late_aside(w: Any) -> Any:
+        return fn(w.side_output_late_data(late))
+
+    with harness(SLIDING, late_aside) as h:
+        h.process_batch(["a1", "a2"], [1, 22])
+        assert h.process_watermark(21) == ["a1", "a1"]
+        snapshot = h.snapshot()
+    with harness(SLIDING, late_aside, restored=snapshot) as h:
+        # The windows of 11 end by 20; of those of 18 one is left; b has no windows that were evaluated.
+        h.process_batch(["b1", "a3", "a4", "b2"], [11, 11, 18, 12])
+        assert h.side_records(late) == [("a3", 11)]
+        assert sorted(sorted(result.split()) for result in h.process_watermark(24)) == [
+            ["a2", "a4"],
+            *[["b1", "b2"]] * 2,
+        ]
+        assert h.process_watermark(END) == ["a2"]
+
+
+def test_an_unhashable_key_is_named_after_a_restore() -> None:
+    def by_record(w: Any) -> Any:
+        return w.key_by(lambda record: record).window(SLIDING).aggregate(Join())
+
+    with OperatorHarness(by_record) as h:
+        h.process_batch(["a", "a"], [1, 22])
+        h.process_watermark(21)
+        snapshot = h.snapshot()
+    with (
+        OperatorHarness(by_record, restored=snapshot) as h,
+        pytest.raises(UnstableKeyError, match=r"\['b'\] \(list\) cannot be a key"),
+    ):
+        h.process(["b"], 11)
+
+
 # ---- processing time -------------------------------------------------------------------------------------
 
 
