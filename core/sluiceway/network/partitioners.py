@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import index
 from random import Random
 from typing import Any, Final
 
@@ -369,14 +370,23 @@ class CustomPartitioner(_RoutingPartitioner):
         routes: list[int] = []
         for value in batch.values:
             key = value if key_of is None else key_of(value)
-            route = select(key, n)
-            if not isinstance(route, int) or not 0 <= route < n:
+            chosen = select(key, n)
+            route = chosen if type(chosen) is int else _whole_number(chosen)
+            if route is None or not 0 <= route < n:
                 raise FunctionContractError(
-                    f"a custom partitioner returned {route!r}; it must return the index of one of {n} "
+                    f"a custom partitioner returned {chosen!r}; it must return the index of one of {n} "
                     f"consumers, a whole number from 0 to {n - 1}"
                 )
             routes.append(route)
         return self._scatter(batch, routes)
+
+
+def _whole_number(chosen: Any) -> int | None:
+    """Return an integer of another type, such as numpy's, as an int; None for what is none."""
+    try:
+        return index(chosen)
+    except TypeError:
+        return None
 
 
 class _CheckedPartitioner(Partitioner):

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -161,7 +162,17 @@ def test_custom_asks_the_function() -> None:
     assert out == {0: [0, 3], 1: [2], 2: [1]}
 
 
-@pytest.mark.parametrize("answer", [3, -1, "0", None])
+def test_custom_takes_integers_of_other_types() -> None:
+    class Index(int):
+        __slots__ = ()
+
+    for of_type in (np.int64, np.uint8, Index):
+        out = got(made("custom", 3, select=lambda value, n, made=of_type: made(value % n)), Batch([0, 1, 2, 3]))
+        assert out == {0: [0, 3], 1: [1], 2: [2]}
+        assert {type(route) for route in out} == {int}
+
+
+@pytest.mark.parametrize("answer", [3, -1, "0", None, 1.0, np.int64(3), np.float64(1)])
 def test_custom_refuses_what_is_no_consumer(answer: Any) -> None:
     with pytest.raises(FunctionContractError, match="it must return the index of one of 3 consumers"):
         made("custom", 3, select=lambda key, n: answer).partition(Batch([1]))
