@@ -23,6 +23,9 @@ __all__ = ["BatchReader", "BatchWork", "LiveReader", "ReaderCache", "raise_rejec
 # Readers of a process that stay open between batches, which bounds files and connections.
 _MOST_KEPT: Final = 32
 
+_REPLAY_WAIT_S: Final = 60.0
+"""Time that a replay waits for a record. Retention, for example, may have deleted it from an unbounded source."""
+
 _ROWS_IN_LIMIT: Final = 8
 """Rows of columns that count as one record of the limit of a batch. ROWS_PER_RECORD would allow some gigabytes."""
 
@@ -638,26 +641,36 @@ class _Part:
 
     def take(self, count: int) -> list[Any] | Batch[Any]:
         """Return the next ``count`` records."""
-        reader = self._live.reader
+        reader, monotonic = self._live.reader, self._clock.monotonic
+        stop: float | None = None
         while (held := len(self._values if self._rows is None else self._rows)) < count:
             result = reader.poll(count - held)
             raise_rejected(reader)
             if isinstance(result, Wait):
-                self._live.waiter.sleep(result, self._clock.monotonic() + self._work.wait_s)
+                now = monotonic()
+                if stop is None:  # a slow generator names the time of its next record
+                    stop = max(now, result.until or now) + _REPLAY_WAIT_S
+                if now >= stop:
+                    raise self._fewer(held, count, f", and no more within {_REPLAY_WAIT_S:g} s")
+                self._live.waiter.sleep(result, min(stop, now + self._work.wait_s))
             elif isinstance(result, list | Batch):
                 self._hold(result if isinstance(result, Batch) else Batch(result), held, count)
+                stop = None
             else:
-                raise ConnectorError(
-                    f"{self._source.name} returned fewer records than before when batch {self._work.batch} was "
-                    f"read again: {held} instead of {count} of {self._about()}. A source has to "
-                    "return the same records from the same position"
-                )
+                raise self._fewer(held, count)
         if self._rows is not None:
             rows, self._rows = self._rows.part(0, count), self._rows.part(count, None)
             return rows
         values, self._values = self._values[:count], self._values[count:]
         stamps, self._stamps = self._stamps[:count], self._stamps[count:]
         return Batch(values, stamps) if stamps else values
+
+    def _fewer(self, held: int, count: int, waited: str = "") -> ConnectorError:
+        return ConnectorError(
+            f"{self._source.name} returned fewer records than before when batch {self._work.batch} was "
+            f"read again: {held} instead of {count} of {self._about()}{waited}. A source has to "
+            "return the same records from the same position"
+        )
 
     def _hold(self, piece: Batch[Any], held: int, count: int) -> None:
         # Polls may cut the records in other places than the first time: what is too much waits for the next take.

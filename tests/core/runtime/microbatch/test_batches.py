@@ -34,6 +34,7 @@ from sluiceway.connector.lib.function import FunctionSource
 from sluiceway.connector.lib.generator import GeneratorSource
 from sluiceway.elements import Batch, Columns
 from sluiceway.errors import ConnectorError, PluginError
+from sluiceway.runtime.microbatch import batch_reader
 from sluiceway.runtime.microbatch.availability import AvailabilityCheck
 from sluiceway.runtime.microbatch.batch_limits import BatchLimits
 from sluiceway.runtime.microbatch.batch_log import BatchPlan, BatchRead
@@ -371,6 +372,22 @@ def test_a_source_that_does_not_give_the_same_again_is_told_of(drive: Drive, sto
     reader = BatchReader(CollectionSource(range(5)), work, driver.files)
     reader.start()
     with pytest.raises(ConnectorError, match=r"returned fewer records than before when batch 1 was read again"):
+        drain(reader)
+    reader.close()
+    driver.close()
+
+
+def test_a_replay_does_not_wait_for_ever_for_records_that_an_unbounded_source_has_lost(
+    drive: Drive, storage: CheckpointStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_reader, "_REPLAY_WAIT_S", 0.1)
+    driver = drive(Topic([Shuffled("a", 0, 8)], _Following), storage, 1)
+    assert driver.run_batch()
+    work = driver.planner.work(1)[0]
+    shortened = replace(work, splits=[replace(split, stop=5) for split in work.splits])
+    reader = BatchReader(driver.source, shortened, driver.files)
+    reader.start()
+    with pytest.raises(ConnectorError, match=r"again: 0 instead of 1 of 'a', and no more within 0\.1 s\. A"):
         drain(reader)
     reader.close()
     driver.close()
