@@ -1,10 +1,53 @@
-"""Search for nulls in columns, and in parts of them, that are NOT NULL."""
+"""Columns, and parts of them, that are NOT NULL: casts to such, and a search for nulls."""
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["has_required", "null_in"]
+__all__ = ["cast", "has_required", "null_in"]
+
+
+def cast(batch: Any, schema: Any, *, safe: bool = True) -> Any:
+    """Return a RecordBatch with a schema, whose NOT NULL is for the caller to check.
+
+    ``RecordBatch.cast()`` alone refuses a null in place of a struct with a field that is NOT NULL, since the array
+    of that field has a null there, too.
+
+    Raises:
+        Exception: pyarrow's: a value does not fit, or a column is missing.
+    """
+    import pyarrow as pa
+
+    if batch.schema.equals(schema):
+        return batch
+    made = batch.cast(pa.schema([_nullable(field) for field in schema]), safe=safe)
+    return pa.record_batch(_Retyped(made, schema))
+
+
+class _Retyped:
+    """Arrow batch with another schema, by Arrow's protocol for other libraries: no data is copied."""
+
+    def __init__(self, batch: Any, schema: Any) -> None:
+        self._batch, self._schema = batch, schema
+
+    def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
+        return self._schema.__arrow_c_schema__(), self._batch.__arrow_c_array__()[1]
+
+
+def _nullable(field: Any) -> Any:
+    """Return a field that takes null, as do the parts of its type, but for keys of maps."""
+    import pyarrow as pa
+
+    kind = field.type
+    if pa.types.is_struct(kind):
+        kind = pa.struct([_nullable(part) for part in kind])
+    elif pa.types.is_map(kind):
+        kind = pa.map_(_nullable(kind.key_field).with_nullable(False), _nullable(kind.item_field))
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_nullable(kind.value_field))
+    elif pa.types.is_large_list(kind):
+        kind = pa.large_list(_nullable(kind.value_field))
+    return field.with_type(kind).with_nullable(True)
 
 
 def has_required(field: Any) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway_spark.conversion.arrow_schema import fields_of, for_spark, schema_of
+from sluiceway_spark.conversion.not_null import cast
 
 __all__ = ["Columns", "column_of"]
 
@@ -162,12 +163,14 @@ class Columns:
                     f"are {', '.join(self.schema.names)}"
                 )
             batch = batch.select(self.schema.names)
-        if not batch.schema.equals(self.schema):
-            try:
-                batch = pa.table(batch).cast(self._castable(batch.schema), safe=True).cast(self.schema, safe=False)
-            except (pa.ArrowException, ValueError) as error:
-                raise ConnectorError(f"{self._where}: an Arrow batch does not fit the schema: {error}") from error
-        return batch.to_batches() if isinstance(batch, pa.Table) else [batch]
+        castable = self._castable(batch.schema)
+        try:
+            return [
+                cast(cast(each, castable), self.schema, safe=False)
+                for each in (batch.to_batches() if isinstance(batch, pa.Table) else [batch])
+            ]
+        except (pa.ArrowException, ValueError) as error:
+            raise ConnectorError(f"{self._where}: an Arrow batch does not fit the schema: {error}") from error
 
     def _castable(self, given: Any) -> Any:
         """The schema, except for times, which are to be cut off and not refused."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 from sluiceway.elements import Batch
 from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway_spark.conversion.arrow_schema import column_type, fields_of, schema_of
-from sluiceway_spark.conversion.not_null import has_required, null_in
+from sluiceway_spark.conversion.not_null import cast, has_required, null_in
 from sluiceway_spark.conversion.records_to_arrow import Columns, column_of
 
 __all__ = ["Tables", "arrow_schema_of"]
@@ -133,7 +133,7 @@ class Tables:
         import pyarrow as pa
 
         try:
-            return data.select(self._rest.names).cast(self._rest)
+            return cast(data.select(self._rest.names), self._rest)
         except (pa.ArrowException, KeyError, ValueError) as error:
             have, wanted = (", ".join(f"{f.name} {f.type}" for f in each) for each in (data.schema, self._rest))
             raise ConnectorError(f"{self._where}: the columns {have} do not fit into {wanted}: {error}") from error

@@ -8,7 +8,7 @@ import pytest
 
 pa = pytest.importorskip("pyarrow")
 
-from sluiceway_spark.conversion.not_null import has_required, null_in  # noqa: E402 - where there is no pyarrow
+from sluiceway_spark.conversion.not_null import cast, has_required, null_in  # noqa: E402 - where there is no pyarrow
 
 NUMBER = pa.int64()
 LIST = pa.list_(pa.field("element", NUMBER, nullable=False))
@@ -36,3 +36,19 @@ def test_a_null_in_place_of_a_column_is_found_if_the_column_takes_none() -> None
     column = pa.array([1, None], NUMBER)
     assert null_in(column, pa.field("x", NUMBER, nullable=False)) == (1, "x")
     assert not has_required(pa.field("x", pa.list_(NUMBER)))
+
+
+def test_a_null_in_place_of_a_struct_is_none_in_its_fields_that_take_none() -> None:
+    y = pa.field("y", NUMBER, nullable=False)
+    inner = pa.StructArray.from_arrays([pa.array([None, 2, 3])], fields=[y], mask=pa.array([True, False, False]))
+    lists = pa.ListArray.from_arrays([0, 2, 3], inner)
+    kind = pa.struct([y, pa.field("z", lists.type)])
+    outer = pa.StructArray.from_arrays(
+        [pa.array([1, None]), lists], fields=list(kind), mask=pa.array([False, True])
+    )
+    wanted = pa.schema([("x", kind), ("t", pa.timestamp("us", "UTC"))])
+    given = pa.record_batch({"x": outer, "t": pa.nulls(2, pa.timestamp("us", "Europe/Berlin"))})
+    made = cast(given, wanted)
+    assert made.schema.equals(wanted)
+    assert made.column("x").to_pylist() == [{"y": 1, "z": [None, {"y": 2}]}, None]
+    assert null_in(made.column("x"), wanted.field("x")) is None

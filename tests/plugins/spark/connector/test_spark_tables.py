@@ -307,3 +307,17 @@ def test_a_stream_has_a_place_for_its_positions(tmp_path: Path) -> None:
     assert told(source="sources_of_a_test:numbers", positions="s3://b/p").place() == "s3://b/p"
     with pytest.raises(ConfigurationError, match="option positions is missing: a directory or URL"):
         told(source="sources_of_a_test:numbers").place()
+
+
+def test_a_null_struct_whose_fields_take_no_null_fits_in_columns() -> None:
+    kind = pa.struct([pa.field("n", pa.int64(), nullable=False)])
+    schema = pa.schema([pa.field("s", kind), pa.field("t", pa.timestamp("us", "UTC"))])
+    rows = [{"s": {"n": 1}, "t": None}, {"s": None, "t": None}]
+    numbers = pa.array([1, None], pa.int64())  # as Spark has it: null where the struct is
+    structs = pa.StructArray.from_arrays([numbers], fields=list(kind), mask=pa.array([False, True]))
+    batch = pa.record_batch({"s": structs, "t": pa.nulls(2, pa.timestamp("us", "Asia/Tokyo"))})
+    assert table(None, Batch.of_columns(batch), schema) == rows
+    assert table(None, [batch], schema) == rows
+    lacking = pa.RecordBatch.from_pylist([{"s": {"n": None}, "t": None}])
+    with pytest.raises(ConnectorError, match=r"source x: column 's\.n' is NOT NULL"):
+        table(None, [lacking], schema)
