@@ -143,7 +143,7 @@ def schema_as_is(struct: Any, zone: str, where: str) -> Any:
     """Return the Arrow schema that Spark makes of a StructType in a session with this time zone.
 
     Raises:
-        ConfigurationError: there is a type in it that is not known here.
+        ConfigurationError: there is a type in it that is not known here, or two fields have one name.
     """
     import pyarrow as pa
 
@@ -153,6 +153,9 @@ def schema_as_is(struct: Any, zone: str, where: str) -> Any:
 def _fields_as_is(struct: Any, zone: str, where: str, path: str) -> list[Any]:
     import pyarrow as pa
 
+    names = [f.name for f in struct]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigurationError(f"{where}: there are two columns {path + twice!r}: rename one of them")
     return [pa.field(f.name, _as_is(f.dataType, zone, where, path + f.name), f.nullable) for f in struct]
 
 

@@ -243,6 +243,8 @@ def test_arguments_that_do_not_fit_the_dataframe_are_refused(frame: Any) -> None
         ({"schema": DDL, "result_timestamp": "at"}, "no timestamp column of the result, which has word string"),
         ({"schema": DDL, "records": "value"}, "takes one column"),
         ({"schema": DDL, "timestamp": "word"}, "timestamp='word': the column is string, not a timestamp or ms"),
+        ({"schema": "n long, word string, n int"}, "the result: there are two columns 'n': rename one of them"),
+        ({"schema": "n struct<of: struct<a: int, a: int>>"}, "there are two columns 'n.of.a'"),
         ({"schema": ["word", "n"]}, "must be a text such as 'word string, count long'"),
         ({"schema": DDL, "parallelism": "2"}, "parallelism='2' is not a whole number >= 1"),
         ({"schema": DDL, "max_parallelism": 0}, "max_parallelism=0 is not a whole number >= 1"),
