@@ -200,6 +200,17 @@ def test_another_reader_goes_on_with_the_schedule() -> None:
         assert back.now_ms() < 2_000, "a clock that was set back does not stop it"
 
 
+def test_another_reader_gives_no_record_before_it_is_due() -> None:
+    clock = VirtualClock()
+    restored = None
+    for number in range(5):
+        with SourceDriver(GeneratorSource(rate=1), clock=clock, restored=restored) as driver:
+            driver.poll()
+            assert (clock.now_ms(), driver.all_records()) == (1000 * number, [number])
+            restored = driver.snapshot()
+        clock.advance(250)
+
+
 def test_an_unbounded_reader_reads_all_the_lanes_it_is_given() -> None:
     with SourceDriver(GeneratorSource(), 3, limit=1) as driver:
         driver.run(most=6)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from math import floor
 from operator import length_hint
 from typing import Any, Final, TypeVar
 
@@ -169,7 +170,8 @@ class _Pace:
 
     def stop(self, now: float) -> int:
         """Return the number below which all are due now."""
-        return self._first + int((now - self._start) * self._rate + _ROUNDING) + 1
+        # floor(), as the start of a restored lane is in the future: int() would round up there.
+        return self._first + floor((now - self._start) * self._rate + _ROUNDING) + 1
 
     def due(self, number: int) -> float:
         """Return when ``number`` is due."""
