@@ -177,8 +177,12 @@ class _StoringEnumerator(Enumerator):
 
     def snapshot(self) -> Any:
         assert self._splits is not None
-        count = self._context.parallelism
-        readers = [self._readers[i].snapshot() if i in self._readers else [] for i in range(count)]
+        # Splits that the source's enumerator has assigned while another reader was served are in no reader yet.
+        assigned = self._splits.peek()
+        readers = [
+            [*self._readers[number].snapshot(), *assigned.get(number, ())] if number in self._readers else []
+            for number in range(self._context.parallelism)
+        ]
         return _State(self._splits.snapshot(), frozenset(self._splits.no_more), readers, frozenset(self._ended))
 
     def close(self) -> None:

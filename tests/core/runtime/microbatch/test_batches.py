@@ -1089,6 +1089,33 @@ def test_a_reader_that_names_no_splits_repeats_a_batch_with_those_that_it_had(
     assert sorted(driver.given) == source.records
 
 
+class _ForTheOther(SimpleEnumerator):
+    """Assigns a split to the other reader at each request."""
+
+    def handle_split_request(self, reader: int) -> None:
+        if self._pending:
+            self._context.assign(1 - reader, [self._pending.pop(0)])
+        else:
+            for each in (0, 1):
+                self._context.no_more_splits(each)
+
+
+def test_a_driver_that_begins_anew_has_splits_of_a_source_that_is_read_once_and_no_reader_has_received(
+    drive: Drive, storage: CheckpointStorage
+) -> None:
+    class ReadOnce(ShuffledSource):
+        seekable = False
+
+        def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
+            return _ForTheOther(context, self.splits if restored is None else restored)
+
+    driver = drive(ReadOnce(6, 4), storage)
+    while driver.run_batch():
+        driver.restart()
+    driver.close()
+    assert sorted(driver.given) == [1000 * i + j for i in range(6) for j in range(4)]
+
+
 def test_splits_that_are_found_later_are_read_and_until_then_nothing_runs(
     drive: Drive, storage: CheckpointStorage
 ) -> None:
