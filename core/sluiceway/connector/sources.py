@@ -222,6 +222,14 @@ class Enumerator(ABC):
     it has started and :meth:`handle_split_request`; :meth:`close` once.
     """
 
+    @property
+    def assigns_to_any(self) -> bool:
+        """True if any reader may read any split, in any order, as where whoever requests one gets the next one.
+
+        Micro-batches assign splits ahead. Those that their reader has not begun are then moved to idle readers.
+        """
+        return False
+
     def start(self) -> None:
         """Find the first splits."""
 
@@ -269,6 +277,11 @@ class SimpleEnumerator(Enumerator):
     def __init__(self, context: EnumeratorContext, splits: Iterable[Any]) -> None:
         self._context = context
         self._pending: list[Any] = list(splits)
+
+    @property
+    def assigns_to_any(self) -> bool:
+        """True, unless a subclass answers requests in another way."""
+        return type(self).handle_split_request is SimpleEnumerator.handle_split_request
 
     def handle_split_request(self, reader: int) -> None:
         """Give the next split, or say that there is none."""

@@ -12,6 +12,7 @@ from typing import ClassVar, Final, TypeAlias
 from sluiceway.connector import EnumeratorContext
 from sluiceway.connector.discovery import DiscoveringEnumerator
 from sluiceway.errors import ConnectorError
+from sluiceway.util.overriding import override
 from sluiceway_files._places import Found
 from sluiceway_files._splits import FileSplit
 
@@ -98,6 +99,11 @@ class WatchingEnumerator(DiscoveringEnumerator[_Look]):
         self._growing: dict[str, Found] = {}
         # Readers that have asked and have got nothing yet, in that order.
         self._waiting: dict[int, None] = {}
+
+    @property
+    @override
+    def assigns_to_any(self) -> bool:
+        return True
 
     def handle_split_request(self, reader: int) -> None:
         """Give the next split, or remember the reader until there is one."""

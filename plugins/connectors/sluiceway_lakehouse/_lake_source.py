@@ -221,6 +221,11 @@ class LakeEnumerator(DiscoveringEnumerator["P | MisfitError"], Generic[P]):
         # The files of the first version may have been found before the restart.
         return super().first_search() if not self._has_begun() or self._interval_ms is not None else None
 
+    @property
+    @override
+    def assigns_to_any(self) -> bool:
+        return True
+
     def handle_split_request(self, reader: int) -> None:
         """Give the next split, or remember the reader until there is one."""
         self._waiting[reader] = None

@@ -133,6 +133,11 @@ class DrivenEnumerator(EnumeratorDriver):
         """Return the number of splits assigned to a reader and not taken."""
         return sum(len(delivery.splits) for delivery in self._assigned.get(reader, ()))
 
+    @property
+    def assigns_to_any(self) -> bool:
+        """True if any reader may read a split that the enumerator has assigned to another one."""
+        return self.enumerator is not None and self.enumerator.assigns_to_any
+
     def peek(self) -> dict[int, list[Any]]:
         """Return the result of :meth:`take`, without taking it."""
         return {reader: _flat(deliveries) for reader, deliveries in self._assigned.items()}

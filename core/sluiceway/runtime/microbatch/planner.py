@@ -317,7 +317,8 @@ class BatchPlanner:
     ) -> tuple[dict[int, list[Any]], dict[int, int]]:
         """Return the splits to assign, by reader, and how many others give up for readers that would have none.
 
-        A split is large at times, and nobody else has any left: those that no reader has begun are dealt anew.
+        A split is large at times, and nobody else has any left: those that no reader has begun are dealt anew,
+        unless it matters to the enumerator who reads them.
         """
         assigned = enumerator.peek()
         given_up: dict[int, int] = {}
@@ -329,7 +330,7 @@ class BatchPlanner:
             if state is not None and not state.ended and (state.queued or reader not in told)
         }
         counts = {reader: len(state.splits) + len(assigned.get(reader, ())) for reader, state in mine.items()}
-        if self._stores or all(counts.values()):
+        if self._stores or not enumerator.assigns_to_any or all(counts.values()):
             return assigned, given_up
         queues = {reader: state.splits[len(state.splits) - state.queued :] for reader, state in mine.items()}
         while queued := [reader for reader in mine if queues[reader]]:

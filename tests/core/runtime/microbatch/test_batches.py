@@ -231,6 +231,32 @@ def test_splits_that_nobody_has_begun_are_dealt_anew_for_readers_without(
     assert counts[1:10] == [[10, 10]] * 9
 
 
+def test_splits_stay_with_the_reader_that_their_enumerator_has_chosen(
+    drive: Drive, storage: CheckpointStorage
+) -> None:
+    """Each reader has the parts of one file, in their order."""
+
+    class InOrder(SimpleEnumerator):
+        def handle_split_request(self, reader: int) -> None:
+            mine = next((split for split in self._pending if split.at // 1000 % 2 == reader), None)
+            if mine is None:
+                self._context.no_more_splits(reader)
+            else:
+                self._pending.remove(mine)
+                self._context.assign(reader, [mine])
+
+    class Parts(OneByOne):
+        def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
+            return InOrder(context, self.splits if restored is None else restored)
+
+    source = Parts(*[2, 50] * 4)
+    driver = drive(source, storage)
+    counts = _read_in_each(driver)
+    assert sorted(driver.given) == source.records
+    assert counts[0] == [8, 10]
+    assert {count for count, _ in counts[1:]} == {0}, "reader 0 has no others"
+
+
 def test_a_reader_that_was_notified_of_its_end_is_dealt_no_splits(
     drive: Drive, storage: CheckpointStorage
 ) -> None:
