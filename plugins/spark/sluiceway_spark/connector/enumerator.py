@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -72,19 +72,34 @@ class StagingEnumerator(Enumerator):
 
     def start(self) -> None:
         """Begin with Spark's job, where there is something left to compute."""
-        if not self._known and not self._complete:
-            # What an earlier run left unfinished may be of other rows, and tasks of it may still be at it.
-            self._directory = _new_directory(self._root)
-        elif not os.path.isdir(self._directory):
+        self.first_search()()()
+
+    @override
+    def first_search(self) -> Callable[[], Callable[[], None]]:
+        # Not for the look at the directory alone: it has close(), which waits for Spark, called in another thread.
+        def search() -> Callable[[], None]:
+            if self._is_new or os.path.isdir(self._directory):
+                return self._begin
             raise ConnectorError(
                 f"what Spark had computed of {self._frame.what} was in {self._directory}, which is gone: a job "
                 "that is to go on after its process has ended needs staging= with a directory that stays"
             )
+
+        return search
+
+    def _begin(self) -> None:
+        if self._is_new:
+            # What an earlier run left unfinished may be of other rows, and tasks of it may still be at it.
+            self._directory = _new_directory(self._root)
         if self._complete:
             return
         self._thread = threading.Thread(target=self._stage, name="sluiceway-spark", daemon=True)
         self._thread.start()
         self._context.wake(_LOOK_EVERY_S)
+
+    @property
+    def _is_new(self) -> bool:
+        return not self._known and not self._complete
 
     def handle_split_request(self, reader: int) -> None:
         """Give the next file, once there is one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,10 @@ from typing import Any
 import pytest
 from patience import PATIENT_S
 
+from sluiceway.clock import VirtualClock
+from sluiceway.errors import ConnectorError
+from sluiceway.runtime.jobmanager.source_coordinator import SourceCoordinator
+from sluiceway.runtime.loop.tasklet import Scheduled
 from sluiceway.testing.drivers import SourceDriver, drive_source
 
 pyspark = pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
@@ -120,3 +125,34 @@ def test_a_source_that_is_closed_has_spark_stop(spark: Any, tmp_path: Path) -> N
         thread = driver._driver.enumerator._thread  # type: ignore[attr-defined]
     assert not thread.is_alive()
     until(lambda: not context.statusTracker().getActiveStageIds())
+
+
+def test_a_job_master_that_closes_a_source_does_not_wait_for_spark(spark: Any, tmp_path: Path) -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def make(session: Any) -> Any:
+        begun.set()
+        goes_on.wait(PATIENT_S)
+        raise ConnectorError("closed by now")
+
+    blocking: list[tuple[Callable[[], Any], Callable[..., None]]] = []
+    coordinator = SourceCoordinator(
+        SparkSource.query(make, staging=str(tmp_path)),
+        1,
+        VirtualClock(),
+        assign=print,
+        no_more=print,
+        post=lambda action, after_s: Scheduled(action),
+        search=lambda work, done: blocking.append((work, done)),
+    )
+    coordinator.start()
+    ((search, begin),) = blocking
+    begin(search(), None)
+    enumerator: Any = coordinator.enumerator
+    assert begun.wait(PATIENT_S)
+    coordinator.close()
+    thread = enumerator._thread
+    assert thread.is_alive(), "what waits for it is done in another thread"
+    goes_on.set()
+    blocking[1][0]()
+    assert not thread.is_alive()
