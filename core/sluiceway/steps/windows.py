@@ -161,9 +161,9 @@ def _method(window_function: object) -> str | None:
     return "apply" if isinstance(window_function, WindowFunction | AllWindowFunction) else None
 
 
-def without_timestamps(step: str) -> str:
-    """Return the message about records without timestamps in event-time windows of the step named ``step``."""
+def without_timestamps(step: str, records: str = "its records") -> str:
+    """Return the message about records without timestamps that enter the event-time step named ``step``."""
     return (
-        f"step {step} has windows of event time, but its records have no timestamps: put "
+        f"step {step} goes by event time, but {records} have no timestamps: put "
         "assign_timestamps_and_watermarks(...) before it"
     )

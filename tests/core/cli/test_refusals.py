@@ -71,7 +71,7 @@ REFUSED = [
         "numbers.map(str).key_by(str).window(TumblingEventTimeWindows('1s')).count().uid('n').print()",
         "",
         2,
-        "has windows of event time, but its records have no timestamps: put assign_timestamps_and_watermarks(...)",
+        "goes by event time, but its records have no timestamps: put assign_timestamps_and_watermarks(...)",
     ),
     ("unpicklable here", "numbers.map(locked()).print()", "", 0, ""),
     ("unpicklable", "numbers.map(locked()).print()", "--workers 1", 2, "variable 'lock' (lock) cannot be pickled"),

@@ -28,6 +28,8 @@ __all__ = ["check_order_of_watermarks", "check_timestamps", "check_watermarks"]
 
 _OF_TIME: Final = (ColumnJoinStep, ColumnOverStep, ColumnWindowStep, WindowStep)
 _KEEP_TIMESTAMPS: Final = (FilterStep, FlatMapStep, KeyedAggregateStep, KeyedReduceStep, MapStep)
+_SIDES: Final = ("left", "right")
+"""Inputs of a join, by port."""
 
 
 def check_watermarks(
@@ -106,7 +108,7 @@ def check_order_of_watermarks(
 def check_timestamps(
     graph: StreamGraph, node: StreamNode, entering: Mapping[int, Sequence[StreamEdge]]
 ) -> Iterator[Finding]:
-    """Look upstream of event-time windows for a source without timestamps that no step assigns.
+    """Look upstream of a step of event time for a source without timestamps that no step assigns.
 
     Only steps that keep timestamps are passed: others may set them.
 
@@ -118,17 +120,19 @@ def check_timestamps(
     if not (isinstance(node.step, _OF_TIME) and node.step.event_time):
         return
     seen: set[int] = set()
-    upstream = [edge.source for edge in entering[node.id]]
+    upstream = [(edge.source, edge.port) for edge in entering[node.id]]
     while upstream:
-        id_ = upstream.pop()
+        id_, port = upstream.pop()
         step = graph.node(id_).step
         if id_ in seen:
             continue
         seen.add(id_)
         if isinstance(step, _KEEP_TIMESTAMPS):
-            upstream += [edge.source for edge in entering[id_] if edge.tag is None]
+            upstream += [(edge.source, port) for edge in entering[id_] if edge.tag is None]
         elif isinstance(step, SourceStep) and step.strategy is None and not step.source.gives_timestamps:
-            message = without_timestamps(_label(node))
+            has_sides = isinstance(node.step, ColumnJoinStep)
+            records = f"the records of its {_SIDES[port]} input" if has_sides else "its records"
+            message = without_timestamps(_label(node), records)
             yield Finding(Level.ERROR, "no-timestamps", message, node.name, node.location)
             return
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import pyarrow as pa
+import pytest
+
 import sluiceway as sw
 from sluiceway.eventtime import WatermarkStrategy
 from sluiceway.graph import Finding
+from sluiceway.table import agg
 from sluiceway.windows import TumblingEventTimeWindows, TumblingProcessingTimeWindows
 
 TEN_MS = TumblingEventTimeWindows.of(10)
@@ -127,3 +131,25 @@ def test_watermarks_behind_steps_of_one_source_have_an_order() -> None:
     twice = flow.generate(count=1).union(flow.generate(count=1)).assign_timestamps_and_watermarks
     twice(WatermarkStrategy.no_watermarks()).print()
     assert found(flow, MIXED) == []
+
+
+@pytest.mark.parametrize("without", [0, 1])
+def test_a_join_of_columns_names_the_input_without_timestamps(without: int) -> None:
+    strategy = sw.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("at")
+    flow, rows = sw.Pipeline(), pa.table({"user": ["ann"], "at": [1]})
+    left, right = (
+        flow.table(rows, watermark_strategy=None if side == without else strategy).key_by("user")
+        for side in (0, 1)
+    )
+    left.interval_join(right, "-1s", "1s", suffix="_right").uid("near").print()
+    (finding,) = found(flow, "no-timestamps")
+    side = ("left", "right")[without]
+    assert f"goes by event time, but the records of its {side} input have no timestamps" in finding.message
+
+
+def test_aggregates_over_last_rows_without_timestamps_are_no_windows() -> None:
+    flow = sw.Pipeline()
+    flow.table(pa.table({"user": ["ann"]})).key_by("user").over(rows=2).aggregate(n=agg.count()).print()
+    (finding,) = found(flow, "no-timestamps")
+    assert "'over(rows=2).aggregate(n)'" in finding.message
+    assert "goes by event time, but its records have no timestamps" in finding.message

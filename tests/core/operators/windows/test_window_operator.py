@@ -166,7 +166,7 @@ def test_timestamps_are_asked_for() -> None:
     ):
         h.process("a1")
     assert (
-        "step 'TumblingEventTimeWindows(10ms).process(joined)' has windows of event time, but its records have no "
+        "step 'TumblingEventTimeWindows(10ms).process(joined)' goes by event time, but its records have no "
         "timestamps: put assign_timestamps_and_watermarks(...) before it"
     ) in str(caught.value)
 
