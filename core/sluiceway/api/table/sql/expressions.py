@@ -403,7 +403,10 @@ def _unknown(node: exp.Expr) -> str:
             "values of a window"
         )
     if isinstance(node, exp.AggFunc):
-        return f"{node.sql_name()} combines rows: it stands in SELECT or HAVING of a query with GROUP BY"
+        query = node.find_ancestor(exp.Select)
+        lacks_group = query is not None and query.args.get("group") is None
+        hint = ", as GROUP BY user, or GROUP BY TRUE for all rows" if lacks_group else ""
+        return f"{node.sql_name()} combines rows: it stands in SELECT or HAVING of a query with GROUP BY{hint}"
     if isinstance(node, exp.Query | exp.Subquery | exp.Exists):
         return "a query belongs into FROM or WITH: in an expression it would be a join"
     if isinstance(node, exp.Interval):
