@@ -301,6 +301,21 @@ def test_a_window_of_many_slices_is_not_merged_of_each_of_them(
     assert merged < len(found) * 50
 
 
+def test_merged_intervals_keep_to_a_part_of_the_memory_while_windows_are_evaluated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SLUICEWAY_ROCKSDB_COLUMNS", "16kb")
+    rows = [{"user": f"u{number}", "item": 1, "price": number} for number in range(50)]
+    with in_columns(SlidingEventTimeWindows(640, 10), 0, {"n": agg.count()}, state_backend="rocksdb") as windows:
+        for at in range(0, 640, 10):
+            windows.process_batch(rows, [at] * 50)
+        found = windows.process_watermark(649)
+        merged = windows._subtasks[0].operators[0]._slices._merged  # type: ignore[attr-defined]
+        assert 0 < merged.nbytes <= 4 << 10
+    counts = {number: [row["n"] for row in found].count(number) for number in range(1, 65)}
+    assert counts == {**dict.fromkeys(range(1, 63), 50), 63: 100, 64: 50}
+
+
 def test_results_come_in_the_order_of_windows_and_arrival() -> None:
     with in_columns(TumblingEventTimeWindows(10)) as columns:
         rows = [{"user": user, "item": 1, "price": 1} for user in "cabcb"]

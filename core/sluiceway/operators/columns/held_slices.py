@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from sluiceway.operators.columns.merged_slices import MergedSlices
 from sluiceway.state import StateTable
 
 __all__ = ["HeldSlices"]
+
+_PART_OF_INTERVALS: Final = 4
+"""Part of the memory for slices that merged intervals may take, which grow while windows are evaluated: 1/4."""
 
 
 class HeldSlices(Mapping[int, AggregateSlice]):
@@ -66,7 +69,8 @@ class HeldSlices(Mapping[int, AggregateSlice]):
         self._sizes: dict[int, int] = {}
         self._measured = 0
         self._unmeasured: set[int] = set()
-        self._merged = MergedSlices(self, lambda: AggregateSlice(layout, keys, tracked=False), width)
+        room = None if self._budget is None else self._budget // _PART_OF_INTERVALS
+        self._merged = MergedSlices(self, lambda: AggregateSlice(layout, keys, tracked=False), width, room)
 
     def __getitem__(self, start: int) -> AggregateSlice:
         """Return a slice for reading. One that is in the state alone is read anew each time."""

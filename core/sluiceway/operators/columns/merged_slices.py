@@ -31,12 +31,17 @@ class MergedSlices:
         slices: the slices by start.
         new: makes an empty slice.
         width: width of a slice, in ms.
+        room: bytes that intervals may take; those beyond are merged anew for each window. None: no bound.
     """
 
     def __init__(
-        self, slices: Mapping[int, AggregateSlice], new: Callable[[], AggregateSlice], width: int
+        self,
+        slices: Mapping[int, AggregateSlice],
+        new: Callable[[], AggregateSlice],
+        width: int,
+        room: int | None = None,
     ) -> None:
-        self._slices, self._new, self._width = slices, new, width
+        self._slices, self._new, self._width, self._room = slices, new, width, room
         self._intervals: dict[_Interval, AggregateSlice] = {}
         # The highest level of an interval so far.
         self._top = 0
@@ -92,9 +97,11 @@ class MergedSlices:
         name = level, inside[0] // self._width >> _BITS * level
         interval = self._intervals.get(name)
         if interval is None:
-            interval = self._intervals[name] = self._merged(self._intervals_in(inside, level - 1))
-            self._sizes[name] = interval.nbytes
-            self._top = max(self._top, level)
+            interval = self._merged(self._intervals_in(inside, level - 1))
+            if self._room is None or self.nbytes + interval.nbytes <= self._room:
+                self._intervals[name] = interval
+                self._sizes[name] = interval.nbytes
+                self._top = max(self._top, level)
         return interval
 
     def _intervals_in(self, inside: Sequence[int], level: int) -> Iterator[AggregateSlice]:
