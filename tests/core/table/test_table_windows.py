@@ -265,6 +265,28 @@ def test_a_backlog_of_windows_is_not_walked_for_each_of_them(
     assert walked < 500 * 2 * 30, "each looks for its place among the others by halves"
 
 
+@pytest.mark.parametrize("aggregate", [agg.count(), agg.collect("price")], ids=["running", "collected"])
+def test_a_late_row_walks_over_the_slices_of_its_windows_alone(
+    monkeypatch: pytest.MonkeyPatch, aggregate: Any
+) -> None:
+    walked = 0
+    window_start = WindowSlices.window_start
+
+    def counted(slicing: WindowSlices, end: int) -> int:
+        nonlocal walked
+        walked += 1
+        return window_start(slicing, end)
+
+    row = {"user": "a", "item": 1, "price": 1}
+    with in_columns(SlidingEventTimeWindows(20, 10), 5000, {"found": aggregate}) as windows:
+        windows.process_batch([row] * 500, range(0, 5000, 10))
+        windows.process_watermark(4999)
+        monkeypatch.setattr(WindowSlices, "window_start", counted)
+        results = windows.process_batch([row], [2000])
+    assert [one["found"] for one in results] == ([3, 3] if aggregate.kind == "count" else [[1, 1, 1]] * 2)
+    assert walked < 20
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
     "assigner",

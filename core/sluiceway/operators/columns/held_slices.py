@@ -87,9 +87,13 @@ class HeldSlices(Mapping[int, AggregateSlice]):
         """The starts of all slices, ascending; valid until a slice is added or dropped."""
         return self._starts
 
+    def between(self, start: int, end: int) -> Sequence[int]:
+        """Return the starts of the slices of the window between two times, ascending."""
+        return self._starts[bisect_left(self._starts, start) : bisect_left(self._starts, end)]
+
     def window(self, start: int, end: int) -> AggregateSlice | None:
         """Return the window between two times for reading; None: it has no slice."""
-        inside = self._starts[bisect_left(self._starts, start) : bisect_left(self._starts, end)]
+        inside = self.between(start, end)
         return self._merged.window(inside, start, end) if inside else None
 
     def __iter__(self) -> Iterator[int]:

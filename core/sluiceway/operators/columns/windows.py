@@ -241,18 +241,15 @@ class ColumnWindowOperator(ColumnTimeOperator):
         for start, mine in of_slices:
             for end, due in self._due_again(start, mine, limits[rows[mine]]):
                 by_end.setdefault(end, []).append(due)
-        held = sorted(self._slices)
         first = min(map(self._slicing.window_start, by_end), default=0)
-        for start in held:
-            if first <= start < max(by_end, default=0):
-                late.hold(start, self._slices[start])
+        for start in self._slices.between(first, max(by_end, default=first)):
+            late.hold(start, self._slices[start])
         for start, mine in of_slices:
             late.add(start, self._slice_at(start), mine)
         found: list[_Results] = []
-        slices = sorted({*held, *(start for start, _ in of_slices)})
         for end, parts in by_end.items():
             due = np.sort(np.concatenate(parts))
-            inside = [start for start in slices if self._slicing.window_start(end) <= start < end]
+            inside = self._slices.between(self._slicing.window_start(end), end)
             found.append((rows[due], end, late.results(inside, due)))
         return found
 
@@ -267,7 +264,6 @@ class ColumnWindowOperator(ColumnTimeOperator):
     def _add_one_of_each(
         self, rows: Any, starts: Any, ids: Any, columns: Mapping[str, Values], arrivals: Any, limits: Any
     ) -> list[_Results]:
-        slicing = self._slicing
         by_end: dict[int, list[Any]] = {}
         for start in np.unique(starts).tolist():
             mine = rows[starts == start]
@@ -278,9 +274,8 @@ class ColumnWindowOperator(ColumnTimeOperator):
         for end, parts in by_end.items():
             due = np.concatenate(parts)
             wanted, window = ids[due], AggregateSlice(self._layout, self._keys, tracked=False)
-            for at in sorted(self._slices):
-                if slicing.window_start(end) <= at < end:
-                    window.merge_keys(self._slices[at], wanted)
+            for at in self._slices.between(self._slicing.window_start(end), end):
+                window.merge_keys(self._slices[at], wanted)
             order = wanted.argsort()
             of_row = due[order][np.searchsorted(wanted[order], window.positions.ids)]
             found.append((of_row, end, window.results()))
