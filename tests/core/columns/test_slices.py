@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluiceway.columns.aggregation import aggregates as agg
+from sluiceway.columns.aggregation import slices
 from sluiceway.columns.aggregation.layout import Layout
 from sluiceway.columns.aggregation.slices import AggregateSlice, Positions
 from sluiceway.columns.aggregation.stored import open_stored
@@ -81,16 +82,23 @@ def test_neither_batches_nor_snapshots_change_a_slice(rows, cuts, subtasks):
     assert sorted(chain.from_iterable(found), key=lambda row: order.index((row["user"], row["item"]))) == expected
 
 
-@given(st.lists(st.lists(st.integers(0, 7), max_size=6), max_size=6), st.lists(st.integers(0, 7), max_size=4))
-def test_positions_follow_the_arrival_of_keys_in_the_slice(batches, seen_elsewhere):
+@given(
+    st.lists(st.lists(st.integers(0, 7), max_size=6), max_size=6),
+    st.lists(st.integers(0, 7), max_size=4),
+    st.sampled_from([(1 << 12, 16), (0, 1), (0, 0)]),
+)
+def test_positions_follow_the_arrival_of_keys_in_the_slice(batches, seen_elsewhere, dense):
     keys, order = KeyIds([pa.int64()], 8), []
     keys.find([pa.array(seen_elsewhere, pa.int64())])
     positions = Positions(keys)
-    for batch in batches:
-        ids = keys.find([pa.array(batch, pa.int64())])
-        order += [key for key in dict.fromkeys(batch) if key not in order]
-        assert positions.find(ids).tolist() == [order.index(key) for key in batch]
-        assert keys.columns(positions.ids)[0].to_pylist() == order
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(slices, "_FEW_KEYS", dense[0])
+        patched.setattr(slices, "_SPARSE", dense[1])
+        for batch in batches:
+            ids = keys.find([pa.array(batch, pa.int64())])
+            order += [key for key in dict.fromkeys(batch) if key not in order]
+            assert positions.find(ids).tolist() == [order.index(key) for key in batch]
+            assert keys.columns(positions.ids)[0].to_pylist() == order
 
 
 def test_merged_slices_are_one():
@@ -121,16 +129,17 @@ def test_keys_without_rows_are_forgotten():
     assert shown(stayed) == [{"item": -1, "n": 1}, {"item": -2, "n": 2}, {"item": -3, "n": 1}]
 
 
-def test_a_slice_with_few_of_many_keys_is_small():
+@pytest.mark.parametrize("count", [60_000, 10**6])
+def test_a_slice_with_few_of_many_keys_is_small(count):
     layout = Layout({"item": pa.int64()}, {"n": agg.count().bind(SCHEMA, "step 's'")}, "s")
     keys = KeyIds([pa.int64()], 128)
-    ids = keys.find([pa.array(np.arange(10**6))])
+    ids = keys.find([pa.array(np.arange(count))])
     few = AggregateSlice(layout, keys)
-    few.update(ids[[999_999, 5, 999_999]], {}, np.arange(3))
+    few.update(ids[[count - 1, 5, count - 1]], {}, np.arange(3))
     assert few.nbytes < 100_000
-    assert shown(few) == [{"item": 999_999, "n": 2}, {"item": 5, "n": 1}]
-    few.update(ids[::-1], {}, np.arange(10**6))
-    assert shown(few)[:3] == [{"item": 999_999, "n": 3}, {"item": 5, "n": 2}, {"item": 999_998, "n": 1}]
+    assert shown(few) == [{"item": count - 1, "n": 2}, {"item": 5, "n": 1}]
+    few.update(ids[::-1], {}, np.arange(count))
+    assert shown(few)[:3] == [{"item": count - 1, "n": 3}, {"item": 5, "n": 2}, {"item": count - 2, "n": 1}]
 
 
 def test_changed_aggregates_are_refused():

@@ -29,11 +29,11 @@ __all__ = [
     "part_of",
 ]
 
-_FEW_KEYS: Final = 1 << 16
-"""Keys up to which a slice has an element for each key of the subtask."""
+_FEW_KEYS: Final = 1 << 12
+"""Keys up to which a slice has an element for each key of the subtask: an empty hash table is as large."""
 
 _SPARSE: Final = 16
-"""Keys of the subtask for one of the slice from which the slice has a hash table of its own."""
+"""Keys of the subtask for one of the slice, or for a row of a batch, from which it has a hash table of its own."""
 
 CHUNK: Final = 1 << 18
 """Positions of a block: those that have not changed are not written again."""
@@ -92,7 +92,7 @@ class Positions:
                 return ids
             self._are_numbers = False
         known = len(self._keys)
-        is_dense = known <= _FEW_KEYS or known <= _SPARSE * self.size
+        is_dense = known <= max(_FEW_KEYS, _SPARSE * self.size, _SPARSE * len(ids))
         if is_dense:
             self._make_dense(known)
             return self._find_dense(ids)
