@@ -55,6 +55,8 @@ class Encoder:
             raise _no_timestamp(values, timestamps)
         if type(values) is Columns and self._takes_columns:
             return self._encode_columns(values.data, timestamps)
+        if isinstance(self.topic, str) and self._functions == (None, None, None):
+            return self._encode_plain(self.topic, list(values), timestamps)
         messages: list[Message] = []
         record: Any = None
         topic, key, headers, partition, timestamp = (
@@ -101,15 +103,30 @@ class Encoder:
         return messages
 
     @property
+    def _functions(self) -> tuple[Any, Any, Any]:
+        return (self.headers, self.partition, self.timestamp)
+
+    def _encode_plain(self, topic: str, records: Sequence[Any], timestamps: Sequence[int] | None) -> list[Message]:
+        """Return messages for one topic, of keys, values and event times alone."""
+        # Field by field, which takes less than half the time of a loop that makes one message after the other.
+        value, serialize_key = self._serializers(topic)
+        keys: Iterable[Any] = repeat(None)
+        if self.key is not None:  # before the values: a function may take the key out of its record
+            keys = _each(self.key, records, serialize_key)
+        texts = value is _text and set(map(type, records)) == {str}
+        made = records if texts else _each(value, records)
+        stamps = repeat(0) if timestamps is None else timestamps
+        return list(zip(repeat(topic), made, keys, repeat(-1), stamps, repeat(None), strict=False))
+
+    @property
     def _takes_columns(self) -> bool:
         """True if no function is to be called with a record."""
-        functions = (self.headers, self.partition, self.timestamp)
         key = self.key.key if isinstance(self.key, _Key) else self.key
         return (
             isinstance(self.topic, str)
             and self.value is encode_json
             and (key is None or isinstance(key, Field))
-            and functions == (None, None, None)
+            and self._functions == (None, None, None)
         )
 
     def problems_of_columns(self, schema: Any) -> list[str]:
@@ -152,6 +169,26 @@ class Encoder:
             value.of(topic) if isinstance(value, FormatWriter) else value,
             None if key is None else key.of(topic),
         )
+
+
+def _each(
+    function: Callable[[Any], Any], records: Sequence[Any], then: Callable[[Any], Any] | None = None
+) -> list[Any]:
+    """Return the results of a function, and of another one that is given its results, for each record.
+
+    Raises:
+        Exception: whatever one of them raises, with a note that shows the record.
+    """
+    record: Any = None
+    try:
+        if then is None:
+            return [function(record := each) for each in records]
+        return [then(function(record := each)) for each in records]
+    except RegistryError:
+        raise  # no fault of the record
+    except Exception as error:
+        error.add_note(f"record: {record!r:.200}")
+        raise
 
 
 def _no_timestamp(values: Sequence[Any], timestamps: Sequence[int]) -> RejectedRecordError:

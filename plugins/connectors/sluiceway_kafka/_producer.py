@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from threading import Condition, Thread
 from typing import Any, Final
@@ -56,7 +55,7 @@ class Outbox:
         self._connection = connection
         self._wake = wake
         self._transactional_id = settings.get("transactional.id")
-        self._waiting: deque[Message] = deque()
+        self._waiting: list[Message] = []
         self.failure: ConnectorError | None = None
         self.producer: Producer = connection.producer(
             self._on_error,
@@ -89,22 +88,23 @@ class Outbox:
         self.check()
         # Not produce_batch(): it has no headers, and does not raise where the client's queue is full.
         waiting, produce = self._waiting, self.producer.produce
-        while waiting:
-            topic, value, key, partition, timestamp, headers = waiting[0]
-            try:
+        accepted = 0
+        try:
+            for topic, value, key, partition, timestamp, headers in waiting:
                 produce(topic, value, key, partition, None, None, timestamp, headers)
-            except BufferError:
-                self.serve()
-                return False
-            except (KafkaException, TypeError, ValueError, OverflowError) as error:
-                self.serve()  # what has failed before says more
-                at = "" if partition == -1 else f", partition {partition!r}"
-                raise _kind_of(error)(
-                    f"cannot write to topic {topic!r}{at} at {self._connection.servers}: {describe_error(error)}; "
-                    f"the value was {value!r:.80}{self._taken_over(error)}"
-                ) from error
-            waiting.popleft()
-        return True
+                accepted += 1
+        except BufferError:
+            self.serve()
+        except (KafkaException, TypeError, ValueError, OverflowError) as error:
+            self.serve()  # what has failed before says more
+            at = "" if partition == -1 else f", partition {partition!r}"
+            raise _kind_of(error)(
+                f"cannot write to topic {topic!r}{at} at {self._connection.servers}: {describe_error(error)}; "
+                f"the value was {value!r:.80}{self._taken_over(error)}"
+            ) from error
+        finally:
+            del waiting[:accepted]
+        return not waiting
 
     def serve(self) -> None:
         """Take reports of the client's."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from operator import itemgetter
+from typing import Any, Final
 
 from sluiceway.connector import SinkWriter, Wait, WriterContext
 from sluiceway.util.overriding import override
 from sluiceway_kafka._connection import Connection
-from sluiceway_kafka._encoders import Encoder
+from sluiceway_kafka._encoders import Encoder, Message
 from sluiceway_kafka._producer import Flusher, Outbox
 
 __all__ = ["KafkaWriter", "count_written"]
+
+_value: Final = itemgetter(1)
 
 
 class KafkaWriter(SinkWriter[Any]):
@@ -84,7 +87,7 @@ class KafkaWriter(SinkWriter[Any]):
             outbox.close()
 
 
-def count_written(context: WriterContext, messages: Sequence[Any]) -> None:
+def count_written(context: WriterContext, messages: Sequence[Message]) -> None:
     """Count records and bytes."""
     context.metrics.counter("recordsSent").inc(len(messages))
-    context.metrics.counter("bytesSent").inc(sum(len(m[1]) for m in messages if m[1] is not None))
+    context.metrics.counter("bytesSent").inc(sum(map(len, filter(None, map(_value, messages)))))

@@ -24,6 +24,7 @@ from patience import PATIENT_S
 from sluiceway.errors import (
     ConfigurationError,
     ConnectorError,
+    RejectedRecordError,
     SerializationError,
     SuppressRestartsError,
 )
@@ -781,6 +782,36 @@ def test_keys_and_values_are_encoded_separately(memory: str) -> None:
     with pytest.raises(Exception, match="name") as found:
         encoder_of("orders", values, key=None, **fixed).encode([{"price": 1.0}], None)
     assert "record: {'price': 1.0}" in found.value.__notes__
+
+
+@pytest.mark.parametrize("timestamps", [None, [7, 8, 9]], ids=["without times", "with times"])
+def test_messages_are_the_same_with_and_without_functions_for_each_record(timestamps: list[int] | None) -> None:
+    """The key function takes the key out of its record, as it is called before the value is made."""
+
+    def encode(topic: Any, serializer: Any, records: list[Any], key: Any = None, keys: Any = None) -> Any:
+        fixed: dict[str, Any] = {"headers": None, "partition": None, "timestamp": None}
+        encoder = encoder_of(topic, serializer, key=key, key_serializer=keys, **fixed)
+        return encoder.encode(records, timestamps)
+
+    class Text(str): ...
+
+    for topic in ("t", lambda _: "t"):
+        stamps = timestamps or [0, 0, 0]
+        records = [{"k": 1, "v": "a"}, {"k": None, "v": "b"}, {"k": 3, "v": "c"}]
+        assert encode(topic, "json", records, lambda record: record.pop("k"), "json") == [
+            ("t", b'{"v":"%s"}' % value, key, -1, stamp, None)
+            for value, key, stamp in zip((b"a", b"b", b"c"), (b"1", None, b"3"), stamps, strict=True)
+        ]
+        for texts in (["a", "", "c"], ["a", Text("b"), "c"]):
+            made = encode(topic, "text", texts)
+            assert made == [("t", text, None, -1, at, None) for text, at in zip(texts, stamps, strict=True)]
+        for wrong in (["a", 5, "c"], [5, 5, 5]):
+            with pytest.raises(RejectedRecordError, match="serializer='text' takes str, not int") as found:
+                encode(topic, "text", wrong)
+            assert found.value.__notes__ == ["record: 5"]
+        with pytest.raises(KeyError) as missing:
+            encode(topic, "json", [{"k": 1}, {"v": 2}, {"k": 3}], lambda record: str(record["k"]))
+        assert missing.value.__notes__ == ["record: {'v': 2}"]
 
 
 def test_an_error_of_the_registry_names_no_record(registry: Any) -> None:
