@@ -656,16 +656,17 @@ class KafkaReader(Reader[Any]):
             end = found.ls_offset if committed_only else found.hi_offset
             if end < 0:
                 continue
-            # Behind markers and aborted records the client is further than the last record says.
-            at = max(partition.position, 0 if found.fetchq_cnt or partition.queued else found.next_offset)
-            partition.lag = max(end - at, 0)
             # The client has one queue for all partitions, and fetchq_cnt is its length. What was fetched by now is
             # among these messages. Not by the lag: behind the last record may be markers, for which nothing comes.
             in_queue = self._taken + found.fetchq_cnt
             moves = found.next_offset != partition.fetched
             partition.due = in_queue if moves else min(partition.due, in_queue)
+            # Behind markers and aborted records the client is further than the last record says.
+            has_all = self._taken >= partition.due and not partition.queued
+            at = max(partition.position, found.lo_offset, found.next_offset if has_all else 0)
+            partition.lag = max(end - at, 0)
             partition.unfetched = found.next_offset < end
-            if found.next_offset != partition.fetched or found.next_offset >= end or found.fetchq_cnt:
+            if moves or found.next_offset >= end or found.fetchq_cnt:
                 partition.fetched, partition.moved, partition.stalled = found.next_offset, now, False
             elif partition.name in self._paused:
                 partition.moved = now

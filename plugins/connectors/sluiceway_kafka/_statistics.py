@@ -10,6 +10,7 @@ __all__ = ["PartitionFigures", "Statistics"]
 class PartitionFigures(msgspec.Struct):
     unknown: bool = False
     next_offset: int = -1
+    lo_offset: int = -1
     hi_offset: int = -1
     ls_offset: int = -1
     fetchq_cnt: int = 0

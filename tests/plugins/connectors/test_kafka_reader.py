@@ -338,6 +338,45 @@ def test_a_partition_waits_while_its_records_are_in_the_client_behind_those_of_a
     assert look(5, 5, end=5) == []
 
 
+def test_markers_and_deleted_records_are_no_lag_beside_a_busy_partition(broker: MockBroker) -> None:
+    """The client has one queue for all partitions, so that it is never empty here."""
+    context = ReaderContext(0, 1, SystemClock(), lambda: None, lambda: None, MetricGroup())
+    reader = Source(broker, KafkaSplit("t", 0, 0)).create_reader(context)
+    assert isinstance(reader, KafkaReader)
+    busy, ended, begun = (_Partition(KafkaSplit("t", number, EARLIEST)) for number in range(3))
+    reader._partitions.update({partition.key: partition for partition in (busy, ended, begun)})
+
+    def look(**figures: dict[str, int]) -> list[int]:
+        partitions = {number[1:]: {"fetchq_cnt": 4, **each} for number, each in figures.items()}
+        reader._statistics = json.dumps({"brokers": {}, "topics": {"t": {"partitions": partitions}}})
+        reader._look_at_statistics()
+        return [partition.lag for partition in (busy, ended, begun)]
+
+    def read(*messages: tuple[int, int]) -> None:
+        taken = [Message(topic="t", partition=number, offset=at, value=b"") for number, at in messages]
+        reader._taken += len(taken)
+        reader._sort(taken)
+        while reader._next_batch(10):
+            pass
+
+    # Of the second one's ten offsets the last six are of markers and aborted records; of the third one's thousand
+    # the first 900 were deleted.
+    figures = {
+        "p0": {"ls_offset": 100, "lo_offset": 0, "next_offset": 50},
+        "p1": {"ls_offset": 10, "lo_offset": 0, "next_offset": 10},
+        "p2": {"ls_offset": 1000, "lo_offset": 900, "next_offset": 900},
+    }
+    assert look(**figures) == [100, 10, 100]
+    read(*((1, at) for at in range(4)))
+    figures["p0"]["next_offset"] = 60
+    assert look(**figures) == [100, 0, 100]
+    read((0, 0))
+    figures["p0"] |= {"ls_offset": 120, "next_offset": 70}
+    assert look(**figures) == [119, 0, 100]
+    figures["p1"] |= {"ls_offset": 30, "next_offset": 30}  # fetched, and perhaps still in the queue
+    assert look(**figures) == [119, 26, 100]
+
+
 # ---- headers ----------------------------------------------------------------------------------------------------
 
 
