@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sluiceway.errors import ConnectorError
+from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway_kafka._connection import Connection
 from sluiceway_kafka._security import SecurityContext, coordinator_arguments
 
@@ -25,7 +25,7 @@ with warnings.catch_warnings():
     from kafka.protocol.metadata import CoordinatorType
     from kafka.protocol.producer import EndTxnRequest, InitProducerIdRequest
 
-__all__ = ["Coordinator", "Transaction"]
+__all__ = ["Coordinator", "Transaction", "timeout_refused"]
 
 _NAMES: Final = {
     -1: "UNKNOWN_SERVER_ERROR",
@@ -46,6 +46,7 @@ _NAMES: Final = {
 # (_CONCURRENT) is still completing the last transaction of the id.
 _MOVED: Final = (14, 15, 16)
 _CONCURRENT: Final = 51
+_TIMEOUT_REFUSED: Final = 50
 # Answers to the end of a transaction that is not open any more, or not under that producer.
 _GONE: Final = (47, 48, 49, 90, 105)
 _PAUSE_S: Final = 0.02
@@ -202,7 +203,12 @@ class Coordinator:
         return "" if code == 0 else _name(code)
 
     def fence(self, transactional_id: str, timeout_ms: int = 60_000) -> None:
-        """Abort what is open under an id, and fence its producer."""
+        """Abort what is open under an id, and fence its producer.
+
+        Raises:
+            ConfigurationError: brokers allow no transaction timeout of ``timeout_ms``.
+            ConnectorError: the coordinator was not reached, or refuses for another reason.
+        """
 
         def make() -> Any:
             return InitProducerIdRequest(
@@ -216,6 +222,8 @@ class Coordinator:
             )
 
         code = self._send(transactional_id, make, "fence")
+        if code == _TIMEOUT_REFUSED:
+            raise timeout_refused(timeout_ms)
         if code:
             raise ConnectorError(
                 f"cannot fence the producers of transactional id {transactional_id!r}: {_name(code)}"
@@ -359,6 +367,15 @@ class _LogFilter(logging.Filter):
             logger = logging.getLogger(name)
             if not any(isinstance(each, cls) for each in logger.filters):
                 logger.addFilter(cls())
+
+
+def timeout_refused(timeout_ms: int) -> ConfigurationError:
+    """Return the error for a transaction timeout that the brokers refuse."""
+    return ConfigurationError(
+        f"transaction_timeout={timeout_ms} ms is more than the brokers allow: lower it, or raise "
+        "transaction.max.timeout.ms of the brokers (900000 by default). A transaction that is not committed "
+        "within it, for example because the job is down for longer, is lost"
+    )
 
 
 def _name(code: int) -> str:

@@ -23,9 +23,9 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from sluiceway.connector import CommittingSinkWriter, Wait, WriterContext
-from sluiceway.errors import ConfigurationError, ConnectorError
+from sluiceway.errors import ConnectorError
 from sluiceway_kafka._connection import Connection, PositionLostError, describe_error, failing_with
-from sluiceway_kafka._coordinator import Coordinator
+from sluiceway_kafka._coordinator import Coordinator, timeout_refused
 from sluiceway_kafka._encoders import Encoder
 from sluiceway_kafka._producer import Flusher, Outbox
 from sluiceway_kafka._writers import count_written
@@ -352,11 +352,7 @@ class TransactionalWriter(CommittingSinkWriter[Any]):
                 outbox.producer.init_transactions(self._connection.timeout_s)
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
-                    raise ConfigurationError(
-                        f"transaction_timeout={self._timeout_ms} ms is more than the brokers allow: lower it, or "
-                        "raise transaction.max.timeout.ms of the brokers (900000 by default). A transaction that "
-                        "is not committed within it, for example because the job is down for longer, is lost"
-                    ) from error
+                    raise timeout_refused(self._timeout_ms) from error
                 raise ConnectorError(
                     f"cannot begin with transactional id {transactional_id!r} at {self._connection.servers}: "
                     f"{describe_error(error)}"
