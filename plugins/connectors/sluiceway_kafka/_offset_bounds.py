@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from sluiceway.errors import ConfigurationError, ConnectorError
@@ -20,6 +27,24 @@ Partition: TypeAlias = tuple[str, int]
 
 EARLIEST: Final = -2
 """Stands for the first record that is there when reading begins."""
+
+_MOVED: Final = frozenset(
+    (
+        # A broker that has not heard yet of a topic that others know answers so, too.
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    )
+)
+"""Errors of requests that are answered a little later, which the client does not send again."""
+
+_PAUSE_S: Final = 0.1
 
 _Fallback = Literal["earliest", "latest", "fail"]
 
@@ -184,7 +209,8 @@ def _listed(
         return {}
     # The end is the last stable offset then: what follows belongs to transactions that are open.
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-    with failing_with("list offsets", connection):
+
+    def ask() -> dict[Partition, int]:
         asked = admin.list_offsets(
             {TopicPartition(*partition): spec for partition in partitions},
             isolation_level=level,
@@ -192,13 +218,38 @@ def _listed(
         )
         return {(tp.topic, tp.partition): future.result().offset for tp, future in asked.items()}
 
+    return _answered("list offsets", connection, ask)
+
 
 def _committed(
     partitions: Sequence[Partition], admin: AdminClient, connection: Connection, group_id: str
 ) -> dict[Partition, int]:
-    with failing_with(f"list the offsets of group {group_id!r}", connection):
+    def ask() -> dict[Partition, int]:
         request = ConsumerGroupTopicPartitions(group_id, [TopicPartition(*each) for each in partitions])
         (future,) = admin.list_consumer_group_offsets([request], request_timeout=connection.timeout_s).values()
-        listed = future.result().topic_partitions
-    # Without a committed offset it is negative.
-    return {(tp.topic, tp.partition): tp.offset for tp in listed if tp.error is None and tp.offset >= 0}
+        found: dict[Partition, int] = {}
+        for tp in future.result().topic_partitions:
+            if tp.error is not None:
+                raise KafkaException(tp.error)
+            if tp.offset >= 0:  # it is negative where none was committed
+                found[tp.topic, tp.partition] = tp.offset
+        return found
+
+    return _answered(f"list the offsets of group {group_id!r}", connection, ask)
+
+
+def _answered(doing: str, connection: Connection, ask: Callable[[], dict[Partition, int]]) -> dict[Partition, int]:
+    """Return the answer to a request, which is sent again while leaders and coordinators move, or have just begun.
+
+    Raises:
+        ConnectorError: they refuse it, or move for longer than requests may take.
+    """
+    deadline = time.monotonic() + connection.timeout_s
+    with failing_with(doing, connection):
+        while True:
+            try:
+                return ask()
+            except KafkaException as error:
+                if error.args[0].code() not in _MOVED or time.monotonic() > deadline:
+                    raise
+            time.sleep(_PAUSE_S)

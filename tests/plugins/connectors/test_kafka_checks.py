@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,13 +21,13 @@ from sluiceway.metrics import MetricGroup
 
 pytest.importorskip("confluent_kafka", reason='not installed: pip install "sluiceway[kafka]"')
 
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
-from sluiceway_kafka import KafkaSink, KafkaSource, _source
+from sluiceway_kafka import KafkaOffsets, KafkaSink, KafkaSource, _source
 from sluiceway_kafka._connection import Connection, PositionLostError
 from sluiceway_kafka._coordinator import Coordinator
 from sluiceway_kafka._enumerator import CONFIRM_S, Discovered, Found, KafkaEnumerator
-from sluiceway_kafka._offset_bounds import EARLIEST, Partition
+from sluiceway_kafka._offset_bounds import EARLIEST, Partition, resolve
 from sluiceway_kafka._producer import Flusher
 from sluiceway_kafka._splits import KafkaSplit
 from sluiceway_kafka._transactions import TransactionalWriter
@@ -325,3 +326,65 @@ def test_an_error_that_says_nothing_of_a_transaction_is_no_proof_that_it_is_gone
     with pytest.raises(ConnectorError, match=message):
         coordinator.end("p-0-0", 7, 1, commit=True, version=2)
     assert coordinator.end("p-0-0", 7, 1, commit=True, version=2) == "INVALID_TXN_STATE"
+
+
+class _Admin:
+    """Client whose requests fail with the errors given, each once, and then are answered."""
+
+    def __init__(self, *failures: int) -> None:
+        self._failures = [KafkaException(KafkaError(code)) for code in failures]
+
+    def _answer(self, answer: Any) -> Any:
+        future: Future[Any] = Future()
+        if self._failures:
+            future.set_exception(self._failures.pop(0))
+        else:
+            future.set_result(answer)
+        return future
+
+    def list_offsets(self, asked: Any, **_: Any) -> Any:
+        return {partition: self._answer(SimpleNamespace(offset=7)) for partition in asked}
+
+    def list_consumer_group_offsets(self, asked: Any, **_: Any) -> Any:
+        (group,) = asked
+        for partition in group.topic_partitions:
+            partition.offset = 5
+        return {group.group_id: self._answer(group)}
+
+
+def _resolved(start: KafkaOffsets, *failures: int, timeout_ms: int = 600_000) -> Any:
+    connection = Connection("broker:1", timeout_ms=timeout_ms)
+    admin: Any = _Admin(*failures)
+    return resolve(start, sorted(BOTH), admin, connection, group_id="group", read_committed=True)
+
+
+@pytest.mark.parametrize(
+    ("start", "code", "offset"),
+    [
+        (KafkaOffsets.latest(), KafkaError.NOT_LEADER_FOR_PARTITION, 7),
+        (KafkaOffsets.timestamp(1), KafkaError.UNKNOWN_TOPIC_OR_PART, 7),
+        (KafkaOffsets.committed(), KafkaError.COORDINATOR_LOAD_IN_PROGRESS, 5),
+    ],
+    ids=["latest", "timestamp", "committed"],
+)
+def test_offsets_are_asked_for_until_leaders_answer(start: KafkaOffsets, code: int, offset: int) -> None:
+    """Those of a topic that was created just now, or whose broker restarts, do not at first."""
+    assert _resolved(start, code, code) == dict.fromkeys(BOTH, offset)
+    with pytest.raises(ConnectorError, match=KafkaError(code).name()):
+        _resolved(start, *[code] * 100, timeout_ms=1)
+    with pytest.raises(ConnectorError, match=r"cannot list .* at broker:1: .*GROUP_AUTHORIZATION_FAILED"):
+        _resolved(start, KafkaError.GROUP_AUTHORIZATION_FAILED)
+
+
+def test_a_committed_offset_that_cannot_be_read_is_not_taken_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The source would begin at the first record."""
+
+    def listed(self: _Admin, asked: Any, **_: Any) -> Any:
+        (group,) = asked
+        error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+        partitions = [SimpleNamespace(topic=p.topic, error=error, offset=-1001) for p in group.topic_partitions]
+        return {group.group_id: self._answer(SimpleNamespace(topic_partitions=partitions))}
+
+    monkeypatch.setattr(_Admin, "list_consumer_group_offsets", listed)
+    with pytest.raises(ConnectorError, match=r"cannot list the offsets of group 'group' .*TOPIC_AUTHORIZATION"):
+        _resolved(KafkaOffsets.committed())
