@@ -21,7 +21,7 @@ def encode_rows(data: pyarrow.RecordBatch) -> list[bytes]:
     """Return the JSON object of each row, as :func:`encode_json` of its dict; maps are objects.
 
     Raises:
-        ConnectorError: a column has times that are finer than microseconds.
+        RejectedRecordError: a column has a value that Python has none for, such as times of nanoseconds.
         Exception: JSON has nothing for a value; a note shows the row.
     """
     names = tuple(data.schema.names)
@@ -84,7 +84,7 @@ def _listed(name: str, column: Any) -> list[Any]:
     """Return the values of a column as Python objects."""
     import pyarrow as pa
 
-    from sluiceway.util.arrow_values import as_dicts
+    from sluiceway.util.arrow_values import NoPythonValueError, values_of  # pyarrow is optional
 
     kind = column.type
     if pa.types.is_dictionary(kind):
@@ -95,22 +95,10 @@ def _listed(name: str, column: Any) -> list[Any]:
     if not column.null_count and (pa.types.is_integer(kind) or kind in (pa.float32(), pa.float64())):
         numbers: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
         return numbers
-    if getattr(kind, "unit", "") == "ns":  # of which Python has no objects
-        finest: dict[bool, Any] = {
-            pa.types.is_timestamp(kind): lambda: pa.timestamp("us", kind.tz),
-            pa.types.is_time(kind): lambda: pa.time64("us"),
-            pa.types.is_duration(kind): lambda: pa.duration("us"),
-        }
-        try:
-            column = column.cast(finest[True]())
-        except pa.ArrowInvalid as error:
-            raise RejectedRecordError(
-                f"KafkaSink: column {name!r} has {kind}, finer than microseconds, which JSON is made of: {error}. "
-                "Truncate it before"
-            ) from error
-    listed: list[Any] = column.to_pylist()
-    convert = as_dicts(kind)
-    return listed if convert is None else list(map(convert, listed))
+    try:
+        return values_of(column, name)
+    except NoPythonValueError as error:
+        raise RejectedRecordError(f"KafkaSink: {error}") from error
 
 
 @lru_cache(32)

@@ -170,6 +170,23 @@ def test_functions_and_serialized_keys_see_rows() -> None:
     ]
 
 
+def test_nanoseconds_inside_of_other_values_are_times_too() -> None:
+    """By itself, Arrow makes objects of pandas of them, if it is installed, and an error if it is not."""
+    at, nanoseconds = datetime(2026, 1, 2, 3, 4, 5, 6), pa.timestamp("ns")
+    struct = pa.struct([("at", nanoseconds), ("by", pa.map_(pa.string(), pa.list_(nanoseconds)))])
+    rows = pa.RecordBatch.from_arrays(
+        [pa.array([{"at": at, "by": [("k", [at, None])]}, None], struct)], names=["of"]
+    )
+    shown = "2026-01-02T03:04:05.000006"
+    assert [json.loads(message[1]) for message in encoder().encode(Columns(rows), None)] == [
+        {"of": {"at": shown, "by": {"k": [shown, None]}}},
+        {"of": None},
+    ]
+    twice = pa.RecordBatch.from_arrays([pa.array([[("k", 1), ("k", 2)]], pa.map_(pa.string(), pa.int8()))], ["m"])
+    with pytest.raises(RejectedRecordError, match=r"KafkaSink: column 'm' has .*: a map has a key twice"):
+        encoder().encode(Columns(twice), None)
+
+
 def test_keys_and_times_that_cannot_be_written_are_named() -> None:
     with pytest.raises(ConnectorError, match="key='txt': there is no column 'txt'; did you mean 'text'"):
         encoder(key="txt").encode(Columns(ROWS), None)
