@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+
+from sluiceway import exit_codes
 
 if TYPE_CHECKING:
     from sluiceway.config.settings import Resolved
@@ -56,6 +59,7 @@ def observed(
 
             stack.enter_context(recorded(job, name, observation.history))
         if observation.web is not None:
+            stack.enter_context(_exit_on_sigterm())
             from sluiceway.cli.web_interface import web_interface
             from sluiceway.monitoring.configuration import configured
 
@@ -69,6 +73,28 @@ def observed(
         yield over
 
 
+@contextmanager
+def _exit_on_sigterm() -> Iterator[None]:
+    """Raise SystemExit on SIGTERM in this context, where the job does not handle it: before its start.
+
+    What was started for the job by then is ended, and its directory removed.
+    """
+
+    def handle(number: int, frame: object) -> None:
+        signal.signal(number, signal.SIG_IGN)  # another one would interrupt the removal
+        raise SystemExit(exit_codes.TERMINATED)
+
+    # Python lets no other thread set handlers of signals.
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    old = signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, old)
+
+
 def _tell_link(link: str) -> None:
     print(f"web interface: {link}", file=sys.stderr, flush=True)
 
@@ -79,8 +105,6 @@ def _tell_link_as_json(link: str) -> None:
 
 def _wait(over: threading.Event, quiet: bool) -> None:
     """Wait for the event, Ctrl-C or SIGTERM."""
-    import signal
-
     if over.is_set():
         return
     old = signal.signal(signal.SIGTERM, lambda number, frame: over.set())

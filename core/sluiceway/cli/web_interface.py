@@ -51,33 +51,35 @@ def web_interface(
     """
     from sluiceway.clock import SystemClock
     from sluiceway.entrypoint.webserver import WebProcess
+    from sluiceway.runtime.cluster.cluster_directory import held_directory
     from sluiceway.runtime.cluster.job_server import JobServer
 
     _check_installed()
-    server = JobServer(job, name, SystemClock(), configuration)
-    server.start()
-    process = None
-    try:
-        process = subprocess.Popen(
-            engine_command("sluiceway.entrypoint.webserver"),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for the job
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(WebProcess.of(server.known, options).encode())
-        process.stdin.flush()
-        said = process.stdout.readline()
-        answer = json.loads(said) if said else {"error": "the process of the web interface has ended"}
-        if "error" in answer:
-            raise ConfigurationError(answer["error"])
-        tell(link(answer["url"], options.token))
-        yield server
-    finally:
-        server.close()
-        if process is not None:
-            _end(process)
+    with held_directory() as directory:
+        server = JobServer(job, name, SystemClock(), directory, configuration)
+        server.start()
+        process = None
+        try:
+            process = subprocess.Popen(
+                engine_command("sluiceway.entrypoint.webserver"),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                start_new_session=True,  # Ctrl-C is for the job
+            )
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(WebProcess.of(server.known, options).encode())
+            process.stdin.flush()
+            said = process.stdout.readline()
+            answer = json.loads(said) if said else {"error": "the process of the web interface has ended"}
+            if "error" in answer:
+                raise ConfigurationError(answer["error"])
+            tell(link(answer["url"], options.token))
+            yield server
+        finally:
+            server.close()
+            if process is not None:
+                _end(process)
 
 
 def _check_installed() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
-from patience import PATIENT_S
+from patience import PATIENT_S, until
 
 from sluiceway.entrypoint.webserver import WebProcess
 from sluiceway.errors import MissingExtraError
@@ -24,6 +24,14 @@ from sluiceway.monitoring.web_server import WebOptions
 from sluiceway.util.engine_processes import engine_command
 
 pytest.importorskip("uvicorn", reason='not installed: pip install "sluiceway[web]"')
+
+ENDLESS = """
+import sluiceway as sw
+from sluiceway.connector.lib import DiscardSink, GeneratorSource
+
+flow = sw.Pipeline("endless")
+flow.source(GeneratorSource(lambda n: n)).sink(DiscardSink())
+"""
 
 SLOW = """
 import time
@@ -162,6 +170,21 @@ def test_a_cluster_with_pages(cluster: Any, write: Callable[..., Path]) -> None:
     # The same token again.
     again = cluster("cluster", "start", "--workers", "1", "--web-token-file", "token", "--web")
     assert re.search(r"token=(\S+)", again.stdout)[1] == Path("token").read_text().strip()  # type: ignore[index]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_a_signal_before_the_job_has_started(
+    start: Callable[..., Any], place: Path, number: signal.Signals
+) -> None:
+    (place / "flow.py").write_text(ENDLESS)
+    temporary = place / "temporary"
+    temporary.mkdir()
+    run = start("run", "--web", "--web-address", "0", "flow.py", TMPDIR=str(temporary))
+    until(lambda: list(temporary.iterdir()))
+    run.send_signal(number)
+    run.communicate(timeout=PATIENT_S)
+    assert run.returncode == 128 + number
+    assert list(temporary.iterdir()) == []
 
 
 def test_a_cluster_in_the_foreground_with_pages(start: Callable[..., Any], place: Path) -> None:

@@ -15,7 +15,8 @@ import shutil
 import stat
 import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,7 @@ from typing import Final
 from sluiceway.util.private_files import private_opener
 
 __all__ = [
+    "held_directory",
     "is_alive",
     "is_awaited",
     "is_stood_by",
@@ -59,6 +61,19 @@ def place_of_directories() -> Path:
 def make_directory() -> Path:
     """Create and return a directory that no other user may enter."""
     return Path(tempfile.mkdtemp(prefix=PREFIX, dir=place_of_directories()))
+
+
+@contextmanager
+def held_directory() -> Iterator[Path]:
+    """Create and lock a directory, and remove it at the end; before that, remove those of dead processes."""
+    remove_dead(place_of_directories())
+    directory = make_directory()
+    try:
+        # One without a lock counts as that of a dead process, and is removed by the next process that starts.
+        with lock_directory(directory):
+            yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def lock_directory(directory: Path) -> FileIO:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -17,12 +17,6 @@ from sluiceway.monitoring.configuration import ConfiguredOption
 from sluiceway.monitoring.infos import JobDescription
 from sluiceway.monitoring.key_samples import KeySample
 from sluiceway.monitoring.stack_samples import StackSamples
-from sluiceway.runtime.cluster.cluster_directory import (
-    lock_directory,
-    make_directory,
-    place_of_directories,
-    remove_dead,
-)
 from sluiceway.runtime.cluster.connection import BrokenProtocolError, Connection, ConnectionLostError
 from sluiceway.runtime.cluster.home import Known
 from sluiceway.runtime.cluster.job_infos import job_info
@@ -69,28 +63,27 @@ class JobServer(Handlers):
         job: the job; its thread-safe methods are called.
         name: name of the pipeline, and the id by which clients know the job.
         clock: the machine's.
+        directory: place of its socket, which no other user may enter.
         options: of the run, with their origins.
 
     Attributes:
         known: address and secret, for a :class:`~.client.ClusterClient`.
     """
 
-    def __init__(self, job: Job, name: str, clock: Clock, options: Sequence[ConfiguredOption] = ()) -> None:
+    def __init__(
+        self, job: Job, name: str, clock: Clock, directory: Path, options: Sequence[ConfiguredOption] = ()
+    ) -> None:
         self._job = job
         self._name = name
         self._clock = clock
         self._started_ms = clock.now_ms()
         self._ended_ms = 0
-        remove_dead(place_of_directories())
-        self._directory = make_directory()
-        # A directory without a lock counts as that of a dead process, and is removed by the next one that starts.
-        self._lock = lock_directory(self._directory)
         self._secret = secrets.token_bytes(32)
-        self.known = Known(str(self._directory), self._secret.hex(), os.getpid(), "")
+        self.known = Known(str(directory), self._secret.hex(), os.getpid(), "")
         platform = Platform()
         self._loop, self._poller = platform.loop(clock)
         self._processes = ProcessRequests(self._loop, clock, job.inspect_workers, options)
-        self._listener = platform.listen(self._directory)
+        self._listener = platform.listen(directory)
         self._connections: set[Connection] = set()
         self._ending: list[tuple[Connection, int, str]] = []
         self._closing = False
@@ -115,12 +108,10 @@ class JobServer(Handlers):
         self._loop.mail(self._answer_ending)
 
     def close(self) -> None:
-        """Record the end of the job if that was not done, close all connections, and remove the directory."""
+        """Record the end of the job if that was not done, and close all connections."""
         self._ended_ms = self._ended_ms or self._clock.now_ms()
         self._loop.mail(self._end)
         self._thread.join(_CLOSE_S)
-        self._lock.close()
-        shutil.rmtree(self._directory, ignore_errors=True)
 
     def _serve(self) -> None:
         try:

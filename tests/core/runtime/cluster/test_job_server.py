@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -15,6 +15,7 @@ from sluiceway.engine import Job, JobFailure, JobResult, JobStatus
 from sluiceway.errors import SluicewayError
 from sluiceway.metrics import JobMetrics
 from sluiceway.runtime.cluster.client import ClusterClient
+from sluiceway.runtime.cluster.cluster_directory import held_directory
 from sluiceway.runtime.cluster.home import Known
 from sluiceway.runtime.cluster.job_server import JobServer
 
@@ -56,10 +57,11 @@ def job() -> Saved:
 
 
 @pytest.fixture
-def server(job: Saved) -> JobServer:
-    server = JobServer(job, "job", SystemClock())
-    server.start()
-    return server
+def server(job: Saved) -> Iterator[JobServer]:
+    with held_directory() as directory:
+        server = JobServer(job, "job", SystemClock(), directory)
+        server.start()
+        yield server
 
 
 def stop_with_savepoint(known: Known) -> str:
