@@ -14,7 +14,7 @@ import click
 
 from sluiceway.cli.jobs import id_of
 from sluiceway.cli.processes import process_table
-from sluiceway.monitoring.figures import show_count, show_watermark
+from sluiceway.monitoring.figures import lowest_watermark, show_count, show_watermark
 from sluiceway.monitoring.rates import RateMeter, SubtaskRates
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Row:
         idle: share in which the one that was idle least had no input.
         waiting: share in which the one that waited most could have worked, but another task of its process ran.
         subtasks: busy and blocked share of each subtask.
-        watermark: the lowest that left (ms), or None.
+        watermark: the lowest that left (ms), or None if some have none and the others are at their end.
         backlog: batches that wait for credit.
         buffers_in_use: network buffers that the outputs have.
         buffers: and may have.
@@ -108,7 +108,7 @@ def _row(subtasks: list[SubtaskRates]) -> Row:
         idle=min(s.idle for s in subtasks),
         waiting=max(s.waiting for s in subtasks),
         subtasks=tuple((s.busy, s.blocked) for s in subtasks),
-        watermark=min((mark for mark in left if mark is not None), default=None),
+        watermark=lowest_watermark(left),
         backlog=sum(t.backlog for t in tasks),
         buffers_in_use=sum(t.buffers_in_use for t in tasks),
         buffers=sum(t.buffers for t in tasks),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.metrics import JobMetrics
 
-__all__ = ["Figures", "figures", "show_count", "show_seconds", "show_watermark"]
+__all__ = ["Figures", "figures", "lowest_watermark", "show_count", "show_seconds", "show_watermark"]
 
 
 class Figures(msgspec.Struct, frozen=True):
@@ -57,7 +58,6 @@ def figures(now: JobMetrics, before: JobMetrics | None = None) -> Figures:
         waiting = max(waiting, task.backpressured_s - (old.backpressured_s if old else 0.0))
     # What left a task says more than what came in: watermarks may have been made inside it.
     latest = (t.watermark if t.output_watermark is None else t.output_watermark for t in now.subtasks)
-    watermarks = [mark for mark in latest if mark is not None]
 
     def per_second(amount: float) -> float:
         return max(amount / seconds, 0.0) if seconds > 0 else 0.0
@@ -70,7 +70,7 @@ def figures(now: JobMetrics, before: JobMetrics | None = None) -> Figures:
         out_per_s=per_second(now.records_out - (before.records_out if before else 0)),
         busy=min(per_second(max(by_worker.values(), default=0.0)), 1.0),
         backpressured=min(per_second(waiting), 1.0),
-        watermark=min(watermarks) if watermarks else None,
+        watermark=lowest_watermark(latest),
         micro_batches=now.micro_batches,
         micro_batch_s=now.micro_batch_s,
         lag_ms=max((t.watermark_lag_ms for t in now.subtasks if t.watermark_lag_ms is not None), default=None),
@@ -95,6 +95,17 @@ def show_seconds(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}"
+
+
+def lowest_watermark(marks: Iterable[int | None]) -> int | None:
+    """Return the lowest watermark of subtasks (ms); None if none has one but those at the end of their input.
+
+    A source's subtask without splits is at its end from the start, and the others have no watermark yet.
+    """
+    seen = set(marks)
+    if None in seen:
+        seen -= {None, MAX_WATERMARK}
+    return min((mark for mark in seen if mark is not None), default=None)
 
 
 def show_watermark(watermark: int | None) -> str:

@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from sluiceway.metrics import JobMetrics
 from sluiceway.monitoring.diagnosis import diagnose, why_late
+from sluiceway.monitoring.figures import lowest_watermark
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, JobInfo, RescaleInfo
 from sluiceway.monitoring.losses import losses, why_lost
 from sluiceway.monitoring.micro_batches import is_load_known
@@ -98,8 +99,6 @@ def _vertex(
 ) -> dict[str, Any]:
     own = [r for r in rates if r.metrics.vertex_id == vertex.id]
     newest = {e.subtask: e for e in description.executions if e.vertex == vertex.id}
-    marks = [m for r in own if (m := r.metrics.output_watermark) is not None]
-    entered = [m for r in own if (m := r.metrics.watermark) is not None]
     totals = [m for m in metrics.subtasks if m.vertex_id == vertex.id]
     return {
         "number": vertex.id,
@@ -122,8 +121,8 @@ def _vertex(
             name: sum(getattr(r, name) for r in own) / max(1, len(own))
             for name in ("busy", "blocked", "waiting", "idle")
         },
-        "watermark": min(marks, default=None),
-        "input_watermark": min(entered, default=None),
+        "watermark": lowest_watermark(r.metrics.output_watermark for r in own),
+        "input_watermark": lowest_watermark(r.metrics.watermark for r in own),
         "splits": msgspec.to_builtins(source_splits(own)) if vertex.is_source else None,
         "subtasks": [
             {

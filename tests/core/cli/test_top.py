@@ -12,6 +12,7 @@ import pytest
 from click.testing import Result
 
 from sluiceway.cli.top import Meter, Row, table
+from sluiceway.elements import MAX_WATERMARK
 from sluiceway.metrics import JobMetrics, SubtaskMetrics
 
 BUSY = SubtaskMetrics("map", 0, "running", 80, 40, 8.0, 1.0, 1.0, vertex_id=1, output_watermark=9_000, at_ms=1_000)
@@ -53,6 +54,15 @@ def test_a_new_attempt_begins_anew_and_jobs_are_kept_apart() -> None:
     again = replace(BUSY, attempt=1, records_in=5, busy_s=1.0, backpressured_s=0.0, idle_s=0.0, at_ms=2_000)
     assert meter.rows("wc-1", metrics(again))[0].in_per_s == 5.0
     assert meter.rows("wc-2", metrics(BUSY))[0].in_per_s == 8.0
+
+
+def test_subtasks_at_their_end_do_not_speak_for_those_without_a_watermark() -> None:
+    # As of a source with fewer splits than subtasks.
+    begun, ended = replace(BUSY, output_watermark=None), replace(IDLE, output_watermark=MAX_WATERMARK)
+    assert Meter().rows("wc-1", metrics(begun, ended))[0].watermark is None
+    assert Meter().rows("wc-1", metrics(BUSY, ended))[0].watermark == 9_000
+    assert Meter().rows("wc-1", metrics(begun, replace(BUSY, subtask=2), ended))[0].watermark == 9_000
+    assert Meter().rows("wc-1", metrics(ended))[0].watermark == MAX_WATERMARK
 
 
 def test_the_table_has_a_character_for_each_subtask() -> None:
