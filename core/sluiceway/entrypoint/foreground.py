@@ -15,7 +15,7 @@ from typing import Final
 from sluiceway.runtime.cluster.log_files import LogFollower
 from sluiceway.runtime.logging.task_logs import as_json, as_text
 
-__all__ = ["LogRelay", "end_on_signals", "ending_signals", "notify_service_manager"]
+__all__ = ["EndingSignals", "LogRelay", "ending_signals", "notify_service_manager"]
 
 _LOOK_S: Final = 0.2
 
@@ -65,24 +65,37 @@ def ending_signals() -> list[signal.Signals]:
     return [signal.SIGTERM] if ignored else [signal.SIGTERM, signal.SIGINT]
 
 
-def end_on_signals(stop: Callable[[], None]) -> None:
-    """Have the ending signals call ``stop``, and the second of them end this process at once.
+class EndingSignals:
+    """Handlers of the signals that end a job manager, set before it is made; the second ends this process.
 
-    Args:
-        stop: ends the job manager in order; called in a signal handler.
+    The start blocks these signals until there is something to handle them: see :func:`.run_cluster`.
     """
-    came: list[int] = []
 
-    def handle(number: int, frame: FrameType | None) -> None:
-        came.append(number)
+    def __init__(self) -> None:
+        self._count = 0
+        self._stop: Callable[[], None] | None = None
+        for number in ending_signals():
+            signal.signal(number, self._handle)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))
+
+    def call(self, stop: Callable[[], None]) -> None:
+        """Have the first signal call ``stop`` in its handler; call it now if that signal has come.
+
+        Args:
+            stop: ends the job manager in order; may be called twice.
+        """
+        self._stop = stop
+        if self._count:
+            stop()
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._count += 1
         # Impatient: whatever the first signal has begun is not waited for.
-        if len(came) > 1:
+        if self._count > 1:
             os._exit(128 + number)
         notify_service_manager("STOPPING=1")
-        stop()
-
-    for number in ending_signals():
-        signal.signal(number, handle)
+        if self._stop is not None:
+            self._stop()
 
 
 def notify_service_manager(state: str) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sluiceway import exit_codes
-from sluiceway.entrypoint.foreground import LogRelay, end_on_signals, ending_signals, notify_service_manager
+from sluiceway.entrypoint.foreground import EndingSignals, LogRelay, ending_signals, notify_service_manager
 from sluiceway.errors import SluicewayError
 from sluiceway.plugins import PluginManager
 from sluiceway.runtime.cluster.cluster_config import ClusterConfig
@@ -125,6 +125,7 @@ def _lock_when_free(directory: Path) -> FileIO:
 
 def _serve_in_foreground(config: ClusterConfig, foreground: dict[str, Any]) -> int:
     """Serve as the process that was started. Returns the exit code: 0 if it ended in order."""
+    signals = EndingSignals()
     lock = lock_directory(Path(config.directory))
     relay = LogRelay(Path(config.logs), foreground["log_format"])
     try:
@@ -136,7 +137,7 @@ def _serve_in_foreground(config: ClusterConfig, foreground: dict[str, Any]) -> i
             if foreground["is_new"]:  # else workers of the cluster before wait in it
                 shutil.rmtree(config.directory, ignore_errors=True)
             return exit_codes.OUTSIDE
-        end_on_signals(dispatcher.stop)
+        signals.call(dispatcher.stop)
         try:
             announce(config, os.getpid(), str(Path(config.logs) / "jobmanager.jsonl"))
         except OSError as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from patience import PATIENT_S
+from patience import PATIENT_S, until
 
 COUNTING = """
     import logging
@@ -45,6 +45,18 @@ def written(place: Path) -> dict[int, list[int]]:
             key, count = json.loads(line)
             counts.setdefault(key, []).append(count)
     return {key: sorted(seen) for key, seen in counts.items()}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_a_signal_while_it_starts_leaves_nothing(number: int, start: Any, place: Path) -> None:
+    temporary = place / "temporary"
+    temporary.mkdir()
+    process = start("cluster", "start", "--foreground", "--workers", "1", TMPDIR=str(temporary))
+    until(lambda: list(temporary.glob("sluiceway-*")), step_s=0.001)
+    process.send_signal(number)
+    said = process.communicate(timeout=PATIENT_S)[1]
+    assert process.returncode == 0, said
+    assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])

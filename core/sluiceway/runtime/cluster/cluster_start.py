@@ -44,6 +44,7 @@ __all__ = ["run_cluster", "start_cluster", "wait_for_start"]
 
 _START_S: Final = 30.0
 _OTHER_START_S: Final = 60.0
+_ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 def start_cluster(wanted: ClusterConfig) -> int:
@@ -121,6 +122,10 @@ def run_cluster(wanted: ClusterConfig, log_format: str, told: str) -> NoReturn:
         starting = kept.enter_context(start_lock(_OTHER_START_S))
         _make_room(cluster_file())
         before = _awaited(kept)
+        # The job manager unblocks them: one that came until then would leave the directory.
+        kept.callback(
+            signal.pthread_sigmask, signal.SIG_SETMASK, signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+        )
         config = _config(wanted, before)
         # The lock of the start survives the replacement, until clients can find the job manager.
         os.set_inheritable(starting.fileno(), True)
