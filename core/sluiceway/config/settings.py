@@ -274,7 +274,7 @@ def _read(file: Path) -> Mapping[str, Any]:
 def _parsed(content: bytes) -> Mapping[str, Any]:
     import tomllib
 
-    return tomllib.loads(content.decode())
+    return tomllib.loads(content.decode("utf-8-sig"))  # editors on Windows write a byte order mark
 
 
 def _check(settings: Settings, origins: Mapping[str, str]) -> None:

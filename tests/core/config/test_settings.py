@@ -113,6 +113,15 @@ def test_what_is_wrong_in_a_file_is_told_with_its_name(tmp_path: Path, text: str
     assert str(file) in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("sluiceway.toml", "parallelism = 2"), ("pyproject.toml", "[tool.sluiceway]\nparallelism = 2")],
+)
+def test_a_byte_order_mark_is_skipped(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8-sig")
+    assert look(tmp_path).settings.parallelism == 2
+
+
 def test_other_files_that_cannot_be_used(tmp_path: Path) -> None:
     file = tmp_path / "pyproject.toml"
     file.write_text("[tool]\nsluiceway = 3")
