@@ -185,7 +185,7 @@ def test_a_task_that_does_not_answer_is_told_of(cluster: Any, submitted: Any, pl
     assert "has not answered within 0.3 s" in found.stderr
     found = cluster(*get, "0")
     assert found.returncode == exit_codes.OUTSIDE
-    assert "has completed no checkpoint yet: --live reads" in found.stderr
+    assert "has completed no checkpoint yet: only the live state of its running tasks can be read" in found.stderr
     assert "is not of the type" not in found.stderr
     (place / "go").touch()
     cluster.until(lambda: cluster(*get, "1", "--live").returncode == 0)

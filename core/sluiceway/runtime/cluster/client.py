@@ -331,7 +331,7 @@ class ClusterClient:
         assert isinstance(answer, Checkpoints)
         done = [c.checkpoint for c in answer.checkpoints if c.status == "completed" and not c.savepoint]
         if not done or not answer.directory:
-            instead = "--live reads the state of its tasks"
+            instead = "only the live state of its running tasks can be read"
             if answer.directory:
                 raise CheckpointError(f"job {job!r} has completed no checkpoint yet: {instead}")
             raise ConfigurationError(f"job {job!r} keeps no checkpoints in files: {instead}")
