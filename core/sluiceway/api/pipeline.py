@@ -68,7 +68,12 @@ class Pipeline(Program, metaclass=HintingType):
         self, source: str, /, *, watermark_strategy: WatermarkStrategy[Any] | None = None, **options: Any
     ) -> DataStream[Any]: ...
     def source(
-        self, source: Any, /, *, watermark_strategy: WatermarkStrategy[Any] | None = None, **options: Any
+        self,
+        source: Any,
+        /,
+        *unnamed: Any,
+        watermark_strategy: WatermarkStrategy[Any] | None = None,
+        **options: Any,
     ) -> DataStream[Any]:
         """Read a source.
 
@@ -77,14 +82,16 @@ class Pipeline(Program, metaclass=HintingType):
                 ``flow.source("socket", host="localhost", port=9999)``.
             watermark_strategy: gives the records event times, and makes watermarks, with a generator for each
                 split of the source; None: neither, so that event time does not advance until the input ends.
+            unnamed: none; options are given by name.
             options: for a name: the connector's own.
 
         Raises:
-            TypeError: neither a source nor a name; an option that the connector does not have; or no strategy.
+            TypeError: neither a source nor a name; an option without a name, or that the connector does not have;
+                or no strategy.
             UnknownNameError: no plugin offers a connector of that name.
             MissingExtraError: the connector's third-party library is not installed.
         """
-        return self._read(resolve_source(source, options), watermark_strategy)
+        return self._read(resolve_source(source, options, unnamed), watermark_strategy)
 
     def from_collection(
         self,

@@ -15,29 +15,33 @@ from sluiceway.errors import ConfigurationError, PluginError
 __all__ = ["check_partitioner", "resolve_sink", "resolve_source"]
 
 
-def resolve_source(given: object, options: dict[str, Any]) -> Source[Any]:
+def resolve_source(given: object, options: dict[str, Any], unnamed: tuple[Any, ...] = ()) -> Source[Any]:
     """The source that was given, or the one that a connector of that name makes.
 
     Raises:
-        TypeError: ``given`` is something else, or ``options`` are not the connector's.
+        TypeError: ``given`` is something else, ``options`` are not the connector's, or some are ``unnamed``.
         ConfigurationError: the connector has no source.
         UnknownNameError: no plugin offers a connector of that name.
         MissingExtraError: its third-party library is not installed.
         PluginError: what it says about itself is of the wrong kind.
     """
-    made: Source[Any] = _resolve("source", Source, given, options)
+    made: Source[Any] = _resolve("source", Source, given, options, unnamed)
     return made
 
 
-def resolve_sink(given: object, options: dict[str, Any]) -> Sink[Any]:
+def resolve_sink(given: object, options: dict[str, Any], unnamed: tuple[Any, ...] = ()) -> Sink[Any]:
     """The sink that was given, or the one that a connector of that name makes; as :func:`resolve_source`."""
-    made: Sink[Any] = _resolve("sink", Sink, given, options)
+    made: Sink[Any] = _resolve("sink", Sink, given, options, unnamed)
     return made
 
 
-def _resolve(word: str, kind: type[Any], given: object, options: dict[str, Any]) -> Any:
+def _resolve(word: str, kind: type[Any], given: object, options: dict[str, Any], unnamed: tuple[Any, ...]) -> Any:
     where = f"{word}() at {caller_location()}"
     if isinstance(given, kind):
+        if unnamed:
+            raise TypeError(
+                f"{where} takes nothing but a {word} object; options are given to {type(given).__name__}(...)"
+            )
         if options:
             raise TypeError(
                 f"{where}: {', '.join(options)} cannot be given together with a {word} object; "
@@ -46,7 +50,7 @@ def _resolve(word: str, kind: type[Any], given: object, options: dict[str, Any])
         check_properties(given)
         return given
     if isinstance(given, str):
-        return _by_name(word, kind, given, options, where)
+        return _by_name(word, kind, given, options, unnamed, where)
     if isinstance(given, type) and issubclass(given, Source | Sink):
         raise TypeError(f"{where} was given the class {given.__name__}; give it an object: {given.__name__}(...)")
     other, its_method = (Sink, "sink") if word == "source" else (Source, "source")
@@ -72,7 +76,9 @@ def _advice_on(word: str, given: object) -> str:
     )
 
 
-def _by_name(word: str, kind: type[Any], name: str, options: dict[str, Any], where: str) -> Any:
+def _by_name(
+    word: str, kind: type[Any], name: str, options: dict[str, Any], unnamed: tuple[Any, ...], where: str
+) -> Any:
     from sluiceway.plugins import default_manager
 
     connector = default_manager().connector(name)
@@ -82,13 +88,15 @@ def _by_name(word: str, kind: type[Any], name: str, options: dict[str, Any], whe
         raise ConfigurationError(f"{where}: connector {name!r} has no {word}, only {has}")
     try:
         signature = inspect.signature(factory)
+        if unnamed:
+            raise TypeError("options are given by name, not by position")
         signature.bind(**options)
     except ValueError:
         # Written in C, without a signature: the call itself tells what is wrong.
         pass
     except TypeError as error:
         raise TypeError(f"{where}: {word} {name!r}: {_unfit(signature, options, error)}") from None
-    made = factory(**options)
+    made = factory(*unnamed, **options)
     if not isinstance(made, kind):
         raise PluginError(
             f"{where}: connector {name!r} made {describe(made)}; it must make a {kind.__name__} "

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from datetime import timedelta
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Never, NoReturn, TypeVar, Unpack, overload
 
 from sluiceway.api.arguments import check_count, check_function, check_text, describe
 from sluiceway.api.location import caller_location
@@ -449,19 +449,20 @@ class DataStream(StepSettings, Generic[T]):
 
     # ---- ends ---------------------------------------------------------------------------------------------
 
-    def sink(self, sink: Sink[T] | str, /, **options: Any) -> DataStreamSink:
+    def sink(self, sink: Sink[T] | str, /, *unnamed: Never, **options: Any) -> DataStreamSink:
         """Write the records to a sink.
 
         Args:
             sink: a sink object, or the name of a connector that a plugin offers: ``sink("socket", port=9999)``.
+            unnamed: none; options are given by name.
             options: for a name: the connector's own.
 
         Raises:
-            TypeError: neither a sink nor a name; or an option that the connector does not have.
+            TypeError: neither a sink nor a name; or an option without a name, or that the connector does not have.
             UnknownNameError: no plugin offers a connector of that name.
             MissingExtraError: the connector's third-party library is not installed.
         """
-        return self._end(resolve_sink(sink, options))
+        return self._end(resolve_sink(sink, options, unnamed))
 
     def print(self, label: str = "") -> DataStreamSink:
         """Print every record on a line of its own, after ``label> `` if there is a label."""

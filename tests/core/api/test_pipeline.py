@@ -137,6 +137,24 @@ def test_sources(flow: sw.Pipeline) -> None:
     assert [list(c) for c in collected] == [[1, 2], [1, 2, 3], [3, 4, 5], [0, 1], [0, -1, -2], ["a"]]
 
 
+def test_options_of_connectors_are_given_by_name(flow: sw.Pipeline, plugins: PluginManager) -> None:
+    # Untyped, as in programs of users without a type checker.
+    pipeline: Any = flow
+    with pytest.raises(
+        TypeError, match=r"source 'numbers': options are given by name, not by position\. Its options: first, last"
+    ):
+        pipeline.source("numbers", 1, 9)
+    stream = pipeline.source("numbers", first=1, last=9)
+    with pytest.raises(
+        TypeError, match=r"^sink\(\) at .*: sink 'away': options are given by name, not by position\."
+    ):
+        stream.sink("away", "there")
+    with pytest.raises(
+        TypeError, match=r"takes nothing but a sink object; options are given to DiscardSink\(\.\.\.\)"
+    ):
+        stream.sink(DiscardSink(), "there")
+
+
 def test_connectors_by_name(flow: sw.Pipeline, plugins: PluginManager) -> None:
     stream = flow.source("numbers", first=1, last=9, step=4)
     collected = stream.collect()

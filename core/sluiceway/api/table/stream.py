@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Never, NoReturn, TypeAlias, TypeVar, Unpack, overload
 
 import narwhals as nw
 import pyarrow as pa
@@ -415,7 +415,7 @@ class TableStream(StepSettings):
 
     # ---- ends ---------------------------------------------------------------------------------------------
 
-    def sink(self, sink: Sink[Any] | str, /, **options: Any) -> DataStreamSink:
+    def sink(self, sink: Sink[Any] | str, /, *unnamed: Never, **options: Any) -> DataStreamSink:
         """Write the rows to a sink. One that takes columns gets them; any other gets rows as dicts.
 
         Arguments and errors are those of :meth:`DataStream.sink`.
@@ -426,7 +426,7 @@ class TableStream(StepSettings):
         """
         from sluiceway.api.sink import DataStreamSink
 
-        resolved = resolve_sink(sink, options)
+        resolved = resolve_sink(sink, options, unnamed)
         if problems := resolved.problems_of_columns(self._schema):
             raise GraphError(f"sink() at {caller_location()}: {resolved!r}: {'. '.join(problems)}")
         resolved = resolved.for_columns(self._schema)
