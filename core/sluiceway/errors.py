@@ -173,16 +173,18 @@ def unknown_column(name: str, known: Iterable[str]) -> str:
     return f"there is no column {name!r}{hint} the columns are {', '.join(names)}"
 
 
-def choose(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
+def choose(kind: str, name: str, known: Iterable[str], where: str = "") -> UnknownNameError:
     """Make the error for an unknown ``name``, with the closest known one first.
 
     Args:
         kind: what the name should have been, for the message: ``"state backend"``.
         name: what was asked for.
         known: the names that exist.
+        where: what has those names, to follow the name in the message: ``"of step 'totals'"``.
     """
     names = sorted(known)
     close = get_close_matches(name, names, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     listed = ", ".join(repr(n) for n in names) or "none"
-    return UnknownNameError(f"there is no {kind} {name!r}.{hint} Known: {listed}")
+    place = f" {where}" if where else ""
+    return UnknownNameError(f"there is no {kind} {name!r}{place}.{hint} Known: {listed}")

@@ -118,11 +118,9 @@ def content_of(
         for subtask in vertex.subtasks
         for operator in subtask.operators
     ]
-    _check("step in the checkpoint with the uid", uid, {operator.uid for _, _, operator in steps})
+    _check("step with the uid", uid, {operator.uid for _, _, operator in steps})
     steps = [step for step in steps if uid in (None, step[2].uid)]
-    _check(
-        "state in the checkpoint", state, {name for _, _, operator in steps for name in _names(reader, operator)}
-    )
+    _check("state", state, {name for _, _, operator in steps for name in _names(reader, operator)})
     decode = Decoder(trusted)
     for vertex, subtask, operator in steps:
         keyed = operator.keyed
@@ -131,9 +129,9 @@ def content_of(
         yield from _others(reader, operator, subtask, decode, state)
 
 
-def _check(what: str, wanted: str | None, known: set[str]) -> None:
+def _check(kind: str, wanted: str | None, known: set[str]) -> None:
     if wanted is not None and wanted not in known:
-        raise choose(what, wanted, known)
+        raise choose(kind, wanted, known, "in the checkpoint")
 
 
 def _names(reader: StateReader, operator: OperatorEntry) -> Iterator[str]:

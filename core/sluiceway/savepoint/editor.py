@@ -107,7 +107,7 @@ class SavepointEditor(SavepointWriter):
         name = TIMERS.name if state == _TIMERS else state
         known = self._states_of(uid)
         if name not in known:
-            raise choose(f"state of operator {uid!r}", state, [_TIMERS if n == TIMERS.name else n for n in known])
+            raise choose("state", state, [_TIMERS if n == TIMERS.name else n for n in known], f"of step {uid!r}")
         self._drop(uid, name)
 
     def rename(self, uid: str, new: str) -> None:
@@ -146,7 +146,7 @@ class SavepointEditor(SavepointWriter):
         self._check_known(uid)
         known = self._states_of(uid)
         if descriptor.name not in known:
-            raise choose(f"state of operator {uid!r}", descriptor.name, known)
+            raise choose("state", descriptor.name, known, f"of step {uid!r}")
         self._refuse_columns(uid, descriptor.name)
         self._refuse_unkeyed(uid, descriptor.name)
         table = self._backend(uid).table(descriptor)
@@ -167,7 +167,7 @@ class SavepointEditor(SavepointWriter):
         self._check_known(uid)
         known = self._states_of(uid)
         if state not in known:
-            raise choose(f"state of operator {uid!r}", state, known)
+            raise choose("state", state, known, f"of step {uid!r}")
         kind = self._kind_in_columns(uid, state)
         if kind not in ("aggregates", "rows"):
             raise StateError(
@@ -208,7 +208,7 @@ class SavepointEditor(SavepointWriter):
     def _check_known(self, uid: str) -> None:
         known = self._had.keys() - self._removed
         if uid not in known:
-            raise choose("step in the checkpoint with the uid", uid, known)
+            raise choose("step with the uid", uid, known, "in the checkpoint")
 
     def _operators(self) -> Iterator[tuple[VertexEntry, SubtaskEntry, OperatorEntry]]:
         for vertex in self._old.vertices:

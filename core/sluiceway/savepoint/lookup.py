@@ -250,10 +250,10 @@ def _max_parallelism(metadata: CheckpointMetadata, uid: str, state: str) -> int:
                 names = states.setdefault(operator.uid, (vertex.max_parallelism, set()))[1]
                 names.update(table.name for table in operator.keyed.tables)
     if uid not in states:
-        raise choose("step with state of keys in the checkpoint with the uid", uid, states)
+        raise choose("step with the uid", uid, states, "and keyed state in the checkpoint")
     most, names = states[uid]
     if state not in names:
-        raise choose(f"state of keys of step {uid!r} in the checkpoint", state, names)
+        raise choose("keyed state", state, names, f"of step {uid!r} in the checkpoint")
     return most
 
 

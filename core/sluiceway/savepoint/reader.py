@@ -207,7 +207,7 @@ class SavedOperator:
     def __getitem__(self, name: str) -> SavedTable:
         """Return a state by name. Raises UnknownNameError."""
         if name not in self.states:
-            raise choose(f"state of operator {self.uid!r}", name, self.states)
+            raise choose("state", name, self.states, f"of step {self.uid!r}")
         return self.states[name]
 
     @property
@@ -261,7 +261,7 @@ class SavedState:
     def __getitem__(self, uid: str) -> SavedOperator:
         """Return an operator by uid. Raises UnknownNameError."""
         if uid not in self.operators:
-            raise choose("step in the checkpoint with the uid", uid, self.operators)
+            raise choose("step with the uid", uid, self.operators, "in the checkpoint")
         return self.operators[uid]
 
     def __iter__(self) -> Iterator[SavedOperator]:
@@ -279,7 +279,7 @@ class SavedState:
             return found
         named = [table for table in found if table.name == state]
         if not named:
-            raise choose("state in the checkpoint", state, {table.name for table in found})
+            raise choose("state", state, {table.name for table in found}, "in the checkpoint")
         return named
 
     def __repr__(self) -> str:

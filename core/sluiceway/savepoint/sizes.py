@@ -128,7 +128,8 @@ def _groups(
         if operator.keyed is not None
     ]
     if uid is not None and uid not in {step for _, _, step, _ in keyed}:
-        raise choose("step with state of keys in the checkpoint with the uid", uid, {s for _, _, s, _ in keyed})
+        known = {step for _, _, step, _ in keyed}
+        raise choose("step with the uid", uid, known, "and keyed state in the checkpoint")
     for vertex, subtask, step, entry in keyed:
         if uid not in (None, step):
             continue

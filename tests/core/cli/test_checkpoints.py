@@ -176,8 +176,8 @@ def test_state_becomes_an_arrow_table(checkpoint: Path) -> None:
 @pytest.mark.parametrize(
     ("what", "says"),
     [
-        ({"uid": "nobody"}, r"no step in the checkpoint with the uid 'nobody'\. Known: 'count', 'rules'"),
-        ({"state": "cuont"}, r"no state in the checkpoint 'cuont'\. Did you mean 'count'\?"),
+        ({"uid": "nobody"}, r"no step with the uid 'nobody' in the checkpoint\. Known: 'count', 'rules'"),
+        ({"state": "cuont"}, r"no state 'cuont' in the checkpoint\. Did you mean 'count'\?"),
     ],
 )
 def test_what_is_not_there_is_named(checkpoint: Path, what: dict[str, str], says: str) -> None:

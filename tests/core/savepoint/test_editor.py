@@ -272,11 +272,13 @@ def test_what_is_not_there_is_named(old: str, new: str) -> None:
     savepoint = edit(old, new)
     cuont = sw.ValueStateDescriptor("cuont")
     for wrong in (savepoint.remove, lambda uid: savepoint.transform(uid, COUNT, print)):
-        with pytest.raises(UnknownNameError, match=r"with the uid 'vists'\. Did you mean 'visits'\?"):
+        with pytest.raises(
+            UnknownNameError, match=r"with the uid 'vists' in the checkpoint\. Did you mean 'visits'\?"
+        ):
             wrong("vists")
-    with pytest.raises(UnknownNameError, match=r"state of operator 'visits' 'cuont'\. Did you mean 'count'\?"):
+    with pytest.raises(UnknownNameError, match=r"state 'cuont' of step 'visits'\. Did you mean 'count'\?"):
         savepoint.remove("visits", "cuont")
-    with pytest.raises(UnknownNameError, match=r"state of operator 'visits' 'cuont'\. Did you mean 'count'\?"):
+    with pytest.raises(UnknownNameError, match=r"state 'cuont' of step 'visits'\. Did you mean 'count'\?"):
         savepoint.transform("visits", cuont, print)
     assert not Path(new).exists()
 

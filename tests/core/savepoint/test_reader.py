@@ -622,11 +622,11 @@ def test_duckdb(keyed: Keyed, save: Save) -> None:
 
 def test_what_is_not_there_is_named(keyed: Keyed, save: Save, tmp_path: Path) -> None:
     found = read(save([OperatorSnapshot("op", keyed=keyed(numbers))]))
-    with pytest.raises(UnknownNameError, match=r"no step in the checkpoint with the uid 'po'. Known: 'op'"):
+    with pytest.raises(UnknownNameError, match=r"no step with the uid 'po' in the checkpoint\. Known: 'op'"):
         found["po"]
-    with pytest.raises(UnknownNameError, match=r"no state of operator 'op' 'm'\. Known: 'n'"):
+    with pytest.raises(UnknownNameError, match=r"no state 'm' of step 'op'\. Known: 'n'"):
         found["op"]["m"]
-    with pytest.raises(UnknownNameError, match=r"no state in the checkpoint 'm'"):
+    with pytest.raises(UnknownNameError, match=r"no state 'm' in the checkpoint"):
         found.tables(state="m")
     with pytest.raises(CheckpointError, match="no complete checkpoint"):
         read(str(tmp_path))

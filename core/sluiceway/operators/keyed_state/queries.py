@@ -145,7 +145,7 @@ class NotedBackend(KeyedStateBackend):
         """
         descriptor = self._known.get(state)
         if descriptor is None or state in hidden:
-            raise choose(f"state of step {uid!r}", state, self._known.keys() - set(hidden))
+            raise choose("state", state, self._known.keys() - set(hidden), f"of step {uid!r}")
         table, schema = self._backend.table(descriptor), TableSchema.of(descriptor)
         there = list(islice(table.namespaces(), _NAMESPACES))
         namespaces = there if namespace is None else [name for name in there if name == namespace]

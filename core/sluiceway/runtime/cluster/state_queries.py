@@ -174,5 +174,5 @@ def _step(graph: JobGraph, uid: str) -> tuple[JobVertex, StreamNode]:
     steps = {node.uid: (vertex, node) for vertex in graph.vertices for node in vertex.nodes}
     keyed = {name for name, (_, node) in steps.items() if getattr(node.step, "key", None) is not None}
     if uid not in keyed:
-        raise choose("step with state of keys, with the uid", uid, keyed)
+        raise choose("step with the uid", uid, keyed, "and keyed state")
     return steps[uid]
