@@ -17,6 +17,8 @@ from sluiceway_web._operations import Operations, body_of, running_job
 __all__ = ["routes"]
 
 _MOST_STEPS = 1000
+_MOST_SUBTASKS = 2**31 - 1
+"""Largest integer of the REST API; each step has a smaller limit of its own."""
 
 
 class _RescaleRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -44,11 +46,11 @@ async def require(request: Request) -> dict[str, Any]:
         vertex, bounds = find_vertex(description, job, wanted), required.parallelism
         if vertex is None:
             raise RequestError(400, f"Job {job} has no vertex {wanted}")
-        if not 1 <= bounds.lower_bound <= bounds.upper_bound:
+        if not 1 <= bounds.lower_bound <= bounds.upper_bound <= _MOST_SUBTASKS:
             raise RequestError(
                 400,
                 f"The bounds of vertex {wanted} are {bounds.lower_bound} and {bounds.upper_bound}: the lower must "
-                "be at least 1, and the upper not less than that",
+                f"be at least 1, and the upper not less than that and at most {_MOST_SUBTASKS}",
             )
         steps[vertex.uid] = bounds.upper_bound
     if not steps:
@@ -63,9 +65,10 @@ async def rescale(request: Request) -> a.Triggered:
     if (body.parallelism is None and not body.steps) or len(body.steps) > _MOST_STEPS:
         raise RequestError(400, 'The body is {"parallelism": N}, or has "steps" with NAME: N')
     if any(
-        not 1 <= n < 1 << 31 for n in (1 if body.parallelism is None else body.parallelism, *body.steps.values())
+        not 1 <= n <= _MOST_SUBTASKS
+        for n in (1 if body.parallelism is None else body.parallelism, *body.steps.values())
     ):
-        raise RequestError(400, "A parallelism is at least 1")
+        raise RequestError(400, f"A parallelism is 1 to {_MOST_SUBTASKS}")
     job = await running_job(request)
     monitor = context_of(request).sampler.monitor
     operations: Operations = request.app.state.operations

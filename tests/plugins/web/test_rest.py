@@ -252,6 +252,7 @@ def test_a_job_is_rescaled(show: Callable[..., Page]) -> None:
     page.until(JOB, lambda job: {v["status"] for v in job["vertices"]} == {"RUNNING"})
     assert "has no vertex other" in put({"other": {"parallelism": {"lowerBound": 1, "upperBound": 3}}}, 400)
     assert "bounds" in put({"count": {"parallelism": {"lowerBound": 3, "upperBound": 2}}}, 400)
+    assert "at most 2147483647" in put({"count": {"parallelism": {"lowerBound": 1, "upperBound": 10**30}}}, 400)
     assert "not valid" in put({"count": {"parallelism": 3}}, 400)
     assert "Name vertices" in put({}, 400)
     too_many = put({"count": {"parallelism": {"lowerBound": 1, "upperBound": 9}}}, 409)
