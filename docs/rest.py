@@ -141,7 +141,9 @@ DIFFERS = {
     f"PUT {_JOB}/resource-requirements": "the job goes to the upper bounds, or stays as it is: 409 if the slots "
     "are not there, if a vertex cannot have as many subtasks, and while it is rescaled or restarted; 200 as soon "
     "as nothing is in the way; vertices that are not named keep their parallelism",
-    f"POST {_JOB}/stop": "`drain` is refused: `sluiceway stop JOB` ends the sources",
+    f"POST {_JOB}/savepoints": "there is one format, whatever `formatType` is",
+    f"POST {_JOB}/stop": "there is one format, whatever `formatType` is; `drain` is refused: `sluiceway stop JOB` "
+    "ends the sources",
     f"GET {_JOB}/yarn-cancel": "needs the bearer token, or a page of this server, since it changes a job",
     f"GET {_VERTEX}/accumulators": "sums of the metrics of the functions",
     f"GET {_VERTEX}/subtasks/accumulators": "the metrics of the functions",

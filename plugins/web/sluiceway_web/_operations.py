@@ -6,7 +6,7 @@ import asyncio
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 from starlette.requests import Request
@@ -25,37 +25,62 @@ _KEPT: Final = 100
 _MOST_RUNNING: Final = 8
 
 
+_Trigger: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-fA-F]{32}$")] | None
+"""Id that the client chooses for an operation; None: the server chooses one."""
+
+_Format: TypeAlias = Literal["CANONICAL", "NATIVE"] | None
+
+
 class _SavepointRequest(msgspec.Struct, rename="kebab"):
     target_directory: str | None = None
     cancel_job: bool = False
+    format_type: _Format = msgspec.field(default=None, name="formatType")
+    trigger: _Trigger = msgspec.field(default=None, name="triggerId")
 
 
-class _StopRequest(msgspec.Struct):
-    targetDirectory: str | None = None  # noqa: N815
+class _StopRequest(msgspec.Struct, rename="camel"):
+    target_directory: str | None = None
     drain: bool = False
+    format_type: _Format = None
+    trigger: _Trigger = msgspec.field(default=None, name="triggerId")
 
 
-class _CheckpointRequest(msgspec.Struct):
-    checkpointType: str = "CONFIGURED"  # noqa: N815
+class _CheckpointRequest(msgspec.Struct, rename="camel"):
+    checkpoint_type: str = "CONFIGURED"
+    trigger: _Trigger = msgspec.field(default=None, name="triggerId")
 
 
 class Operations:
     """Checkpoints, savepoints, rescales and replays that were requested, and their results. A hundred are kept."""
 
     def __init__(self) -> None:
-        self._results: OrderedDict[str, tuple[str, dict[str, Any] | None]] = OrderedDict()
+        self._results: OrderedDict[tuple[str, str], dict[str, Any] | None] = OrderedDict()
         self._running: set[asyncio.Task[None]] = set()
 
-    def start(self, job: str, action: Callable[[], dict[str, Any]]) -> str:
-        """Run an action in a helper thread, and return the id of its result. Raises RequestError."""
-        return self.start_task(job, lambda: asyncio.to_thread(action))
+    def has(self, job: str, request: str) -> bool:
+        """Return whether an operation of a job has this id."""
+        return (job, request) in self._results
 
-    def start_task(self, job: str, action: Callable[[], Awaitable[dict[str, Any]]]) -> str:
+    def start(self, job: str, action: Callable[[], dict[str, Any]], request: str | None = None) -> str:
+        """Run an action in a helper thread, and return the id of its result. Raises RequestError.
+
+        Args:
+            job: id of the job.
+            action: what to run; not run if the job has an operation with the id already.
+            request: the id; None: a new one.
+        """
+        if request is not None and self.has(job, request):
+            return request
+        return self.start_task(job, lambda: asyncio.to_thread(action), request)
+
+    def start_task(
+        self, job: str, action: Callable[[], Awaitable[dict[str, Any]]], request: str | None = None
+    ) -> str:
         """Run an action in the event loop, and return the id of its result. Raises RequestError."""
         if len(self._running) >= _MOST_RUNNING:
             raise RequestError(503, f"{_MOST_RUNNING} operations are under way: try again when one is complete")
-        request = secrets.token_hex(16)
-        self._results[request] = job, None
+        request = request or secrets.token_hex(16)
+        self._results[job, request] = None
         while len(self._results) > _KEPT:
             self._results.popitem(last=False)
         task = asyncio.get_running_loop().create_task(self._run(request, job, action))
@@ -70,15 +95,15 @@ class Operations:
         except (SluicewayError, RequestError) as error:
             result = {"failure-cause": {"class": type(error).__name__, "stack-trace": str(error)}}
         # It may have been dropped for newer ones.
-        if request in self._results:
-            self._results[request] = job, result
+        if self.has(job, request):
+            self._results[job, request] = result
 
     def status(self, job: str, request: str) -> a.OperationStatus:
         """Return the state of an operation. Raises RequestError."""
-        found = self._results.get(request)
-        if found is None or found[0] != job:
+        if not self.has(job, request):
             raise RequestError(404, f"There is no operation {request} of job {job}")
-        return a.OperationStatus({"id": "IN_PROGRESS" if found[1] is None else "COMPLETED"}, found[1])
+        result = self._results[job, request]
+        return a.OperationStatus({"id": "IN_PROGRESS" if result is None else "COMPLETED"}, result)
 
 
 async def running_job(request: Request, wanted: str = "") -> str:
@@ -127,18 +152,16 @@ async def body_of(request: Request, kind: type[Any]) -> Any:
 async def savepoint(request: Request) -> a.Triggered:
     """Take a savepoint."""
     body: _SavepointRequest = await body_of(request, _SavepointRequest)
-    return await _start(request, body.target_directory or "", stop=body.cancel_job)
+    return await _savepoint(request, body.target_directory or "", body.trigger, stop=body.cancel_job)
 
 
 async def checkpoint(request: Request) -> a.Triggered:
     """Take a checkpoint now."""
     body: _CheckpointRequest = await body_of(request, _CheckpointRequest)
-    if body.checkpointType != "CONFIGURED":
-        raise RequestError(400, f"checkpointType {body.checkpointType!r} is not supported: CONFIGURED is")
-    job = await running_job(request)
+    if body.checkpoint_type != "CONFIGURED":
+        raise RequestError(400, f"checkpointType {body.checkpoint_type!r} is not supported: CONFIGURED is")
     monitor = context_of(request).sampler.monitor
-    operations: Operations = request.app.state.operations
-    return a.Triggered(operations.start(job, lambda: {"checkpointId": monitor.checkpoint(job)}))
+    return await _start(request, body.trigger, lambda job: {"checkpointId": monitor.checkpoint(job)})
 
 
 async def stop(request: Request) -> a.Triggered:
@@ -146,15 +169,25 @@ async def stop(request: Request) -> a.Triggered:
     body: _StopRequest = await body_of(request, _StopRequest)
     if body.drain:
         raise RequestError(400, "drain is not supported here: sluiceway stop JOB ends the sources")
-    return await _start(request, body.targetDirectory or "", stop=True)
+    return await _savepoint(request, body.target_directory or "", body.trigger, stop=True)
 
 
-async def _start(request: Request, place: str, *, stop: bool) -> a.Triggered:
-    job = await running_job(request)
-    context = context_of(request)
-    monitor = context.sampler.monitor
+async def _savepoint(request: Request, place: str, trigger: str | None, *, stop: bool) -> a.Triggered:
+    monitor = context_of(request).sampler.monitor
+    return await _start(request, trigger, lambda job: {"location": monitor.savepoint(job, place, stop=stop)})
+
+
+async def _start(request: Request, trigger: str | None, action: Callable[[str], dict[str, Any]]) -> a.Triggered:
+    """Run an action for the job of the path, unless the client repeats a request that it has given an id."""
     operations: Operations = request.app.state.operations
-    return a.Triggered(operations.start(job, lambda: {"location": monitor.savepoint(job, place, stop=stop)}))
+    if trigger is not None:
+        trigger = trigger.lower()
+        reading = await context_of(request).sampler.reading()
+        # Before anything is refused: by now the job may have ended by that request.
+        if operations.has(reading.job(request.path_params["job"]).job, trigger):
+            return a.Triggered(trigger)
+    job = await running_job(request)
+    return a.Triggered(operations.start(job, lambda: action(job), trigger))
 
 
 async def result(request: Request) -> a.OperationStatus:

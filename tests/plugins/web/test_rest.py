@@ -364,6 +364,21 @@ def test_a_savepoint_and_a_stop_with_one(show: Callable[..., Page], tmp_path: Pa
     assert len(list((tmp_path / "saved").iterdir())) == 2
 
 
+def test_an_operation_with_an_id_of_the_client_is_done_once(show: Callable[..., Page], tmp_path: Path) -> None:
+    page = show(PROGRAM)
+    page.until(JOB, read_all)
+    trigger = "0123456789abcdef0123456789ABCDEF"
+    body = json.dumps({"target-directory": "saved", "triggerId": trigger}).encode()
+    for _ in range(2):
+        status, _, told = page.request("POST", f"{JOB}/savepoints", body)
+        assert (status, json.loads(told)) == (202, {"request-id": trigger.lower()})
+        page.until(f"{JOB}/savepoints/{trigger.lower()}", lambda answer: answer["status"]["id"] == "COMPLETED")
+    assert len(list((tmp_path / "saved").iterdir())) == 1
+    for wrong in ({"triggerId": "1"}, {"triggerId": 1}, {"formatType": "AVRO"}):
+        assert page.request("POST", f"{JOB}/savepoints", json.dumps(wrong).encode())[0] == 400
+    page.end()
+
+
 def test_a_checkpoint_on_demand(show: Callable[..., Page], tmp_path: Path) -> None:
     page = show(PROGRAM, "--checkpoint-interval", "1h", "--checkpoints", "kept")
     page.until(JOB, read_all)
