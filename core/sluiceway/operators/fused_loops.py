@@ -72,110 +72,146 @@ class _Loop:
         args = "".join(f", f{i}" for i in range(len(steps)))
         args += "".join(f", take{i}" for i, skips in enumerate(skipping) if skips)
         self.lines = [f"def loop(values, timestamps, out, stamps{args}):"]
-        self._timestamp = "timestamp" if stamped else "None"
         self.at_line: dict[int, _Call] = {}
+        self._skipping = skipping
+        self._guarded = guarded
+        self._lazy = lazy
+        self._timestamp = "timestamp" if stamped else "None"
+        self._last = len(steps) - 1
+        self._depth = 1
+        self._value = "v0"  # variable of the value that the next step is given
+        self._held = 1  # holders of the value: its variable, and a batch or list that has it
         self._nested: list[_Call] = []  # calls of maps that are not written yet, innermost first
-        depth = 1
-        value = "v0"
-        if stamped:
-            self._add(depth, "for v0, timestamp in zip(values, timestamps):")
-        else:
-            self._add(depth, "for v0 in values:")
-        depth += 1
-        stamp = "stamps.append(timestamp)"
-        last = len(steps) - 1
-        held = 1  # holders of the value: its variable, and a batch or list that has it
-        for i, step in enumerate(steps):
-            made = f"v{i + 1}"
-            skips = skipping[i]
-            # A call that needs no line around it waits for the next one, of which it becomes the argument.
-            if isinstance(step, MapStep) and not (skips or guarded[i]):
-                if self._nested and (
-                    len(self._nested) == _MAX_NESTED or argument_of(called_function(step)) is None
-                ):
-                    self._write_nested(depth, f"v{i} = ")
-                self._nested.append((i, None if self._nested else value))
-                value = made
-                held = 0
-                continue
-            if self._nested:
-                self._write_nested(depth, f"{value} = ")
-            if isinstance(step, FilterStep):
-                self._call(depth, skips, (i, value), f"if not f{i}({value}): continue")
-                if guarded[i]:
-                    self._isolate(depth, (i, value), value, str(held))
-                continue
-            if isinstance(step, MapStep):
-                if i == last and not guarded[i]:
-                    self._call(depth, skips, (i, value), f"out.append(f{i}({value}))")
-                    break
-                self._call(depth, skips, (i, value), f"{made} = f{i}({value})")
-                if guarded[i]:
-                    self._isolate(depth, (i, value), made, f"{held + 1} if {made} is {value} else 0")
-                held = 0
-            else:
-                called = f"r{i} = f{i}({value})"
-                if i == last:
-                    if skips:
-                        self._add(depth, "before = len(out)")
-                    extended = f"extend(out, r{i})" if guarded[i] else f"out.extend(r{i})"
-                    if not (lazy or guarded[i]):
-                        extended += f" if type(r{i}) is list or type(r{i}) in at_once else extend(out, r{i})"
-                    self._call(depth, skips, (i, value), called, extended, undo="del out[before:]")
-                    stamp = "stamps.extend([timestamp] * (len(out) - len(stamps)))"
-                    break
-                listed = "isolated_list" if guarded[i] else "list"
-                whole = [f"if type(r{i}) is not list: r{i} = {listed}(r{i})"] if skips else []
-                self._call(depth, skips, (i, value), called, *whole)
-                if guarded[i]:
-                    self._add(depth, f"h{i} = holders_in(r{i})")
-                self._add(depth, f"for {made} in r{i}:", (i, value))
-                depth += 1
-                if guarded[i]:
-                    self._isolate(depth, (i, value), made, f"h{i}")
-                held = 0
-            value = made
-        else:
-            # The loop was not left by break: the last value is still to be appended.
-            if self._nested:
-                self._write_nested(depth, "out.append(", ")")
-            else:
-                self._add(depth, f"out.append({value})")
-        # One result for each record, so that the timestamps are those of the batch.
-        if stamped and all(isinstance(step, MapStep) for step in steps) and not any(skipping):
-            self._add(1, "stamps += timestamps")
-        elif stamped:
-            self._add(depth, stamp)
+        self._is_out = False  # whether the value is in ``out``
 
-    def _write_nested(self, depth: int, before: str, after: str = "") -> None:
+        self._add("for v0, timestamp in zip(values, timestamps):" if stamped else "for v0 in values:")
+        self._depth += 1
+        for i, step in enumerate(steps):
+            if isinstance(step, FilterStep):
+                self._filter(i)
+            elif isinstance(step, MapStep):
+                self._map(i, step)
+            elif i == self._last:
+                self._extend_out(i)
+            else:
+                self._flat_map(i)
+        if not self._is_out:
+            self._append_to_out()
+        if stamped:
+            self._stamp(steps)
+
+    # ---- steps ------------------------------------------------------------------------------------------------
+
+    def _filter(self, i: int) -> None:
+        self._write_nested()
+        call = (i, self._value)
+        self._call(call, f"if not f{i}({self._value}): continue")
+        if self._guarded[i]:
+            self._isolate(call, self._value, str(self._held))
+
+    def _map(self, i: int, step: MapStep) -> None:
+        value, made = self._value, f"v{i + 1}"
+        if not (self._skipping[i] or self._guarded[i]):
+            # A call that needs no line around it waits for the next one, of which it becomes the argument.
+            if len(self._nested) == _MAX_NESTED or argument_of(called_function(step)) is None:
+                self._write_nested()
+            self._nested.append((i, None if self._nested else value))
+        else:
+            self._write_nested()
+            if i == self._last and not self._guarded[i]:
+                self._call((i, value), f"out.append(f{i}({value}))")
+                self._is_out = True
+                return
+            self._call((i, value), f"{made} = f{i}({value})")
+            if self._guarded[i]:
+                self._isolate((i, value), made, f"{self._held + 1} if {made} is {value} else 0")
+        self._value, self._held = made, 0
+
+    def _flat_map(self, i: int) -> None:
+        """Write a loop over the results, in which the next steps are."""
+        self._write_nested()
+        call, made, guarded = (i, self._value), f"v{i + 1}", self._guarded[i]
+        listed = "isolated_list" if guarded else "list"
+        whole = [f"if type(r{i}) is not list: r{i} = {listed}(r{i})"] if self._skipping[i] else []
+        self._call(call, f"r{i} = f{i}({self._value})", *whole)
+        if guarded:
+            self._add(f"h{i} = holders_in(r{i})")
+        self._add(f"for {made} in r{i}:", call)
+        self._depth += 1
+        if guarded:
+            self._isolate(call, made, f"h{i}")
+        self._value, self._held = made, 0
+
+    def _extend_out(self, i: int) -> None:
+        """Write the flat_map that comes last, whose results need no loop."""
+        self._write_nested()
+        if self._skipping[i]:
+            self._add("before = len(out)")
+        extended = f"extend(out, r{i})" if self._guarded[i] else f"out.extend(r{i})"
+        if not (self._lazy or self._guarded[i]):
+            extended += f" if type(r{i}) is list or type(r{i}) in at_once else extend(out, r{i})"
+        self._call((i, self._value), f"r{i} = f{i}({self._value})", extended, undo="del out[before:]")
+        self._is_out = True
+
+    def _append_to_out(self) -> None:
+        if self._nested:
+            self._write_calls("out.append(", ")")
+        else:
+            self._add(f"out.append({self._value})")
+
+    def _stamp(self, steps: Sequence[Step]) -> None:
+        """Write the timestamps of the results."""
+        if all(isinstance(step, MapStep) for step in steps) and not any(self._skipping):
+            # One result for each record, so that the timestamps are those of the batch.
+            self._depth = 1
+            self._add("stamps += timestamps")
+        elif isinstance(steps[-1], FlatMapStep):
+            self._add("stamps.extend([timestamp] * (len(out) - len(stamps)))")
+        else:
+            self._add("stamps.append(timestamp)")
+
+    # ---- lines ------------------------------------------------------------------------------------------------
+
+    def _write_nested(self) -> None:
+        """Write the calls that wait, so that the value is in its variable."""
+        if self._nested:
+            self._write_calls(f"{self._value} = ")
+
+    def _write_calls(self, before: str, after: str = "") -> None:
         """Write ``before f2(f1(f0(value))) after``, with each call in a line of its own."""
         (first, value), *others = self._nested
         for i, _ in reversed(others):
-            self._add(depth, f"{before}f{i}(", (i, None))
+            self._add(f"{before}f{i}(", (i, None))
             before = ""
-        self._add(depth, f"{before}f{first}({value}" + ")" * len(self._nested) + after, (first, value))
+        self._add(f"{before}f{first}({value}" + ")" * len(self._nested) + after, (first, value))
         self._nested.clear()
 
-    def _call(self, depth: int, skips: bool, mark: _Call, *texts: str, undo: str = "") -> None:
+    def _call(self, call: _Call, *texts: str, undo: str = "") -> None:
+        """Write a call of a step, in a ``try`` if the step skips records."""
+        index, value = call
+        skips = self._skipping[index]
         if skips:
-            self._add(depth, "try:")
+            self._add("try:")
+            self._depth += 1
         for text in texts:
-            self._add(depth + skips, text, mark)
+            self._add(text, call)
         if skips:
-            index, value = mark
-            self._add(depth, "except Exception as error:")
+            self._depth -= 1
+            self._add("except Exception as error:")
+            self._depth += 1
             if undo:
-                self._add(depth + 1, undo)
-            self._add(depth + 1, f"if not take{index}(error, {value}, {self._timestamp}): raise", mark)
-            self._add(depth + 1, "continue")
+                self._add(undo)
+            self._add(f"if not take{index}(error, {value}, {self._timestamp}): raise", call)
+            self._add("continue")
+            self._depth -= 1
 
-    def _isolate(self, depth: int, mark: _Call, value: str, holders: str) -> None:
-        self._add(depth, f"if type({value}) not in atoms: {value} = isolate({value}, {holders})", mark)
+    def _isolate(self, call: _Call, value: str, holders: str) -> None:
+        self._add(f"if type({value}) not in atoms: {value} = isolate({value}, {holders})", call)
 
-    def _add(self, depth: int, text: str, mark: _Call | None = None) -> None:
-        self.lines.append("    " * depth + text)
-        if mark is not None:
-            self.at_line[len(self.lines)] = mark
+    def _add(self, text: str, call: _Call | None = None) -> None:
+        self.lines.append("    " * self._depth + text)
+        if call is not None:
+            self.at_line[len(self.lines)] = call
 
     @property
     def text(self) -> str:
