@@ -32,7 +32,7 @@ from sluiceway.checkpoint.metadata import (
     decode_metadata,
     encode_metadata,
 )
-from sluiceway.checkpoint.native_files import OpenBackend, readable_by_all, with_rows
+from sluiceway.checkpoint.native_files import OpenBackend, opened_rows, readable_by_all
 from sluiceway.checkpoint.restore import StateReader, read_enumerators, read_in_flight, read_operators
 from sluiceway.checkpoint.state_file import decode_subtask, encode_subtask, shared_files, write_subtask
 
@@ -62,13 +62,13 @@ __all__ = [
     "encode_subtask",
     "find_checkpoints",
     "load_metadata",
+    "opened_rows",
     "read_enumerators",
     "read_in_flight",
     "read_operators",
     "readable_by_all",
     "shared_files",
     "split_location",
-    "with_rows",
     "write_enumerators",
     "write_subtask",
 ]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 from zlib import crc32
 
@@ -394,24 +395,41 @@ class CheckpointMetadata(_Part, frozen=True, kw_only=True):
     @property
     def size(self) -> int:
         """Bytes of state that it refers to."""
-        subtasks = sum(s.size for v in self.vertices for s in v.subtasks)
+        subtasks = sum(subtask.size for subtask in self.subtasks())
         return subtasks + sum(section.size for section in self.enumerators.values())
 
     @property
     def written(self) -> int:
         """Bytes of state that were written for it."""
-        subtasks = sum(s.written for v in self.vertices for s in v.subtasks)
+        subtasks = sum(subtask.written for subtask in self.subtasks())
         return subtasks + sum(section.size for section in self.enumerators.values())
 
     def files(self) -> set[str]:
         """Names of all files that it refers to, relative to its directory."""
         found = {section.file for section in self.enumerators.values()}
-        for subtask in (s for v in self.vertices for s in v.subtasks):
+        for subtask in self.subtasks():
             found.update(section.file for section in subtask.attachments.values())
             found.update(part.elements.file for part in subtask.in_flight)
             for operator in subtask.operators:
                 found.update(_files_of(operator))
         return found
+
+    def subtasks(self) -> Iterator[SubtaskEntry]:
+        """Yield the entries of all subtasks."""
+        for vertex in self.vertices:
+            yield from vertex.subtasks
+
+    def operators(self, uid: str | None = None) -> Iterator[tuple[VertexEntry, SubtaskEntry, OperatorEntry]]:
+        """Yield the state of each step in each subtask, after the vertex and the subtask that had it.
+
+        Args:
+            uid: uid of the only step wanted; None: all steps.
+        """
+        for vertex in self.vertices:
+            for subtask in vertex.subtasks:
+                for operator in subtask.operators:
+                    if uid in (None, operator.uid):
+                        yield vertex, subtask, operator
 
 
 def _files_of(operator: OperatorEntry) -> set[str]:
@@ -443,11 +461,10 @@ def encode_metadata(metadata: CheckpointMetadata) -> bytes:
     """Return the metadata in the form of the file."""
     # Kept as raw bytes on both sides: the checksum is of exactly what stands in the file.
     content = msgspec.json.encode(metadata)
-    subtasks = [s for v in metadata.vertices for s in v.subtasks]
-    if any(o.keyed is not None and o.keyed.shared for s in subtasks for o in s.operators):
+    if any(operator.keyed is not None and operator.keyed.shared for _, _, operator in metadata.operators()):
         version = 3
     else:
-        version = 2 if any(s.in_flight for s in subtasks) else 1
+        version = 2 if any(subtask.in_flight for subtask in metadata.subtasks()) else 1
     return msgspec.json.encode(_Envelope(FORMAT, version, crc32(content), msgspec.Raw(content))) + b"\n"
 
 

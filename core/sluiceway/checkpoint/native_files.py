@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeAlias
 
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.state import BackendContext, KeyedSnapshot, RowsOnDemand, StateBackend
 
-__all__ = ["OpenBackend", "readable_by_all", "with_rows"]
+__all__ = ["OpenBackend", "opened_rows", "readable_by_all", "with_rows"]
 
 OpenBackend: TypeAlias = Callable[[str], StateBackend]
 """Makes the state backend of a name."""
@@ -36,6 +37,18 @@ def with_rows(
     context = BackendContext(operator, subtask, native.key_groups, max_parallelism)
     rows = _RowsOfFiles(snapshot, open_backend, native.format.partition(" ")[0], context)
     return replace(snapshot, groups=rows, on_release=rows.release)
+
+
+@contextmanager
+def opened_rows(
+    snapshot: KeyedSnapshot, open_backend: OpenBackend, operator: str, subtask: int, max_parallelism: int
+) -> Iterator[KeyedSnapshot]:
+    """Open keyed state with rows, and release it at the end of the ``with`` block: see :func:`with_rows`."""
+    opened = with_rows(snapshot, open_backend, operator, subtask, max_parallelism)
+    try:
+        yield opened
+    finally:
+        opened.release()
 
 
 def readable_by_all(

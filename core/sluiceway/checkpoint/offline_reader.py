@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from sluiceway.checkpoint.metadata import CheckpointMetadata, KeyedEntry, OperatorEntry, VertexEntry
-from sluiceway.checkpoint.native_files import OpenBackend, with_rows
+from sluiceway.checkpoint.native_files import OpenBackend, opened_rows
 from sluiceway.checkpoint.restore import StateReader
 from sluiceway.checkpoint.safe_unpickler import PlainUnpickler, pickled_type
 from sluiceway.columns.state_names import BY_KEY, kind_of_state
@@ -112,21 +112,15 @@ def content_of(
         CheckpointError: a file is missing or damaged; names it.
         UnknownNameError: the checkpoint has no such uid or name; lists those that it has.
     """
-    steps = [
-        (vertex, subtask.index, operator)
-        for vertex in metadata.vertices
-        for subtask in vertex.subtasks
-        for operator in subtask.operators
-    ]
-    _check("step with the uid", uid, {operator.uid for _, _, operator in steps})
-    steps = [step for step in steps if uid in (None, step[2].uid)]
+    _check("step with the uid", uid, {operator.uid for _, _, operator in metadata.operators()})
+    steps = list(metadata.operators(uid))
     _check("state", state, {name for _, _, operator in steps for name in _names(reader, operator)})
     decode = Decoder(trusted)
     for vertex, subtask, operator in steps:
         keyed = operator.keyed
         if keyed is not None and (state is None or any(table.name == state for table in keyed.tables)):
-            yield from _keyed(reader, vertex, operator.uid, keyed, subtask, decode, open_backend, state)
-        yield from _others(reader, operator, subtask, decode, state)
+            yield from _keyed(reader, vertex, operator.uid, keyed, subtask.index, decode, open_backend, state)
+        yield from _others(reader, operator, subtask.index, decode, state)
 
 
 def _check(kind: str, wanted: str | None, known: set[str]) -> None:
@@ -154,8 +148,7 @@ def _keyed(
     open_backend: OpenBackend,
     state: str | None,
 ) -> Iterator[StateRow]:
-    snapshot = with_rows(reader.keyed(uid, entry), open_backend, uid, subtask, vertex.max_parallelism)
-    try:
+    with opened_rows(reader.keyed(uid, entry), open_backend, uid, subtask, vertex.max_parallelism) as snapshot:
         metas = snapshot.tables
         # State in columns is in blocks, each decoded as a whole. All other state is read row by row.
         in_columns = {meta.name: kind for meta in metas if (kind := kind_in_columns(vertex, uid, meta.name))}
@@ -176,8 +169,6 @@ def _keyed(
                 for data in values:
                     name, value, touched = decode.value(meta, data)
                     yield StateRow(uid, meta.name, kind, subtask, group, namespace, key, name, value, touched)
-    finally:
-        snapshot.release()
 
 
 def kind_in_columns(vertex: VertexEntry, uid: str, name: str) -> str:

@@ -215,8 +215,7 @@ def read_in_flight(
             entry.serializer,
             entry.version,
         )
-        for vertex in metadata.vertices
-        for subtask in vertex.subtasks
+        for subtask in metadata.subtasks()
         for entry in subtask.in_flight
     )
 

@@ -80,7 +80,7 @@ class SavepointEditor(SavepointWriter):
         super().__init__(location, max_parallelism, self._old.job_name, backend, manager)
         self._groups = max_parallelism
         self._allow_pickle = allow_pickle
-        self._had = {operator.uid: vertex for vertex, _, operator in self._operators()}
+        self._had = {operator.uid: vertex for vertex, _, operator in self._old.operators()}
         # Steps without state are known by uid, too: they can be given some.
         self._had |= {step.uid: v for v in self._old.vertices for step in v.steps if step.uid not in self._had}
         self._removed: set[str] = set()
@@ -197,7 +197,7 @@ class SavepointEditor(SavepointWriter):
 
     @contextmanager
     def _snapshots(self, uid: str) -> Iterator[list[KeyedSnapshot]]:
-        kept = [self._keyed(v, s, o) for v, s, o in self._operators() if o.uid == uid]
+        kept = [self._keyed(*entries) for entries in self._old.operators(uid)]
         snapshots = [snapshot for snapshot in kept if snapshot is not None]
         try:
             yield snapshots
@@ -210,22 +210,15 @@ class SavepointEditor(SavepointWriter):
         if uid not in known:
             raise choose("step with the uid", uid, known, "in the checkpoint")
 
-    def _operators(self) -> Iterator[tuple[VertexEntry, SubtaskEntry, OperatorEntry]]:
-        for vertex in self._old.vertices:
-            for subtask in vertex.subtasks:
-                for operator in subtask.operators:
-                    yield vertex, subtask, operator
-
     def _states_of(self, uid: str) -> list[str]:
         found: dict[str, None] = {}
-        for _, _, operator in self._operators():
-            if operator.uid == uid:
-                if operator.keyed is not None:
-                    found |= dict.fromkeys(table.name for table in operator.keyed.tables)
-                found |= dict.fromkeys(kept.name for kept in operator.lists)
-                if operator.broadcast is not None:
-                    states = self._reader.decoded(operator.broadcast, _BROADCAST)
-                    found |= dict.fromkeys(name for name, _ in states)
+        for _, _, operator in self._old.operators(uid):
+            if operator.keyed is not None:
+                found |= dict.fromkeys(table.name for table in operator.keyed.tables)
+            found |= dict.fromkeys(kept.name for kept in operator.lists)
+            if operator.broadcast is not None:
+                states = self._reader.decoded(operator.broadcast, _BROADCAST)
+                found |= dict.fromkeys(name for name, _ in states)
         return list(found)
 
     def _groups_of(self, uid: str) -> int:
@@ -239,7 +232,7 @@ class SavepointEditor(SavepointWriter):
 
     def _is_new(self, uid: str) -> bool:
         # A removed operator may be given state again, as a new one.
-        return uid in self._removed or all(operator.uid != uid for _, _, operator in self._operators())
+        return uid in self._removed or not any(self._old.operators(uid))
 
     @override
     def _new_name(self, uid: str) -> str:
@@ -260,7 +253,7 @@ class SavepointEditor(SavepointWriter):
         gone = state in self._dropped.get(uid, ())
         if gone or self._is_new(uid) or state not in self._states_of(uid):
             return
-        keyed = (o.keyed for _, _, o in self._operators() if o.uid == uid and o.keyed is not None)
+        keyed = (o.keyed for _, _, o in self._old.operators(uid) if o.keyed is not None)
         if all(state != table.name for entry in keyed for table in entry.tables):
             raise StateError(
                 f"state {state!r} of operator {uid!r} is not kept by key, and cannot be changed: it is copied, or "
@@ -269,7 +262,7 @@ class SavepointEditor(SavepointWriter):
 
     def _refuse_in_flight(self, uid: str) -> None:
         """Raise StateError if records were in flight to or from an operator."""
-        entries = (entry for v in self._old.vertices for s in v.subtasks for entry in s.in_flight)
+        entries = (entry for subtask in self._old.subtasks() for entry in subtask.in_flight)
         entry = next((entry for entry in entries if uid in (entry.source, entry.target)), None)
         if entry is not None:
             raise StateError(
@@ -280,7 +273,7 @@ class SavepointEditor(SavepointWriter):
 
     def _refuse_raw_keyed(self) -> None:
         """Raise StateError if an operator has raw keyed state for another number of key groups."""
-        for vertex, _, operator in self._operators():
+        for vertex, _, operator in self._old.operators():
             if operator.uid in self._removed or vertex.max_parallelism == self._groups:
                 continue
             for kept in operator.lists:
@@ -358,7 +351,7 @@ class SavepointEditor(SavepointWriter):
         """Write copied, changed and new state, and return the metadata."""
         # Another number of key groups moves every key, also of operators that were not named.
         if self._groups is not None:
-            for uid in {o.uid for _, _, o in self._operators() if o.keyed is not None} - self._removed:
+            for uid in {o.uid for _, _, o in self._old.operators() if o.keyed is not None} - self._removed:
                 if any(self._kind_in_columns(uid, state) for state in self._states_of(uid)):
                     raise StateError(
                         f"the state of operator {uid!r} cannot be divided into {self._groups} key groups: it is "

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sluiceway.checkpoint import StateReader, load_metadata, split_location
 from sluiceway.checkpoint.metadata import CheckpointMetadata
-from sluiceway.checkpoint.native_files import with_rows
+from sluiceway.checkpoint.native_files import opened_rows
 from sluiceway.checkpoint.offline_reader import Decoder, StateRow, content_of, kind_in_columns
 from sluiceway.errors import CheckpointError, ConfigurationError, StateQueryError, choose
 from sluiceway.keygroups import key_group
@@ -244,11 +244,10 @@ def _namespace(text: str) -> Any:
 
 def _max_parallelism(metadata: CheckpointMetadata, uid: str, state: str) -> int:
     states: dict[str, tuple[int, set[str]]] = {}
-    for vertex in metadata.vertices:
-        for operator in (operator for subtask in vertex.subtasks for operator in subtask.operators):
-            if operator.keyed is not None:
-                names = states.setdefault(operator.uid, (vertex.max_parallelism, set()))[1]
-                names.update(table.name for table in operator.keyed.tables)
+    for vertex, _, operator in metadata.operators():
+        if operator.keyed is not None:
+            names = states.setdefault(operator.uid, (vertex.max_parallelism, set()))[1]
+            names.update(table.name for table in operator.keyed.tables)
     if uid not in states:
         raise choose("step with the uid", uid, states, "and keyed state in the checkpoint")
     most, names = states[uid]
@@ -266,22 +265,16 @@ def _rows(
     groups: set[int] | None,
 ) -> Iterator[tuple[StateMeta, Row]]:
     open_backend = manager.services().state_backend
-    for vertex in metadata.vertices:
-        for subtask in vertex.subtasks:
-            for operator in subtask.operators:
-                if operator.uid != uid or operator.keyed is None:
-                    continue
-                snapshot = with_rows(
-                    reader.keyed(uid, operator.keyed), open_backend, uid, subtask.index, vertex.max_parallelism
-                )
-                try:
-                    for group in sorted(snapshot.groups if groups is None else groups & snapshot.groups.keys()):
-                        for row in decode_rows(snapshot.groups[group]):
-                            meta = snapshot.tables[row.table]
-                            if meta.name == state:
-                                yield meta, row
-                finally:
-                    snapshot.release()
+    for vertex, subtask, operator in metadata.operators(uid):
+        if operator.keyed is None:
+            continue
+        kept = reader.keyed(uid, operator.keyed)
+        with opened_rows(kept, open_backend, uid, subtask.index, vertex.max_parallelism) as snapshot:
+            for group in sorted(snapshot.groups if groups is None else groups & snapshot.groups.keys()):
+                for row in decode_rows(snapshot.groups[group]):
+                    meta = snapshot.tables[row.table]
+                    if meta.name == state:
+                        yield meta, row
 
 
 def _value(

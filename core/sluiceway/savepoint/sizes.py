@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sluiceway.checkpoint import StateReader, load_metadata, split_location
-from sluiceway.checkpoint.native_files import with_rows
+from sluiceway.checkpoint.native_files import opened_rows
 from sluiceway.checkpoint.offline_reader import Decoder, kind_in_columns
 from sluiceway.columns.state_names import BY_KEY, KEYS
 from sluiceway.errors import choose
@@ -122,9 +122,7 @@ def _groups(
     reader, open_backend = StateReader(storage, directory), manager.services().state_backend
     keyed = [
         (vertex, subtask.index, operator.uid, operator.keyed)
-        for vertex in metadata.vertices
-        for subtask in vertex.subtasks
-        for operator in subtask.operators
+        for vertex, subtask, operator in metadata.operators()
         if operator.keyed is not None
     ]
     if uid is not None and uid not in {step for _, _, step, _ in keyed}:
@@ -133,8 +131,8 @@ def _groups(
     for vertex, subtask, step, entry in keyed:
         if uid not in (None, step):
             continue
-        snapshot = with_rows(reader.keyed(step, entry), open_backend, step, subtask, vertex.max_parallelism)
-        try:
+        kept = reader.keyed(step, entry)
+        with opened_rows(kept, open_backend, step, subtask, vertex.max_parallelism) as snapshot:
             for meta in snapshot.tables:
                 # So that an empty state is listed, too.
                 yield step, subtask, meta, {}, kind_in_columns(vertex, step, meta.name)
@@ -143,8 +141,6 @@ def _groups(
             for group in sorted(snapshot.groups):
                 for table, keys in _by_key(snapshot.groups[group], kinds, packed).items():
                     yield step, subtask, snapshot.tables[table], keys, kinds[table]
-        finally:
-            snapshot.release()
 
 
 def _by_key(

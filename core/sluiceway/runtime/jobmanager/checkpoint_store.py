@@ -22,11 +22,11 @@ from sluiceway.checkpoint import (
     SubtaskEntry,
     VertexEntry,
     encode_metadata,
+    opened_rows,
     read_in_flight,
     read_operators,
     shared_files,
     split_location,
-    with_rows,
     write_enumerators,
     write_subtask,
 )
@@ -218,7 +218,7 @@ class StorageCheckpointStore(CompletedCheckpointStore):
         if is_newest and metadata is not None:
             # It was aborted while it was stored. Tasks do not know that it was complete, and may have written the
             # same shared files again for one in progress.
-            shared = {name for v in metadata.vertices for entry in v.subtasks for name in shared_files(entry)}
+            shared = {name for entry in metadata.subtasks() for name in shared_files(entry)}
             self._give_up(id_, shared)
         self._background.run(lambda: self._directory.discard(id_, shared=not is_newest), _whatever)
 
@@ -465,12 +465,9 @@ class SavepointCheckpointStore(CompletedCheckpointStore):
         keyed = operator.keyed
         if keyed is None or keyed.native is None:
             return operator
-        found = with_rows(keyed, self._open_backend, operator.uid, operator.subtask, max_parallelism)
-        try:
+        with opened_rows(keyed, self._open_backend, operator.uid, operator.subtask, max_parallelism) as found:
             # Read at once: the release frees what the backend has taken for it.
             rows = KeyedSnapshot(found.tables, dict(found.groups))
-        finally:
-            found.release()
         return replace(operator, keyed=rows)
 
     def _delete(self, savepoint: str, entry: SubtaskEntry) -> None:

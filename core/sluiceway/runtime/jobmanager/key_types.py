@@ -91,10 +91,8 @@ def saved_key_types(reader: StateReader, metadata: CheckpointMetadata, uid: str)
 def _groups(
     reader: StateReader, metadata: CheckpointMetadata, uid: str
 ) -> Iterator[tuple[bytes, Sequence[StateMeta]]]:
-    for subtask in (subtask for vertex in metadata.vertices for subtask in vertex.subtasks):
-        for operator in subtask.operators:
-            if operator.uid != uid or operator.keyed is None or operator.keyed.native is not None:
-                continue
+    for _, _, operator in metadata.operators(uid):
+        if operator.keyed is not None and operator.keyed.native is None:
             snapshot = reader.keyed(uid, operator.keyed)
             for group in snapshot.groups:
                 yield snapshot.groups[group], snapshot.tables

@@ -22,9 +22,7 @@ def saved_key_groups(metadata: CheckpointMetadata) -> dict[str, int]:
     """Return the saved number of key groups, by uid of the step with keyed state."""
     return {
         operator.uid: vertex.max_parallelism
-        for vertex in metadata.vertices
-        for subtask in vertex.subtasks
-        for operator in subtask.operators
+        for vertex, _, operator in metadata.operators()
         if operator.keyed is not None
     }
 
@@ -51,7 +49,7 @@ def wrong_key_groups(saved: Mapping[str, int], graph: JobGraph) -> dict[str, str
 def refusals(metadata: CheckpointMetadata, services: Services) -> dict[str, str]:
     """Return messages about state in files of state backends that cannot be loaded, by uid of the step."""
     formats: dict[str, str] = {}
-    for operator in (o for v in metadata.vertices for s in v.subtasks for o in s.operators):
+    for _, _, operator in metadata.operators():
         if operator.keyed is not None and operator.keyed.native is not None:
             formats[operator.uid] = operator.keyed.native.format.partition(" ")[0]
     problems: dict[str, SluicewayError] = {}

@@ -42,7 +42,7 @@ class Resumable(msgspec.Struct, frozen=True):
     @property
     def is_final(self) -> bool:
         """True if all subtasks had finished: the job has nothing left to do."""
-        return all(subtask.finished for vertex in self.metadata.vertices for subtask in vertex.subtasks)
+        return all(subtask.finished for subtask in self.metadata.subtasks())
 
 
 def find_resumable(

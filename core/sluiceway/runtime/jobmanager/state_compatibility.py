@@ -9,7 +9,7 @@ from typing import Any
 
 from sluiceway.checkpoint import CheckpointMetadata, StateReader, read_in_flight, split_location
 from sluiceway.checkpoint.metadata import OperatorEntry
-from sluiceway.checkpoint.native_files import with_rows
+from sluiceway.checkpoint.native_files import opened_rows
 from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.config.settings import Settings
 from sluiceway.engine import Services
@@ -192,7 +192,7 @@ def saved_metadata(
     reader = StateReader(storage, directory)
     kinds = {step.uid: step.kind for vertex in metadata.vertices for step in vertex.steps}
     steps: dict[str, _EarlierStep] = {}
-    for operator in (o for v in metadata.vertices for s in v.subtasks for o in s.operators):
+    for _, _, operator in metadata.operators():
         step = steps.setdefault(operator.uid, _EarlierStep(kind=kinds.get(operator.uid, "")))
         if operator.keyed is not None and (operator.keyed.groups or operator.keyed.native):
             step.states.update({m.name: m for m in reader.keyed(operator.uid, operator.keyed).tables})
@@ -210,21 +210,17 @@ def saved_metadata(
 
 
 def _has_rows(reader: StateReader, metadata: CheckpointMetadata, services: Services, uid: str, state: str) -> bool:
-    for vertex in metadata.vertices:
-        for subtask, operator in ((s, o) for s in vertex.subtasks for o in s.operators if o.uid == uid):
-            tables = () if operator.keyed is None else operator.keyed.tables
-            index = next((place for place, table in enumerate(tables) if table.name == state), None)
-            if index is None or operator.keyed is None:
-                continue
-            kept = reader.keyed(uid, operator.keyed)
-            snapshot = with_rows(kept, services.state_backend, uid, subtask.index, vertex.max_parallelism)
-            try:
-                for group in snapshot.groups:
-                    rows, blocks = decode_blocks(snapshot.groups[group])
-                    if index in {row.table for row in rows} | {block.table for block in blocks}:
-                        return True
-            finally:
-                snapshot.release()
+    for vertex, subtask, operator in metadata.operators(uid):
+        tables = () if operator.keyed is None else operator.keyed.tables
+        index = next((place for place, table in enumerate(tables) if table.name == state), None)
+        if index is None or operator.keyed is None:
+            continue
+        kept, open_backend = reader.keyed(uid, operator.keyed), services.state_backend
+        with opened_rows(kept, open_backend, uid, subtask.index, vertex.max_parallelism) as snapshot:
+            for group in snapshot.groups.values():
+                rows, blocks = decode_blocks(group)
+                if index in {row.table for row in rows} | {block.table for block in blocks}:
+                    return True
     return False
 
 
