@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
 from sluiceway.config.settings import Settings
-from sluiceway.engine import Job, JobFailure, JobResult, JobStatus, Services
+from sluiceway.engine import JobFailure, JobResult, JobStatus, Services
 from sluiceway.errors import ConfigurationError
 from sluiceway.graph import JobGraph, slots_required
 from sluiceway.metrics import JobMetrics
-from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, RescaleInfo
+from sluiceway.monitoring.infos import CheckpointInfo, JobDescription
 from sluiceway.monitoring.key_samples import KeySample, check_key_sampling
 from sluiceway.monitoring.processes import ProcessReadings
 from sluiceway.monitoring.stack_samples import StackSamples
@@ -29,12 +29,11 @@ from sluiceway.runtime.cluster.job_run import JobRun
 from sluiceway.runtime.cluster.os_platform import Platform
 from sluiceway.runtime.cluster.worker_host import HostedPlatform, WorkerHost
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, WorkerHandle, start_worker
-from sluiceway.runtime.jobmanager.checkpoint_places import check_place, check_savepoint_place, savepoint_place
+from sluiceway.runtime.jobmanager.checkpoint_places import check_place
 from sluiceway.runtime.jobmanager.checkpoint_store import directory_of
 from sluiceway.runtime.jobmanager.job_description import describe_job
-from sluiceway.runtime.jobmanager.job_master import JobMaster
 from sluiceway.runtime.jobmanager.job_metrics import Reporting
-from sluiceway.runtime.jobmanager.job_requests import JobRequests
+from sluiceway.runtime.jobmanager.mastered_job import MasteredJob
 from sluiceway.runtime.jobmanager.restore import restore_from
 from sluiceway.runtime.logging.engine_log import job_logging
 from sluiceway.runtime.messages.pickling import check_shippable
@@ -44,7 +43,7 @@ from sluiceway.util.overriding import override
 __all__ = ["ClusterJob"]
 
 
-class ClusterJob(Job):
+class ClusterJob(MasteredJob):
     """Run of a job on ``settings.workers`` processes. The calling thread is the job manager.
 
     Args:
@@ -57,9 +56,8 @@ class ClusterJob(Job):
     def __init__(
         self, graph: JobGraph, settings: Settings, services: Services, host: WorkerHost | None = None
     ) -> None:
+        super().__init__(settings, services)
         self._graph = graph
-        self._settings = settings
-        self._services = services
         self._host = host
         # A wrong name is reported before any process is started.
         if host is not None and settings.transport not in ("auto", host.transport):
@@ -79,7 +77,6 @@ class ClusterJob(Job):
         self._run: JobRun | None = None
         self._cancelled = False
         self._over = False
-        self._requests: JobRequests[JobMaster] = JobRequests()
 
     def run(self) -> JobResult:
         """Start the workers, run the job, and stop the workers."""
@@ -122,7 +119,7 @@ class ClusterJob(Job):
         manager = self._manager = JobManager(
             directory,
             secrets.token_bytes(32),
-            self._services,
+            self.services,
             transport=self._transport,
             # Rounded up, so that the workers have enough in all.
             slots_per_worker=-(-sum(slots_required(self._graph).values()) // workers),
@@ -139,7 +136,7 @@ class ClusterJob(Job):
         reporting = Reporting(
             self._reporters,
             manager.loop,
-            self._services.clock,
+            self.services.clock,
             self._settings.metrics_interval_ms,
             self.metrics,
         )
@@ -172,38 +169,6 @@ class ClusterJob(Job):
         manager, run = self._manager, self._run
         if manager is not None and run is not None:
             manager.loop.mail(lambda: run.cancel(STOP_S))
-
-    @override
-    def stop(self) -> None:
-        self._requests.tell(JobMaster.stop)
-
-    @override
-    def check_savepoint(self, place: str) -> None:
-        check_savepoint_place(place, self._services)
-
-    @override
-    def savepoint(
-        self, place: str | None, done: Callable[[str, BaseException | None], None], *, stop: bool = False
-    ) -> None:
-        where = savepoint_place(place, self._settings.checkpoints)
-        self._requests.ask(lambda master, answer: master.savepoint(where, stop, answer), done, "")
-
-    @override
-    def rescale(
-        self,
-        parallelism: int | None,
-        steps: Mapping[str, int],
-        done: Callable[[RescaleInfo | None, BaseException | None], None],
-        accepted: Callable[[RescaleInfo], None] | None = None,
-    ) -> None:
-        nothing: RescaleInfo | None = None
-        self._requests.ask(
-            lambda master, answer: master.rescale(parallelism, steps, answer, accepted), done, nothing
-        )
-
-    @override
-    def checkpoint(self, done: Callable[[int, BaseException | None], None]) -> None:
-        self._requests.ask(JobMaster.checkpoint, done, 0)
 
     def sample_stacks(
         self, seconds: float, rate: float, done: Callable[[list[StackSamples], list[str]], None]

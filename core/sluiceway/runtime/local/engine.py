@@ -30,7 +30,7 @@ from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.network.partitioners import BUILT_IN
 from sluiceway.operators import own_copy
 from sluiceway.partitioner import Distribution
-from sluiceway.runtime.jobmanager.checkpoint_places import check_place, check_savepoint_place, savepoint_place
+from sluiceway.runtime.jobmanager.checkpoint_places import check_place
 from sluiceway.runtime.jobmanager.checkpoint_store import (
     CheckpointPlace,
     SavepointCheckpointStore,
@@ -41,7 +41,7 @@ from sluiceway.runtime.jobmanager.job_description import checkpoint_infos, descr
 from sluiceway.runtime.jobmanager.job_host import JobHost
 from sluiceway.runtime.jobmanager.job_master import JobMaster
 from sluiceway.runtime.jobmanager.job_metrics import JobFigures, Reporting
-from sluiceway.runtime.jobmanager.job_requests import JobRequests
+from sluiceway.runtime.jobmanager.mastered_job import MasteredJob
 from sluiceway.runtime.jobmanager.restore import classes_of, restore_from
 from sluiceway.runtime.local.functions_in_use import own_functions
 from sluiceway.runtime.local.temporary_directory import TemporaryDirectory
@@ -158,7 +158,7 @@ class _LocalHost(JobHost):
         self._worker.wake(self.presence)
 
 
-class LocalJob(Job):
+class LocalJob(MasteredJob):
     """Run of a job in this process.
 
     Args:
@@ -185,8 +185,7 @@ class LocalJob(Job):
         make_event_loop: Callable[[], EventLoop] = LazyEventLoop,
         make_background: Callable[[TaskletLoop], Background] = lambda worker: HelperThread(worker.mail),
     ) -> None:
-        self.services = services
-        self._settings = settings
+        super().__init__(settings, services)
         self._make_poller = make_poller
         self._event_loop = make_event_loop()
         self._make_background = make_background
@@ -207,7 +206,6 @@ class LocalJob(Job):
             self._storage = with_local_copies(services.checkpoint_storage(location), settings)
         self._copies: LocalCopyRegistration | None = None
         self._temporary: TemporaryDirectory | None = None
-        self._requests: JobRequests[JobMaster] = JobRequests()
         self._reporters: list[MetricsReporter] = services.metrics_reporters(settings.metrics)
         self._reporting: Reporting | None = None
         self._tasks: TaskManager | None = None
@@ -256,21 +254,6 @@ class LocalJob(Job):
             worker.mail(master.cancel)
 
     @override
-    def stop(self) -> None:
-        self._requests.tell(JobMaster.stop)
-
-    @override
-    def check_savepoint(self, place: str) -> None:
-        check_savepoint_place(place, self.services)
-
-    @override
-    def savepoint(
-        self, place: str | None, done: Callable[[str, BaseException | None], None], *, stop: bool = False
-    ) -> None:
-        where = savepoint_place(place, self._settings.checkpoints)
-        self._requests.ask(lambda master, answer: master.savepoint(where, stop, answer), done, "")
-
-    @override
     def rescale(
         self,
         parallelism: int | None,
@@ -284,14 +267,7 @@ class LocalJob(Job):
                 "copied before it begins: give it a checkpoint interval or a restart strategy, or run it with "
                 "workers"
             )
-        nothing: RescaleInfo | None = None
-        self._requests.ask(
-            lambda master, answer: master.rescale(parallelism, steps, answer, accepted), done, nothing
-        )
-
-    @override
-    def checkpoint(self, done: Callable[[int, BaseException | None], None]) -> None:
-        self._requests.ask(JobMaster.checkpoint, done, 0)
+        super().rescale(parallelism, steps, done, accepted)
 
     @property
     @override
