@@ -118,12 +118,12 @@ class DeltaSink(Sink[Any]):
 
     def for_columns(self, schema: Any) -> DeltaSink:
         """Return the sink for rows with these columns; compare them with those of the table, if it exists."""
-        from sluiceway_lakehouse._delta_writer import Agreement
+        from sluiceway_lakehouse._delta_writer import DeltaAgreement
 
         sink = copy(self)
         columns = schema if self._target.schema is None else self._target.schema
         sink._target = replace(self._target, schema=columns, rows=schema)
-        Agreement(sink._target).check(sink._target.place.find())
+        DeltaAgreement(sink._target).check(sink._target.place.find())
         return sink
 
     @override

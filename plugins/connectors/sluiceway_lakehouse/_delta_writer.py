@@ -13,16 +13,16 @@ import pyarrow as pa
 
 from sluiceway.columns.schemas import shown
 from sluiceway.connector import CommittingSinkWriter, WriterContext
-from sluiceway.elements import Columns
 from sluiceway.errors import ConnectorError
+from sluiceway.util.overriding import override
+from sluiceway_lakehouse._agreement import Agreement, TableRows
 from sluiceway_lakehouse._delta_table import DeltaTarget, check_writable, schema_of_table
 from sluiceway_lakehouse._errors import MisfitError
 from sluiceway_lakehouse._parquet_files import ParquetFiles
-from sluiceway_lakehouse._records import RecordEncoder
-from sluiceway_lakehouse._schemas import Fit, new_columns, plain, storable
+from sluiceway_lakehouse._schemas import new_columns, plain
 from sluiceway_lakehouse._statistics import delta_statistics
 
-__all__ = ["Agreement", "DeltaWriter"]
+__all__ = ["DeltaAgreement", "DeltaWriter"]
 
 _log: Final = logging.getLogger("sluiceway_lakehouse")
 
@@ -40,71 +40,39 @@ Committable: TypeAlias = tuple[str, int, str, tuple[Added, ...]]
 """Application id, version, id of the table, files."""
 
 
-class Agreement:
-    """Agreement of rows with a table.
+class DeltaAgreement(Agreement):
+    """Agreement of rows with a table of Delta Lake.
 
     Args:
         target: settings of the sink.
     """
 
-    def __init__(self, target: DeltaTarget) -> None:
-        self._target = target
-        self._place = target.place
+    has_times = False
 
+    def __init__(self, target: DeltaTarget) -> None:
+        super().__init__(str(target.place), target.rows, target.schema)
+        self._target = target
+
+    @override
     def check(self, table: Any) -> None:
-        """Raise MisfitError if the rows do not fit into the table; None: into one that would be created."""
         target = self._target
         if table is None:
-            if target.schema is None:
-                raise MisfitError(
-                    f"{self._place} does not exist, and what columns it is to have is not known: give schema=, "
-                    "a class with a field per column or a pyarrow.Schema"
-                )
-            try:
-                schema = storable(target.schema, str(self._place), has_times=False)
-            except ConnectorError as error:
-                raise MisfitError(str(error)) from error
-            _check_partitions(schema, target.partition_by or (), str(self._place))
+            schema = self.new_schema()
+            _check_partitions(schema, target.partition_by or (), str(target.place))
             self.fit(schema)
             return
-        check_writable(table, self._place)
+        check_writable(table, target.place)
         schema = schema_of_table(table)
         there = tuple(table.metadata().partition_columns)
         if target.partition_by is not None and there != target.partition_by:
             raise MisfitError(
-                f"{self._place} is partitioned by {', '.join(there) or 'nothing'}; partition_by= says "
+                f"{target.place} is partitioned by {', '.join(there) or 'nothing'}; partition_by= says "
                 f"{', '.join(target.partition_by) or 'nothing'}"
             )
-        _check_partitions(schema, there, str(self._place))
+        _check_partitions(schema, there, str(target.place))
         if target.schema is not None and target.merge_schema:
             schema = self.merged(schema)
         self.fit(schema)
-
-    def fit(self, schema: pa.Schema) -> Fit:
-        """Return the conversion of rows to these columns. Raises MisfitError."""
-        target = self._target
-        rows = next((one for one in (target.rows, target.schema) if one is not None), schema)
-        try:
-            return Fit(rows, schema, str(self._place), ". merge_schema=True adds new columns to the table")
-        except ConnectorError as error:
-            raise MisfitError(str(error)) from error
-
-    def merged(self, schema: pa.Schema) -> pa.Schema:
-        """Return the columns of the table with those of the rows that it does not have."""
-        new = new_columns(self._target.schema, schema)
-        try:
-            added = storable(self._target.schema, str(self._place), has_times=False)
-        except ConnectorError as error:
-            raise MisfitError(str(error)) from error
-        fields = [added.field(name).with_nullable(True) for name in new]
-        lower = {name.lower(): name for name in schema.names}
-        for field in fields:
-            if field.name.lower() in lower:
-                raise MisfitError(
-                    f"{self._place} has a column {lower[field.name.lower()]!r}, from which {field.name!r} "
-                    "differs in capital letters alone: rename() it"
-                )
-        return pa.schema([*schema, *fields])
 
 
 class DeltaWriter(CommittingSinkWriter[Any]):
@@ -122,14 +90,13 @@ class DeltaWriter(CommittingSinkWriter[Any]):
         self._target = target
         self._place = target.place
         self._context = context
-        self._agreement = Agreement(target)
+        self._agreement = DeltaAgreement(target)
         step = f"sluiceway/{context.job_name}/{context.uid}"[:200]
         self._application = f"{step}/{context.subtask}/{uuid.uuid4().hex}"
         self._version = 0
         self._table: Any = None
         self._partition_by: tuple[str, ...] = ()
-        self._fit: Fit | None = None
-        self._encoder: RecordEncoder | None = None
+        self._rows: TableRows | None = None
         self._files: ParquetFiles | None = None
 
     def open(self) -> None:
@@ -141,8 +108,7 @@ class DeltaWriter(CommittingSinkWriter[Any]):
         self._table = self._with_new_columns(table) if self._target.merge_schema else table
         schema = schema_of_table(self._table)
         self._partition_by = tuple(self._table.metadata().partition_columns)
-        self._fit = self._agreement.fit(schema)
-        self._encoder = RecordEncoder(self._fit.rows, str(self._place))
+        self._rows = TableRows(self._agreement.fit(schema), str(self._place))
         self._files = ParquetFiles(
             self._place.files,
             schema,
@@ -155,19 +121,13 @@ class DeltaWriter(CommittingSinkWriter[Any]):
         )
 
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
-        assert self._fit is not None
+        assert self._rows is not None
         assert self._files is not None
         if not values:
             return
-        if type(values) is Columns:
-            data = values.data
-            if data.schema != self._fit.rows:
-                self._fit = Fit(data.schema, self._fit.table, str(self._place))
-        else:
-            assert self._encoder is not None
-            data = self._encoder.encode(values)
+        data = self._rows.convert(values)
         with self._place.failing_with("write to"):
-            self._files.write(self._fit.convert(data))
+            self._files.write(data)
 
     def flush(self) -> None:
         """Do nothing: files are completed at a checkpoint."""
@@ -214,7 +174,7 @@ class DeltaWriter(CommittingSinkWriter[Any]):
         from deltalake import DeltaTable, Schema
 
         target = self._target
-        schema = storable(target.schema, str(self._place), has_times=False)
+        schema = self._agreement.new_schema()
         with self._place.failing_with("create"):
             try:
                 DeltaTable.create(
@@ -297,7 +257,7 @@ class DeltaWriter(CommittingSinkWriter[Any]):
                     f"{self._place} was replaced by another table since rows were written for it. To write to "
                     "the new one, start the job without the checkpoint, or give the sink another uid"
                 )
-        for field in self._fit.table if self._fit is not None else ():
+        for field in self._rows.table if self._rows is not None else ():
             now = schema_of_table(table)
             if field.name not in now.names or now.field(field.name).type != field.type:
                 raise MisfitError(

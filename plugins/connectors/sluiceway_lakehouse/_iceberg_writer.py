@@ -11,15 +11,15 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sluiceway.connector import CommittingSinkWriter, WriterContext
-from sluiceway.elements import Columns
 from sluiceway.errors import ConnectorError
+from sluiceway.util.overriding import override
+from sluiceway_lakehouse._agreement import Agreement, TableRows
 from sluiceway_lakehouse._errors import MisfitError
 from sluiceway_lakehouse._iceberg_commits import Committable, IcebergCommits, WrittenDataFile
 from sluiceway_lakehouse._iceberg_partitions import Partitioning, transform_of
 from sluiceway_lakehouse._iceberg_table import IcebergFiles, IcebergTarget, arrow_schema, check_types
 from sluiceway_lakehouse._parquet_files import ParquetFiles
-from sluiceway_lakehouse._records import RecordEncoder
-from sluiceway_lakehouse._schemas import Fit, new_columns, storable
+from sluiceway_lakehouse._schemas import new_columns
 
 __all__ = ["IcebergAgreement", "IcebergWriter"]
 
@@ -39,31 +39,28 @@ _CODECS: Final = {
 _FILE_SIZE: Final = 512 * 1024 * 1024
 
 
-class IcebergAgreement:
-    """Agreement of rows with a table.
+class IcebergAgreement(Agreement):
+    """Agreement of rows with a table of Iceberg.
 
     Args:
         target: settings of the sink.
     """
 
-    def __init__(self, target: IcebergTarget) -> None:
-        self._target = target
-        self._place = target.place
+    has_times = True
 
+    def __init__(self, target: IcebergTarget) -> None:
+        super().__init__(str(target.place), target.rows, target.schema)
+        self._target = target
+
+    @override
     def check(self, table: Any) -> None:
-        """Raise MisfitError if the rows do not fit into the table; None: into one that would be created."""
         target = self._target
         if table is None:
-            if target.schema is None:
-                raise MisfitError(
-                    f"{self._place} does not exist, and what columns it is to have is not known: give schema=, a "
-                    "class with a field per column or a pyarrow.Schema"
-                )
             schema = self.new_schema()
             for column, _ in target.partition_by or ():
                 if column not in schema.names:
                     raise MisfitError(
-                        f"{self._place}: partition_by= has {column!r}, which is no column; the columns are "
+                        f"{target.place}: partition_by= has {column!r}, which is no column; the columns are "
                         f"{', '.join(schema.names)}"
                     )
             self.fit(schema)
@@ -73,36 +70,6 @@ class IcebergAgreement:
         if target.schema is not None and target.merge_schema:
             schema = self.merged(schema)
         self.fit(schema)
-
-    def new_schema(self) -> pa.Schema:
-        """Return the columns of a table that is created. Raises MisfitError."""
-        try:
-            return storable(self._target.schema, str(self._place), has_times=True)
-        except ConnectorError as error:
-            raise MisfitError(str(error)) from error
-
-    def fit(self, schema: pa.Schema) -> Fit:
-        """Return the conversion of rows to these columns. Raises MisfitError."""
-        target = self._target
-        rows = next((one for one in (target.rows, target.schema) if one is not None), schema)
-        try:
-            return Fit(rows, schema, str(self._place), ". merge_schema=True adds new columns to the table")
-        except ConnectorError as error:
-            raise MisfitError(str(error)) from error
-
-    def merged(self, schema: pa.Schema) -> pa.Schema:
-        """Return the columns of the table with those of the rows that it does not have."""
-        new = new_columns(self._target.schema, schema)
-        added = self.new_schema()
-        fields = [added.field(name).with_nullable(True) for name in new]
-        lower = {name.lower(): name for name in schema.names}
-        for field in fields:
-            if field.name.lower() in lower:
-                raise MisfitError(
-                    f"{self._place} has a column {lower[field.name.lower()]!r}, from which {field.name!r} "
-                    "differs in capital letters alone: rename() it"
-                )
-        return pa.schema([*schema, *fields])
 
 
 class IcebergWriter(CommittingSinkWriter[Any]):
@@ -128,8 +95,7 @@ class IcebergWriter(CommittingSinkWriter[Any]):
         self._catalog: Any = None
         self._table: Any = None
         self._partitioning: Partitioning | None = None
-        self._fit: Fit | None = None
-        self._encoder: RecordEncoder | None = None
+        self._rows: TableRows | None = None
         self._store: IcebergFiles | None = None
         self._files: ParquetFiles | None = None
 
@@ -143,8 +109,7 @@ class IcebergWriter(CommittingSinkWriter[Any]):
         self._table = table = self._with_new_columns(table) if self._target.merge_schema else table
         schema = arrow_schema(table.schema())
         self._partitioning = Partitioning(table.schema(), table.spec(), str(self._place))
-        self._fit = self._agreement.fit(schema)
-        self._encoder = RecordEncoder(self._fit.rows, str(self._place))
+        self._rows = TableRows(self._agreement.fit(schema), str(self._place))
         self._store = IcebergFiles(table.io)
         properties = table.metadata.properties
         self._files = ParquetFiles(
@@ -159,19 +124,12 @@ class IcebergWriter(CommittingSinkWriter[Any]):
         )
 
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
-        assert self._fit is not None
+        assert self._rows is not None
         assert self._files is not None
         assert self._partitioning is not None
         if not values:
             return
-        if type(values) is Columns:
-            data = values.data
-            if data.schema != self._fit.rows:
-                self._fit = Fit(data.schema, self._fit.table, str(self._place))
-        else:
-            assert self._encoder is not None
-            data = self._encoder.encode(values)
-        data = self._fit.convert(data)
+        data = self._rows.convert(values)
         with self._place.failing_with("write to"):
             self._files.write(self._partitioning.with_values(data))
 
