@@ -16,19 +16,15 @@ from sluiceway.util.overriding import override
 from sluiceway_kafka._derived_schemas import avro_schema_of
 from sluiceway_kafka._formats import (
     FormatReader,
-    RegistryFormat,
+    SchemaTextFormat,
     Strategy,
-    check_type,
     converter,
     fetch_references,
     fetched,
-    name_of,
     parsed_json,
     plain,
     prefix_of,
-    read_schema,
     references,
-    registered,
 )
 from sluiceway_kafka._registry import PREFIX_LENGTH, SchemaCache, SchemaRegistry, check_libraries
 
@@ -41,7 +37,7 @@ _NATIVE: Final = (bytes, bytearray, datetime, date, time, timedelta, Decimal, UU
 """Types that fastavro takes for logical types."""
 
 
-class AvroFormat(RegistryFormat):
+class AvroFormat(SchemaTextFormat):
     """Avro with a schema registry, for ``deserializer``, ``serializer`` and the same of keys.
 
     Read records are decoded with the schema that they were written with. They become dicts, or what ``type`` says,
@@ -79,12 +75,7 @@ class AvroFormat(RegistryFormat):
         normalize: bool = False,
     ) -> None:
         check_libraries("AvroFormat", "fastavro")
-        super().__init__(registry, type, auto_register, subject_name_strategy, normalize)
-        check_type(type)
-        self.schema = read_schema(schema)
-        self._derived: str | None = None
-        if self.schema is not None:
-            self._parse(self.schema)
+        super().__init__(registry, type, schema, auto_register, subject_name_strategy, normalize)
 
     def _parse(self, text: str) -> Any:
         from fastavro import parse_schema
@@ -99,35 +90,21 @@ class AvroFormat(RegistryFormat):
     def reader(self, wake: Callable[[], None] | None) -> FormatReader:
         return _AvroReader(self, wake)
 
-    def check_writing(self) -> None:
-        """Derive the schema, if it is not given."""
-        text = self._written()
-        if text is not None and self.strategy != "topic":
-            self.subject("", "", _avro_name(self._parse(text)))
+    @override
+    def _name(self, text: str) -> str | None:
+        parsed = self._parse(text)
+        name = parsed.get("name") if isinstance(parsed, dict) else None
+        return name if isinstance(name, str) else None
 
-    def _written(self) -> str | None:
-        if self.schema is not None:
-            return self.schema
-        if not self.auto_register:
-            return None
-        if self.type is None:
-            raise ConfigurationError(
-                "AvroFormat needs schema= or type= to write, or auto_register=False, which takes the newest "
-                "schema of the subject"
-            )
-        if self._derived is None:
-            self._derived = json.dumps(avro_schema_of(self.type))
-        return self._derived
+    @override
+    def _derive(self) -> str:
+        return json.dumps(avro_schema_of(self.type))
 
     @override
     def serializer(self, topic: str, field: str) -> Callable[[Any], bytes | None]:
-        from confluent_kafka.schema_registry import Schema
         from fastavro import parse_schema, schemaless_writer
 
-        text = self._written()
-        name = _avro_name(self._parse(text)) if text is not None else name_of(self.type)
-        given = None if text is None else Schema(text, self.schema_type)
-        schema_id, schema = registered(self, self.subject(topic, field, name), given)
+        schema_id, schema = self._registered(topic, field)
         named: dict[str, Any] = {}
         if schema.references:
             for _, each in fetch_references(self.registry, schema):
@@ -144,11 +121,6 @@ class AvroFormat(RegistryFormat):
             return out.getvalue()
 
         return encode
-
-
-def _avro_name(parsed: Any) -> str | None:
-    name = parsed.get("name") if isinstance(parsed, dict) else None
-    return name if isinstance(name, str) else None
 
 
 def _reader_of(schema: Any, named: Mapping[str, Any]) -> Callable[..., Any]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 import msgspec
 
 from sluiceway.errors import ConfigurationError, SerializationError
+from sluiceway.util.overriding import override
 from sluiceway_kafka._registry import (
     PREFIX_LENGTH,
     SchemaRefusedError,
@@ -30,20 +31,17 @@ __all__ = [
     "FormatReader",
     "FormatWriter",
     "RegistryFormat",
+    "SchemaTextFormat",
     "Strategy",
-    "check_type",
     "converter",
     "encode_json",
     "fetch_references",
     "fetched",
-    "name_of",
     "parsed_json",
     "plain",
     "prefix_of",
-    "read_schema",
     "references",
     "refused",
-    "registered",
 ]
 
 
@@ -141,6 +139,79 @@ class RegistryFormat(ABC):
         return record_name if self.strategy == "record" else f"{topic}-{record_name}"
 
 
+class SchemaTextFormat(RegistryFormat):
+    """Base of formats that write by a schema text: given, derived of the type, or the newest of the subject.
+
+    Args:
+        registry: the registry.
+        type_: the type of decoded values, or None.
+        schema: the text, a path of its file, or the parsed text; None: derived of the type.
+        auto_register: True if schemas are registered to write with.
+        strategy: what subjects are called after.
+        normalize: True if the registry is to normalise schemas.
+    """
+
+    def __init__(
+        self,
+        registry: str | SchemaRegistry,
+        type_: Any,
+        schema: str | os.PathLike[str] | Mapping[str, Any] | list[Any] | None,
+        auto_register: bool,
+        strategy: Strategy,
+        normalize: bool,
+    ) -> None:
+        super().__init__(registry, type_, auto_register, strategy, normalize)
+        _check_type(type_)
+        self.schema = _read_schema(schema)
+        self._derived: str | None = None
+        if self.schema is not None:
+            self._name(self.schema)
+
+    @abstractmethod
+    def _name(self, text: str) -> str | None:
+        """Return the name that a schema has, if any. Raises ConfigurationError: the text is no schema."""
+
+    @abstractmethod
+    def _derive(self) -> str:
+        """Return the schema of the type of records. Raises ConfigurationError: it has none."""
+
+    @override
+    def check_writing(self) -> None:
+        text = self._written()
+        if text is not None and self.strategy != "topic":
+            self.subject("", "", self._name(text))
+
+    def _written(self) -> str | None:
+        """Return the schema to write with; None: the newest one of the subject."""
+        if self.schema is not None:
+            return self.schema
+        if not self.auto_register:
+            return None
+        if self.type is None:
+            raise ConfigurationError(
+                f"{type(self).__name__} needs schema= or type= to write, or auto_register=False, which takes the "
+                "newest schema of the subject"
+            )
+        if self._derived is None:
+            self._derived = self._derive()
+        return self._derived
+
+    def _registered(self, topic: str, field: str) -> tuple[int, Schema]:
+        """Return id and schema to write with, as the registry has them for a topic.
+
+        Raises:
+            RegistryError: the registry cannot be reached, or refuses the schema.
+        """
+        from confluent_kafka.schema_registry import Schema
+
+        text = self._written()
+        if text is None:
+            name, schema = getattr(self.type, "__name__", None), None
+        else:
+            name, schema = self._name(text), Schema(text, self.schema_type)
+        return _registered(self, self.subject(topic, field, name), schema)
+
+
 class FormatWriter:
     """Encodes the keys or the values of one subtask. It can be pickled until it is used.
 
@@ -170,7 +241,7 @@ class FormatWriter:
         return made
 
 
-def read_schema(schema: Any) -> str | None:
+def _read_schema(schema: Any) -> str | None:
     """Return the text of a schema that was given as a text, a file or a structure."""
     if schema is None:
         return None
@@ -223,7 +294,7 @@ def references(client: SchemaRegistryClient, schema: Schema, seen: set[str]) -> 
         yield reference.name, found.schema_str
 
 
-def registered(format_: RegistryFormat, subject: str, schema: Schema | None) -> Any:
+def _registered(format_: RegistryFormat, subject: str, schema: Schema | None) -> tuple[int, Schema]:
     """Return id and schema to write with, as the registry has them under a subject.
 
     Args:
@@ -235,7 +306,7 @@ def registered(format_: RegistryFormat, subject: str, schema: Schema | None) -> 
 
     doing = f"{'register' if format_.auto_register else 'find'} the schema of subject {subject!r}"
 
-    def ask(client: SchemaRegistryClient) -> Any:
+    def ask(client: SchemaRegistryClient) -> tuple[int, Schema]:
         if schema is None:
             newest = client.get_latest_version(subject)
             return newest.schema_id, newest.schema
@@ -281,12 +352,7 @@ def converter(type_: Any) -> Callable[[Any], Any] | None:
     return lambda value: convert(value, type_)
 
 
-def name_of(type_: Any) -> str | None:
-    """Return the name of a class."""
-    return getattr(type_, "__name__", None)
-
-
-def check_type(type_: Any) -> None:
+def _check_type(type_: Any) -> None:
     """Raise an error if decoded values cannot become values of a type.
 
     Raises:

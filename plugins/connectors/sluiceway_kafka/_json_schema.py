@@ -9,23 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from sluiceway.errors import ConfigurationError, SerializationError
+from sluiceway.errors import SerializationError
 from sluiceway.util.overriding import override
 from sluiceway_kafka._derived_schemas import json_schema_of
 from sluiceway_kafka._formats import (
     FormatReader,
-    RegistryFormat,
+    SchemaTextFormat,
     Strategy,
-    check_type,
     encode_json,
     fetch_references,
     fetched,
-    name_of,
     parsed_json,
     prefix_of,
-    read_schema,
     references,
-    registered,
 )
 from sluiceway_kafka._registry import PREFIX_LENGTH, SchemaCache, SchemaRegistry, check_libraries
 
@@ -35,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["JsonSchemaFormat"]
 
 
-class JsonSchemaFormat(RegistryFormat):
+class JsonSchemaFormat(SchemaTextFormat):
     """JSON with a schema registry, for ``deserializer``, ``serializer`` and the same of keys.
 
     Read records become plain dicts, lists, strings and numbers, or what ``type`` says, which checks them. With
@@ -75,46 +71,25 @@ class JsonSchemaFormat(RegistryFormat):
         normalize: bool = False,
     ) -> None:
         check_libraries("JsonSchemaFormat", "jsonschema", "referencing")
-        super().__init__(registry, type, auto_register, subject_name_strategy, normalize)
-        check_type(type)
+        super().__init__(registry, type, schema, auto_register, subject_name_strategy, normalize)
         self.validate = bool(validate)
-        self.schema = read_schema(schema)
-        self._derived: str | None = None
-        if self.schema is not None:
-            parsed_json(self.schema)
 
     @override
     def reader(self, wake: Callable[[], None] | None) -> FormatReader:
         return _JsonReader(self, wake)
 
-    def check_writing(self) -> None:
-        """Derive the schema, if it is not given."""
-        text = self._written()
-        if text is not None and self.strategy != "topic":
-            self.subject("", "", _title(text))
+    @override
+    def _name(self, text: str) -> str | None:
+        schema = parsed_json(text)
+        return schema.get("title") if isinstance(schema, dict) else None
 
-    def _written(self) -> str | None:
-        if self.schema is not None:
-            return self.schema
-        if not self.auto_register:
-            return None
-        if self.type is None:
-            raise ConfigurationError(
-                "JsonSchemaFormat needs schema= or type= to write, or auto_register=False, which takes the newest "
-                "schema of the subject"
-            )
-        if self._derived is None:
-            self._derived = json.dumps(json_schema_of(self.type))
-        return self._derived
+    @override
+    def _derive(self) -> str:
+        return json.dumps(json_schema_of(self.type))
 
     @override
     def serializer(self, topic: str, field: str) -> Callable[[Any], bytes | None]:
-        from confluent_kafka.schema_registry import Schema
-
-        text = self._written()
-        name = _title(text) if text is not None else name_of(self.type)
-        given = None if text is None else Schema(text, self.schema_type)
-        schema_id, schema = registered(self, self.subject(topic, field, name), given)
+        schema_id, schema = self._registered(topic, field)
         validate = None
         if self.validate:
             referred = fetch_references(self.registry, schema)
@@ -130,11 +105,6 @@ class JsonSchemaFormat(RegistryFormat):
             return prefix + data
 
         return encode
-
-
-def _title(text: str) -> str | None:
-    schema = json.loads(text)
-    return schema.get("title") if isinstance(schema, dict) else None
 
 
 def _validator(text: str, references: list[tuple[str, str]]) -> Callable[[bytes], None]:
