@@ -15,7 +15,7 @@ __all__ = ["Leader", "LeaderElection", "LeadershipLostError"]
 
 
 class LeadershipLostError(SluicewayError):
-    """This process leads no longer: it must neither write the job store nor answer for jobs any more."""
+    """Loss of leadership by this process: it must neither write the job store nor answer for jobs any more."""
 
 
 @dataclass(frozen=True, slots=True)

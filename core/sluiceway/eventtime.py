@@ -37,41 +37,54 @@ class WatermarkOutput(ABC):
 
     @abstractmethod
     def emit_watermark(self, timestamp: Instant) -> None:
-        """No record at or before ``timestamp`` is expected any more. Lower ones than before are ignored.
+        """Emit a watermark. One that is not higher than the last is ignored.
 
         Args:
-            timestamp: ms since the epoch, or an aware datetime.
+            timestamp: time at or before which no record is expected any more: ms since the epoch, or an aware
+                datetime.
         """
 
     @abstractmethod
     def mark_idle(self) -> None:
-        """The stream has nothing for now and must not hold others back."""
+        """Mark the stream as idle: it does not hold back the event time of those that it meets."""
 
     @abstractmethod
     def mark_active(self) -> None:
-        """The stream counts again."""
+        """Mark the stream as active again."""
 
 
 class WatermarkGenerator(ABC, Generic[T]):
-    """Watches the records of one split, or of one subtask, and says how far time has come.
+    """Generator of the watermarks of one split, or of one subtask, from its records.
 
-    One object per split or subtask. From the task's thread only. A watermark that :meth:`on_event` emits keeps
-    its place behind the record; those of :meth:`on_periodic_emit` come between batches.
+    A strategy makes one object per split or subtask, which is called in the task's thread. A watermark that
+    :meth:`on_event` emits keeps its place behind the record; those of :meth:`on_periodic_emit` come
+    between batches.
     """
 
     @abstractmethod
     def on_event(self, value: T, timestamp: int, output: WatermarkOutput) -> None:
-        """A record with its timestamp (ms) has come by."""
+        """Handle a record.
+
+        Args:
+            value: the record.
+            timestamp: its event time, in ms since the epoch.
+            output: takes a watermark, if the record gives reason for one.
+        """
 
     @abstractmethod
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
-        """Called at the watermark interval, or more often: emit if there is news."""
+        """Emit a watermark if it has changed; called at the watermark interval, or more often."""
 
     def on_batch(self, values: Sequence[T], timestamps: Sequence[int], output: WatermarkOutput) -> None:
-        """Several records have come by. Override it where that is cheaper than one at a time.
+        """Handle several records. To be overridden where that costs less than one call for each.
 
-        A class that overrides it is not called by :meth:`on_event`, and what it emits comes behind the whole
+        Of a class that overrides it, :meth:`on_event` is not called, and a watermark is emitted behind the whole
         batch.
+
+        Args:
+            values: the records, at least one.
+            timestamps: their event times, in ms since the epoch.
+            output: takes the watermark.
         """
         for value, timestamp in zip(values, timestamps, strict=True):
             self.on_event(value, timestamp, output)
@@ -79,10 +92,10 @@ class WatermarkGenerator(ABC, Generic[T]):
 
 @persisted("BoundedOutOfOrderness")
 class BoundedOutOfOrderness(WatermarkGenerator[Any]):
-    """The highest timestamp so far, less the bound, less 1 ms.
+    """Generator of the highest timestamp so far, less the bound, less 1 ms.
 
     Args:
-        bound_ms: how far behind the highest timestamp a record may come.
+        bound_ms: ms by which a record may be behind the highest timestamp.
     """
 
     def __init__(self, bound_ms: int) -> None:
@@ -107,7 +120,7 @@ class BoundedOutOfOrderness(WatermarkGenerator[Any]):
 
 @persisted("NoWatermarks")
 class NoWatermarks(WatermarkGenerator[Any]):
-    """Never says anything: event time does not advance until the input ends."""
+    """Generator of no watermarks: event time does not advance until the input ends."""
 
     @override
     def on_event(self, value: Any, timestamp: int, output: WatermarkOutput) -> None:
@@ -123,11 +136,11 @@ class NoWatermarks(WatermarkGenerator[Any]):
 
 
 class TimestampAssigner(ABC, Generic[T_contra]):
-    """Says when a record happened: a plain function of the record does as well."""
+    """Assigner of event time to records. A plain function of the record serves as well."""
 
     @abstractmethod
     def extract_timestamp(self, value: T_contra, record_timestamp: int) -> Instant:
-        """The event time of a record.
+        """Return the event time of a record.
 
         Args:
             value: the record.
@@ -192,12 +205,12 @@ def takes_record_timestamp(assigner: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class WatermarkAlignment:
-    """Sources of one group wait for one another.
+    """Group of sources that wait for one another.
 
     Attributes:
-        group: names the group.
-        max_drift_ms: a source further ahead of the slowest than this pauses.
-        update_interval_ms: how often the sources compare.
+        group: name of the group.
+        max_drift_ms: ms of event time by which a source may be ahead of the slowest before it pauses.
+        update_interval_ms: ms of processing time between two comparisons.
     """
 
     group: str
@@ -226,23 +239,35 @@ class WatermarkStrategy(Generic[T]):
 
     @classmethod
     def for_monotonous_timestamps(cls) -> WatermarkStrategy[Any]:
-        """Timestamps never go back within a split."""
+        """Return the strategy for timestamps that never go back within a split."""
         return WatermarkStrategy(lambda: BoundedOutOfOrderness(0), by_times=True)
 
     @classmethod
     def for_bounded_out_of_orderness(cls, bound: timedelta | int | str) -> WatermarkStrategy[Any]:
-        """A record comes at most ``bound`` (ms, timedelta or ``"5s"``) after a later one."""
+        """Return the strategy for records out of order.
+
+        Args:
+            bound: largest distance in event time by which a record may follow a later one: a timedelta, ms, or a
+                text such as ``"5s"``.
+
+        Raises:
+            ConfigurationError: it is no duration, or negative.
+        """
         bound_ms = _duration("for_bounded_out_of_orderness", bound)
         return WatermarkStrategy(lambda: BoundedOutOfOrderness(bound_ms), by_times=True)
 
     @classmethod
     def for_generator(cls, factory: Callable[[], WatermarkGenerator[Any]]) -> WatermarkStrategy[Any]:
-        """Watermarks of your own: ``factory()`` makes a generator."""
+        """Return the strategy with watermarks of your own.
+
+        Args:
+            factory: makes a generator, without arguments; called once per split or subtask.
+        """
         return WatermarkStrategy(factory)
 
     @classmethod
     def no_watermarks(cls) -> WatermarkStrategy[Any]:
-        """Timestamps only: event time does not advance until the input ends."""
+        """Return the strategy without watermarks: event time does not advance until the input ends."""
         return WatermarkStrategy(NoWatermarks, by_times=True)
 
     def with_timestamp_assigner(
@@ -285,7 +310,15 @@ class WatermarkStrategy(Generic[T]):
         return replace(self, assigner=ColumnTimestamps(name))
 
     def with_idleness(self, timeout: timedelta | int | str) -> WatermarkStrategy[T]:
-        """Stop waiting for a split that had no record for ``timeout``. One that is back-pressured is not idle."""
+        """Stop waiting for a split without records. One that is back-pressured is not idle.
+
+        Args:
+            timeout: processing time without a record after which a split is idle: a timedelta, ms, or a text such
+                as ``"1min"``.
+
+        Raises:
+            ConfigurationError: it is no duration, or not positive.
+        """
         timeout_ms = _duration("with_idleness", timeout)
         if timeout_ms == 0:
             raise ConfigurationError("with_idleness(0): every split would always be idle; give it some time")

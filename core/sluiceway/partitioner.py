@@ -20,7 +20,7 @@ class Distribution(Enum):
 
 
 class Partitioner(ABC):
-    """Splits batches among the consumers that one producer's subtask is connected to.
+    """Contract of partitioners, which split batches among the consumers of a producing subtask.
 
     An instance belongs to one producing subtask. Order among the records for one consumer is kept.
     """
@@ -29,7 +29,7 @@ class Partitioner(ABC):
     distribution: Distribution = Distribution.ALL_TO_ALL
 
     def setup(self, subtask: int, consumers: int, seed: int) -> None:
-        """Called once before the first batch.
+        """Prepare the instance; called once, before the first batch.
 
         Args:
             subtask: index of the producing subtask.
@@ -42,4 +42,4 @@ class Partitioner(ABC):
 
     @abstractmethod
     def partition(self, batch: Batch[Any]) -> Sequence[tuple[int, Batch[Any]]]:
-        """Say who gets what: pairs of channel index and non-empty batch, at most one per channel."""
+        """Return pairs of channel index and non-empty batch, at most one per channel."""

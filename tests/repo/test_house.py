@@ -122,3 +122,16 @@ def test_docstrings_begin_with_a_noun_phrase_or_a_verb() -> None:
                 if isinstance(told, str) and questions.match(told):
                     found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {told.splitlines()[0]}")
     assert not found, "a docstring begins like a question"
+
+
+def test_docstrings_of_classes_begin_with_a_noun_phrase() -> None:
+    """As in "Writer of rows": the sentence says of what kind an object is."""
+    verb = r"([A-Z][a-z]+s (a|all|an|each|every|everything|one|rows|the|what)|It|This|Subclass|Never)\b"
+    begins = re.compile(rf'^ *class .*:\n *"""{verb}', re.M)
+    found = []
+    for path in PYTHON:
+        if path.relative_to(ROOT).parts[0] in ("core", "plugins"):
+            for match in begins.finditer(text := path.read_text()):
+                line = text.count("\n", 0, match.end())
+                found.append(f"{path.relative_to(ROOT)}:{line + 1}: {text.splitlines()[line].strip()}")
+    assert not found, "a docstring says what a class does, not what it is"

@@ -332,7 +332,7 @@ class ExtremeField(Extreme):
 
 
 class BestBy(Extreme):
-    """Keeps the whole record in which something is smallest or largest.
+    """Reduction that keeps the whole record in which something is smallest or largest.
 
     Args:
         word: ``min`` or ``max``.
@@ -393,7 +393,7 @@ class Count(AggregateFunction[Any, int, int], Folding):
 
 
 class _Of(AggregateFunction[Any, Any, Any], Folding):
-    """Folds what a function computes from each record; the accumulator is a tuple of none or one value."""
+    """Aggregate of what a function computes from each record; the accumulator is a tuple of none or one value."""
 
     has_result_of_none: Final = False
     """False: a window of which an evictor has left no record has no result; the aggregates of users have one."""

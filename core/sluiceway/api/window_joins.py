@@ -298,7 +298,7 @@ class _EitherKey(KeySelector[TaggedUnion[Any], Any]):
 
 
 class _OfBoth(WindowFunction[Any, TaggedUnion[Any], Any]):
-    """Tells the two streams apart in a window."""
+    """Window function that separates the records of the two streams."""
 
     def __init__(self, fn: Any) -> None:
         self._fn = fn

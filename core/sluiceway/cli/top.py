@@ -83,7 +83,7 @@ class Row:
 
 
 class Meter:
-    """Computes the rows of jobs between consecutive readings."""
+    """Rows of jobs between consecutive readings."""
 
     def __init__(self) -> None:
         self._rates = RateMeter()

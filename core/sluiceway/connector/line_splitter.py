@@ -43,7 +43,7 @@ _SHOWN: Final = 60
 
 
 class LineBuffer:
-    """Keeps what has come of a line until its delimiter comes too.
+    """Buffer of the beginning of a line whose delimiter has not been read yet.
 
     Args:
         delimiter: what ends a line; may straddle the pieces.
@@ -112,7 +112,7 @@ class LineBuffer:
 
 
 class LineDecoder:
-    """Turns blocks of whole lines into strings.
+    """Decoder of blocks of whole lines into strings.
 
     A carriage return before a delimiter that is a line feed is taken away with it.
 

@@ -21,7 +21,7 @@ _LOOK_S: Final = 0.2
 
 
 class LogRelay:
-    """Copies the lines of a cluster's log files to standard error, in a thread, until it is closed.
+    """Thread that copies the lines of a cluster's log files to standard error, in a thread, until it is closed.
 
     The files stay what they are, for ``sluiceway logs``. A line appears up to 0.2 s after it was logged.
 

@@ -11,14 +11,14 @@ __all__ = ["MetricsReporter"]
 
 
 class MetricsReporter(ABC):
-    """Sends metrics somewhere. Called from the job's thread: must not block.
+    """Contract of metrics reporters. All methods are called in the job's thread, and must not block.
 
     Call order: :meth:`open`, any number of :meth:`report`, :meth:`checkpoint_ended` and :meth:`restart_ended`,
     :meth:`close` once. The last call before :meth:`close` is a :meth:`report`.
     """
 
     def open(self, job_name: str) -> None:
-        """The job is about to run."""
+        """Prepare for a job, before it runs."""
 
     @abstractmethod
     def report(self, metrics: JobMetrics) -> None:
@@ -31,4 +31,4 @@ class MetricsReporter(ABC):
         """Take a restart after a failure, once its subtasks run again or never will; called once for each."""
 
     def close(self) -> None:
-        """The job has ended."""
+        """Free resources: the job has ended."""

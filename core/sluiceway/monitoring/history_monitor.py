@@ -24,7 +24,7 @@ _IN_STORE: Final = "history"
 
 
 class HistoryMonitor(Monitor):
-    """Reads the records of a :class:`~.job_history.JobHistory` or of a job store, new ones as they are written.
+    """Monitor of the records of a :class:`~.job_history.JobHistory` or of a job store, and of new ones.
 
     Whatever would change a job is refused with SluicewayError.
 

@@ -46,7 +46,7 @@ _ENDED: Final = ("finished", "failed", "canceled")
 
 
 class RateMeter:
-    """Computes the rates of jobs between consecutive readings. Not thread-safe.
+    """Meter of the rates of jobs between consecutive readings. Not thread-safe.
 
     The first reading of an attempt is measured from the start of the job.
     """

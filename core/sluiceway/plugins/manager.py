@@ -136,7 +136,7 @@ class Offered(msgspec.Struct, frozen=True):
 
 
 class PluginManager:
-    """Finds the plugins, once, and gives out what they offer.
+    """Registry that finds the plugins, once, and loads what they offer.
 
     The entry points are read and the plugins' modules imported at the first question; what an offer's
     ``load`` imports, only when its name is asked for. All methods may be called from any thread.

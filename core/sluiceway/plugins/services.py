@@ -93,7 +93,7 @@ class HookListener(LifecycleListener):
 
 
 class PluginServices(Services):
-    """Looks everything up in a plugin manager.
+    """Services that are looked up in a plugin manager.
 
     Pickled, it becomes that of the process in which it is unpickled, with the clock of that machine.
 

@@ -21,7 +21,7 @@ _ROUNDING_MS: Final = 1e-3
 
 
 class Waker:
-    """Ends a wait, from any thread."""
+    """End of a wait, on request from any thread."""
 
     def __init__(self) -> None:
         self.receiver, self._sender = socket.socketpair()

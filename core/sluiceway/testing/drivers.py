@@ -70,7 +70,7 @@ class _Enumerating(EnumeratorDriver):
 
 
 class SourceDriver:
-    """Runs the enumerator and the readers of one source in the calling thread.
+    """Driver of the enumerator and the readers of one source in the calling thread.
 
     A context manager; leaving it closes everything. Splits are pickled on their way, lists that a reader has
     given away are emptied.
@@ -302,7 +302,7 @@ def drive_source(
 
 
 class SinkDriver:
-    """Runs the writers of one sink in the calling thread.
+    """Driver of the writers of one sink in the calling thread.
 
     A context manager; leaving it closes the writers, as after a failure unless :meth:`finish` was called. The
     lists that a writer was given are changed afterwards.

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class OperatorHarness:
-    """Runs steps as a task would, without a job around them.
+    """Harness that runs steps as a task would, without a job around them.
 
     A context manager: leaving it closes functions and state. What a user's function raises comes out of the
     method that fed it, with the notes that a job would add.

@@ -47,7 +47,7 @@ def _check_options(settings: Settings, restored: JobSnapshot | None) -> None:
 
 
 class PipelineHarness:
-    """Runs a pipeline in the test's own thread, with a clock that goes on only when it is told to.
+    """Harness that runs a pipeline in the test's own thread, with a clock that only the test moves.
 
     A context manager: leaving it closes the job, whatever it was doing. What the job fails with is raised by
     the method during which it failed. Handles of ``collect()`` are cleared at the start.

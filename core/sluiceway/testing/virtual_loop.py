@@ -94,7 +94,7 @@ class VirtualEventLoop(EventLoop):
 
 
 class _Selector(selectors.DefaultSelector):
-    """Waits no longer than it may in real time, whatever the loop's time says, and ends the loop's run."""
+    """Selector that waits no longer than it may in real time, whatever the loop's time says, and ends its run."""
 
     patience_s = 0.0
 

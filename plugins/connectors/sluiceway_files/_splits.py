@@ -62,7 +62,7 @@ class OpenFile:
 
 
 class SplitReader(ABC):
-    """Reads one split."""
+    """Reader of one split."""
 
     @abstractmethod
     def read(self, limit: int) -> list[Any] | Batch[Any] | Wait | EndOfInput:

@@ -60,7 +60,7 @@ class _Look:
 
 
 class WatchingEnumerator(DiscoveringEnumerator[_Look]):
-    """Takes each file once, when it is complete, and hands out its splits to readers as they ask.
+    """Enumerator that takes each file once, when it is complete, and assigns its splits to readers on request.
 
     A file counts as complete when two looks find it with the same size and time of modification, or when it was
     modified longer ago than one interval.

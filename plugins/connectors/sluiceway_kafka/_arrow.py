@@ -118,7 +118,7 @@ class _Object(msgspec.Struct):
 
 
 class ArrowReader:
-    """Makes the RecordBatches. Its own modules are those of pyarrow, imported once."""
+    """Reader of messages into RecordBatches. Its own modules are those of pyarrow, imported once."""
 
     def __init__(self, columns: ArrowColumns) -> None:
         import pyarrow

@@ -33,7 +33,7 @@ _STEP: Final = "kafka"
 
 
 class Decoder(ABC):
-    """Makes records of the pipeline. It can be pickled with cloudpickle.
+    """Decoder of messages into records. It can be pickled with cloudpickle.
 
     Attributes:
         joins: whether it makes one record of all messages that it is given.

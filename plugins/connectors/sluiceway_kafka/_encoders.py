@@ -22,7 +22,7 @@ Message: TypeAlias = tuple[str, Any, Any, int, int, Any]
 
 @dataclass(frozen=True)
 class Encoder:
-    """Makes messages of records. It can be pickled with cloudpickle.
+    """Encoder of records into messages. It can be pickled with cloudpickle.
 
     Attributes:
         topic: a topic, or a function from a record to one.

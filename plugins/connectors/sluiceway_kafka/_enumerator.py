@@ -57,7 +57,9 @@ Look = Callable[[frozenset[Partition], bool], Found]
 
 
 class KafkaEnumerator(DiscoveringEnumerator[Found]):
-    """Assigns each partition to one reader. The enumerator's thread only, except for looks for new partitions.
+    """Enumerator that assigns each partition to one reader.
+
+    Its methods are called in its own thread, except for looks for new partitions.
 
     A later look that cannot reach the cluster is logged, and the next one tries again. A partition that was known
     and is missing in two looks, some seconds apart, fails the job: brokers that are starting may not know it yet.

@@ -55,7 +55,7 @@ Decode: TypeAlias = Callable[[bytes], Any]
 
 
 class FormatReader(ABC):
-    """Decodes the keys or the values of one subtask.
+    """Decoder of the keys or the values of one subtask.
 
     Attributes:
         decode: from bytes to a record; raises SerializationError if they cannot be decoded, SchemaPendingError if
@@ -213,7 +213,7 @@ class SchemaTextFormat(RegistryFormat):
 
 
 class FormatWriter:
-    """Encodes the keys or the values of one subtask. It can be pickled until it is used.
+    """Encoder of the keys or the values of one subtask. It can be pickled until it is used.
 
     Args:
         format_: the format.

@@ -29,7 +29,7 @@ _GUARANTEES: Final = {
 
 
 class KafkaSink(Sink[Any], metaclass=HintingType):
-    """Writes records to topics of Apache Kafka.
+    """Sink that writes records to topics of Apache Kafka.
 
     The guarantee is one of:
 

@@ -265,7 +265,7 @@ class KafkaSource(Source[Any], metaclass=HintingType):
 
 
 class _Look:
-    """Finds partitions and offsets. Keeps its client between looks."""
+    """Search for partitions and offsets. Keeps its client between looks."""
 
     def __init__(self, source: KafkaSource) -> None:
         self._source = source

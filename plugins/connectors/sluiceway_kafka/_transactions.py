@@ -111,7 +111,7 @@ def marker_group(prefix: str, subtask: int) -> str:
 
 
 class TransactionalWriter(CommittingSinkWriter[Any]):
-    """Writes each checkpoint's records in one transaction.
+    """Writer of each checkpoint's records in one transaction.
 
     Args:
         context: given by the runtime.

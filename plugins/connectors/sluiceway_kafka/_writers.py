@@ -18,7 +18,7 @@ _value: Final = itemgetter(1)
 
 
 class KafkaWriter(SinkWriter[Any]):
-    """Writes records as they come.
+    """Writer of records as they come, without transactions.
 
     Args:
         context: given by the runtime.

@@ -182,7 +182,7 @@ def _field_without_id(field: Any) -> Any:
 
 
 class _Opener:
-    """Opens files of a table, with credentials that are not older than some minutes."""
+    """Opener of files of a table, with credentials that are not older than some minutes."""
 
     def __init__(self, place: IcebergPlace, table: Any, context: ReaderContext) -> None:
         self._place = place

@@ -20,7 +20,7 @@ _Address: TypeAlias = tuple[int, int, int, Any]
 
 
 class Dialer:
-    """Connects to one server, address by address, one attempt at a time.
+    """Dialer of one server, address by address, one attempt at a time.
 
     Args:
         host: name or address.

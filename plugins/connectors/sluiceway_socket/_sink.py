@@ -27,7 +27,7 @@ _LAST_ANSWERS_S: Final = 5.0
 
 
 class SocketSink(Sink[T]):
-    """Sends each record as a line to a TCP server, to which every subtask connects as a client.
+    """Sink that sends each record as a line to a TCP server, to which every subtask connects as a client.
 
     A server that takes no more holds the pipeline back; what it sends is read and thrown away. TCP says
     nothing about what has arrived: when a connection breaks, lines that were already handed to the system are

@@ -17,7 +17,7 @@ _SHOWN: Final = 200
 
 
 class Rows:
-    """Makes rows with these columns, of mappings and objects by name, of other sequences by position.
+    """Converter to rows with these columns, of mappings and objects by name, of other sequences by position.
 
     Args:
         columns: their names.

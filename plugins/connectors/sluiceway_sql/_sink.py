@@ -21,7 +21,7 @@ Promise: TypeAlias = Literal["exactly-once", "idempotent", "at-least-once"]
 
 
 class SqlSink(Sink[Any], metaclass=HintingType):
-    """Writes each record as a row of a table.
+    """Sink that writes each record as a row of a table.
 
     A record is a mapping, dataclass, named tuple or msgspec struct with the columns' names, which may have more;
     or a tuple or list with a value for each column.

@@ -23,7 +23,7 @@ _NAME_LENGTH: Final = 200
 
 
 class _Writer(SinkWriter[Any]):
-    """Holds rows; of several tuples with one key the last."""
+    """Base of writers that hold rows; of several tuples with one key the last."""
 
     remembers: bool = False
 
@@ -101,7 +101,7 @@ class _Writer(SinkWriter[Any]):
 
 
 class SqlWriter(_Writer):
-    """Writes rows when input runs dry, at checkpoints, and when there are many."""
+    """Writer of rows when input runs dry, at checkpoints, and when there are many."""
 
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
         super().write(values, timestamps)
@@ -118,7 +118,7 @@ Committable: TypeAlias = tuple[str, int, Part]
 
 
 class CommittingSqlWriter(SqlWriter, CommittingSinkWriter[Any]):
-    """Writes rows when their checkpoint is complete.
+    """Writer of rows when their checkpoint is complete.
 
     A restored run that takes none commits what the checkpoint has made ready, then writes as :class:`SqlWriter`.
 

@@ -124,7 +124,7 @@ class _Target:
 
 
 class Exporting:
-    """Sends metrics at an interval and spans soon after they have ended, in a daemon thread.
+    """Export of metrics at an interval and of spans soon after they have ended, in a daemon thread.
 
     Args:
         options: where to, and how often.

@@ -28,7 +28,7 @@ _INSTANCE: Final = str(uuid4())
 
 
 class OtelReporter(MetricsReporter):
-    """Sends metrics at an interval, and a trace for each checkpoint and each restart.
+    """Reporter that sends metrics at an interval, and a trace for each checkpoint and each restart.
 
     A collector that cannot be reached is logged once, and costs the job nothing: exports happen in a thread of
     their own, with at most so many spans waiting as ``OTEL_BSP_MAX_QUEUE_SIZE`` says.

@@ -20,7 +20,7 @@ _MS: Final = 1_000_000
 
 
 class Traces:
-    """Makes the spans of one job.
+    """Maker of the spans of one job.
 
     Args:
         tracer: what they are made with.

@@ -63,7 +63,7 @@ _GAUGES: Final[tuple[tuple[str, str, _Read], ...]] = (
 
 
 class JobCollector(Collector):
-    """Tells the last figures.
+    """Collector of the last figures.
 
     Attributes:
         metrics: them, or None before the first. May be set from another thread.

@@ -26,7 +26,7 @@ _SILENT_S: Final = 10.0
 
 
 class PrometheusReporter(MetricsReporter):
-    """Serves the last figures at ``http://127.0.0.1:PORT/metrics`` from open to close.
+    """Reporter that serves the last figures at ``http://127.0.0.1:PORT/metrics`` from open to close.
 
     Args:
         port: the port; 0: any that is free; None: the one that ``SLUICEWAY_PROMETHEUS_PORT`` names, else 9249.

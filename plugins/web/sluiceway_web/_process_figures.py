@@ -26,7 +26,7 @@ _COLLECTOR: Final = "Status.JVM.GarbageCollector."
 
 
 class ProcessSampler:
-    """Asks for the figures of all processes at most once a second. In the event loop's thread.
+    """Sampler that asks for the figures of all processes at most once a second. In the event loop's thread.
 
     Args:
         monitor: the cluster.

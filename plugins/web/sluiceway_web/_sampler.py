@@ -98,7 +98,9 @@ class Verdict:
 
 
 class Sampler:
-    """Asks the monitor in helper threads, once per period for all who want to know. In the event loop's thread.
+    """Sampler that asks the monitor in helper threads, once per period for all who want to know.
+
+    Its methods are called in the event loop's thread.
 
     Args:
         monitor: the cluster.

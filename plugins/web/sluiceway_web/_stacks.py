@@ -42,7 +42,7 @@ class _Recording:
 
 
 class StackRecorder:
-    """Samples the stacks of jobs whose flame graphs are asked for, until ten seconds after the last request.
+    """Recorder of the stacks of jobs whose flame graphs are requested, until ten seconds after the last request.
 
     In the event loop's thread.
 

@@ -26,7 +26,7 @@ _MOST_KEPT: Final = 64
 
 
 class TaskFunctions:
-    """Names functions in diagnoses, of tasks that are the cause. In the event loop's thread.
+    """Names of functions in diagnoses, of tasks that are the cause. In the event loop's thread.
 
     A diagnosis does not wait for the samples: the first ones of a task are without its function.
 

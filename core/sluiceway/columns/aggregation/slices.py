@@ -53,7 +53,7 @@ _FIXED: Final = ("position",)
 
 
 class Positions:
-    """Numbers the keys of a slice from 0, in the order of their arrival.
+    """Positions of the keys of a slice, from 0, in the order of their arrival.
 
     Args:
         keys: the keys of the subtask.

@@ -124,7 +124,7 @@ def _text_bytes(column: Any) -> int:
 
 
 class KeyIds:
-    """Numbers the keys of a subtask from 0, in the order of their first appearance.
+    """Ids of the keys of a subtask, from 0, in the order of their first appearance.
 
     Keys of any type that :func:`check_key_type` allows. Most types are compared as words in numpy; keys with texts
     longer than 63 bytes and the like go through a dict, slower. Not for use from several threads.

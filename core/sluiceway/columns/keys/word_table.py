@@ -43,7 +43,7 @@ def _multipliers(attempt: int) -> tuple[Any, ...]:
 
 
 class WordTable:
-    """Numbers rows of words from 0, in the order of their first appearance.
+    """Hash table that numbers rows of words from 0, in the order of their first appearance.
 
     The numbers do not depend on how the rows were cut into batches. A row that lacks a word has 0 in its place, so
     words may be added later. Not for use from several threads.

@@ -74,7 +74,7 @@ class SequenceReport:
 
 
 class SequenceChecker(ProcessLocal):
-    """Checks numbers of a sequence 0, 1, 2, ... as they arrive, in any number of subtasks of this process.
+    """Checker of numbers of a sequence 0, 1, 2, ... as they arrive, in any number of subtasks of this process.
 
     Takes one byte of memory per number. All calls from one thread.
 

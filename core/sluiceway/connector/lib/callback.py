@@ -18,7 +18,7 @@ _OF_PYTHON: Final = ("builtins", "collections", "array")
 
 
 class CallbackSink(Sink[T]):
-    """Calls a function with each record, or with each batch of records.
+    """Sink that calls a function with each record, or with each batch of records.
 
     The function runs in the task's thread: one that blocks holds up everything else in its worker. What it
     raises fails the job as it is.

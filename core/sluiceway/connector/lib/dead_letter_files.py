@@ -35,7 +35,7 @@ _OPEN: Final = ".open"
 
 
 class DeadLetterSink(Sink[DeadLetter]):
-    """Writes dead letters to files in a directory, one JSON object a line, the record itself in base64.
+    """Sink that writes dead letters to files in a directory, one JSON object a line, the record itself in base64.
 
     Where the job takes checkpoints, a letter can be seen when the checkpoint after it is complete, and is there
     exactly once. Without, files are complete as soon as input runs dry; what a job that fails has skipped last may

@@ -18,7 +18,7 @@ class OutputClosedError(ConnectorError):
 
 
 class PrintSink(Sink[Any]):
-    """Prints each record on a line of its own, as ``str`` shows it.
+    """Sink that prints each record on a line of its own, as ``str`` shows it.
 
     With several subtasks, the number of the subtask stands before it, counted from 1: ``2> value``. With a
     label it is ``label> value``, or ``label:2> value``. Lines of a batch are written at once and flushed when

@@ -33,11 +33,12 @@ _HOPELESS: Final = (SuppressRestartsError, ConfigurationError, GraphError, Plugi
 
 
 class Failover:
-    """Restarts the region of a subtask that has failed: all subtasks that records flow between.
+    """Failover of a job, which restarts the region of a subtask that has failed.
 
-    First the rest of the region is cancelled; once all of it has ended and the delay has passed, it is restarted
-    as a whole, since in-flight records between its subtasks are lost. A failure of a region that is being
-    restarted already belongs to the failure before it. All calls in the job master's thread.
+    A region is all subtasks that records flow between. Its other subtasks are cancelled; once all of it has ended
+    and the delay has passed, it is restarted as a whole, since in-flight records between its subtasks are lost. A
+    failure of a region that is being restarted already belongs to the failure before it. All calls in the job
+    master's thread.
 
     Attributes:
         history: last failures, oldest first.

@@ -119,7 +119,7 @@ class LocalEngine(Engine):
 
 
 class _LocalHost(JobHost):
-    """This process as the host of its job: it has as many slots as the job asks for, as they cost nothing here.
+    """Host of a job in this process: it has as many slots as the job asks for, as they cost nothing here.
 
     Attributes:
         presence: tasklet that ends with the job.

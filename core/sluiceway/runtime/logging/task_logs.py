@@ -48,7 +48,7 @@ def task_fields(level: int = 1) -> TaskFields | None:
 
 
 class TaskLogFilter(logging.Filter):
-    """Gives log records the attributes ``job``, ``operator``, ``subtask``, ``attempt`` and ``worker``.
+    """Filter that gives log records the attributes ``job``, ``operator``, ``subtask``, ``attempt`` and ``worker``.
 
     For handlers of a program's own, whose formats want them: ``handler.addFilter(TaskLogFilter())``. They are
     empty texts where a record was not logged by a task. Attributes that a record has already stay as they are.

@@ -45,7 +45,7 @@ KEYS: list[Any] = [
 
 
 class StateBackendSuite:
-    """Makes backends and closes them after the test.
+    """Base of suites, which makes backends and closes them after the test.
 
     Attributes:
         max_parallelism: key groups of the backends that the tests make.

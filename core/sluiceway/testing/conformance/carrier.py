@@ -134,7 +134,9 @@ class Party:
 
 
 class CarrierConformance(ChannelConformance):
-    """Subclass it, give it a name that pytest collects, and implement :meth:`make_carrier`.
+    """Suite of carriers.
+
+    Subclass it, give it a name that pytest collects, and implement :meth:`make_carrier`.
 
     Attributes:
         segments: network buffers of each worker.

@@ -48,7 +48,7 @@ class Worker(Protocol):
 
 
 class Moves:
-    """Counts that something has come, so that :meth:`ChannelConformance.settle` knows rest from work."""
+    """Counter of arrivals, by which :meth:`ChannelConformance.settle` knows rest from work."""
 
     count = 0
 
@@ -59,7 +59,9 @@ class Moves:
 
 
 class ChannelConformance(ABC):
-    """Subclass it, give it a name that pytest collects, and implement :meth:`worker` and :meth:`workers`.
+    """Suite of channels between workers.
+
+    Subclass it, give it a name that pytest collects, and implement :meth:`worker` and :meth:`workers`.
 
     Several workers run in one thread.
 

@@ -32,7 +32,9 @@ class _BreakingOffError(Exception):
 
 
 class CheckpointStorageConformance:
-    """Subclass it, give it a name that pytest collects, and implement :meth:`make_storage`.
+    """Suite of checkpoint storages.
+
+    Subclass it, give it a name that pytest collects, and implement :meth:`make_storage`.
 
     Attributes:
         big_bytes: size of the largest file that is tried.

@@ -29,7 +29,9 @@ __all__ = ["CommittingSinkConformance"]
 
 
 class CommittingSinkConformance(SinkConformance):
-    """Subclass it, give it a name that pytest collects, and implement the two methods that raise.
+    """Suite of sinks with commits.
+
+    Subclass it, give it a name that pytest collects, and implement the two methods that raise.
 
     What was written must be found at any time, also while writers are at work.
 

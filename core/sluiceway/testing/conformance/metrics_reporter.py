@@ -91,7 +91,10 @@ _ELSEWHERE: Final = FailureInfo(
 
 
 class MetricsReporterConformance:
-    """Subclass it, give it a name that pytest collects, and implement :meth:`make_reporter`."""
+    """Suite of metrics reporters.
+
+    Subclass it, give it a name that pytest collects, and implement :meth:`make_reporter`.
+    """
 
     def make_reporter(self) -> MetricsReporter:
         """Return a new reporter, which is not open."""

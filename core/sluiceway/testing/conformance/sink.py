@@ -32,7 +32,9 @@ __all__ = ["SinkConformance"]
 
 
 class SinkConformance:
-    """Subclass it, give it a name that pytest collects, and implement the two methods that raise.
+    """Suite of sinks.
+
+    Subclass it, give it a name that pytest collects, and implement the two methods that raise.
 
     Attributes:
         ordered: whether what one writer wrote is found in that order.

@@ -32,7 +32,9 @@ __all__ = ["SourceConformance"]
 
 
 class SourceConformance:
-    """Subclass it, give it a name that pytest collects, and implement the two methods that raise.
+    """Suite of sources.
+
+    Subclass it, give it a name that pytest collects, and implement the two methods that raise.
 
     Every test makes a source of its own. The source must come to an end, whatever it declares.
 

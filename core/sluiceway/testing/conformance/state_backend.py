@@ -49,7 +49,9 @@ class _Mean(AggregateFunction[int, tuple[int, int], float]):
 
 
 class StateBackendConformance(TableTests, SnapshotTests, InPlaceTests):
-    """Subclass it, give it a name that pytest collects, and implement :meth:`make_backend`.
+    """Suite of state backends.
+
+    Subclass it, give it a name that pytest collects, and implement :meth:`make_backend`.
 
     Attributes:
         max_parallelism: key groups of the backends that the tests make.

@@ -36,7 +36,7 @@ class Count:
 
 
 class Counter(sw.AggregateFunction[View, int, int]):
-    """Keeps one number per page and window."""
+    """Counter of views: one number per page and window."""
 
     def create_accumulator(self) -> int:
         return 0

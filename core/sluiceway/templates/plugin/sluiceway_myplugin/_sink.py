@@ -14,7 +14,7 @@ __all__ = ["MyPluginSink"]
 
 
 class MyPluginSink(Sink[Any]):
-    """Appends each record to a file, as a line of text: at least once.
+    """Sink that appends each record to a file, as a line of text: at least once.
 
     Args:
         path: the file; made where there is none.
