@@ -37,7 +37,7 @@ from sluiceway.runtime.jobmanager.metadata_checks import (
 from sluiceway.runtime.jobmanager.newest_checkpoint import find_newest
 from sluiceway.runtime.task.snapshot import JobSnapshot, edge_names
 from sluiceway.serializers import decode_blocks
-from sluiceway.state import KeyedSnapshot, StateMeta
+from sluiceway.state import KeyedSnapshot, StateMeta, TableSchema
 from sluiceway.streamgraph import StreamNode
 
 __all__ = [
@@ -295,7 +295,8 @@ def compare(
             changes = tuple(StateChange(name, "refused", _type(meta)) for name, meta in had.states.items())
             steps.append(StepChange(node.uid, node.name, "refused", changes, wrong[node.uid]))
         elif had is not None:
-            steps.append(StepChange(node.uid, node.name, "keeps", tuple(_changes(node, had, known, earlier))))
+            states = _StepStates(node, had, known, earlier)
+            steps.append(StepChange(node.uid, node.name, "keeps", tuple(states.changes())))
         elif node.step.stateful:
             new = tuple(StateChange(name, "new", new=_type(s.meta)) for name, s in known.schemas.items())
             steps.append(StepChange(node.uid, node.name, "new", new))
@@ -311,69 +312,100 @@ def compare(
     )
 
 
-def _changes(node: StreamNode, had: _EarlierStep, known: Declared, earlier: Earlier) -> Iterator[StateChange]:
-    uid, now = node.uid, node.step.kind
-    # Steps of users' functions may replace one another: their states go by name alone.
-    others = bool(had.kind) and had.kind != now and not OF_FUNCTIONS.issuperset((had.kind, now))
-    lazy = None if others else known.lazy
-    later = frozenset() if others else known.later
-    orphaned = _with_other_keys(node, earlier)
-    for name, meta in had.states.items():
-        schema = known.schemas.get(name)
-        if name in orphaned:
-            yield StateChange(name, "dropped", _type(meta), reason=orphaned[name])
-            continue
-        # Both types are known: reading decides whether they fit, and whether values are migrated.
+class _StepStates:
+    """Comparison of the states of a step with those that it had.
+
+    Args:
+        node: the step.
+        had: what it had.
+        known: what it declares.
+        earlier: the state of the whole job.
+    """
+
+    def __init__(self, node: StreamNode, had: _EarlierStep, known: Declared, earlier: Earlier) -> None:
+        self._node = node
+        self._had = had
+        self._known = known
+        self._earlier = earlier
+        now = node.step.kind
+        # Steps of users' functions may replace one another: their states go by name alone.
+        self._is_another = bool(had.kind) and had.kind != now and not OF_FUNCTIONS.issuperset((had.kind, now))
+        self._lazy = None if self._is_another else known.lazy
+        self._orphaned = _with_other_keys(node, earlier)
+
+    def changes(self) -> Iterator[StateChange]:
+        """Yield the change of each saved state, then the new states."""
+        for name, meta in self._had.states.items():
+            yield self._change(name, meta)
+        if self._known.complete:
+            for name, schema in self._known.schemas.items():
+                if name not in self._had.states:
+                    yield StateChange(name, "new", new=_type(schema.meta))
+
+    def _change(self, name: str, meta: StateMeta | None) -> StateChange:
+        uid, schema = self._node.uid, self._known.schemas.get(name)
+        if name in self._orphaned:
+            return StateChange(name, "dropped", _type(meta), reason=self._orphaned[name])
         if meta is not None and schema is not None:
-            try:
-                same = schema.reader_for(meta, uid) is schema.serializer
-            except IncompatibleStateError as error:
-                yield StateChange(name, "refused", _type(meta), _type(schema.meta), str(error))
-            else:
-                yield StateChange(name, "keeps" if same else "migrates", _type(meta), _type(schema.meta))
+            return self._with_both_types(meta, schema)
         # Nothing in a step without keys can read a keyed state, whatever its functions are.
-        elif meta is not None and not node.step.keyed:
-            if not earlier.has_rows(uid, name):
-                yield StateChange(name, "unused", _type(meta))
-            else:
-                why = (
-                    f"state {name!r} of step {uid!r} would be lost: it is kept by key, and the step has no key "
-                    "any more. Put key_by() before the step, give it another uid if it is another one, or leave "
-                    "the state behind with allow-dropped-state"
-                )
-                yield StateChange(name, "dropped", _type(meta), reason=why)
-        # Too little is known to refuse: no type was saved, the step may ask for the state later, or it could not
-        # be asked.
-        elif meta is None or name in later or (lazy is not None and lazy(name)) or not (others or known.complete):
-            yield StateChange(name, "keeps", _type(meta))
-        # An empty table is no loss. The check reads state, so that all that metadata can answer comes first.
-        elif (name == DUE.name and not others) or not earlier.has_rows(uid, name):
-            yield StateChange(name, "unused", _type(meta))
-        # A function may ask for a state at any time, so its code is searched for the name.
-        elif known.own and not others:
-            if any(may_ask_for(function, name) for function in node.step.functions):
-                yield StateChange(name, "unused", _type(meta))
-            else:
-                yield StateChange(name, "dropped", _type(meta), reason=unclaimed(name, uid))
-        # A window step keeps its windows in another layout than the saved one.
-        elif lazy is not None:
+        if meta is not None and not self._node.step.keyed:
+            why = (
+                f"state {name!r} of step {uid!r} would be lost: it is kept by key, and the step has no key "
+                "any more. Put key_by() before the step, give it another uid if it is another one, or leave "
+                "the state behind with allow-dropped-state"
+            )
+            return self._unused_or(StateChange(name, "dropped", _type(meta), reason=why))
+        if meta is None or self._is_undecided(name):
+            return StateChange(name, "keeps", _type(meta))
+        if name == DUE.name and not self._is_another:
+            return StateChange(name, "unused", _type(meta))
+        return self._unused_or(self._unclaimed(name, meta))
+
+    def _with_both_types(self, meta: StateMeta, schema: TableSchema) -> StateChange:
+        """Return the change of a state whose reading decides whether the types fit, and whether it is migrated."""
+        types = _type(meta), _type(schema.meta)
+        try:
+            same = schema.reader_for(meta, self._node.uid) is schema.serializer
+        except IncompatibleStateError as error:
+            return StateChange(meta.name, "refused", *types, str(error))
+        return StateChange(meta.name, "keeps" if same else "migrates", *types)
+
+    def _is_undecided(self, name: str) -> bool:
+        """Return whether the step may ask for a state later, or could not be asked."""
+        if self._is_another:
+            return False
+        known = self._known
+        return name in known.later or (self._lazy is not None and self._lazy(name)) or not known.complete
+
+    def _unused_or(self, loss: StateChange) -> StateChange:
+        """Return a loss, or no loss if the table is empty. That reads state: what metadata answers comes first."""
+        if self._earlier.has_rows(self._node.uid, loss.name):
+            return loss
+        return StateChange(loss.name, "unused", loss.old)
+
+    def _unclaimed(self, name: str, meta: StateMeta) -> StateChange:
+        """Return the change of a state that the step does not declare."""
+        uid = self._node.uid
+        if self._known.own and not self._is_another:
+            # A function may ask for a state at any time, so its code is searched for the name.
+            if any(may_ask_for(function, name) for function in self._node.step.functions):
+                return StateChange(name, "unused", _type(meta))
+            return StateChange(name, "dropped", _type(meta), reason=unclaimed(name, uid))
+        if self._lazy is not None:
+            # A window step keeps its windows in another layout than the saved one.
             why = (
                 f"step {uid!r} cannot go on with what it has in {name!r}: its windows keep something else now. "
                 "Undo what was changed in the step until these windows have ended, or give it another uid"
             )
-            yield StateChange(name, "refused", _type(meta), reason=why)
-        else:
-            what = f", as the {had.kind} step that it was did" if others else ""
-            why = (
-                f"state {name!r} of step {uid!r} would be lost: what the step is now knows nothing of it{what}. "
-                "Give the step another uid if it is another one, or leave the state behind with "
-                "allow-dropped-state"
-            )
-            yield StateChange(name, "dropped", _type(meta), reason=why)
-    if known.complete:
-        for name, schema in known.schemas.items():
-            if name not in had.states:
-                yield StateChange(name, "new", new=_type(schema.meta))
+            return StateChange(name, "refused", _type(meta), reason=why)
+        what = f", as the {self._had.kind} step that it was did" if self._is_another else ""
+        why = (
+            f"state {name!r} of step {uid!r} would be lost: what the step is now knows nothing of it{what}. "
+            "Give the step another uid if it is another one, or leave the state behind with "
+            "allow-dropped-state"
+        )
+        return StateChange(name, "dropped", _type(meta), reason=why)
 
 
 def _with_other_keys(node: StreamNode, earlier: Earlier) -> dict[str, str]:
