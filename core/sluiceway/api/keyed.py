@@ -18,6 +18,7 @@ from sluiceway.api.reductions import (
     SumOf,
     SumValues,
 )
+from sluiceway.api.stateful import flat_map_with_state, map_with_state
 from sluiceway.api.stream import DataStream
 from sluiceway.functions import (
     AggregateFunction,
@@ -34,6 +35,7 @@ from sluiceway.functions import (
     ReduceFunction,
 )
 from sluiceway.graph import InputRef
+from sluiceway.state.ttl import StateTtlConfig
 from sluiceway.steps import (
     KeyedAggregateStep,
     KeyedBatchProcessStep,
@@ -57,6 +59,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 K = TypeVar("K")
 V = TypeVar("V")
+S = TypeVar("S")
 
 
 class KeyedStream(DataStream[T], Generic[T, K]):
@@ -97,6 +100,36 @@ class KeyedStream(DataStream[T], Generic[T, K]):
         if _opens(fn, FilterFunction):
             return self._then(KeyedFilterStep(fn, self._key), "filter")
         return super().filter(fn)
+
+    def map_with_state(
+        self, fn: Callable[[T, S | None], tuple[R, S | None]], *, ttl: StateTtlConfig | None = None
+    ) -> DataStream[R]:
+        """Emit one result for each record, of a plain function that is given the state of the record's key.
+
+        Args:
+            fn: called as ``fn(record, state)``, with None as the state of a key that has none. Returns a pair: the
+                result, and the new state, None to remove it. Its hints declare the types of both.
+            ttl: time to live of the state; None: it stays until it is removed.
+
+        Raises:
+            TypeError: ``fn`` cannot be called so, or ``ttl`` is no StateTtlConfig.
+        """
+        return self._then(KeyedMapStep(map_with_state(fn, ttl), self._key), "map_with_state", "map_with_state")
+
+    def flat_map_with_state(
+        self, fn: Callable[[T, S | None], tuple[Iterable[R], S | None]], *, ttl: StateTtlConfig | None = None
+    ) -> DataStream[R]:
+        """Emit any number of results for each record, of a plain function that is given the state of the key.
+
+        Args:
+            fn: as for :meth:`map_with_state`; returns a pair of an iterable of results, and the new state.
+            ttl: time to live of the state; None: it stays until it is removed.
+
+        Raises:
+            TypeError: ``fn`` cannot be called so, or ``ttl`` is no StateTtlConfig.
+        """
+        step = KeyedFlatMapStep(flat_map_with_state(fn, ttl), self._key)
+        return self._then(step, "flat_map_with_state", "flat_map_with_state")
 
     # ---- running results -------------------------------------------------------------------------------------
 

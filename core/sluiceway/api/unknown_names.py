@@ -18,6 +18,8 @@ KEYED_ONLY: Final = frozenset(
         "max_by",
         "count",
         "aggregate",
+        "map_with_state",
+        "flat_map_with_state",
         "interval_join",
         "asof_join",
         "window",

@@ -239,7 +239,6 @@ _PACKAGE: Final[Mapping[str, str]] = {
     },
 }
 
-_STATEFUL: Final = "use key_by(...).process(function) with a KeyedProcessFunction, which has state"
 _BEFORE_RESULT: Final = (
     "it belongs behind window(...), before what makes the results: reduce(), aggregate() and so on"
 )
@@ -299,8 +298,8 @@ _STREAM: Final[Mapping[str, str]] = {
     "branch": "use filter() for each part, or side outputs of a process function",
     "redistribute": "use rebalance()",
     "repartition": "use rebalance()",
-    "stateful_map": _STATEFUL,
-    "stateful_flat_map": _STATEFUL,
+    "stateful_map": "use key_by(...).map_with_state(function)",
+    "stateful_flat_map": "use key_by(...).flat_map_with_state(function)",
     "to_topic": "use sink(KafkaSink(servers, topic)), of sluiceway_kafka",
     "tumbling_window": 'use key_by(...).window(TumblingEventTimeWindows("10s"))',
     "hopping_window": 'use key_by(...).window(SlidingEventTimeWindows("10s", "5s"))',

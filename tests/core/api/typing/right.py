@@ -131,6 +131,18 @@ assert_type(by_user.max(lambda order: order.items), sw.DataStream[tuple[str, int
 assert_type(by_user.min("amount"), sw.DataStream[Order])
 assert_type(by_user.max_by(lambda order: order.amount), sw.DataStream[Order])
 assert_type(by_user.aggregate(Mean()), sw.DataStream[float])
+
+
+def total(order: Order, so_far: float | None) -> tuple[str, float]:
+    return order.user, (so_far or 0.0) + order.amount
+
+
+def rises(order: Order, last: float | None) -> tuple[list[float], float | None]:
+    return ([order.amount] if last is not None and order.amount > last else []), order.amount
+
+
+assert_type(by_user.map_with_state(total), sw.DataStream[str])
+assert_type(by_user.flat_map_with_state(rises, ttl=sw.StateTtlConfig("1h")), sw.DataStream[float])
 assert_type(by_user.process(Changes()), sw.DataStream[int])
 assert_type(by_user.process(keyed), sw.DataStream[bytes])
 assert_type(by_user.map(lambda order: order.items), sw.DataStream[int])
