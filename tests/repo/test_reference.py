@@ -185,3 +185,13 @@ def test_the_page_of_additions_names_files_that_exist() -> None:
     named = re.findall(r"`((?:core|plugins|tests|docs)/[\w/.-]+)`", (DOCS / "howto" / "add.md").read_text())
     assert len(named) > 20
     assert [name for name in named if "NAME" not in name and not (ROOT / name).exists()] == []
+
+
+def test_the_page_of_additions_names_every_receiver_of_control_messages() -> None:
+    page = (DOCS / "howto" / "add.md").read_text()
+    sources = [path.read_text() for path in (ROOT / "core" / "sluiceway" / "runtime").rglob("*.py")]
+    receivers = {
+        name for source in sources for name in re.findall(r"^class ([A-Z]\w+)\(Handlers\):", source, re.M)
+    }
+    assert len(receivers) > 10
+    assert {name for name in receivers if f"`{name}`" not in page} == set()
