@@ -90,7 +90,7 @@ class CheckpointStorage(ABC):
 
     @abstractmethod
     def files(self, directory: str = "") -> Iterator[StoredFile]:
-        """All files in a directory and below it, in no order; none if there is no such directory."""
+        """Return all files in a directory and below it, in no order; none if there is no such directory."""
 
     @abstractmethod
     def delete(self, names: Iterable[str]) -> None:
@@ -163,7 +163,7 @@ class CheckpointStorage(ABC):
 
 
 def check_name(name: str) -> str:
-    """A name of a stored file as it is. Raises CheckpointError if it would lead out of the location."""
+    """Return a name of a stored file as it is. Raises CheckpointError if it would lead out of the location."""
     if not name or any(part in ("", ".", "..") for part in name.split("/")) or "\0" in name:
         raise CheckpointError(f"{name!r} is no name of a file of a checkpoint: it would lead out of its place")
     return name

@@ -58,7 +58,7 @@ class VirtualClock(Clock):
         self._now_ms = start_ms
 
     def now_ms(self) -> int:
-        """The time it was last set to, ms since the epoch."""
+        """Return the time it was last set to, ms since the epoch."""
         return self._now_ms
 
     def monotonic(self) -> float:

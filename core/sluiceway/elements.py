@@ -148,7 +148,7 @@ class Batch(Generic[T]):
         return Batch(self.values[of], None if stamps is None else stamps[of], None if keys is None else keys[of])
 
     def span(self) -> tuple[int, int]:
-        """The lowest and the highest timestamp, which are looked for once. Only where there are timestamps."""
+        """Return the lowest and the highest timestamp, computed once. Only where there are timestamps."""
         span = self._span
         if span is None:
             assert self.timestamps

@@ -69,24 +69,24 @@ class KeyGroupRange(NamedTuple):
 
     @classmethod
     def of_subtask(cls, subtask: int, parallelism: int, max_parallelism: int) -> KeyGroupRange:
-        """The contiguous range that a subtask owns."""
+        """Return the contiguous range that a subtask owns."""
         start = -(-subtask * max_parallelism // parallelism)
         end = -(-(subtask + 1) * max_parallelism // parallelism)
         return cls(start, end)
 
 
 def subtask_for_key_group(group: int, parallelism: int, max_parallelism: int) -> int:
-    """The subtask that owns a key group."""
+    """Return the subtask that owns a key group."""
     return group * parallelism // max_parallelism
 
 
 def key_group(key: Hashable, max_parallelism: int) -> int:
-    """The key group of ``key``, from 0 to ``max_parallelism - 1``. Raises UnstableKeyError."""
+    """Return the key group of ``key``, from 0 to ``max_parallelism - 1``. Raises UnstableKeyError."""
     return stable_hash(key) % max_parallelism
 
 
 def key_groups(keys: Sequence[Hashable], max_parallelism: int) -> Sequence[int]:
-    """The key groups of many keys, in less time than one by one. Raises UnstableKeyError."""
+    """Return the key groups of many keys, in less time than one by one. Raises UnstableKeyError."""
     array = _groups_of_many(keys, max_parallelism)
     if array is None:
         return [stable_hash(key) % max_parallelism for key in keys]
@@ -119,7 +119,7 @@ def in_key_groups(keys: Sequence[Hashable], max_parallelism: int) -> tuple[list[
 
 
 def _groups_of_many(keys: Sequence[Hashable], max_parallelism: int) -> Any:
-    """An array with the key groups of keys of one type; None: it is not of use here."""
+    """Return an array with the key groups of keys of one type; None: it is not of use here."""
     kinds = set(map(type, keys))
     if len(keys) < _MANY or len(kinds) > 1 or not kinds <= {str, int} or (np := _numpy_module()) is None:
         return None
@@ -206,7 +206,7 @@ _MANY: Final = 64
 
 
 def stable_hash(key: Hashable) -> int:
-    """A 32-bit hash of ``key`` that is the same in every process, on every platform, in every run.
+    """Return a 32-bit hash of ``key`` that is the same in every process, on every platform, in every run.
 
     Keys that are equal have the same hash, whatever their types: ``1``, ``1.0``, ``True``, ``Decimal(1)``;
     a tuple and an equal named tuple; aware datetimes of one instant.

@@ -54,7 +54,7 @@ _loops: dict[int, tuple[ref[CodeType], Reader]] = {}
 
 @lru_cache(maxsize=256)  # log lines ask for their step by the same way
 def _set_by(code: CodeType, line: int) -> set[str]:
-    """The local variables that a line of code sets."""
+    """Return the local variables that a line of code sets."""
     found: set[str] = set()
     for instruction in get_instructions(code):
         positions = instruction.positions
@@ -64,7 +64,7 @@ def _set_by(code: CodeType, line: int) -> set[str]:
 
 
 def stored_by(instruction: Instruction) -> tuple[str, ...]:
-    """The variables that an instruction sets."""
+    """Return the variables that an instruction sets."""
     if not instruction.opname.startswith("STORE_"):
         return ()
     names = instruction.argval
@@ -113,7 +113,7 @@ def _reader_of(code: CodeType) -> Reader | None:
 
 
 def locate(traceback: TracebackType | None) -> Fault | None:
-    """The fault of the innermost marked loop in a traceback, or None.
+    """Return the fault of the innermost marked loop in a traceback, or None.
 
     Where that does not know its step, as one in a sink's writer does not, the next loop around it is asked.
     """

@@ -126,7 +126,7 @@ class StreamGraph:
         object.__setattr__(self, "_by_id", {n.id: n for n in self.nodes})
 
     def node(self, node_id: int) -> StreamNode:
-        """The node with that id. Raises KeyError."""
+        """Return the node with that id. Raises KeyError."""
         return self._by_id[node_id]
 
     def in_edges(self, node_id: int) -> Iterator[StreamEdge]:

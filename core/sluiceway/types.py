@@ -47,7 +47,7 @@ _PROMOTIONS: Final[Mapping[type, tuple[type, ...]]] = {
 
 
 def return_type(fn: object, method: str | None = None) -> Any:
-    """The type that a callable returns according to its hints, or None.
+    """Return the type that a callable returns according to its hints, or None.
 
     Args:
         fn: a function, method, class, partial or callable object; or a function object.
@@ -63,7 +63,7 @@ def return_type(fn: object, method: str | None = None) -> Any:
 
 
 def parameter_type(fn: object, index: int = 0, method: str | None = None) -> Any:
-    """The type that a callable wants for one of its positional parameters, or None.
+    """Return the type that a callable wants for one of its positional parameters, or None.
 
     Args:
         fn: as for :func:`return_type`.
@@ -139,7 +139,7 @@ def _name_at(function: Callable[..., Any], position: int) -> str | None:
 
 
 def _hint(function: Any, name: str | None, namespace: Mapping[str, Any] | None = None) -> Any:
-    """One hint of a function, evaluated on its own: another one that cannot be resolved does no harm."""
+    """Return one hint of a function, evaluated on its own: another that cannot be resolved does no harm."""
     if name is None:
         return None
     annotations = getattr(function, "__annotations__", {})
@@ -180,13 +180,13 @@ def _bindings(cls: type, instance_of: Any) -> dict[type, dict[Any, Any]]:
 
 
 def _generic_bases(cls: type) -> list[Any]:
-    """The bases of a class with their type arguments."""
+    """Return the bases of a class with their type arguments."""
     bases = cls.__dict__.get("__orig_bases__", cls.__bases__)
     return [b for b in bases if (typing.get_origin(b) or b) is not typing.Generic]
 
 
 def _parameters(cls: type) -> tuple[Any, ...]:
-    """The type variables of a generic class."""
+    """Return the type variables of a generic class."""
     own = cls.__dict__.get("__parameters__")
     if own is None:  # a subclass of a builtin or collections class has none of its own
         own = dict.fromkeys(p for base in _generic_bases(cls) for p in getattr(base, "__parameters__", ()))
@@ -234,7 +234,7 @@ def _plain(t: Any) -> Any:
 
 
 def members(t: Any) -> tuple[Any, ...]:
-    """The alternatives of a union; of any other type, the type itself; of an unknown one, none."""
+    """Return the alternatives of a union; of any other type, the type itself; of an unknown one, none."""
     t = _known(t)
     if t is None:
         return ()
@@ -244,7 +244,7 @@ def members(t: Any) -> tuple[Any, ...]:
 
 
 def union_of(alternatives: Iterable[Any]) -> Any:
-    """The type of what is of one of these types; None if one of them is not known, or if there are none."""
+    """Return the type of what is of one of these types; None if one of them is not known, or if there are none."""
     flat: list[Any] = []
     for alternative in alternatives:
         if not is_known(alternative):
@@ -257,7 +257,7 @@ def union_of(alternatives: Iterable[Any]) -> Any:
 
 
 def element_type(t: Any) -> Any:
-    """The type of what iterating over a value of type ``t`` gives, or None.
+    """Return the type of what iterating over a value of type ``t`` gives, or None.
 
     The None in ``Iterable[T] | None`` is left out of account: a function may return None for nothing.
     """

@@ -204,7 +204,7 @@ class KeyedStream(DataStream[T], Generic[T, K]):
         | BatchProcessFunction[T, R]
         | Callable[[T, KeyedProcessFunction.Context], Iterable[R] | None],
     ) -> DataStream[R]:
-        """Any records out, also to side outputs, with state per key: ``fn(value, ctx)``.
+        """Apply a process function with state per key, which may emit to side outputs, too: ``fn(value, ctx)``.
 
         State is asked for in the function object's ``open``; it always speaks of the record's key, which
         ``ctx.get_current_key()`` gives. A KeyedBatchProcessFunction takes many records at a time.

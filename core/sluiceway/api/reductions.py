@@ -455,7 +455,7 @@ class ExtremeOf(_Of):
         self.combines = (word, of)
 
     def merge(self, accumulator1: Any, accumulator2: Any) -> Any:
-        """The better one, the earlier of two equal ones."""
+        """Return the better accumulator, the earlier of two equal ones."""
         return accumulator2 if self._better(accumulator2[0], accumulator1[0]) else accumulator1
 
     @override

@@ -106,7 +106,7 @@ def _feeds(replica: Pipeline, t: Transformation, letters: Sequence[DeadLetter], 
 
 
 def _feed(replica: Pipeline, t: Transformation, letters: Sequence[DeadLetter], port: int, uid: str) -> InputRef:
-    """A source of records and its place in front of an input of a step."""
+    """Return a source of records and its place in front of an input of a step."""
     records = [(letter.value(), letter.timestamp) for letter in letters]
     stamped = all(timestamp is not None for _, timestamp in records)
     timestamp: Any = itemgetter(1) if stamped else None

@@ -16,7 +16,7 @@ __all__ = ["check_partitioner", "resolve_sink", "resolve_source"]
 
 
 def resolve_source(given: object, options: dict[str, Any], unnamed: tuple[Any, ...] = ()) -> Source[Any]:
-    """The source that was given, or the one that a connector of that name makes.
+    """Return the source that was given, or the one that a connector of that name makes.
 
     Raises:
         TypeError: ``given`` is something else, ``options`` are not the connector's, or some are ``unnamed``.
@@ -30,7 +30,7 @@ def resolve_source(given: object, options: dict[str, Any], unnamed: tuple[Any, .
 
 
 def resolve_sink(given: object, options: dict[str, Any], unnamed: tuple[Any, ...] = ()) -> Sink[Any]:
-    """The sink that was given, or the one that a connector of that name makes; as :func:`resolve_source`."""
+    """Return the sink that was given, or that of the connector of that name; as :func:`resolve_source`."""
     made: Sink[Any] = _resolve("sink", Sink, given, options, unnamed)
     return made
 

@@ -57,7 +57,7 @@ class CloseableIterator(Iterator[T], Generic[T]):
         return self
 
     def __next__(self) -> T:
-        """The next record, as soon as it is there.
+        """Return the next record, as soon as it is there.
 
         Raises:
             StopIteration: the job has come to its end.
@@ -209,14 +209,14 @@ class _Exchange(ProcessLocal):
         action()
 
     def end(self, failure: BaseException | None) -> None:
-        """The job has ended."""
+        """Record that the job has ended."""
         with self._changed:
             self.failure = failure
             self.ended = True
             self._changed.notify_all()
 
     def take(self) -> list[Any]:
-        """Everything that is there; nothing if there never will be."""
+        """Return everything that is there, once there is something; nothing at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._values or self.ended or self._closed)
             values = list(self._values)

@@ -93,7 +93,7 @@ class StepSettings:
         return self
 
     def start_new_chain(self) -> Self:
-        """Never run the step in one task with the step before it; those after it may join."""
+        """Run the step in another task than the step before it; those after it may join."""
         self._settable("start_new_chain").chaining = ChainingStrategy.HEAD
         return self
 

@@ -209,7 +209,7 @@ class DataStream(StepSettings, Generic[T]):
         return DataStream(self._pipeline, (InputRef(t, tag),), "get_side_output()")
 
     def dead_letters(self) -> DataStream[DeadLetter]:
-        """The records that the step skips because its function raises: see :meth:`on_error`. None where it fails.
+        """Return the records that the step skips because its function raises; see :meth:`on_error`.
 
         Raises:
             GraphError: a step of this kind cannot skip records.
@@ -391,7 +391,7 @@ class DataStream(StepSettings, Generic[T]):
         return BroadcastStream(stream, descriptors)
 
     def global_(self) -> DataStream[T]:
-        """Everything to the first subtask."""
+        """Send every record to the first subtask."""
         return self._partitioned("global")
 
     @overload
@@ -511,7 +511,7 @@ class DataStream(StepSettings, Generic[T]):
         return collect_from(self._pipeline, self._inputs, settings, name)
 
     def take(self, n: int, **options: Unpack[RunOptions]) -> list[T]:
-        """The first ``n`` records, or all if there are fewer. Runs what this stream is made of, as far as that.
+        """Run what this stream is made of as far as needed, and return the first ``n`` records, or all if fewer.
 
         For a look at a stream, also one without end, in a notebook or at a prompt. Steps before this one may have
         seen more records than that.

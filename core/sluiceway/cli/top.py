@@ -119,7 +119,7 @@ def _row(subtasks: list[SubtaskRates]) -> Row:
 
 
 def table(rows: Iterable[Row], colour: bool) -> list[str]:
-    """The lines of a table of operators; with ``colour``, shares have backgrounds."""
+    """Return the lines of a table of operators; with ``colour``, shares have backgrounds."""
     cells = [[(name, "") for name in _HEAD], *(_cells(row) for row in rows)]
     widths = [max(len(line[i][0]) for line in cells) for i in range(len(_HEAD))]
     return ["  ".join(_painted(*c, w, colour) for c, w in zip(line, widths, strict=True)) for line in cells]

@@ -103,7 +103,7 @@ _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 
 
 def duration_ms(value: object) -> int:
-    """A duration in whole milliseconds.
+    """Return a duration in whole milliseconds.
 
     Args:
         value: a timedelta, a whole number of ms of any type, or a text: ``100ms``, ``1.5s``, ``2min``, ``1h``,

@@ -148,23 +148,23 @@ class Services(ABC):
 
     @abstractmethod
     def state_backend(self, name: str) -> StateBackend:
-        """A new state backend."""
+        """Return a new state backend."""
 
     @abstractmethod
     def transport(self, name: str) -> Transport:
-        """A new transport."""
+        """Return a new transport."""
 
     @abstractmethod
     def carrier(self, name: str) -> Carrier:
-        """A new carrier, of a transport between workers."""
+        """Return a new carrier, of a transport between workers."""
 
     @abstractmethod
     def partitioner(self, name: str) -> Partitioner:
-        """A new partitioner of a plugin's."""
+        """Return a new partitioner of a plugin's."""
 
     @abstractmethod
     def checkpoint_storage(self, location: str) -> CheckpointStorage:
-        """A new checkpoint storage at a path or URL."""
+        """Return a new checkpoint storage at a path or URL."""
 
     @abstractmethod
     def metrics_reporters(self, names: Sequence[str]) -> list[MetricsReporter]:
@@ -194,7 +194,7 @@ class Job(ABC):
 
     @abstractmethod
     def metrics(self) -> JobMetrics:
-        """Its metrics as of now. From any thread; figures of one subtask may be a batch apart."""
+        """Return its metrics as of now. From any thread; figures of one subtask may be a batch apart."""
 
     def failures(self) -> tuple[JobFailure, ...]:
         """Failures so far, oldest first; the most recent ones if there were many. From any thread."""

@@ -65,7 +65,7 @@ class MetricGroup(Hinting):
         self.histograms: dict[str, Histogram] = {}
 
     def counter(self, name: str) -> Counter:
-        """The counter called ``name``."""
+        """Return the counter called ``name``."""
         return self.counters.setdefault(name, Counter())
 
     def gauge(self, name: str, read: Callable[[], float]) -> None:
@@ -80,11 +80,11 @@ class MetricGroup(Hinting):
         self.gauges.pop(name, None)
 
     def histogram(self, name: str) -> Histogram:
-        """The histogram called ``name``."""
+        """Return the histogram called ``name``."""
         return self.histograms.setdefault(name, Histogram())
 
     def read(self) -> dict[str, float]:
-        """The metrics as of now, by name. From any thread.
+        """Return the metrics as of now, by name. From any thread.
 
         A histogram that has observed something gives ``NAME_count``, and in seconds ``NAME_p50``, ``NAME_p99`` and
         ``NAME_max``.

@@ -66,7 +66,7 @@ class Queue(ABC):
 
     @abstractmethod
     def entries(self) -> Iterator[Entry]:
-        """Records in the queue."""
+        """Return the records in the queue."""
 
     @abstractmethod
     def __len__(self) -> int:

@@ -9,7 +9,7 @@ from sluiceway.hooks import Offer, hookimpl
 
 @hookimpl
 def sluiceway_engines() -> list[Offer]:
-    """The engine that runs a job in this process."""
+    """Offer the engine that runs a job in this process."""
 
     def load() -> Any:
         from sluiceway.runtime.local.engine import LocalEngine

@@ -96,19 +96,19 @@ def sluiceway_cli_commands() -> list[Offer]:  # type: ignore[empty-body]
 
 @hookspec
 def sluiceway_job_status_changed(job_name: str, old: JobStatus, new: JobStatus) -> None:
-    """A job went from one status to another."""
+    """Handle a change of the status of a job."""
 
 
 @hookspec
 def sluiceway_task_state_changed(job_name: str, vertex: str, subtask: int, old: str, new: str) -> None:
-    """An execution of a subtask of a job vertex went from one state to another."""
+    """Handle a change of the state of an execution of a subtask."""
 
 
 @hookspec
 def sluiceway_checkpoint_completed(job_name: str, checkpoint_id: int, duration_ms: int, size_bytes: int) -> None:
-    """A checkpoint is complete and stored."""
+    """Handle the completion of a checkpoint, which is stored."""
 
 
 @hookspec
 def sluiceway_checkpoint_failed(job_name: str, checkpoint_id: int, cause: BaseException) -> None:
-    """A checkpoint was given up."""
+    """Handle a checkpoint that was given up."""

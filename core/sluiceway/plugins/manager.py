@@ -307,7 +307,7 @@ class PluginManager:
     # -- offers --------------------------------------------------------------------------------------------
 
     def offers(self, kind: Kind) -> list[Offered]:
-        """Everything of one kind that is offered, by name; two of one name are both there."""
+        """Return everything of one kind that is offered, by name; two of one name are both there."""
         with self._lock:
             if kind not in self._offers:
                 made = sorted(self._ask(kind), key=lambda o: (o.offer.name, o.plugin.name, o.plugin.distribution))
@@ -323,7 +323,7 @@ class PluginManager:
             return list(self._offers[kind])
 
     def all_offers(self) -> list[Offered]:
-        """Everything that is offered, kind by kind."""
+        """Return everything that is offered, kind by kind."""
         return [offered for kind in KINDS for offered in self.offers(kind)]
 
     def _ask(self, kind: Kind) -> Iterator[Offered]:
@@ -344,7 +344,7 @@ class PluginManager:
                         yield offered
 
     def find(self, kind: Kind, name: str) -> Offered:
-        """The one offer of that name.
+        """Return the one offer of that name.
 
         Raises:
             UnknownNameError: nobody offers it.
@@ -448,31 +448,31 @@ class PluginManager:
     # -- by kind -------------------------------------------------------------------------------------------
 
     def engine(self, name: str) -> Engine:
-        """A new engine. This and the following raise what :meth:`make` and :meth:`factory` raise."""
+        """Return a new engine. This and the following raise what :meth:`make` and :meth:`factory` raise."""
         return self.make(ENGINE, name, Engine)  # type: ignore[type-abstract]
 
     def checkpoint_storage(self, location: str) -> CheckpointStorage:
-        """A new checkpoint storage at a path or URL: that of the URL's scheme, or ``filesystem``."""
+        """Return a new checkpoint storage at a path or URL: that of the URL's scheme, or ``filesystem``."""
         scheme, separator, _ = location.partition("://")
         offered = {o.offer.name for o in self.offers(CHECKPOINT_STORAGE)}
         name = scheme if separator and scheme in offered else "filesystem"
         return self.make(CHECKPOINT_STORAGE, name, CheckpointStorage, location)  # type: ignore[type-abstract]
 
     def connector(self, name: str) -> Connector:
-        """The connector of that name: its source and sink classes."""
+        """Return the connector of that name: its source and sink classes."""
         from sluiceway.connector import Connector
 
         return _promised(self.find(CONNECTOR, name), self.factory(CONNECTOR, name), Connector)
 
     def serializer(self, name: str) -> Serializer:
-        """The serializer of that name."""
+        """Return the serializer of that name."""
         from sluiceway.serializers import Serializer
 
         made = self.factory(SERIALIZER, name)
         return _promised(self.find(SERIALIZER, name), made, Serializer)  # type: ignore[type-abstract]
 
     def command(self, name: str) -> click.Command:
-        """The command of that name."""
+        """Return the command of that name."""
         import click
 
         made = self.factory(CLI_COMMAND, name)
@@ -640,7 +640,7 @@ _default_lock = threading.Lock()
 
 
 def default_manager() -> PluginManager:
-    """The process's own plugin manager, made when it is first asked for."""
+    """Return the process's own plugin manager, made when it is first asked for."""
     global _default
     with _default_lock:
         if _default is None:

@@ -131,5 +131,5 @@ class ToRecordsStep(Step, frozen=True):
     kind: ClassVar[str] = "to_records"
 
     def output_type(self, *entering: Any) -> Any:
-        """The class of the records."""
+        """Return the class of the records."""
         return dict[str, Any] if self.record_type is None else self.record_type

@@ -176,7 +176,7 @@ class SourceDriver:
         return self.all_records()
 
     def all_records(self) -> list[Any]:
-        """Records so far, reader by reader."""
+        """Return the records so far, reader by reader."""
         return [record for records in self.records for record in records]
 
     def snapshot(self) -> SourceSnapshot:
@@ -384,7 +384,7 @@ class SinkDriver:
             stamps.clear()
 
     def wait(self, subtask: int = 0) -> None:
-        """Until the writer is not blocked."""
+        """Wait until the writer is not blocked."""
         while (wait := self.writer(subtask).blocked()) is not None:
             assert isinstance(wait, Wait), f"blocked() returned {type(wait).__name__}"
             self.waited += 1
@@ -443,7 +443,7 @@ class SinkDriver:
             raise errors[0]
 
     def writer(self, subtask: int = 0) -> SinkWriter[Any]:
-        """The writer of one subtask."""
+        """Return the writer of one subtask."""
         writer = self._writers[subtask]
         assert writer is not None, "the writers are closed"
         return writer

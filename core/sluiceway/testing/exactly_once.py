@@ -191,7 +191,7 @@ class NumberFiles(TwoPhaseCommitSink[int, str]):
             os.rename(self._path(transaction, _OPEN), self._path(transaction, _READY))
 
     def commit(self, transaction: str) -> None:
-        """It is part of the result; where there is no file, nothing was written, or it is already."""
+        """Make the file a part of the result; if it is missing, nothing was written, or it is one already."""
         if os.path.exists(self._path(transaction, _READY)):
             os.rename(self._path(transaction, _READY), self._path(transaction, _DONE))
 

@@ -187,7 +187,7 @@ class OperatorHarness:
         return [record for element in self.elements if isinstance(element, Batch) for record in _records(element)]
 
     def take(self) -> list[Any]:
-        """The records that came out of the main output since the last call of a method that returns them."""
+        """Return what came out of the main output since the last call of a method that returns records."""
         fresh, self._fresh = self._fresh, []
         return fresh
 
@@ -196,7 +196,7 @@ class OperatorHarness:
         return [value for value, _ in self.side_records(tag)]
 
     def side_records(self, tag: OutputTag[Any] | str) -> list[tuple[Any, int | None]]:
-        """The same, with event times (ms, or None)."""
+        """Return the records of a side output, with event times (ms, or None)."""
         return list(self._sides.get(tag if isinstance(tag, str) else tag.name, []))
 
     def metrics(self, subtask: int = 0) -> MetricGroup:
@@ -428,7 +428,7 @@ def _graph_of(
 def _steps_of(
     graph: StreamGraph, inputs: int, harness: str
 ) -> tuple[list[StreamNode], list[StreamEdge], list[StreamEdge], StreamEdge]:
-    """The nodes of the program, the edges between them, those into them by port and the one out of them."""
+    """Return the nodes of the program, the edges between them, those into them by port and the one out."""
     nodes = [n for n in graph.nodes if not isinstance(n.step, SourceStep | SinkStep)]
     ids = {n.id for n in nodes}
     if not nodes:

@@ -150,7 +150,7 @@ class PipelineHarness:
         return any(task.under_way() for task in self._job.tasks)
 
     def metrics(self) -> JobMetrics:
-        """The job's metrics as of now."""
+        """Return the job's metrics as of now."""
         return self._job.metrics()
 
     def run(self) -> PipelineHarness:
@@ -181,7 +181,7 @@ class PipelineHarness:
         return ran
 
     def _turns(self, rounds: int) -> bool:
-        """One by one, since the worker cuts many rounds short when they take long, and rounds are counted here."""
+        """Run tasklets one by one: the worker cuts many rounds short if they take long, and rounds are counted."""
         ran = False
         for _ in range(rounds):
             if not self._job.worker.run_ready(1):
@@ -239,7 +239,7 @@ class PipelineHarness:
         return self.run_to_end()
 
     def snapshot(self) -> JobSnapshot:
-        """The job's state as of now, when every record that was read has gone through. The job goes on after it.
+        """Return the job's state, once every record that was read has gone through. The job goes on after it.
 
         Raises:
             AssertionError: the job has ended.

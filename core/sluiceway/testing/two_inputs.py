@@ -98,15 +98,15 @@ class TwoInputOperatorHarness(OperatorHarness):
         return self.process_watermark1(timestamp) + self.process_watermark2(timestamp)
 
     def process(self, value: Any, timestamp: int | None = None) -> NoReturn:
-        """Not here: say which input. Raises TypeError."""
+        """Raise TypeError: a record belongs to one of the two inputs, whose method is to be called."""
         raise TypeError("there are two inputs: use process1() or process2()")
 
     def process_batch(self, values: Sequence[Any], timestamps: Sequence[int] | None = None) -> NoReturn:
-        """Not here: say which input. Raises TypeError."""
+        """Raise TypeError: a record belongs to one of the two inputs, whose method is to be called."""
         raise TypeError("there are two inputs: use process_batch1() or process_batch2()")
 
     def process_element(self, element: Element) -> NoReturn:
-        """Not here: say which input. Raises TypeError."""
+        """Raise TypeError: a record belongs to one of the two inputs, whose method is to be called."""
         raise TypeError("there are two inputs: use process_element1() or process_element2()")
 
     def _element(self, port: int, element: Element) -> list[Any]:

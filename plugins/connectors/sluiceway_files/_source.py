@@ -141,7 +141,7 @@ class FilesSource(Source[T], metaclass=HintingType):
         watch: timedelta | int | str | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> FilesSource[str]:
-        """The lines of text files, as strings without the line feed and a carriage return before it.
+        """Read the lines of text files, as strings without the line feed and a carriage return before it.
 
         Args:
             paths: a path or several.
@@ -216,7 +216,7 @@ class FilesSource(Source[T], metaclass=HintingType):
         watch: timedelta | int | str | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> FilesSource[Any]:
-        """The JSON values in files with one per line. Blank lines are passed over.
+        """Read the JSON values in files with one per line. Blank lines are passed over.
 
         Args:
             paths: a path or several.
@@ -302,7 +302,7 @@ class FilesSource(Source[T], metaclass=HintingType):
         watch: timedelta | int | str | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> FilesSource[Any]:
-        """The rows of CSV files: dicts of strings by column name, or tuples of strings.
+        """Read the rows of CSV files: dicts of strings by column name, or tuples of strings.
 
         Blank lines are passed over. A quoted field may hold line ends; therefore a file is read by one reader.
 
@@ -390,7 +390,7 @@ class FilesSource(Source[T], metaclass=HintingType):
         watch: timedelta | int | str | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> FilesSource[Any]:
-        """The rows of Parquet files, as dicts; needs pyarrow. Readers take a row group at a time.
+        """Read the rows of Parquet files, as dicts; needs pyarrow. Readers take a row group at a time.
 
         Maps are dicts, and times Python's. A time that Python has none for, with fractions of a microsecond or a
         year beyond 9999, does not fit, see ``on_error``; :meth:`Pipeline.table` reads it.

@@ -70,7 +70,7 @@ class SplitReader(ABC):
 
     @abstractmethod
     def position(self) -> FileSplit | None:
-        """The split as of the last record; None at the end."""
+        """Return the split as of the last record; None at the end."""
 
     def close(self) -> None:
         """Free everything but the raw file."""
@@ -89,7 +89,7 @@ class Format(ABC):
     def plan(
         self, file: Found, name: str, opener: Callable[[], Any], compression: Compression | None, split_size: int
     ) -> list[FileSplit]:
-        """The splits of a file; ``opener`` opens it, for a format that must look into it."""
+        """Return the splits of a file; ``opener`` opens it, for a format that must look into it."""
         return [FileSplit(file.root, file.path)]
 
     def may_hold(self, path: str, name: str) -> bool:

@@ -117,7 +117,7 @@ class WatchingEnumerator(DiscoveringEnumerator[_Look]):
         self._hand_out()
 
     def snapshot(self) -> Discovered:
-        """The splits that nobody has, and the files that were taken."""
+        """Return the splits that nobody has, and the files that were taken."""
         return Discovered(list(self._pending), dict(self._known))
 
     # ---- inside ------------------------------------------------------------------------------------------------

@@ -123,7 +123,7 @@ class KafkaEnumerator(DiscoveringEnumerator[Found]):
         self._returned.setdefault(reader, []).extend(splits)
 
     def snapshot(self) -> Discovered:
-        """The splits that no reader has, and the partitions that are known."""
+        """Return the splits that no reader has, and the partitions that are known."""
         returned = [split for splits in self._returned.values() for split in splits]
         return Discovered([*returned, *self._pending], self._known, dict(self._topics))
 

@@ -67,7 +67,7 @@ class KafkaOffsets(metaclass=HintingType):
 
     @classmethod
     def earliest(cls) -> KafkaOffsets:
-        """The first record that is there."""
+        """Begin at the first record that is there."""
         return cls("earliest")
 
     @classmethod
@@ -77,7 +77,7 @@ class KafkaOffsets(metaclass=HintingType):
 
     @classmethod
     def committed(cls, fallback: _Fallback = "earliest") -> KafkaOffsets:
-        """The offsets that the group has committed.
+        """Begin at the offsets that the group has committed.
 
         Args:
             fallback: where partitions without a committed offset begin; ``fail``: they fail the job.
@@ -89,7 +89,7 @@ class KafkaOffsets(metaclass=HintingType):
 
     @classmethod
     def timestamp(cls, at: datetime | int) -> KafkaOffsets:
-        """The first record with a timestamp at or after ``at``; behind the last one if there is none.
+        """Begin at the first record with a timestamp at or after ``at``; behind the last one if there is none.
 
         Args:
             at: an aware datetime, or ms since the epoch.
@@ -105,7 +105,7 @@ class KafkaOffsets(metaclass=HintingType):
 
     @classmethod
     def partitions(cls, offsets: Mapping[Partition, int], fallback: _Fallback = "fail") -> KafkaOffsets:
-        """An offset for each partition.
+        """Begin at an offset for each partition.
 
         Args:
             offsets: by topic and number of the partition: ``{("orders", 0): 1500}``.

@@ -324,7 +324,7 @@ class KafkaReader(Reader[Any]):
         return True
 
     def snapshot(self) -> list[KafkaSplit]:
-        """The partitions, each with the offset after the last record that was returned."""
+        """Return the partitions, each with the offset after the last record that was returned."""
         self._ends.update(self._new_ends)
         self._new_ends.clear()
         return [replace(p.split, position=p.position) for p in self._partitions.values()]
@@ -441,7 +441,7 @@ class KafkaReader(Reader[Any]):
             self._ready.append((partition, messages))
 
     def _reached_end(self, message: Message) -> None:
-        """The client is at the end of a partition: behind records that are not there for this reader, too."""
+        """Handle the end of a partition, which may be behind records that are not there for this reader."""
         partition = self._partitions.get((message.topic(), message.partition()))
         if partition is None or partition.ended:
             return

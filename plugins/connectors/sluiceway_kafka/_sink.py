@@ -133,7 +133,7 @@ class KafkaSink(Sink[Any], metaclass=HintingType):
         return self._guarantee
 
     def problems(self, *, checkpoint_interval_ms: int) -> Sequence[str]:
-        """A transaction timeout that ends before the next checkpoint."""
+        """Return a warning of a transaction timeout that ends before the next checkpoint."""
         if self._guarantee is not DeliveryGuarantee.EXACTLY_ONCE or checkpoint_interval_ms < self._timeout_ms:
             return ()
         return (

@@ -217,7 +217,7 @@ class TransactionalWriter(CommittingSinkWriter[Any]):
         count_written(self._context, messages)
 
     def blocked(self) -> Wait | None:
-        """Until the client has room, and after a flush until everything is acknowledged."""
+        """Return a wait for room in the client, or after a flush for all acknowledgements; None: none is due."""
         if self._current is None:
             return None
         if self._flusher.poll_is_due():

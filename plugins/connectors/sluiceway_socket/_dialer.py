@@ -43,7 +43,7 @@ class Dialer:
         self._error: OSError | None = None
 
     def poll(self) -> socket.socket | Wait:
-        """The connected, non-blocking socket (given away), or what to wait for before asking again.
+        """Return the connected, non-blocking socket (given away), or what to wait for before asking again.
 
         Raises:
             OSError: this attempt failed: the last address's error. The next call begins another attempt.

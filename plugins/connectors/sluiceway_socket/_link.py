@@ -47,7 +47,7 @@ class Link:
         return self._socket is not None
 
     def poll(self) -> socket.socket | Wait:
-        """The connection (stays this object's), or what to wait for.
+        """Return the connection, which stays this object's, or what to wait for.
 
         Raises:
             GaveUpError: every retry was used. So does every later call.
@@ -74,7 +74,7 @@ class Link:
         return self._socket
 
     def lost(self, reason: str) -> None:
-        """The connection is of no use any more: close it, and use up a retry if there is one."""
+        """Close a connection that is of no use any more, and use up a retry if there is one."""
         self.close()
         most = self._endpoint.max_retries
         if most is not None and self.retries >= most:
@@ -93,7 +93,7 @@ class Link:
 
 
 def cannot_connect(who: str, endpoint: Endpoint, link: Link, reason: str) -> str:
-    """The message for a server that could not be reached at all."""
+    """Return the message for a server that could not be reached at all."""
     tries = f" ({link.retries + 1} attempts, {endpoint.retry_delay_s:g} s apart)" if link.retries else ""
     return (
         f"{who} cannot connect to {endpoint}: {reason}{tries}. Start the server first, or have {who} wait for it: "

@@ -124,7 +124,7 @@ class SocketSource(Source[str]):
         return False
 
     def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
-        """One split: the stream."""
+        """Return an enumerator of one split, the stream."""
         return SimpleEnumerator(context, [_Stream(str(self._endpoint))] if restored is None else restored)
 
     @override

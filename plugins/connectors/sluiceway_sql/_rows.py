@@ -30,7 +30,7 @@ class Rows:
         self._by_type: dict[type, Callable[[Any], Row]] = {}
 
     def of(self, values: Iterable[Any]) -> list[Row]:
-        """A row for each record.
+        """Return a row for each record.
 
         Raises:
             ConnectorError: one of them is no row.
@@ -75,5 +75,5 @@ class Rows:
 
 
 def _tuples(getter: Callable[[Any], Any], width: int) -> Callable[[Any], Row]:
-    """A getter of one thing gives that, one of several a tuple."""
+    """Return a getter of tuples: of one name, itemgetter alone gives the bare value."""
     return getter if width > 1 else lambda value: (getter(value),)

@@ -14,12 +14,12 @@ _WITH_ON_CONFLICT: Final = ("sqlite", "postgresql", "cockroachdb")
 
 
 def _standard_quote(name: str) -> str:
-    """A name in double quotes, as the standard has it."""
+    """Return a name in double quotes, as the standard has it."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def _standard_quote_doubled(name: str) -> str:
-    """The same, where a percent sign would begin a parameter."""
+    """Return a name in double quotes, with percent signs doubled, which would begin a parameter."""
     return _standard_quote(name).replace("%", "%%")
 
 
@@ -45,7 +45,7 @@ class Dialect:
         return _standard_quote_doubled if self.paramstyle in ("format", "pyformat") else _standard_quote
 
     def identifier(self, name: str) -> str:
-        """A table in a statement. Parts with dots between are a schema and what is in it."""
+        """Return a table in a statement. Parts with dots between are a schema and what is in it."""
         return ".".join(map(self.column, name.split(".")))
 
     def columns(self, names: Sequence[str]) -> str:
@@ -65,7 +65,7 @@ class Dialect:
                 return "%s"
 
     def parameters(self, row: Sequence[Any]) -> Sequence[Any] | Mapping[str, Any]:
-        """A row as the driver wants it."""
+        """Return a row as the driver wants it."""
         return {f"p{i}": value for i, value in enumerate(row)} if self.paramstyle == "named" else row
 
     @property

@@ -117,7 +117,7 @@ class _Target:
             self._exporter.shutdown()
 
     def _library_says(self, text: str) -> None:
-        """The first reason of an export is the one to show: those after it are about retries."""
+        """Note the first reason of an export's failure; those after it are about retries."""
         self._reason = self._reason or text
         if self._hurry and "retrying" in text:
             self._exporter.shutdown()  # it would wait for another attempt

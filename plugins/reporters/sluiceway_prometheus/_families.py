@@ -73,7 +73,7 @@ class JobCollector(Collector):
         self.metrics: JobMetrics | None = None
 
     def collect(self) -> Iterator[Metric]:
-        """All families."""
+        """Return all families."""
         metrics = self.metrics
         if metrics is not None:
             yield from _of_job(metrics)

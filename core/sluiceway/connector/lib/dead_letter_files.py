@@ -198,7 +198,7 @@ class _Transactions(TwoPhaseCommitSink[DeadLetter, str]):
 
 
 def dead_letter_files(directory: str | os.PathLike[str]) -> list[Path]:
-    """The complete files in a directory of dead letters.
+    """Return the complete files in a directory of dead letters.
 
     Raises:
         ConnectorError: there is no such directory.
@@ -210,7 +210,7 @@ def dead_letter_files(directory: str | os.PathLike[str]) -> list[Path]:
 
 
 def read_dead_letters(files: Sequence[Path]) -> Iterator[DeadLetter]:
-    """The letters in some files, those of each file in the order in which they were written.
+    """Return the letters in some files, those of each file in the order in which they were written.
 
     Nothing is unpickled.
 

@@ -66,7 +66,7 @@ class _Lane:
         return f"lane-{self.index}-of-{self.lanes}"
 
     def numbers(self, limit: int, stop: int | None = None) -> range:
-        """The next ones, at most ``limit``, all below ``stop`` and the lane's own end."""
+        """Return the next numbers, at most ``limit``, all below ``stop`` and the lane's own end."""
         ends = [end for end in (self.next + limit * self.lanes, self.stop, stop) if end is not None]
         return range(self.next, min(ends), self.lanes)
 

@@ -28,7 +28,7 @@ class Stream(Protocol):
         """Return the descriptor for pollers."""
 
     def setblocking(self, flag: bool, /) -> None:
-        """Called with False before anything else."""
+        """Set the mode; called with False before anything else."""
 
     def recv(self, size: int, /) -> bytes:
         """Return received bytes, at most ``size``; empty: the other end is closed."""

@@ -36,7 +36,7 @@ class TemporaryDirectory(TemporaryStorage):
         return super().put_file(name, path)
 
     def files(self, directory: str = "") -> Iterator[StoredFile]:
-        """All files; none before the first is written."""
+        """Return all files; none before the first is written."""
         return iter(()) if self._lock is None else super().files(directory)
 
     def close(self) -> None:

@@ -235,7 +235,7 @@ def _remake(cls: type[BaseException], args: tuple[Any, ...], attributes: dict[st
 
 
 def _reduced(error: BaseException, depth: int = 0) -> _Remade:
-    """An exception with texts for those of its arguments and attributes that cannot be sent."""
+    """Return an exception with texts for those of its arguments and attributes that cannot be sent."""
     attributes = {name: _sendable(value) for name, value in list(error.__dict__.items())[:_MOST_NOTES]}
     if "__notes__" in attributes:
         attributes["__notes__"] = _notes_of(error)

@@ -121,7 +121,7 @@ class _States:
         self.typed_default.value().entries.append(number)
 
     def seen(self) -> list[Any]:
-        """All that the current key has, as text: nobody changes that."""
+        """Return all that the current key has, as text: nobody changes that."""
         found = [value.value() for value in self.values] + [self.typed.value()]
         found += [items.get() for items in self.lists] + [dict(mapping.items()) for mapping in self.maps]
         found += [self.reduced.get(), self.collected.get(), self.default.value(), self.typed_default.value()]

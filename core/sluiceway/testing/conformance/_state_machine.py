@@ -193,7 +193,7 @@ def run(suite: StateBackendSuite) -> None:
 
         @rule()
         def look_at_all(self) -> None:
-            """Not after each step: a backend may take the chance to tidy up."""
+            """Compare all tables; not after each step, as a backend may take the chance to tidy up."""
             self.same_as_model()
 
         def same_as_model(self) -> None:

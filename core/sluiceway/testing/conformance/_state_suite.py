@@ -60,24 +60,24 @@ class StateBackendSuite:
     examples: int = 30
 
     def make_backend(self) -> StateBackend:
-        """A new state backend. Called for every keyed backend that a test makes."""
+        """Return a new state backend. Called for every keyed backend that a test makes."""
         raise NotImplementedError(f"{type(self).__name__} must implement make_backend()")
 
     # -- helpers ---------------------------------------------------------------------------------------------
 
     def setup_method(self) -> None:
-        """Called by pytest before each test. An override calls it, too."""
+        """Prepare a test; called by pytest. An override calls it, too."""
         self._open: list[KeyedStateBackend] = []
 
     def teardown_method(self) -> None:
-        """Called by pytest after each test. An override calls it, too."""
+        """Clean up after a test; called by pytest. An override calls it, too."""
         for backend in self._open:
             backend.close()
 
     def keyed(
         self, subtask: int = 0, parallelism: int = 1, restore: Iterable[KeyedSnapshot] | None = None
     ) -> KeyedStateBackend:
-        """The keyed backend of a subtask, closed after the test."""
+        """Return the keyed backend of a subtask, closed after the test."""
         own = KeyGroupRange.of_subtask(subtask, parallelism, self.max_parallelism)
         backend = self.make_backend().create_keyed(BackendContext("step", subtask, own, self.max_parallelism))
         self._open.append(backend)
@@ -88,10 +88,10 @@ class StateBackendSuite:
     def subtasks(
         self, parallelism: int, restore: Iterable[KeyedSnapshot] | None = None
     ) -> list[KeyedStateBackend]:
-        """The keyed backends of all subtasks; each is given all snapshots."""
+        """Return the keyed backends of all subtasks; each is given all snapshots."""
         snapshots = None if restore is None else list(restore)
         return [self.keyed(i, parallelism, snapshots) for i in range(parallelism)]
 
     def owner(self, key: Any, parallelism: int) -> int:
-        """The subtask that a key belongs to."""
+        """Return the subtask that a key belongs to."""
         return subtask_for_key_group(key_group(key, self.max_parallelism), parallelism, self.max_parallelism)

@@ -107,7 +107,7 @@ class Party:
         )
 
     def accepted(self, link: Link) -> None:
-        """A peer has made a link."""
+        """Take a link that a peer has made."""
         self.links.append(link)
         if self.listens:
             self.transport.accepted(link)
@@ -119,7 +119,7 @@ class Party:
             self.opened.append((link, header[1:5]))
 
     def turn(self, timeout_s: float) -> None:
-        """One turn of its loop."""
+        """Run one turn of the loop."""
         soon = self._soon
         while soon:
             soon.popleft()()
@@ -150,7 +150,7 @@ class CarrierConformance(ChannelConformance):
 
     @abstractmethod
     def make_carrier(self) -> Carrier:
-        """A new carrier."""
+        """Return a new carrier."""
 
     def break_links(self, one: Party, other: Party) -> None:
         """Break what connects two workers, as a fault would, with neither of them doing it."""

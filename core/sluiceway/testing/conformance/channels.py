@@ -44,7 +44,7 @@ class Worker(Protocol):
         """Opens its channels."""
 
     def turn(self, timeout_s: float) -> None:
-        """One turn of its loop; it sleeps for ``timeout_s`` at most."""
+        """Run one turn of the loop, which sleeps for ``timeout_s`` at most."""
 
 
 class Moves:
@@ -75,7 +75,7 @@ class ChannelConformance(ABC):
 
     @abstractmethod
     def worker(self, name: str) -> Worker:
-        """One more worker; where channels stay in one, always the same."""
+        """Return one more worker; where channels stay in one, always the same."""
 
     @abstractmethod
     def workers(self) -> list[Worker]:
@@ -105,7 +105,7 @@ class ChannelConformance(ABC):
         credit: CreditSource | None = None,
         edge: str = "edge",
     ) -> tuple[Sender, Receiver]:
-        """A channel, its consumer's end first."""
+        """Return a channel, its consumer's end first."""
         id_ = ChannelId(edge, number, 0, producer_at=producer.name, consumer_at=consumer.name)
         receiver = consumer.transport.receiver(
             id_, GateCredits().channel() if credit is None else credit, Moves.note, SERIALIZER
@@ -113,7 +113,7 @@ class ChannelConformance(ABC):
         return producer.transport.sender(id_, Moves.note, SERIALIZER), receiver
 
     def receive(self, receiver: Receiver, count: int) -> list[Element]:
-        """The next elements, however long they take."""
+        """Wait for the next elements, however long they take, and return them."""
         got: list[Element] = []
         while len(got) < count:
             self.settle(lambda: receiver.queued() > 0)

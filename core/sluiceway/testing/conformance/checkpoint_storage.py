@@ -45,7 +45,7 @@ class CheckpointStorageConformance:
     tells_time: bool = True
 
     def make_storage(self) -> CheckpointStorage:
-        """A storage over the test's own location: the same for all calls within a test, empty at its begin."""
+        """Return a storage over the test's own location, the same for all calls within a test, empty at first."""
         raise NotImplementedError(f"{type(self).__name__} must implement make_storage()")
 
     @pytest.fixture(autouse=True)
@@ -58,7 +58,7 @@ class CheckpointStorageConformance:
         return self.make_storage()
 
     def names(self, directory: str = "") -> list[str]:
-        """The files there are."""
+        """Return the files there are."""
         return sorted(file.name for file in self.storage.files(directory))
 
     # -- files -----------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ class SinkConformance:
     visible_after_failure: bool = True
 
     def make_sink(self) -> Sink[Any]:
-        """A sink to an empty place; made anew for each run."""
+        """Return a sink to an empty place; made anew for each run."""
         raise NotImplementedError
 
     def written(self) -> list[Any]:

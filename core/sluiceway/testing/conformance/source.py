@@ -53,11 +53,11 @@ class SourceConformance:
     max_positions: int = 25
 
     def make_source(self) -> Source[Any]:
-        """A source that gives the expected records; made anew for each run."""
+        """Return a source that gives the expected records; made anew for each run."""
         raise NotImplementedError
 
     def expected(self) -> list[Any]:
-        """All its records: at least ten, so that there is something between the beginning and the end."""
+        """Return all its records: at least ten, so that there is something between the beginning and the end."""
         raise NotImplementedError
 
     def identity(self, record: Any) -> Any:
@@ -170,7 +170,7 @@ class SourceConformance:
     # -- inside ----------------------------------------------------------------------------------------------
 
     def parallelisms(self) -> list[int]:
-        """The numbers of readers to try."""
+        """Return the numbers of readers to try."""
         most = self.make_source().max_readers
         return [p for p in (1, 2, 3) if most is None or p <= most]
 

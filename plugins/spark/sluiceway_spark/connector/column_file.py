@@ -82,7 +82,7 @@ class ColumnFile:
         self._writer.close()
 
     def abandon(self) -> None:
-        """It is to be removed: free what is held."""
+        """Free what is held: the file is to be removed."""
         self._batches = []
         try:
             self._writer.close()

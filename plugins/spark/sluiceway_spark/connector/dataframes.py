@@ -27,7 +27,7 @@ class Frame(ABC):
 
     @abstractmethod
     def open(self) -> Any:
-        """The DataFrame. Takes seconds where a session has to be made.
+        """Return the DataFrame. Takes seconds where a session has to be made.
 
         Raises:
             ConnectorError: Spark refuses.

@@ -82,7 +82,7 @@ class PartReader(SimpleReader[Any]):
         return self._convert(part)
 
     def position(self) -> StagedFile | None:
-        """The file with how far it is read."""
+        """Return the file with how far it is read."""
         return None if self._part is None else replace(self._part, row=self._row)
 
     def close_split(self) -> None:

@@ -64,7 +64,7 @@ class SparkSource(Source[Any]):
 
     @classmethod
     def dataframe(cls, frame: Any, *, records: Any = dict, staging: str | None = None) -> SparkSource:
-        """A DataFrame of a session of this process."""
+        """Return a DataFrame of a session of this process."""
         need_spark()
         if not callable(getattr(frame, "mapInArrow", None)):
             raise ConfigurationError(f"SparkSource.dataframe takes a DataFrame of Spark's, not {frame!r:.100}")
@@ -101,13 +101,13 @@ class SparkSource(Source[Any]):
 
     @classmethod
     def sql(cls, statement: str, **options: Any) -> SparkSource:
-        """The result of a SQL query. Options are those of :meth:`query`."""
+        """Return the result of a SQL query. Options are those of :meth:`query`."""
         _check_text("SparkSource.sql", statement)
         return cls.query(partial(_sql, statement), **{"what": f"the query {statement[:60]!r}", **options})
 
     @classmethod
     def table(cls, name: str, **options: Any) -> SparkSource:
-        """A table or view of the session's catalogs. Options are those of :meth:`query`."""
+        """Return a table or view of the session's catalogs. Options are those of :meth:`query`."""
         _check_text("SparkSource.table", name)
         return cls.query(partial(_table, name), **{"what": f"table {name}", **options})
 

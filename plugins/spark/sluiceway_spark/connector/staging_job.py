@@ -91,7 +91,7 @@ class StagingJob:
         return context.accumulator([], ListOfAll())
 
     def _messages(self) -> Any:
-        """The batches as an RDD of bytes; None: this JVM does not let us have them."""
+        """Return the batches as an RDD of bytes; None: this JVM does not let us have them."""
         from py4j.protocol import Py4JError, Py4JJavaError
         from pyspark import RDD
         from pyspark.serializers import NoOpSerializer

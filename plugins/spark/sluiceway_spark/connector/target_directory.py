@@ -64,13 +64,13 @@ class Place:
             self._filesystem.makedirs(self._root, exist_ok=True)
 
     def create(self, name: str) -> Any:
-        """A new file, to be written."""
+        """Return a new file, to be written."""
         if self._filesystem is None:
             return open(self._path(name), "xb")
         return self._filesystem.open(self._path(name), "wb")
 
     def open(self, name: str) -> Any:
-        """A file, to be read."""
+        """Return a file, to be read."""
         return (
             open(self._path(name), "rb") if self._filesystem is None else self._filesystem.open(self._path(name))
         )
@@ -95,7 +95,7 @@ class Place:
         return [str(path).rsplit("/", 1)[-1] for path in found]
 
     def visible(self) -> Iterator[str]:
-        """The files that Spark sees, at any depth."""
+        """Return the files that Spark sees, at any depth."""
         if self._filesystem is None:
             found = (
                 os.path.relpath(os.path.join(folder, name), self._root)

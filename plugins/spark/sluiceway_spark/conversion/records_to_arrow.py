@@ -173,7 +173,7 @@ class Columns:
             raise ConnectorError(f"{self._where}: an Arrow batch does not fit the schema: {error}") from error
 
     def _castable(self, given: Any) -> Any:
-        """The schema, except for times, which are to be cut off and not refused."""
+        """Return the schema, except for times, which are to be cut off and not refused."""
         import pyarrow as pa
 
         return pa.schema(

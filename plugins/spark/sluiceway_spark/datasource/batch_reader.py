@@ -36,7 +36,7 @@ class SourceBatchReader(DataSourceReader):  # type: ignore[misc]
         self._search_path = search_path
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One for each reader that has splits."""
+        """Return a partition for each reader that has splits."""
         told = self._told.get()
         dealt = enumerate(deal_splits(told.source, told.readers))
         return [self._part(reader, mine) for reader, mine in dealt if mine.first or mine.answers]
@@ -45,7 +45,7 @@ class SourceBatchReader(DataSourceReader):  # type: ignore[misc]
         return InputPartition(Shipped((reader, dealt), self._search_path))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """All records of a reader. Raises the exception of one that cannot be decoded."""
+        """Return all records of a reader. Raises the exception of one that cannot be decoded."""
         if partition.value is None:  # what Spark makes of no partitions at all
             return
         number, dealt = partition.value.get()

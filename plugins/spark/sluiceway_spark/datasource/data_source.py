@@ -34,7 +34,7 @@ class SluicewayDataSource(DataSource):  # type: ignore[misc]
         return "sluiceway"
 
     def schema(self) -> Any:
-        """The columns, by the type of the source's records."""
+        """Return the columns, by the type of the source's records."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
         told = self._source()

@@ -40,7 +40,7 @@ class Shipped(Generic[T]):
         return sha256(self._bytes).hexdigest() if self._bytes else ""
 
     def get(self) -> T:
-        """The value."""
+        """Return the value."""
         if self._bytes and self._value is None:
             sys.path += [entry for entry in self._search_path if entry not in sys.path]
             self._value = pickle.loads(self._bytes)

@@ -95,7 +95,7 @@ class Tables:
         self._make: Callable[[Any], Any] | None = None
 
     def of(self, records: list[Any] | Batch[Any]) -> Any:
-        """One batch with these records, in order.
+        """Return one batch with these records, in order.
 
         Raises:
             ConnectorError: one of them does not fit the schema, or has no value for what is NOT NULL.

@@ -77,7 +77,7 @@ class SourceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
         return end
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """One for each reader that has something to do."""
+        """Return a partition for each reader that has something to do."""
         run, batch = end["run"], int(end["batch"])
         if int(start["batch"]) == batch:
             # Spark's first batch, for which there was nothing; if it is repeated, from the start of another run.
@@ -94,7 +94,7 @@ class SourceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
         self._plans(end["run"]).committed(int(end["batch"]))
 
     def stop(self) -> None:
-        """The query has ended."""
+        """Free resources: the query has ended."""
         planner, self._planner = self._planner, None
         if planner is not None:
             planner.close()

@@ -264,7 +264,7 @@ class _PlacedWorker(WorkerHandle):
             self.stage.cancel()
 
     def heard(self) -> bool:
-        """Its supervisor over there listens for heartbeats."""
+        """Return whether the worker's supervisor listens for heartbeats."""
         return not self._over.is_set()
 
     def is_at_work(self) -> bool:

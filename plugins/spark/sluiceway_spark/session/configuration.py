@@ -77,7 +77,7 @@ class SessionConf:
         return cls(master, remote, texts)
 
     def session(self, least_cores: int = 1, name: str = "sluiceway") -> Any:
-        """The session of this process: the active one, else one made from this, which lasts as long as that.
+        """Return the session of this process: the active one, else one made from this, which lasts as long.
 
         Takes seconds. Any thread.
 

@@ -81,7 +81,7 @@ class SparkJob(Job):
         """Have Spark do it all. In a thread of its own."""
 
     def interrupt(self) -> None:
-        """It was cancelled: have whatever :meth:`work` waits for end soon. In the loop's thread, several times."""
+        """End whatever :meth:`work` waits for soon: the job was cancelled. Called several times, in the loop."""
 
     # ---- the job's face -------------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ def count_views(lines: sw.DataStream[str]) -> sw.DataStream[tuple[str, int]]:
 
 
 def build(lines: Sequence[str]) -> sw.Pipeline:
-    """The pipeline. A source takes the collection's place: ``pipeline.source("socket", host=..., port=...)``."""
+    """Return the pipeline. A source may replace its collection: ``.source("socket", host=..., port=...)``."""
     pipeline = sw.Pipeline("my-pipeline")
     count_views(pipeline.from_collection(lines).uid("lines")).print()
     return pipeline

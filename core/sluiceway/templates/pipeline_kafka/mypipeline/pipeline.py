@@ -78,7 +78,7 @@ def servers() -> str:
 
 
 def build(brokers: str, views: str = VIEWS, counts: str = COUNTS, *, stop: str | None = None) -> sw.Pipeline:
-    """The pipeline. With ``stop="latest"`` it ends with the views that are there when it starts."""
+    """Return the pipeline. With ``stop="latest"`` it ends with the views that are there when it starts."""
     # Each run of a topic's pipeline uses the same prefix: it finds the transactions that a killed run has left.
     sink = KafkaSink(
         brokers,
@@ -97,5 +97,5 @@ def build(brokers: str, views: str = VIEWS, counts: str = COUNTS, *, stop: str |
 
 
 def flow() -> sw.Pipeline:
-    """The pipeline on the topics of this project."""
+    """Return the pipeline on the topics of this project."""
     return build(servers())

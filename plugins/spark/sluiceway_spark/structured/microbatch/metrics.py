@@ -88,7 +88,7 @@ class StreamFigures:
         return sum(vertex.parallelism for vertex in self._plan.graph.vertices)
 
     def take(self, report: BatchReport, took_s: float) -> None:
-        """A micro-batch is committed, so long after it was planned. One that came again counts once."""
+        """Count a committed micro-batch, so long after it was planned. One that came again counts once."""
         found: list[Did] = [pickle.loads(row.payload) for row in report.rows]
         with self._lock:
             # Also of a repeated micro-batch: these are times, no sums.
@@ -135,7 +135,7 @@ class StreamFigures:
             return min((at for at in self._due_ms.values() if at is not None), default=None)
 
     def metrics(self, name: str, status: str, elapsed_s: float, restarts: int, now_ms: int) -> JobMetrics:
-        """All of it."""
+        """Return all figures."""
         plan = self._plan
         with self._lock:
             found, batches, took_s = dict(self._by_target), self._batches, self._took_s

@@ -33,7 +33,7 @@ class BatchClock(Clock):
         self._now_ms = now_ms
 
     def now_ms(self) -> int:
-        """The time of the micro-batch."""
+        """Return the time of the micro-batch."""
         return self._system.now_ms() if self._now_ms is None else self._now_ms
 
     def monotonic(self) -> float:
@@ -41,7 +41,7 @@ class BatchClock(Clock):
         return self._system.monotonic()
 
     def steady_ms(self) -> int:
-        """The time of the micro-batch: watermarks of a repeated batch have the same places."""
+        """Return the time of the micro-batch: watermarks of a repeated batch have the same places."""
         return self._system.steady_ms() if self._now_ms is None else self._now_ms
 
 

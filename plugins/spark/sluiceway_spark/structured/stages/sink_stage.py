@@ -137,7 +137,7 @@ class SinkStage:
                 open_sink(chain, self._kept.subtasks.get(self._name(target)))
 
     def time_of(self, batch: int) -> int:
-        """The processing time of a batch that is to be written now, ms since the epoch.
+        """Return the processing time of a batch that is to be written now, ms since the epoch.
 
         One that was noted has the same again: what else fires in it now would be lost.
         """
@@ -273,7 +273,7 @@ class SinkStage:
         return delivered
 
     def _replay(self, rows: Any, batch: int) -> BatchReport:
-        """The batch was noted: commit it, which may not have been done, and have it computed alone."""
+        """Commit a batch that was noted, which may not have been done, and have it computed alone."""
         if batch == self.committed:  # what is before it was committed before it was noted
             commit_ready(self._plan, self._log.ready(batch), self._services)
         last = self._plan.last_stage
@@ -284,7 +284,7 @@ class SinkStage:
         return BatchReport(batch, True, {}, {}, self.ended, others)
 
     def _undo(self) -> None:
-        """The batch has failed: take away what those have left who were done with it."""
+        """Remove what tasks that were done with it have left of a batch that has failed."""
         for vertex in map(self._plan.graph.vertex, self._plan.sinks):
             if vertex.id not in self._local and _sink(vertex).guarantee is DeliveryGuarantee.EXACTLY_ONCE:
                 with suppress(Exception):  # what has failed is told already

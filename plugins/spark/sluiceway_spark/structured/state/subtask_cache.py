@@ -49,7 +49,7 @@ class Kept(Protocol):
         """Name the state that is there now."""
 
     def records(self) -> list[bytes]:
-        """The log."""
+        """Return the log."""
 
     def append(self, record: bytes) -> None:
         """Add to the log."""
