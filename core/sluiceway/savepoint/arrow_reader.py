@@ -60,6 +60,21 @@ class Place:
     decode: Decoder
     open_backend: OpenBackend
 
+    def value(self, data: bytes, serializer: str, reader: PlainReader | None) -> Any:
+        """Return one value.
+
+        Args:
+            data: the value as it was written.
+            serializer: name of the serializer that has written it.
+            reader: reader by the schema of the state; None: it has none.
+        """
+        if reader is None:
+            return self.decode.by(serializer, data)
+        try:
+            return reader.loads(data)
+        except Exception:  # of a class, or damaged
+            return Opaque(serializer, data)
+
 
 class Source(ABC):
     """Source of the entries of one state, as columns."""
@@ -275,16 +290,13 @@ class KeyedSource(Source):
 
     def _decoded(self, flat: list[bytes], meta: StateMeta, reader: PlainReader | None) -> list[Any]:
         """Decode values, all in one call where possible."""
-        by = self._place.decode.by
         if meta.serializer == "msgspec" and not any(data[:1] == _PICKLED for data in flat):
             try:
                 found = _DECODE(_array(flat))
                 return found if reader is None else list(map(reader.plain, found))
             except Exception:  # a value is damaged: decode one by one, to lose only that one
                 pass
-        if reader is None:
-            return [by(meta.serializer, data) for data in flat]
-        return [self._value(data, meta, reader) for data in flat]
+        return [self._place.value(data, meta.serializer, reader) for data in flat]
 
     def _unpaired(self, values: list[Any]) -> tuple[list[Any], list[Any]]:
         """Return values, and their access times if the state has a time to live."""
@@ -305,14 +317,6 @@ class KeyedSource(Source):
             part["touched_at"] = touched
             part["expires_at"] = [None if at is None or ttl is None else at + ttl for at in touched]
         return part
-
-    def _value(self, data: bytes, meta: StateMeta, reader: PlainReader | None) -> Any:
-        if reader is not None:
-            try:
-                return reader.loads(data)
-            except Exception:  # of a class, or damaged
-                return Opaque(meta.serializer, data)
-        return self._place.decode.by(meta.serializer, data)
 
 
 class TimerSource(Source):
@@ -404,20 +408,12 @@ class ListSource(Source):
                 data = _BINS(self._place.reader.bytes_of(section))
             if reader is not None:
                 self._strays = self._strays or any(one[:1] == _PICKLED for one in data)
-            values = [_as_record(self._value(one, reader)) for one in data]
+            values = [_as_record(self._place.value(one, self._serializer, reader)) for one in data]
             part: Part = {"subtask": [subtask] * len(data), "index": range(len(data)), "value": values}
             if self._with_times:
                 part["timestamp"] = times
             yield from cut.add(part)
         yield from cut.rest()
-
-    def _value(self, data: bytes, reader: PlainReader | None) -> Any:
-        if reader is not None:
-            try:
-                return reader.loads(data)
-            except Exception:  # of a class, or damaged
-                return Opaque(self._serializer, data)
-        return self._place.decode.by(self._serializer, data)
 
 
 class BroadcastSource(Source):

@@ -69,11 +69,6 @@ class Outbox:
         """Number of messages that the client has not accepted."""
         return len(self._waiting)
 
-    @property
-    def outstanding(self) -> int:
-        """Number of messages that no broker has acknowledged."""
-        return len(self._waiting) + len(self.producer)
-
     def send(self, messages: Sequence[Message]) -> None:
         """Give messages to the client; what it has no room for waits, in order."""
         self._waiting.extend(messages)

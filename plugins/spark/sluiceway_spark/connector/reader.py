@@ -35,7 +35,6 @@ class PartReader(SimpleReader[Any]):
         self._batch: Any = None
         self._taken = 0  # rows of this batch
         self._row = 0  # rows of the file
-        self._rows_left: list[Any] = []
 
     def open_split(self, split: StagedFile) -> None:
         """Map the file and skip what is read."""
