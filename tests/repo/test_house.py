@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import pkgutil
 import re
 import subprocess
 from pathlib import Path
@@ -135,3 +136,29 @@ def test_docstrings_of_classes_begin_with_a_noun_phrase() -> None:
                 line = text.count("\n", 0, match.end())
                 found.append(f"{path.relative_to(ROOT)}:{line + 1}: {text.splitlines()[line].strip()}")
     assert not found, "a docstring says what a class does, not what it is"
+
+
+def test_names_in_docstrings_exist() -> None:
+    """Those that begin with the package; others are looked up by the reference, from their own module."""
+    gone = []
+    for path in PYTHON:
+        if path.relative_to(ROOT).parts[0] in ("core", "plugins"):
+            text = path.read_text()
+            gone += [
+                f"{path.relative_to(ROOT)}:{text.count(chr(10), 0, match.start()) + 1}: {match[1]}"
+                for match in re.finditer(r":(?:attr|class|data|func|meth|mod):`~?(sluiceway[\w.]*)`", text)
+                if not _exists(match[1])
+            ]
+    assert not gone
+
+
+def _exists(name: str) -> bool:
+    try:
+        pkgutil.resolve_name(name)
+    except AttributeError:
+        # Of an attribute of instances the docstring of the class tells.
+        owner, _, attribute = name.rpartition(".")
+        return f"{attribute}:" in (pkgutil.resolve_name(owner).__doc__ or "")
+    except ImportError:
+        return False
+    return True

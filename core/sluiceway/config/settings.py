@@ -45,7 +45,7 @@ class Settings:
         auto_watermark_interval_ms: time between watermarks of generators that are asked; 0: after each batch.
         metrics: names of metrics reporters.
         metrics_interval_ms: time between reports.
-        restart: the restart strategy, as :func:`sluiceway.graph.restart_strategy` reads it.
+        restart: the restart strategy, as :func:`sluiceway.scheduler.restart_strategy` reads it.
         heartbeat_timeout_ms: a worker process that sends no heartbeat for longer is killed.
         network_buffers: buffers of 32 KiB in each worker, for what it sends to others.
         cancellation_timeout_ms: a worker that is still in a call of a cancelled task after so long is killed.
