@@ -14,7 +14,7 @@ import tempfile
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import IO, Final, NoReturn
 
 from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway.runtime.cluster.client import ClusterClient
@@ -66,42 +66,61 @@ def start_cluster(wanted: ClusterConfig) -> int:
         _make_room(file)
         before = _awaited(kept)
         config = _config(wanted, before)
-        ready, says_ready = os.pipe()
         own_log = file.parent / "cluster.log"
-        with open(ready, "rb", buffering=0) as line, open(own_log, "wb", opener=private_opener) as log:
-            try:
-                process = subprocess.Popen(
-                    engine_command("sluiceway.entrypoint.jobmanager"),
-                    stdin=subprocess.PIPE,
-                    stdout=log,
-                    stderr=log,
-                    # The job manager holds the lock of the start, too, until clients can find it.
-                    pass_fds=(says_ready, starting.fileno()),
-                    start_new_session=True,
-                )
-            finally:
-                os.close(says_ready)
-            assert process.stdin is not None
-            said_ready = b""
-            try:
-                # If it has ended already, the line shows it.
-                with suppress(BrokenPipeError), process.stdin as told:
-                    inherited = {"ready": says_ready, "starting": starting.fileno()}
-                    told.write(json.dumps({**asdict(config), **inherited}).encode() + b"\n")
-                process.wait()  # it leaves its work to an orphaned process
-                # Readable also at its end: then the process has ended without being ready, and nothing is read.
-                if select.select([line], [], [], _START_S)[0]:
-                    said_ready = line.read(100)
-            finally:
-                if not said_ready:
-                    # One that started later would hold the job store, and no client would know it.
-                    _end_session(process)
-                    if before is None:
-                        shutil.rmtree(config.directory, ignore_errors=True)
-        if said_ready:
-            return int(said_ready)
-        said = Path(log.name).read_text(errors="replace").strip()
-        raise ConnectorError(f"the cluster did not start; its output is in {log.name}: {said[-2000:]}")
+        started = None
+        try:
+            with open(own_log, "wb", opener=private_opener) as log:
+                started = _started(config, starting.fileno(), log)
+        finally:
+            if started is None and before is None:
+                shutil.rmtree(config.directory, ignore_errors=True)
+        if started is None:
+            said = own_log.read_text(errors="replace").strip()
+            raise ConnectorError(f"the cluster did not start; its output is in {own_log}: {said[-2000:]}")
+        return started
+
+
+def _started(config: ClusterConfig, starting: int, log: IO[bytes]) -> int | None:
+    """Start a job manager; return the process id that it reports once it is ready.
+
+    Args:
+        config: its configuration.
+        starting: descriptor of the lock of the start.
+        log: file of its output.
+
+    Returns:
+        None: it has ended, or was not ready in time. Then, and after an exception, no process of it is left.
+    """
+    ready, says_ready = os.pipe()
+    with open(ready, "rb", buffering=0) as line:
+        try:
+            process = subprocess.Popen(
+                engine_command("sluiceway.entrypoint.jobmanager"),
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                # The job manager holds the lock of the start, too, until clients can find it.
+                pass_fds=(says_ready, starting),
+                start_new_session=True,
+            )
+        finally:
+            os.close(says_ready)
+        assert process.stdin is not None
+        said_ready = b""
+        try:
+            # If it has ended already, the line shows it.
+            with suppress(BrokenPipeError), process.stdin as told:
+                inherited = {"ready": says_ready, "starting": starting}
+                told.write(json.dumps({**asdict(config), **inherited}).encode() + b"\n")
+            process.wait()  # it leaves its work to an orphaned process
+            # Readable also at its end: then the process has ended without being ready, and nothing is read.
+            if select.select([line], [], [], _START_S)[0]:
+                said_ready = line.read(100)
+        finally:
+            if not said_ready:
+                # One that started later would hold the job store, and no client would know it.
+                _end_session(process)
+    return int(said_ready) if said_ready else None
 
 
 def run_cluster(wanted: ClusterConfig, log_format: str, told: str) -> NoReturn:
