@@ -47,7 +47,10 @@ class AsyncDataStream:
         capacity: int = 100,
         retry: AsyncRetryStrategy | None = None,
     ) -> DataStream[Any]:
-        """Emit results in the order of the records: ``stream.async_map(fn, ordered=True, ...)``."""
+        """Emit results in the order of the records: ``stream.async_map(fn, ordered=True, ...)``.
+
+        Arguments and errors are those of :meth:`DataStream.async_map`; ``timeout=None`` is for no limit.
+        """
         return _wait("ordered_wait", stream, fn, timeout, capacity, True, retry)
 
     @overload
@@ -76,7 +79,10 @@ class AsyncDataStream:
         capacity: int = 100,
         retry: AsyncRetryStrategy | None = None,
     ) -> DataStream[Any]:
-        """Emit results as they complete, none past a watermark: ``stream.async_map(fn, ordered=False, ...)``."""
+        """Emit results as they complete, none past a watermark: ``stream.async_map(fn, ordered=False, ...)``.
+
+        Arguments and errors are those of :meth:`DataStream.async_map`; ``timeout=None`` is for no limit.
+        """
         return _wait("unordered_wait", stream, fn, timeout, capacity, False, retry)
 
 

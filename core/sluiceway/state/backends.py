@@ -183,8 +183,8 @@ class StateTable(ABC):
 
     The mappings it returns are live and stay valid until :meth:`drop` of their namespace, so an operator may
     keep ``entries()``. It may bind ``entries().get`` for a batch of records, but not beyond a snapshot; nor may it
-    keep a value that can be changed. Assignment creates an entry; the
-    caller has checked the key's hash by then (:func:`sluiceway.keygroups.key_group`).
+    keep a value that can be changed. Assignment creates an entry; the caller has checked the key's hash by then
+    (:func:`sluiceway.keygroups.key_group`).
 
     Equal keys of different types, ``1``, ``1.0`` and ``True``, are one key. None is a value like others. Reading
     creates no state: neither a key, nor an empty mapping, nor a namespace. Using the wrong kind,

@@ -271,15 +271,35 @@ class Trigger(ABC):
 
     @abstractmethod
     def on_element(self, value: Any, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """Decide after a record was added to the window."""
+        """Decide after a record was added to the window.
+
+        Args:
+            value: the record.
+            timestamp: its event time, or, where it has none, the clock's time at its arrival, in ms.
+            window: the window.
+            context: times, timers and state of the key and window.
+        """
 
     @abstractmethod
     def on_event_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """Decide when an event-time timer of the window fires."""
+        """Decide when an event-time timer of the window fires.
+
+        Args:
+            timestamp: time of a timer that the trigger registered, or of the end of the window with its lateness,
+                in ms.
+            window: the window.
+            context: times, timers and state of the key and window.
+        """
 
     @abstractmethod
     def on_processing_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """Decide when a processing-time timer of the window fires."""
+        """Decide when a processing-time timer of the window fires.
+
+        Args:
+            timestamp: time of a timer that the trigger registered, or of the end of the window, in ms.
+            window: the window.
+            context: times, timers and state of the key and window.
+        """
 
     @property
     def can_merge(self) -> bool:
