@@ -47,26 +47,37 @@ class MergingWindowOperator(WindowOperator):
         set_before = timers_of(queue)
         reached = self._found.reached()
         self._reached = {} if self._plain else reached or {}
+        over: list[tuple[Any, Held, Window, list[int]]] = []
         for key, held in self._sets.items():
             for window, place in held:
                 # The step may have had the default trigger when the snapshot was taken, or another one: its timers
                 # then carry the other name.
                 last, cleanup = window.max_timestamp, self.cleanup_time(window)
                 by_window, by_place = (set_before.get((key, name), []) for name in (window, place))
-                if not self._plain:
+                name, timers = (place, by_place) if by_place else (window, by_window)
+                first = min(timers, default=last)
+                # Evaluated, and kept for late records. By the watermark, too: the only timer may be that of the
+                # cleanup, of a trigger that sets no other.
+                ended = first > last and had_ended(key, last, reached)
+                if ended and cleanup == last:
+                    over.append((key, (window, place), name, timers))
+                elif not self._plain:
                     queue.register(cleanup, key, window)
                     # A timer by place at or before the window's last ms means that the default trigger had not
                     # evaluated it.
                     if min(by_place, default=cleanup) <= last:
                         queue.register(last, key, window)
-                    continue
-                first = min(by_place or by_window, default=last)
-                if first > last and not had_ended(key, last, reached):
-                    # Only the timer of the cleanup, of a trigger that sets none.
+                elif ended:
+                    for timestamp in timers:
+                        queue.delete(timestamp, key, name)
+                    queue.register(cleanup, key, place)
+                elif first > last or not by_place:
                     queue.register(last, key, place)
-                elif not by_place:
-                    # Later than the last ms: evaluated, and kept for late records.
-                    queue.register(last if first <= last else max(first, cleanup), key, place)
+        for key, (window, place), name, timers in over:
+            for timestamp in timers:
+                queue.delete(timestamp, key, name)
+            self._drop_ended(key, window, place)
+            self._retire(key, window)
 
     # ---- records ----------------------------------------------------------------------------------------------
 

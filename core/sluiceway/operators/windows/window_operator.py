@@ -107,16 +107,27 @@ class WindowOperator(TimedKeyedOperator):
                 kept = timers is not None and min(timers) > last and had_ended(key, last, reached)
                 # Evaluated before the snapshot: marked by the operator of slices, or the timer of its last ms has
                 # fired.
-                if key in done or (self._plain and kept):
+                if key in done or kept:
                     if over:
-                        del entries[key]
                         for timestamp in timers or ():
                             queue.delete(timestamp, key, window)
+                        self._drop_ended(key, window, window)
                         continue
                 # Of an operator without timers, or of a trigger that need not set one at the end.
                 elif (self._plain or timers is None) and not over:
                     queue.register(last, key, window)
                 self._register_cleanup(key, window)
+
+    def _drop_ended(self, key: Any, window: Window, place: Window) -> None:
+        """Clear a window that was evaluated before the snapshot and is over by the lateness of now."""
+        entries = self._entries_at(place)
+        self.store.current_key = key
+        self._access.current_key, self._access.window = key, window
+        try:
+            self._clear(key, window, entries)
+        finally:
+            self.store.clear_current_key()
+        self._release(place, entries)
 
     @override
     def snapshot(self) -> OperatorSnapshot:

@@ -217,6 +217,11 @@ def test_windows_that_were_evaluated_are_not_evaluated_again_after_lateness_was_
         (joined(SESSIONS, trigger=Asked(), lateness=50), joined(SESSIONS)),
         (joined(SESSIONS, lateness=50), joined(SESSIONS)),
         (joined(TUMBLING, lateness=50), joined(TUMBLING)),
+        *(
+            (joined(windows, trigger=trigger, lateness=50), joined(windows, trigger=Asked()))
+            for windows in (TUMBLING, SLIDING, SESSIONS)
+            for trigger in (None, Asked())
+        ),
         (joined(TUMBLING, trigger=NEVER, lateness=50), joined(TUMBLING)),
         (joined(SLIDING, trigger=NEVER, lateness=50), joined(SLIDING, lateness=50)),
         (joined(SESSIONS, trigger=NEVER, lateness=50), joined(SESSIONS)),
@@ -241,6 +246,29 @@ def test_a_window_that_is_over_by_the_lateness_of_now_is_dropped() -> None:
         assert h.process_watermark(END) == []
     with OperatorHarness(joined(TUMBLING), restored=before(joined(TUMBLING, lateness=50), watermark=30)) as h:
         assert rows_of(h) == {}
+    for windows in (TUMBLING, SLIDING, SESSIONS):
+        for trigger in (Asked(), CountTrigger.of(3)):  # the second has state
+            taken = before(joined(windows, trigger=trigger, lateness=50), watermark=30)
+            with OperatorHarness(joined(windows, trigger=trigger), restored=taken) as h:
+                assert rows_of(h) == {}
+
+
+@pytest.mark.parametrize("trigger", [None, Asked()])
+@pytest.mark.parametrize("lateness", [0, 5])
+def test_a_session_that_is_over_by_the_lateness_of_now_takes_no_record(trigger: Any, lateness: int) -> None:
+    """The windows of a are [1, 6) and [8, 17)."""
+    taken = before(joined(SESSIONS, trigger=trigger, lateness=50), watermark=30)
+    now = joined(SESSIONS, lateness=lateness)
+    with OperatorHarness(now, restored=taken) as h:
+        assert h.process("a9", 9) == []
+        with_kept = ["a2 a3 a9"] if lateness else ["a9"]
+        assert h.process_watermark(30) == with_kept  # a restore forgets the watermark, by which it is late
+    with OperatorHarness(now, restored=taken) as h:
+        assert h.process_watermark(30) == []
+        assert rows_of(h) == {}
+        assert h.process("a9", 9) == []
+        assert h.process_watermark(END) == []
+        assert h.metrics().counter("numLateRecordsDropped").value == 1
 
 
 def test_a_late_record_is_added_to_what_was_kept_for_it() -> None:
