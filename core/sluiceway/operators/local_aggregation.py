@@ -21,12 +21,12 @@ from typing import Any
 
 from sluiceway.config.settings import Settings
 from sluiceway.elements import MIN_WATERMARK, ROWS_PER_RECORD, Batch, Element, Watermark, WatermarkStatus
-from sluiceway.functions import AggregateFunction, ReduceFunction
+from sluiceway.functions import ReduceFunction
 from sluiceway.network.partitioners import HashPartitioner
 from sluiceway.network.result_partition import ResultPartition
 from sluiceway.operators.combiner_base import CombinerBase
 from sluiceway.operators.folds import begin_of
-from sluiceway.operators.windows.slice_choice import slices_of
+from sluiceway.operators.windows.slice_choice import can_merge, slices_of
 from sluiceway.operators.windows.slice_types import Partial
 from sluiceway.record_errors import MISSING
 from sluiceway.steps import WindowContents, WindowStep
@@ -83,11 +83,7 @@ def _combines(step: WindowStep, settings: Settings) -> bool:
     # "all" combines it.
     if getattr(step.fn, "combines", None) is not None:
         return True
-    return settings.local_aggregation == "all" and _merges(step.fn)
-
-
-def _merges(fn: object) -> bool:
-    return not isinstance(fn, AggregateFunction) or type(fn).merge is not AggregateFunction.merge
+    return settings.local_aggregation == "all" and can_merge(step.fn)
 
 
 class Combiner(CombinerBase):

@@ -15,7 +15,7 @@ from sluiceway.windows import (
     TumblingProcessingTimeWindows,
 )
 
-__all__ = ["slices_of"]
+__all__ = ["can_merge", "slices_of"]
 
 _MANY_SLICES = 64
 """Most slices of a slide: with more, slices bring no gain."""
@@ -42,11 +42,12 @@ def slices_of(step: WindowStep) -> Slices | None:
         slices.slide > slices.size
         or slices.slide > _MANY_SLICES * slices.width
         or step.allowed_lateness_ms
-        or not _can_merge(step.fn)
+        or not can_merge(step.fn)
     ):
         return None
     return slices
 
 
-def _can_merge(function: object) -> bool:
+def can_merge(function: object) -> bool:
+    """Return whether what a function has made of some records can be merged with what it has made of others."""
     return not isinstance(function, AggregateFunction) or type(function).merge is not AggregateFunction.merge

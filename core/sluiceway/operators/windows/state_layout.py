@@ -16,6 +16,7 @@ from sluiceway.functions import AggregateFunction, ReduceFunction
 from sluiceway.isolation import copied
 from sluiceway.operators.keyed_timers import DUE, TIMERS, timers_in
 from sluiceway.operators.snapshot import OperatorSnapshot
+from sluiceway.operators.windows.slice_choice import can_merge
 from sluiceway.operators.windows.sliced_elements import Arrival, in_order
 from sluiceway.record_errors import MISSING
 from sluiceway.state import KeyedStateBackend, StateDescriptor, StateTable, ValueStateDescriptor
@@ -235,6 +236,8 @@ class Kept:
         if self._step.contents is WindowContents.ELEMENTS:
             self._list_elements(kept, into, up_to)
             return
+        if not can_merge(self._step.fn):
+            self.refuse(f"they are kept in slices to be merged, and {type(self._step.fn).__name__} has no merge()")
         merge = merge_function(self._step)
         spans: Any = kept.namespaces()
         for start, end in sorted(spans):

@@ -57,6 +57,12 @@ class Asked(EventTimeTrigger):
     """Does what the default trigger does; it is asked, and not taken for that one."""
 
 
+class Unmergeable(Joined):
+    """Without a merge(), which it may have had before."""
+
+    merge = AggregateFunction.merge
+
+
 Finish = Callable[[Any], Any]
 
 
@@ -402,6 +408,11 @@ BORDERS = "they have borders at other times than those of "
         (joined(SLIDING), joined(SlidingEventTimeWindows.of(9, 3), trigger=Asked()), BORDERS + "Sliding"),
         (joined(SLIDING), joined(TumblingEventTimeWindows.of(12)), BORDERS + "TumblingEventTimeWindows(12ms)"),
         (joined(SLIDING, trigger=Asked()), joined(SlidingEventTimeWindows.of(15, 5)), BORDERS + "Sliding"),
+        (
+            joined(SLIDING),
+            of(SLIDING, lambda w: w.aggregate(Unmergeable())),
+            "they are kept in slices to be merged, and Unmergeable has no merge()",
+        ),
         (
             joined(TUMBLING),
             joined(SlidingEventTimeWindows.of(20, 5)),
