@@ -536,6 +536,17 @@ def test_more_text_than_fits_into_a_usual_array_enters_as_large_strings() -> Non
     assert Pipeline().table(rows.slice(0, 1)).schema.field("text").type == pa.string()
 
 
+def test_a_null_struct_may_have_a_field_that_is_not_nullable() -> None:
+    """Tables of Spark's have such columns, in which the field is null, too."""
+    field = pa.field("n", pa.int64(), nullable=False)
+    mask = pa.array([False, True])
+    structs = pa.StructArray.from_arrays([pa.array([1, None])], fields=[field], mask=mask)
+    rows = pa.table({"text": pa.array(["a", "b"], pa.large_string()), "of": structs})
+    found = Pipeline().table(rows).to_arrow()
+    assert found.schema.field("of").type == structs.type
+    assert found.to_pylist() == [{"text": "a", "of": {"n": 1}}, {"text": "b", "of": None}]
+
+
 def test_a_table_with_two_columns_of_a_name_is_refused() -> None:
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
     with pytest.raises(GraphError, match="columns must have different names; twice: 'a'"):

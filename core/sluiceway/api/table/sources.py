@@ -110,23 +110,25 @@ def rows_of(given: Any, method: str = "table") -> pa.RecordBatch:
         )
     given = from_outside(given)
     try:
-        return as_one(given.cast(_usual(given)))
+        return as_one(_usual(given))
     except ColumnOverflowError as error:
         raise GraphError(f"{method}() at {caller_location()}: {error}") from None
 
 
-def _usual(rows: pa.Table) -> pa.Schema:
-    """Return a schema with one type for texts and one for bytes: each library of frames has its own.
+def _usual(rows: pa.Table) -> pa.Table:
+    """Return rows with one type for texts and one for bytes: each library of frames has its own.
 
     A column has the large one if the other cannot have the texts of all rows in one array.
     """
-    schema: pa.Schema = rows.schema
-    for at, field in enumerate(schema):
+    # Columns are cast one by one: pyarrow refuses to cast a struct that is null and has a field that is not
+    # nullable, even to its own type, and tables of Spark's have such columns.
+    for at, field in enumerate(rows.schema):
         for plain, large in ((pa.string(), pa.large_string()), (pa.binary(), pa.large_binary())):
             if field.type in (plain, large):
-                fits = _text_bytes(rows.column(at)) <= _MOST_BYTES
-                schema = schema.set(at, field.with_type(plain if fits else large))
-    return schema
+                kind = plain if _text_bytes(rows.column(at)) <= _MOST_BYTES else large
+                if field.type != kind:
+                    rows = rows.set_column(at, field.with_type(kind), rows.column(at).cast(kind))
+    return rows
 
 
 def _text_bytes(column: Any) -> int:
