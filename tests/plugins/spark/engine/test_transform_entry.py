@@ -59,6 +59,25 @@ def test_large_rows_leave_in_parts_of_limited_size(streams: bool) -> None:
     assert [text for batch in given for text in batch.values] == texts
 
 
+def test_a_null_struct_with_a_field_that_is_not_null_enters_in_columns() -> None:
+    from sluiceway_spark.datasource.rows_to_records import Rows
+    from sluiceway_spark.frames import tasks
+    from sluiceway_spark.frames.endpoints import FrameSink, FrameSource
+    from sluiceway_spark.frames.plan import plan_of
+
+    field = pa.field("n", pa.int64(), nullable=False)
+    structs = pa.StructArray.from_arrays([pa.array([1, None])], fields=[field], mask=pa.array([False, True]))
+    rows = pa.record_batch({"of": structs})
+    source = FrameSource(Rows("columns", None), False, rows.schema)
+    flow = sw.Pipeline("entry", parallelism=2)
+    flow.table(source).sink(FrameSink())
+    plan, services = plan_of(flow, Settings(engine="spark"), source, keyed_subtasks=2)
+    given = [
+        batch for row in tasks._Entry(plan, services, streams=False).elements([rows]) for batch in row.payload
+    ]
+    assert [row for batch in given for row in batch.columns.to_pylist()] == [{"of": {"n": 1}}, {"of": None}]
+
+
 class Unopened(sw.MapFunction[int, int]):
     """Cannot be closed, as it could not be opened."""
 
