@@ -318,7 +318,7 @@ class BatchPlanner:
         """Return the splits to assign, by reader, and how many others give up for readers that would have none.
 
         A split is large at times, and nobody else has any left: those that no reader has begun are dealt anew,
-        unless it matters to the enumerator who reads them.
+        unless it matters to the enumerator who reads them. So are those of a reader that has ended by itself.
         """
         assigned = enumerator.peek()
         given_up: dict[int, int] = {}
@@ -330,9 +330,17 @@ class BatchPlanner:
             if state is not None and not state.ended and (state.queued or reader not in told)
         }
         counts = {reader: len(state.splits) + len(assigned.get(reader, ())) for reader, state in mine.items()}
-        if self._stores or not enumerator.assigns_to_any or all(counts.values()):
+        if self._stores or not enumerator.assigns_to_any or not mine:
             return assigned, given_up
-        queues = {reader: state.splits[len(state.splits) - state.queued :] for reader, state in mine.items()}
+        # What a reader that has ended by itself has not received, others would have requested.
+        for state in states:
+            if state is not None and state.ended and state.queued:
+                poor = min(counts, key=counts.__getitem__)
+                assigned.setdefault(poor, []).extend(_queue_of(state))
+                counts[poor] += state.queued
+        if all(counts.values()):
+            return assigned, given_up
+        queues = {reader: _queue_of(state) for reader, state in mine.items()}
         while queued := [reader for reader in mine if queues[reader]]:
             rich, poor = max(queued, key=counts.__getitem__), min(counts, key=counts.__getitem__)
             queue, together = queues[rich], mine[rich].together
@@ -447,6 +455,11 @@ class BatchPlanner:
                 if isinstance(split, SpooledSplit)
             }
             self._files.storage.delete(stored - left)
+
+
+def _queue_of(state: BatchRead) -> list[Any]:
+    """Return the splits that a reader has not received."""
+    return state.splits[len(state.splits) - state.queued :]
 
 
 def said(split: Any) -> Any:

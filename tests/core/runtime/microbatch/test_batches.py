@@ -231,6 +231,29 @@ def test_splits_that_nobody_has_begun_are_dealt_anew_for_readers_without(
     assert counts[1:10] == [[10, 10]] * 9
 
 
+def test_splits_that_a_reader_has_not_received_when_it_ends_by_itself_go_to_others(
+    drive: Drive, storage: CheckpointStorage
+) -> None:
+    class EndsEarly(_OneByOneReader):
+        """The first reader reads one split."""
+
+        def poll(self, limit: int) -> Poll[Any]:
+            if self._context.subtask == 1:
+                return super().poll(limit)
+            is_over = self.current_split_id is not None and not self._splits
+            return END_OF_INPUT if is_over else _ShuffledReader.poll(self, limit)
+
+    class Parts(OneByOne):
+        def create_reader(self, context: ReaderContext) -> Reader[Any]:
+            return EndsEarly(context)
+
+    source = Parts(*[3] * 20)
+    driver = drive(source, storage, cache=ReaderCache())
+    counts = _read_in_each(driver)
+    assert counts[0] == [3, 10]
+    assert sorted(driver.given) == source.records
+
+
 def test_splits_stay_with_the_reader_that_their_enumerator_has_chosen(
     drive: Drive, storage: CheckpointStorage
 ) -> None:
