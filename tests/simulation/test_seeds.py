@@ -119,3 +119,9 @@ def test_an_error_of_the_runtime_comes_with_the_last_events() -> None:
     with pytest.raises(SimulationError, match="has not ended after 50 steps") as raised:
         simulate(flow, seed=1, most_steps=50, parallelism=1)
     assert any("the last events" in note and "job manager" in note for note in raised.value.__notes__)
+
+
+@pytest.mark.parametrize("seeds", [0, -3])
+def test_no_seed_at_all_is_refused(seeds: int) -> None:
+    with pytest.raises(sw.ConfigurationError, match=f"seeds is {seeds}: at least 1 has to be tried"):
+        for_seeds(lambda seed: None, seeds)

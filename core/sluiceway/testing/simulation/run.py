@@ -280,7 +280,13 @@ def for_seeds(trial: Callable[[int], object], seeds: int | Iterable[int] = 20) -
     Args:
         trial: simulates something with that seed, and checks what came of it.
         seeds: the seeds, or how many, from 0. Where ``SLUICEWAY_SIMULATION_SEED`` is set, that one alone.
+
+    Raises:
+        ConfigurationError: the number of seeds is less than 1, or that variable is no number.
     """
+    # A test without a trial would pass whatever it tests.
+    if isinstance(seeds, int) and seeds < 1:
+        raise ConfigurationError(f"seeds is {seeds}: at least 1 has to be tried")
     only = _seed_of_environment()
     chosen = [only] if only is not None else range(seeds) if isinstance(seeds, int) else seeds
     for seed in chosen:
