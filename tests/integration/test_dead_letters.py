@@ -12,10 +12,18 @@ import pytest
 import sluiceway as sw
 from sluiceway.api.replay import replaying
 from sluiceway.config.settings import Settings
-from sluiceway.connector.lib import DiscardSink, dead_letter_files, delete_dead_letters, read_dead_letters
+from sluiceway.connector import Source
+from sluiceway.connector.lib import (
+    CollectionSource,
+    DiscardSink,
+    dead_letter_files,
+    delete_dead_letters,
+    read_dead_letters,
+)
 from sluiceway.connector.lib.generator import GeneratorSource
 from sluiceway.engine import JobStatus
-from sluiceway.testing import FailOnce, KeySequence
+from sluiceway.testing import EOF, PAUSE, FailOnce, KeySequence, PipelineHarness, TestSource
+from sluiceway_files import FilesSink
 
 COUNT = 12_000
 
@@ -112,6 +120,32 @@ def test_a_record_goes_into_the_step_that_skipped_it_with_its_timestamp(tmp_path
     assert not (tmp_path / "still").exists() or letters_in(tmp_path / "still") == []
     flow.run()
     assert sorted(other) == ["2", "3", "4?", "5?"], "the pipeline itself is as it was"
+
+
+def test_a_replay_leaves_the_files_of_the_running_job_alone(tmp_path: Path) -> None:
+    strict = True
+
+    def parse(text: str) -> int:
+        return int(text if strict else text.strip("?"))
+
+    def beside(source: Source[str], out: Path) -> sw.Pipeline:
+        flow = sw.Pipeline("beside")
+        numbers = flow.source(source).map(parse).on_error("skip").uid("numbers")
+        numbers.sink(FilesSink.json_lines(out, append=True)).uid("out")
+        return flow
+
+    beside(CollectionSource(["2?"]), tmp_path / "before").run(dead_letters=tmp_path / "dead")
+    out, source = tmp_path / "out", TestSource(["1", PAUSE, "3", EOF])
+    flow = beside(source, out)
+    with PipelineHarness(flow, checkpoint_interval="1h", restart="none") as harness:
+        harness.run()
+        assert list(out.glob(".part-*")), "the job has a file that is not complete"
+        strict = False
+        replaying(flow, letters_in(tmp_path / "dead"), Settings()).run(checkpoint_interval="1h")
+        source.resume()
+        harness.run_to_end()
+    lines = [line for file in out.glob("part-*") for line in file.read_text().split()]
+    assert sorted(lines) == ["1", "2", "3"]
 
 
 def test_what_fails_again_is_skipped_again_under_the_same_uid(tmp_path: Path) -> None:

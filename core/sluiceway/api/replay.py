@@ -15,7 +15,7 @@ from sluiceway.errors import GraphError
 from sluiceway.eventtime import ColumnTimestamps
 from sluiceway.functions import DeadLetter
 from sluiceway.graph import InputRef, Transformation
-from sluiceway.steps import ColumnTransformStep, MapStep, SourceStep, Step, TimestampsStep, ToColumnsStep
+from sluiceway.steps import ColumnTransformStep, MapStep, SinkStep, SourceStep, Step, TimestampsStep, ToColumnsStep
 
 __all__ = ["replaying"]
 
@@ -27,7 +27,8 @@ def replaying(pipeline: Pipeline, letters: Sequence[DeadLetter], settings: Setti
     """Make the part of a pipeline that lies behind the steps which have skipped records, fed with these.
 
     Each record goes into the step that skipped it, with its event time. Sources, and steps that no such record can
-    reach, are left out. Steps keep their uids. The pipeline that was given stays as it is.
+    reach, are left out. Steps keep their uids, but for sinks: those of the job may run at the same time. The
+    pipeline that was given stays as it is.
 
     Args:
         pipeline: the whole one.
@@ -68,7 +69,9 @@ def replaying(pipeline: Pipeline, letters: Sequence[DeadLetter], settings: Setti
             )
         # What a source has skipped had no timestamp so far.
         step = TimestampsStep(t.step.strategy) if isinstance(t.step, SourceStep) and t.step.strategy else t.step
-        kept[t] = replace(t, step=step, inputs=inputs, uid=uid)
+        # A sink takes what an earlier run has left unfinished under its uid for its own; here that run may go on.
+        own = f"{uid} of a replay" if isinstance(t.step, SinkStep) else uid
+        kept[t] = replace(t, step=step, inputs=inputs, uid=own)
         replica._transformations.append(kept[t])
     for t in uids:
         if any((ref.upstream in kept) != (t in kept) for ref in t.feedback):
