@@ -555,3 +555,21 @@ def test_casts_at_the_ends_of_types(kind: str, values: Any) -> None:
                 rows.to_arrow()
             return
     assert rows.to_arrow()["r"].to_pylist() == expected
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT gone, n AS m FROM rows",
+        "SELECT gone AS other FROM rows",
+        "SELECT gone, count(*) AS m FROM rows GROUP BY gone",
+        "SELECT gone, n FROM rows UNION ALL SELECT 'a' AS gone, n FROM rows",
+    ],
+)
+def test_a_column_without_values_and_type_is_one(query: str) -> None:
+    rows = pa.table({"gone": pa.nulls(2), "n": [1, 2]})
+    flow = Pipeline()
+    expected = duckdb.sql(query).fetchall()
+    assert [
+        tuple(row.values()) for row in flow.sql(query, rows=flow.table(rows)).to_arrow().to_pylist()
+    ] == expected

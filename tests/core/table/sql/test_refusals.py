@@ -133,6 +133,7 @@ _TABLE = pa.table(
         ("SELECT CAST(price AS VARCHAR) AS n FROM orders", 1, 13, "engines differ"),
         ("SELECT CAST(price AS DECIMAL(9, 2)) AS n FROM orders", 1, 13, "CAST converts to TINYINT"),
         ("SELECT NULL AS n FROM orders", 1, 16, "NULL has no type here"),
+        ("SELECT sum(NULL) AS n FROM orders GROUP BY user", 1, 8, r"NULL has no type here: CAST\(NULL AS type\)"),
         ("SELECT user, price AS user FROM orders", 1, 14, "two columns would have the name 'user'"),
         ("SELECT * EXCEPT (usr) FROM orders", 1, 18, "no column 'usr'"),
         (f"SELECT count + {'9' * 5000} FROM orders", 1, 16, "999 is no BIGINT"),

@@ -74,7 +74,8 @@ def aggregate_of(node: exp.Expr, scope: Scope) -> tuple[agg.Aggregate, Typed | N
         make, given = agg.count_distinct, given.expressions[0]
     made = translate(given, scope)
     if made.kind == "null":
-        raise RefusedError(given, "NULL has no type here: CAST(NULL AS type) gives it one")
+        shown = given.sql("duckdb")
+        raise RefusedError(given, f"{shown} has no type here: CAST({shown} AS type) gives it one")
     if isinstance(node, exp.LogicalAnd | exp.LogicalOr):
         made = as_boolean(made, "BOOL_AND" if isinstance(node, exp.LogicalAnd) else "BOOL_OR")
     if isinstance(node, exp.Avg) and pa.types.is_decimal(made.type):

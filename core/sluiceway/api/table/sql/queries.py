@@ -277,7 +277,7 @@ def _outputs(node: exp.Expr, scope: Scope) -> list[tuple[str, Typed]]:
     else:
         name = node.sql("duckdb", normalize_functions="lower")
     made = translate(node, scope)
-    if made.kind == "null":
+    if made.kind == "null" and made.constant:
         raise RefusedError(node, "NULL has no type here: CAST(NULL AS type) gives it one")
     return [(name, made)]
 
