@@ -399,6 +399,18 @@ def with_methods_in_variables(line: str) -> list[Any]:
     return found
 
 
+def calls_a_part_with_its_own(value: Any) -> Any:
+    size = len
+    part = value[0]
+    return part(size)
+
+
+def calls_a_part_under_the_name_of_its_own(value: Any) -> Any:
+    step: Any = len
+    step, rest = value
+    return step(rest)
+
+
 def keeps_in_the_class(value: Any) -> Any:
     type(value).last = value
     return value
@@ -646,6 +658,7 @@ def test_functions_that_keep_nothing(function: Any) -> None:
         lambda v: SET_LATER,
         *(keeps_in_the_class, lambda v: getattr(v, "row")),  # noqa: B009
         *(calls_a_part, lambda v: v[0](v[1]), lambda v: v["step"](*v["values"]), lambda v: type(v)(v)),
+        *(calls_a_part_with_its_own, calls_a_part_under_the_name_of_its_own),
     ],
 )
 def test_functions_that_may_keep_something(function: Any) -> None:

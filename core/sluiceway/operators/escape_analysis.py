@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import re
+import sys
 from abc import ABCMeta
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,6 +28,7 @@ from types import (
 from typing import Any, Final
 
 from sluiceway.isolation import ATOMS, classes_in, is_data, unchangeable
+from sluiceway.record_errors import stored_by
 
 __all__ = ["attributes_read", "changes_nothing", "keeps_nothing", "shares_attributes", "yields_unchanged"]
 
@@ -34,6 +36,8 @@ _WRITES: Final = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME"})
 _READS: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 # Built-in functions that could keep objects nevertheless.
 _REACHING: Final = frozenset({"globals", "locals", "vars", "getattr", "setattr", "eval", "exec", "__import__"})
+# From PUSH_NULL to the load of what is called: Python 3.13 has turned their order round.
+_TO_CALLED: Final = 1 if sys.version_info < (3, 13) else -1
 # Names that lead from an object to its class.
 _CLASS_OF: Final = frozenset({"type", "__class__"})
 
@@ -42,7 +46,7 @@ _CLASS_OF: Final = frozenset({"type", "__class__"})
 _PLAIN_TESTS: Final = (type.__instancecheck__, ABCMeta.__instancecheck__)
 
 # Instructions that read, compute and decide. Others are not trusted: newer versions of Python have other names.
-# PUSH_NULL is not among them: it precedes a call of what is no global variable, such as a default or a field.
+# PUSH_NULL is not among them: it belongs to a call of what is no global variable, such as a default or a field.
 _HARMLESS: Final = frozenset({"CACHE", "CALL", "COPY", "NOP", "POP_TOP", "PRECALL", "RESUME", "SWAP", "TO_BOOL"})
 _HARMLESS_PREFIXES: Final = (
     *("BINARY_", "BUILD_", "COMPARE_", "CONTAINS_", "FORMAT_", "IS_", "JUMP_", "LOAD_ATTR", "LOAD_CONST"),
@@ -295,13 +299,13 @@ def _calls_its_own(instructions: Sequence[Instruction], index: int) -> bool:
 
     Anything else may be a function that the argument holds.
     """
-    called = instructions[index + 1]
+    called = instructions[index + _TO_CALLED]
     if called.opname != "LOAD_FAST":
         return False
     bound = [
         before
         for before, stored in pairwise(instructions)
-        if stored.opname == "STORE_FAST" and stored.argval == called.argval
+        if stored.opname.startswith("STORE_FAST") and called.argval in stored_by(stored)
     ]
     return bool(bound) and all(
         before.opname in ("LOAD_GLOBAL", "MAKE_FUNCTION")
