@@ -51,7 +51,9 @@ def find_plugins(
             text = distribution.read_text("entry_points.txt")
             if not text or GROUP not in text:
                 continue
-            name, version = distribution.name, distribution.version or ""
+            name, metadata = distribution.name, distribution.metadata
+            # Later versions of Python warn, or raise, where a field is read that is not there.
+            version = metadata["Version"] if "Version" in metadata else ""  # noqa: SIM401 - it has no get()
             if not name:
                 raise ValueError("its metadata gives no name")
             points = list(distribution.entry_points.select(group=GROUP))
