@@ -221,9 +221,9 @@ def test_a_place_without_such_a_step_says_what_there_is(cluster: Any, place: Pat
 
 
 def test_text_that_is_nested_too_deeply_is_no_json(tmp_path: Path) -> None:
-    deep = "[" * 5_000
+    deep = "[" * 100_000  # Python 3.13 decodes some thousands
     assert key_candidates(deep) == [deep]
-    assert key_candidates(deep + "]" * 5_000, str) == [deep + "]" * 5_000]
+    assert key_candidates(deep + "]" * 100_000) == [deep + "]" * 100_000]
     with write(str(tmp_path / "made")) as savepoint:
         savepoint.put("op", MapStateDescriptor("map"), [("k", "a", 1)], key=0, map_key=1, value=2)
     place = savepoint.location
