@@ -91,9 +91,11 @@ def test_the_overview_of_many_jobs(parallelism: int, monkeypatch: pytest.MonkeyP
 def test_the_page_of_many_jobs_describes_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     from plugins.web import test_security
 
+    import sluiceway_web._jobs_page as jobs_page
     import sluiceway_web._sampler as sampler
 
     monkeypatch.setattr(sampler, "PERIOD_S", 0.001)  # each request is a reading of its own
+    monkeypatch.setattr(jobs_page, "PERIOD_S", 3600.0)  # no verdict becomes too old
     crowd = Crowded(1)
     monkeypatch.setattr(test_security, "Fixed", lambda: crowd)
     with serving(OPTIONS) as served:
