@@ -40,5 +40,11 @@ class Tab:
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))
         self.page.on("request", lambda request: self.hosts.add(request.url.split("/")[2]))
 
+    def open_configured(self, link: str) -> None:
+        """Open a link, and wait until the page knows what it may offer: before that, it has no buttons."""
+        with self.page.expect_response(lambda response: response.url.endswith("/config")) as configured:
+            self.page.goto(link)
+        configured.value.finished()
+
     def wait(self, text: str) -> None:
         self.page.get_by_text(text).first.wait_for()

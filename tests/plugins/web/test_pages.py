@@ -178,7 +178,7 @@ def test_a_name_that_needs_quoting_has_its_pages(show: Callable[..., Page], tab:
 
 def test_read_only_pages_have_no_buttons(show: Callable[..., Page], tab: Tab) -> None:
     web = show(PROGRAM, "--web-read-only")
-    tab.page.goto(web.link)
+    tab.open_configured(web.link)
     tab.page.get_by_role("link", name="numbers").click()
     tab.wait("records in")
     assert tab.page.get_by_role("button").count() == 0

@@ -195,7 +195,7 @@ def test_a_replay_from_the_page(show: Callable[..., Page], tab: Tab, tmp_path: P
 def test_read_only_pages_replay_nothing(show: Callable[..., Page], tab: Tab) -> None:
     web = show(PROGRAM, *KEPT, "--web-read-only")
     web.until("/jobs/rooms/dead-letters", lambda told: told["total"] == 3)
-    tab.page.goto(web.link)
+    tab.open_configured(web.link)
     tab.page.get_by_role("link", name="rooms").click()
     tab.page.get_by_role("link", name="Lost records").click()
     tab.wait("sluiceway dlq replay")
