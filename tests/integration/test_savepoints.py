@@ -52,7 +52,7 @@ def saved(flow: sw.Pipeline, sink: NumberFiles, place: Path, *, stop: bool, **op
     ids=["without checkpoints", "in one process", "on two workers"],
 )
 def test_a_job_stops_with_a_savepoint_and_another_goes_on(workers: int, interval: str, tmp_path: Path) -> None:
-    flow, sink = numbers(tmp_path / "out", rate=20_000)
+    flow, sink = numbers(tmp_path / "out", rate=2_000)
     location = saved(
         flow, sink, tmp_path / "kept", stop=True, parallelism=2, workers=workers, checkpoint_interval=interval
     )
@@ -75,7 +75,7 @@ def test_what_goes_on_may_have_another_backend_parallelism_and_transport(tmp_pat
         {"parallelism": 3, "workers": 2, "transport": "zmq", "state_backend": "rocksdb"},
     ]
     for options in rounds:
-        flow, sink = numbers(tmp_path / "out", rate=20_000)
+        flow, sink = numbers(tmp_path / "out", rate=2_000)
         before = place if place.exists() else None
         location = saved(flow, sink, place, stop=True, **options, from_checkpoint=before)
         storage = default_manager().checkpoint_storage(str(place))
@@ -91,7 +91,7 @@ def test_what_goes_on_may_have_another_backend_parallelism_and_transport(tmp_pat
 
 
 def test_a_job_goes_on_after_a_savepoint_and_another_begins_with_it(tmp_path: Path) -> None:
-    flow, sink = numbers(tmp_path / "first", rate=20_000)
+    flow, sink = numbers(tmp_path / "first", rate=2_000)
     place = tmp_path / "kept"
 
     async def go() -> tuple[list[str], int]:
@@ -118,7 +118,7 @@ def test_a_job_goes_on_after_a_savepoint_and_another_begins_with_it(tmp_path: Pa
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_checkpoint_on_demand_is_what_the_job_resumes_from(workers: int, tmp_path: Path) -> None:
-    flow, sink = numbers(tmp_path / "out", rate=20_000)
+    flow, sink = numbers(tmp_path / "out", rate=2_000)
     place = tmp_path / "kept"
 
     async def go() -> int:
@@ -138,7 +138,7 @@ def test_a_checkpoint_on_demand_is_what_the_job_resumes_from(workers: int, tmp_p
 
 
 def test_a_job_without_checkpoints_takes_none_on_demand(tmp_path: Path) -> None:
-    flow, _ = numbers(tmp_path / "out", rate=20_000)
+    flow, _ = numbers(tmp_path / "out", rate=2_000)
 
     async def go() -> None:
         async with await flow.start() as handle:
@@ -186,7 +186,8 @@ def test_a_failure_goes_back_to_the_last_checkpoint_and_not_to_a_savepoint(tmp_p
 
 def test_a_savepoint_that_cannot_be_taken_leaves_the_job_as_it_was(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    flow, sink = numbers(tmp_path / "out", rate=200_000)
+    count = 10_000
+    flow, sink = numbers(tmp_path / "out", rate=2_500, count=count)
 
     async def go() -> None:
         async with await flow.start() as handle:
@@ -202,8 +203,8 @@ def test_a_savepoint_that_cannot_be_taken_leaves_the_job_as_it_was(tmp_path: Pat
                 await handle.savepoint(tmp_path / "late")
 
     asyncio.run(go())
-    report = sink.report(COUNT)
-    assert (report.received, report.lost, report.duplicates) == (COUNT, 0, 0), report
+    report = sink.report(count)
+    assert (report.received, report.lost, report.duplicates) == (count, 0, 0), report
     assert not (tmp_path / "late").exists()
 
 
