@@ -595,7 +595,7 @@ def test_a_savepoint_goes_on_at_another_parallelism(workers: int, tmp_path: Path
     table = tmp_path / "t"
 
     async def go(parallelism: int, before: str | None) -> str:
-        flow = numbers(table, 4_000)
+        flow = numbers(table, 100)  # it would take most of a minute
         async with await flow.start(
             parallelism=parallelism,
             workers=workers,
