@@ -47,8 +47,10 @@ class KafkaWriter(SinkWriter[Any]):
 
     @override
     def open(self) -> None:
-        self._connection.admin()
+        # Before the wait for an answer: a producer that is given records at once finds no broker for its id yet,
+        # and looks again after half a second.
         self._outbox = Outbox(self._connection, self._settings, self._context.wake)
+        self._connection.admin()
 
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
         """Give records to the client."""
