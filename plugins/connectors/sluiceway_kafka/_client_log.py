@@ -1,4 +1,4 @@
-"""Log of the Kafka client, librdkafka, with repeated lines left out."""
+"""Logs of the Kafka clients with repeated lines left out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 from sluiceway.util.overriding import override
 
-__all__ = ["client_log"]
+__all__ = ["RepeatedLines", "client_log"]
 
 _QUIET_S: Final = 30.0
 _MOST_KINDS: Final = 200
@@ -52,7 +52,7 @@ class RepeatedLines(logging.Filter):
 
 
 def client_log() -> logging.Logger:
-    """Return the logger for clients."""
+    """Return the logger for clients of librdkafka."""
     logger = logging.getLogger("sluiceway_kafka.client")
     if not any(isinstance(each, RepeatedLines) for each in logger.filters):
         logger.addFilter(RepeatedLines())

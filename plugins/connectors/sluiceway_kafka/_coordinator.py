@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sluiceway.errors import ConfigurationError, ConnectorError
+from sluiceway_kafka._client_log import RepeatedLines
 from sluiceway_kafka._connection import Connection
 from sluiceway_kafka._security import SecurityContext, coordinator_arguments
 
@@ -340,12 +341,17 @@ class _LogFilter(logging.Filter):
     """Filter of the log of kafka-python.
 
     Leaves out what it logs at DEBUG with passwords (its configuration, and SASL messages), and, unless DEBUG is
-    on, what it logs at INFO in threads of coordinators: some ten lines for each connection. Other clients of the
-    process log as before.
+    on, what it logs at INFO in threads of coordinators: some ten lines for each connection. Of warnings and errors
+    in these threads, which would be some three a second without a broker, one of a kind each 30 s is left. Other
+    clients of the process log as before.
     """
 
+    _repeated: Final = RepeatedLines()
+
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.levelno == logging.INFO and (record.threadName or "").endswith(_LOOP):
+        if (record.threadName or "").endswith(_LOOP) and record.levelno > logging.DEBUG:
+            if record.levelno > logging.INFO:
+                return self._repeated.filter(record)
             return logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
         text = str(record.msg)
         if "configuration" in text or "Send: " in text or "Recv: " in text:

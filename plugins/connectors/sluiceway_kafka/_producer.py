@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from threading import Condition, Thread
 from typing import Any, Final
@@ -13,12 +12,13 @@ from confluent_kafka import Message as Delivered
 from sluiceway.clock import Clock
 from sluiceway.connector import Wait
 from sluiceway.errors import ConnectorError, RejectedRecordError
+from sluiceway_kafka._client_log import client_log
 from sluiceway_kafka._connection import Connection, describe_error, is_refusal, refused
 from sluiceway_kafka._encoders import Message
 
 __all__ = ["Flusher", "Outbox"]
 
-_log: Final = logging.getLogger("sluiceway_kafka")
+_log: Final = client_log()
 
 _FENCED: Final = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 _REJECTIONS: Final = frozenset(

@@ -17,6 +17,7 @@ from sluiceway.connector import END_OF_INPUT, Poll, Reader, ReaderContext, Wait
 from sluiceway.elements import ROWS_PER_RECORD, Batch
 from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway.util.overriding import override
+from sluiceway_kafka._client_log import client_log
 from sluiceway_kafka._connection import (
     Connection,
     PositionLostError,
@@ -38,6 +39,7 @@ from sluiceway_kafka._statistics import PartitionFigures, Statistics
 __all__ = ["KafkaReader"]
 
 _log: Final = logging.getLogger("sluiceway_kafka")
+_client_log: Final = client_log()
 
 _PREFETCHED: Final = 30_000
 """Records of all partitions that the client keeps ready; with as many it fetches no more.
@@ -705,9 +707,9 @@ class KafkaReader(Reader[Any]):
             self._failure = ConnectorError(f"cannot read from {self._connection.servers}: {describe_error(error)}")
             self._context.wake()
         elif error.code() == KafkaError._ALL_BROKERS_DOWN:
-            _log.warning("no broker of %s can be reached; trying again", self._connection.servers)
+            _client_log.warning("no broker of %s can be reached; trying again", self._connection.servers)
         else:
-            _log.info("reading from %s: %s", self._connection.servers, describe_error(error))
+            _client_log.info("reading from %s: %s", self._connection.servers, describe_error(error))
 
     def _on_message_error(self, message: Message, error: KafkaError) -> None:
         where = f"topic {message.topic()!r}, partition {message.partition()}"
@@ -724,7 +726,7 @@ class KafkaReader(Reader[Any]):
                 f"start=. ({describe_error(error)})"
             )
         if code in _PASSING:
-            _log.warning("reading %s: %s; trying again", where, describe_error(error))
+            _client_log.warning("reading %s: %s; trying again", where, describe_error(error))
             return
         raise ConnectorError(f"cannot read {where} at {self._connection.servers}: {describe_error(error)}")
 

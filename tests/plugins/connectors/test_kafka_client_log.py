@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import logging
 import time
+from threading import Thread
 
 import pytest
 from patience import PATIENT_S
 
 pytest.importorskip("confluent_kafka", reason='not installed: pip install "sluiceway[kafka]"')
 
+from confluent_kafka import KafkaError
+
+from sluiceway.clock import SystemClock
+from sluiceway.connector import ReaderContext
 from sluiceway.errors import ConnectorError
-from sluiceway_kafka import _client_log
+from sluiceway.metrics import MetricGroup
+from sluiceway_kafka import KafkaSource, _client_log
 from sluiceway_kafka._client_log import RepeatedLines, client_log
 from sluiceway_kafka._connection import Connection
+from sluiceway_kafka._coordinator import _LogFilter
+from sluiceway_kafka._producer import Outbox
+from sluiceway_kafka._reader import KafkaReader
 
 FAIL = "FAIL [rdkafka#producer-{0}] [thrd:a:1/bootstrap]: a:1/bootstrap: Connect failed: refused (after {0}ms)"
 
@@ -55,3 +64,41 @@ def test_kinds_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(lines.filter(line(f"FAIL broker {name} is down")) for name in "abcd")
     assert len(lines._kinds) == 3
     assert lines.filter(line("FAIL broker a is down"))
+
+
+def test_brokers_that_are_gone_are_logged_once(
+    refusing_port: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each client says so at each attempt to connect."""
+    monkeypatch.setattr(client_log(), "filters", [RepeatedLines()])
+    connection = Connection(f"127.0.0.1:{refusing_port}")
+    outboxes = [Outbox(connection, {}, lambda: None) for _ in range(2)]
+    for outbox in outboxes * 2:
+        outbox._on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+        outbox.check()
+    context = ReaderContext(0, 1, SystemClock(), lambda: None, lambda: None, MetricGroup())
+    reader = KafkaSource(connection.servers, "t").create_reader(context)
+    assert isinstance(reader, KafkaReader)
+    reader._on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    for outbox in outboxes:
+        outbox.close()
+    assert sum("can be reached" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_coordinators_log_each_kind_of_error_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other clients of kafka-python in the process log as they do without the connector."""
+    monkeypatch.setattr(_LogFilter, "_repeated", RepeatedLines())
+    _LogFilter.install()
+    logger = logging.getLogger("kafka.cluster")
+
+    def log() -> None:
+        for number in range(3):
+            logger.warning("No node available for metadata refresh %d", number)
+
+    for name in ("sluiceway-coordinator", "another client"):
+        thread = Thread(target=log, name=name)
+        thread.start()
+        thread.join()
+    assert [record.threadName for record in caplog.records] == ["sluiceway-coordinator", *["another client"] * 3]
