@@ -33,6 +33,8 @@ _REJECTIONS: Final = frozenset(
 )
 """Errors about a record, which the same record meets again."""
 
+_UNKNOWN: Final = (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART)
+
 _BLOCK_S: Final = 0.1
 _FULL_S: Final = 0.01
 _POLL_S: Final = 1.0
@@ -147,9 +149,12 @@ class Outbox:
         if error is not None and error.code() not in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
             if self.failure is None:
                 failed = KafkaException(error)
+                number = message.partition()
+                at = "" if number is None or number < 0 else f", partition {number}"
+                advice = ". A topic has to be there before the job starts" if error.code() in _UNKNOWN else ""
                 self.failure = _kind_of(failed)(
-                    f"a record was not written to topic {message.topic()!r}, partition {message.partition()} at "
-                    f"{self._connection.servers}: {describe_error(error)}{self._taken_over(failed)}"
+                    f"a record was not written to topic {message.topic()!r}{at} at {self._connection.servers}: "
+                    f"{describe_error(error)}{advice}{self._taken_over(failed)}"
                 )
             self._wake()
 

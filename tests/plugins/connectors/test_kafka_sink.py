@@ -153,6 +153,17 @@ def _write_large(sink: KafkaSink) -> None:
         driver.finish()
 
 
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_a_topic_that_is_not_there_is_named(kafka_topics: Any, guarantee: str) -> None:
+    options: dict[str, Any] = {"properties": {"topic.metadata.propagation.max.ms": 100}}
+    if guarantee == "exactly-once":
+        sink = exactly_once(kafka_topics, "no-such", **options)
+    else:
+        sink = KafkaSink(kafka_topics.servers, "no-such", **options)
+    with pytest.raises(ConnectorError, match=r"to topic 'no-such' at .*PART\)\. A topic has to be there before"):
+        drive_sink(sink, ["value"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
