@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from queue import SimpleQueue
 
 import pytest
@@ -24,7 +25,8 @@ def test_a_worker_without_a_line_is_asked_by_a_message(monkeypatch: pytest.Monke
 
     async def go() -> None:
         flow = sw.Pipeline("endless")
-        flow.generate().map(abs).for_each(lambda n: None)
+        # Between two steps the worker lets its other threads run: a task that does not would hardly ever be seen.
+        flow.generate().map(abs).for_each(lambda n: threading.Event().wait(0.005))
         async with await flow.start(workers=1) as handle:
             while not handle.metrics().records_in:
                 await asyncio.sleep(0.01)  # polls
