@@ -68,19 +68,20 @@ def make_directory() -> Path:
 def held_directory() -> Iterator[Path]:
     """Create and lock a directory, and remove it at the end; before that, remove those of dead processes."""
     remove_dead(place_of_directories())
-    directory = None
-    # What a signal raises between the creation and the assignment would leave the directory.
+    # What a signal raises between the creation and the try would leave the directory.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
     try:
         directory = make_directory()
+    except BaseException:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        raise
+    try:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         # One without a lock counts as that of a dead process, and is removed by the next process that starts.
         with lock_directory(directory):
             yield directory
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        if directory is not None:
-            shutil.rmtree(directory, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def lock_directory(directory: Path) -> FileIO:
