@@ -329,12 +329,13 @@ class AggregateSlice:
 
     def merge_states(self, ids: Any, states: Mapping[str, Any]) -> None:
         """Add accumulators as they are saved, by name: one of each for each of different keys."""
-        other = AggregateSlice(self._layout, self._keys, tracked=False)
-        at = other.find(ids)
-        for name, accumulator in other.accumulators.items():
-            accumulator.resize(len(other))
-            accumulator.restore(at, states[name])
-        self.merge(other)
+        at, rows = self.find(ids), np.arange(len(ids))
+        for name, accumulator in self.accumulators.items():
+            other = self._layout.aggregates[name].create()
+            other.resize(len(ids))
+            other.restore(rows, states[name])
+            accumulator.resize(len(self))
+            accumulator.merge(at, other)
 
     def merge_keys(self, other: AggregateSlice, ids: Any) -> None:
         """Add some keys of another slice; those that it does not have are left out."""
