@@ -21,7 +21,7 @@ from sluiceway.runtime.cluster.heartbeat_thread import HeartbeatThread
 from sluiceway.runtime.cluster.interpreter_pool import AHEAD, WAITS_S
 from sluiceway.runtime.cluster.reconnect import Patience, find_job_manager
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig
-from sluiceway.util.garbage_collector import freeze_imports, seldom
+from sluiceway.util.garbage_collector import freeze_at_exit, freeze_imports, seldom
 
 __all__ = ["main"]
 
@@ -146,3 +146,4 @@ def _take_line() -> socket.socket:
 
 if __name__ == "__main__":
     main()
+    freeze_at_exit()

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluiceway.util.garbage_collector import (
+    freeze_at_exit,
     freeze_between_tasks,
     freeze_imports,
     gc_frozen,
@@ -170,6 +171,12 @@ def test_a_process_of_many_tasks_freezes_once_at_its_second(monkeypatch: pytest.
     del made
 
 
+def test_a_process_that_ends_does_not_look_for_garbage_once_more() -> None:
+    made = [[n] for n in range(20_000)]
+    freeze_at_exit()
+    assert gc.get_freeze_count() > len(made)
+
+
 def test_an_interpreter_without_thresholds_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sluiceway.util.garbage_collector._get_threshold", None)
     monkeypatch.setattr("sluiceway.util.garbage_collector._set_threshold", None)
@@ -177,5 +184,6 @@ def test_an_interpreter_without_thresholds_is_left_alone(monkeypatch: pytest.Mon
     with seldom(), gc_frozen():
         assert gc.get_threshold() == DEFAULT
     freeze_imports()
+    freeze_at_exit()
     assert gc.get_threshold() == DEFAULT
     assert gc.get_freeze_count() < 2_000, "Python 3.12 has some of its own"
