@@ -237,6 +237,7 @@ class BatchPlanner:
         """Return a plan, and whether it has any work; ``now``: consider only input that is available already."""
         self._hand_out(enumerator, states)
         assigned, given_up = self._evened(enumerator, states)
+        no_more = self._notified(enumerator, states, assigned, given_up)
         limits = self._limits
         ended: set[int] = set()
         resting: set[int] = set()
@@ -245,7 +246,7 @@ class BatchPlanner:
         for reader, state in enumerate(states):
             fresh = assigned.get(reader)
             has_splits = bool(fresh or (state is not None and state.splits))
-            is_left = not has_splits and reader in enumerator.no_more
+            is_left = not has_splits and reader in no_more
             if (is_left and not tells_end) or (state is not None and state.ended):
                 ended.add(reader)
             elif now and not fresh and (not has_splits or reader in dry):
@@ -254,11 +255,11 @@ class BatchPlanner:
                 is_needed = True
             elif has_splits and not is_needed:
                 assert state is not None
-                is_needed = self._has_news(enumerator, reader, state)
+                is_needed = self._has_news(no_more, reader, state)
         now_ms = self._clock.now_ms()
         plan = BatchPlan(
             assigned,
-            frozenset(enumerator.no_more),
+            no_more,
             frozenset(ended),
             frozenset(resting),
             enumerator.snapshot(),
@@ -275,12 +276,12 @@ class BatchPlanner:
         )
         return plan, is_needed
 
-    def _has_news(self, enumerator: DrivenEnumerator, reader: int, state: BatchRead) -> bool:
+    def _has_news(self, no_more: frozenset[int], reader: int, state: BatchRead) -> bool:
         """Return whether a reader without new splits has to run: for input, or to learn that no splits follow."""
         if state.count or not state.dry:
             return True
         is_told = self._at > 0 and reader in self._planned(self._at).no_more
-        return (reader in enumerator.no_more and not is_told) or self._lookout.sees(reader, state)
+        return (reader in no_more and not is_told) or self._lookout.sees(reader, state)
 
     def _hand_out(self, enumerator: DrivenEnumerator, states: list[BatchRead | None]) -> None:
         """Assign splits, each to the reader with the fewest, until all have what they may read in the batch."""
@@ -356,6 +357,25 @@ class BatchPlanner:
             counts[rich] -= count
             counts[poor] += count
         return assigned, given_up
+
+    def _notified(
+        self,
+        enumerator: DrivenEnumerator,
+        states: list[BatchRead | None],
+        assigned: dict[int, list[Any]],
+        given_up: dict[int, int],
+    ) -> frozenset[int]:
+        """Return the readers that are notified that no splits follow.
+
+        None, while a reader may end by itself before it has received all of its splits: others are to take them.
+        """
+        if self.readers > 1 and not self._stores and enumerator.assigns_to_any:
+            for reader, state in enumerate(states):
+                fresh = len(assigned.get(reader, ())) - given_up.get(reader, 0)
+                held, queued = (0, 0) if state is None or state.ended else (len(state.splits), state.queued)
+                if queued + fresh and held + fresh > 1:
+                    return frozenset()
+        return frozenset(enumerator.no_more)
 
     def _planned(self, batch: int) -> BatchPlan:
         plan: BatchPlan | None = self._once(batch, PLAN, lambda: self._files.plan(batch))

@@ -231,8 +231,9 @@ def test_splits_that_nobody_has_begun_are_dealt_anew_for_readers_without(
     assert counts[1:10] == [[10, 10]] * 9
 
 
+@pytest.mark.parametrize(("splits", "first"), [(20, 10), (6, 9), (4, 6), (3, 3)])
 def test_splits_that_a_reader_has_not_received_when_it_ends_by_itself_go_to_others(
-    drive: Drive, storage: CheckpointStorage
+    drive: Drive, storage: CheckpointStorage, splits: int, first: int
 ) -> None:
     class EndsEarly(_OneByOneReader):
         """The first reader reads one split."""
@@ -247,10 +248,10 @@ def test_splits_that_a_reader_has_not_received_when_it_ends_by_itself_go_to_othe
         def create_reader(self, context: ReaderContext) -> Reader[Any]:
             return EndsEarly(context)
 
-    source = Parts(*[3] * 20)
+    source = Parts(*[3] * splits)
     driver = drive(source, storage, cache=ReaderCache())
     counts = _read_in_each(driver)
-    assert counts[0] == [3, 10]
+    assert counts[0] == [3, first]
     assert sorted(driver.given) == source.records
 
 
