@@ -12,9 +12,10 @@ from typing import Any, Final, Protocol
 
 from sluiceway.clock import Clock, SystemClock
 from sluiceway.connector import Source
+from sluiceway.errors import ConnectorError
 from sluiceway.runtime.source.enumerator_driver import EnumeratorDriver
 
-__all__ = ["Dealt", "DrivenEnumerator", "SplitsInTurn", "deal_splits", "plan_splits"]
+__all__ = ["Dealt", "DrivenEnumerator", "SplitsInTurn", "check_all_received", "deal_splits", "plan_splits"]
 
 _LOOK_S: Final = 0.2
 
@@ -235,6 +236,30 @@ def plan_splits(
     return [[*each.first, *(split for answer in each.answers for split in answer)] for each in dealt]
 
 
+def check_all_received(name: str, reader: int, readers: int, left: Iterable[Sequence[Any]]) -> None:
+    """Check at the end of a reader that it has received the answers that it was assigned ahead.
+
+    Elsewhere the other readers request what one that ends by itself has not. A reader alone decides where to end.
+
+    Args:
+        name: name of the source.
+        reader: number of the reader.
+        readers: number of readers.
+        left: answers that it has not received.
+
+    Raises:
+        ConnectorError: splits are left that no reader reads.
+    """
+    split_ids = [repr(split.split_id) for answer in left for split in answer]
+    if split_ids and readers > 1:
+        raise ConnectorError(
+            f"reader {reader} of {name} returned END_OF_INPUT before no_more_splits() was called, and no other "
+            f"reader reads the splits that were assigned to it ahead: {', '.join(split_ids[:3])}"
+            f"{', ...' if len(split_ids) > 3 else ''}. Have the reader return a Wait until no_more_splits() is "
+            "called, or read the source with a parallelism of 1"
+        )
+
+
 class _Reading(Protocol):
     """Subtask that reads a source."""
 
@@ -284,6 +309,10 @@ class SplitsInTurn:
         # At least one, as a reader may have run dry without asking.
         self._owed = max(1, self._chain.splits_wanted)
         self._answer()
+
+    def check_all_received(self, name: str, reader: int, readers: int) -> None:
+        """Raise ConnectorError if the reader has ended before it had its splits; see the function."""
+        check_all_received(name, reader, readers, self._left)
 
     def _answer(self) -> None:
         chain = self._chain

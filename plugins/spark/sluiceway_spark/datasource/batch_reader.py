@@ -14,7 +14,7 @@ from sluiceway.connector import END_OF_INPUT, Wait
 from sluiceway.connector.products import wrong_poll
 from sluiceway.elements import Batch
 from sluiceway.runtime.microbatch.batch_reader import LiveReader, raise_rejected
-from sluiceway.runtime.microbatch.driven_enumerator import Dealt, deal_splits
+from sluiceway.runtime.microbatch.driven_enumerator import Dealt, check_all_received, deal_splits
 from sluiceway_spark.datasource.lazy_pickle import Shipped
 from sluiceway_spark.datasource.read_options import SourceTold
 from sluiceway_spark.datasource.records_to_rows import Tables
@@ -63,6 +63,7 @@ class SourceBatchReader(DataSourceReader):  # type: ignore[misc]
                 result = live.reader.poll(ROWS)
                 raise_rejected(live.reader)
                 if result is END_OF_INPUT:
+                    check_all_received(told.source.name, number, told.readers, left)
                     return
                 if isinstance(result, Wait):
                     if left and (live.asked or not live.snapshot()):

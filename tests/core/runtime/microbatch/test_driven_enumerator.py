@@ -25,6 +25,7 @@ from sluiceway.runtime.microbatch.driven_enumerator import (
     Dealt,
     DrivenEnumerator,
     SplitsInTurn,
+    check_all_received,
     deal_splits,
     plan_splits,
 )
@@ -169,6 +170,14 @@ def test_who_has_splits_is_not_given_others_unasked() -> None:
     assert splits.wanted()
     splits.give()
     assert chain.given == ["now", "a", "no more"]
+
+
+def test_what_a_reader_leaves_that_ends_by_itself_is_refused_where_others_cannot_have_it() -> None:
+    splits = SplitsInTurn(_Chain(1), Dealt([], [_letters("a"), _letters("bc"), _letters("de")]), lambda: ["a"])
+    with pytest.raises(ConnectorError, match=r"reader 1 of parts .* assigned to it ahead: 'b', 'c', 'd', \.\.\."):
+        splits.check_all_received("parts", 1, 2)
+    splits.check_all_received("parts", 0, 1)  # alone, it decides where to end
+    check_all_received("parts", 1, 2, [])
 
 
 def test_each_reader_has_its_share_of_a_collection() -> None:

@@ -28,7 +28,7 @@ MODULE = '''
 import os
 from dataclasses import dataclass
 
-from sluiceway.connector import Wait
+from sluiceway.connector import END_OF_INPUT, Wait
 from sluiceway.connector.lib.collection import CollectionSource
 from sluiceway.connector.lib.function import FunctionSource
 from sluiceway.connector.lib.generator import GeneratorSource
@@ -100,6 +100,25 @@ class Parts(FilesSource):
 
 def parts(path):
     return Parts.text(path, split_size=100)
+
+
+class Stopping(Parts):
+    """Files, of which a reader reads one part."""
+
+    def create_reader(self, context):
+        reader = super().create_reader(context)
+        poll = reader.poll
+
+        def until_a_part_is_read(limit):
+            is_read = reader.current_split_id is not None and not reader.snapshot()
+            return END_OF_INPUT if is_read else poll(limit)
+
+        reader.poll = until_a_part_is_read
+        return reader
+
+
+def stopping(path):
+    return Stopping.text(path, split_size=100)
 
 
 def flaky(count, marker):
@@ -216,6 +235,19 @@ def test_a_reader_has_its_splits_one_by_one(spark: Any, tmp_path: Path) -> None:
     given = options("parts", source__path=json.dumps(str(tmp_path / "in.txt")))
     rows = spark.read.format("sluiceway").options(**given).load().collect()
     assert sorted(row.value for row in rows) == sorted(f"line {i}" for i in range(200))
+
+
+def test_splits_that_no_reader_reads_are_refused(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("".join(f"line {i}\n" for i in range(200)))
+    frames = [
+        spark.read.format("sluiceway")
+        .options(**options("stopping", source__path=json.dumps(str(tmp_path / "in.txt")), parallelism=readers))
+        .load()
+        for readers in (1, 2)
+    ]
+    assert 0 < frames[0].count() < 200
+    with pytest.raises(pyspark.errors.PySparkException, match="returned END_OF_INPUT before no_more_splits"):
+        frames[1].count()
 
 
 def test_a_connector_by_its_name_and_a_schema_of_ones_own(spark: Any, tmp_path: Path) -> None:

@@ -253,6 +253,7 @@ class _Stages(StageWorker):
                 if chain.waiting < packer.many:
                     continue
             yield from self._given_out(chain)
+        splits.check_all_received(chain.vertex.head.name, chain.subtask, chain.vertex.parallelism)
         yield from self._end(chain)
 
     def run(self, rows: Iterable[Row]) -> Iterator[Row]:
