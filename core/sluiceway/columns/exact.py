@@ -17,6 +17,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from sluiceway.columns.not_null import checked_cast
+
 __all__ = ["cast_exactly", "converts_exactly", "exact_array"]
 
 _Check = Callable[[Sequence[Any]], None]
@@ -84,7 +86,7 @@ def cast_exactly(rows: Any, schema: Any) -> Any:
             raise ValueError(
                 f"column {new.name!r} is {old.type}, whose cast to {new.type} could change values: cast it there"
             )
-    return rows.cast(schema)
+    return checked_cast(rows, schema)
 
 
 def converts_exactly(old: Any, new: Any, *, as_records: bool = False) -> bool:

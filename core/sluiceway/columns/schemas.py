@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 import pyarrow.compute
 
+from sluiceway.columns.not_null import cast
 from sluiceway.errors import SerializationError
 from sluiceway.types import members, type_name
 from sluiceway.util.arrow_types import with_leaves
@@ -214,7 +215,7 @@ def from_outside(rows: _Rows) -> _Rows:
     """
     schema = without_views(rows.schema)
     if not schema.equals(rows.schema):
-        rows = _without_runs(rows).cast(schema)
+        rows = cast(_without_runs(rows), schema)
     if any(name.startswith(_OWN_METADATA) for name in rows.schema.metadata or ()):
         others = {name: text for name, text in rows.schema.metadata.items() if not name.startswith(_OWN_METADATA)}
         rows = rows.replace_schema_metadata(others or None)

@@ -345,11 +345,13 @@ class _ParquetEncoder(FileEncoder):
     def _write_columns(self) -> None:
         import pyarrow
 
+        from sluiceway.columns.not_null import checked_cast
+
         columns, self._columns, self._kept = self._columns, [], 0
         try:
             table = pyarrow.Table.from_batches(columns)
-            if self._schema is not None and table.schema != self._schema:
-                table = table.select(self._schema.names).cast(self._schema)
+            schema = table.schema if self._schema is None else self._schema
+            table = checked_cast(table.select(schema.names), schema)
         except (pyarrow.ArrowException, KeyError, ValueError) as error:
             raise RejectedRecordError(f"{self._where}: columns do not fit into schema=: {error}") from error
         self._write_table(table)

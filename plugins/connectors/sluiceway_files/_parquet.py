@@ -436,11 +436,13 @@ class _ColumnsReader(_ParquetReader):
     def _keep(self, batch: Any) -> None:
         import pyarrow
 
+        from sluiceway.columns.not_null import checked_cast
+
         if batch.schema != self._schema:
             try:
                 batch = batch.select(self._schema.names)
                 _check_types(batch.schema, self._schema)
-                batch = batch.cast(self._schema)
+                batch = checked_cast(batch, self._schema)
             except (pyarrow.ArrowException, KeyError, ValueError) as error:
                 raise RejectedRecordError(
                     f"{self._file.name} has other columns than the first file ({self._schema.to_string()!r}): "

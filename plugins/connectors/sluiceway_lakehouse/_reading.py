@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sluiceway.columns.filters import Alternatives, RowFilter
+from sluiceway.columns.not_null import checked_cast
 from sluiceway.connector import END_OF_INPUT, Poll, ReaderContext, SimpleReader, Wait
 from sluiceway.elements import ROWS_PER_RECORD, Batch
 from sluiceway.errors import ConnectorError, RejectedRecordError
@@ -257,7 +258,7 @@ class LakeReader(SimpleReader[Any]):
                 rows = self._filter.rows(data)
                 if len(rows) < data.num_rows:
                     data, self._numbers = data.take(rows), rows
-            self._data = data.select(self._wanted.schema.names).cast(self._wanted.schema)
+            self._data = checked_cast(data.select(self._wanted.schema.names), self._wanted.schema)
             return True
         return False
 

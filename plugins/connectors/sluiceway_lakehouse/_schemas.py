@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types
 
+from sluiceway.columns.not_null import checked_cast
 from sluiceway.columns.schemas import shown
 from sluiceway.errors import ConnectorError
 
@@ -130,14 +131,12 @@ class Fit:
 
     def _column(self, data: pa.RecordBatch, field: Any) -> Any:
         at = data.schema.get_field_index(field.name)
-        if at < 0:
-            return pa.nulls(data.num_rows, field.type)
-        column: Any = data.column(at)
+        column: Any = pa.nulls(data.num_rows, field.type) if at < 0 else data.column(at)
         try:
             if types.is_dictionary(column.type):
                 column = column.dictionary_decode()
-            if column.type != field.type:
-                column = column.cast(field.type)
+            single = pa.RecordBatch.from_arrays([column], [field.name])
+            column = checked_cast(single, pa.schema([field.with_nullable(True)])).column(0)
         except (pa.ArrowException, ValueError) as error:
             finer = types.is_timestamp(column.type) and "lose data" in str(error)
             advice = ". The table has microseconds: truncate it before" if finer else ""

@@ -118,3 +118,16 @@ def test_null_inside_of_a_column_fails_the_job_with_the_record(record: _Whole, p
     )
     with pytest.raises(FunctionContractError, match=message):
         flow.from_collection([good, record, good]).to_columns(_Whole).to_arrow()
+
+
+def test_a_function_returns_null_structs_with_fields_that_are_not_null() -> None:
+    kind = pa.struct([pa.field("a", pa.int64(), nullable=False)])
+    rows = pa.table(
+        {"of": pa.nulls(2, kind), "view": pa.array(["a", None], pa.string_view())}
+    )  # of.a is null, too
+    stream = Pipeline().table(rows)
+    assert stream.map_batches(lambda rows: rows, schema=stream.schema).to_arrow().to_pylist() == rows.to_pylist()
+    required = stream.schema.set(0, stream.schema.field(0).with_nullable(False))
+    refused = stream.map_batches(lambda rows: rows, schema=required)
+    with pytest.raises(FunctionContractError, match="column 'of' is NOT NULL, and has a null"):
+        refused.to_arrow()

@@ -257,6 +257,16 @@ def test_columns_are_compared_before_anything_runs(rows: Any, options: Any, mess
     assert str(there) in str(raised.value)
 
 
+def test_a_struct_with_a_field_that_is_not_null_may_be_null(tmp_path: Path) -> None:
+    kind = pa.struct([pa.field("a", pa.int32(), nullable=False)])
+    DeltaTable.create(tmp_path, pa.schema([("n", pa.int64()), ("of", kind)]))
+    for of in ({}, {"of": pa.nulls(1, kind)}):
+        flow = sw.Pipeline("nulls")
+        flow.table(pa.table({"n": [1], **of})).sink(DeltaSink(tmp_path))
+        flow.run()
+    assert pa.table(DeltaTable(tmp_path).to_pyarrow_table()).to_pylist() == [{"n": 1, "of": None}] * 2
+
+
 @pytest.mark.parametrize("kind", [pa.duration("us"), pa.time64("us"), pa.uint64(), pa.decimal256(50, 2)])
 def test_types_that_delta_does_not_have_are_refused(kind: Any, tmp_path: Path) -> None:
     rows = pa.table({"x": pa.array([None], kind)})

@@ -15,7 +15,8 @@ pytest.importorskip("deltalake", reason='not installed: pip install "sluiceway[d
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Field, write_deltalake
+from deltalake.schema import StructType
 
 import sluiceway as sw
 from sluiceway.connector import Source
@@ -139,6 +140,16 @@ def test_records_are_those_of_a_stream_in_columns(tmp_path: Path) -> None:
     converted = columns.table(DeltaSource(tmp_path)).to_records().collect()
     columns.run()
     assert list(converted) == list(found)
+
+
+def test_a_struct_with_a_field_that_is_not_null_is_null_in_earlier_files(tmp_path: Path) -> None:
+    append(tmp_path, k=[1, 2])
+    struct = StructType([Field("a", "long", nullable=False)])
+    DeltaTable(tmp_path).alter.add_columns([Field("of", struct, nullable=True)])
+    kind = pa.struct([pa.field("a", pa.int64(), nullable=False)])
+    append(tmp_path, k=[3, 4], of=pa.array([{"a": 1}, None], kind))
+    found = sw.Pipeline().table(DeltaSource(tmp_path)).to_arrow().sort_by("k")
+    assert found.column("of").to_pylist() == [None, None, {"a": 1}, None]
 
 
 def test_a_time_that_python_has_none_for_fails_records_with_the_column(tmp_path: Path) -> None:

@@ -162,6 +162,25 @@ def test_no_value_becomes_another_one_in_the_type_of_the_first_file(
     assert [row["a"] for row in _read(source)] == rows_as_dicts_of(first, second)
 
 
+def test_a_null_struct_has_nulls_in_fields_that_are_not_null(tmp_path: Path) -> None:
+    """In the files that are read its fields may be null, in the first one and in those that are written not."""
+    required = pa.schema([("of", pa.struct([pa.field("a", pa.int64(), nullable=False)]))])
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table({"of": [{"a": 1}]}, required), tmp_path / "in" / "0.parquet")
+    pq.write_table(pa.table({"of": pa.nulls(1, pa.struct([("a", pa.int32())]))}), tmp_path / "in" / "1.parquet")
+    flow = Pipeline()
+    rows = flow.table(FilesSource.parquet(str(tmp_path / "in")))
+    rows.sink(FilesSink.parquet(str(tmp_path / "out"), schema=required))
+    flow.run()
+    assert pq.read_table(tmp_path / "out").sort_by("of").to_pylist() == [{"of": {"a": 1}}, {"of": None}]
+    plain = Pipeline()
+    plain.table(pa.table({"of": pa.nulls(1, pa.struct([("a", pa.int64())]))})).sink(
+        FilesSink.parquet(str(tmp_path / "more"), schema=required)
+    )
+    plain.run()
+    assert pq.read_table(tmp_path / "more").to_pylist() == [{"of": None}]
+
+
 def rows_as_dicts_of(*arrays: pa.Array) -> list[Any]:
     return [row["a"] for array in arrays for row in rows_as_dicts(pa.record_batch({"a": array}))]
 

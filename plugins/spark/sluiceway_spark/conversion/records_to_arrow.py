@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway_spark.conversion.arrow_schema import fields_of, for_spark, schema_of
-from sluiceway_spark.conversion.not_null import cast
 
 __all__ = ["Columns", "column_of"]
 
@@ -153,6 +152,8 @@ class Columns:
     def _conform(self, batch: Any) -> list[Any]:
         """As batches with the schema, in its order."""
         import pyarrow as pa
+
+        from sluiceway.columns.not_null import cast
 
         if self.schema is None:
             self.schema = for_spark(batch.schema, self._where)

@@ -10,7 +10,6 @@ from typing import Any, Final
 from sluiceway.elements import Batch
 from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway_spark.conversion.arrow_schema import column_type, fields_of, schema_of
-from sluiceway_spark.conversion.not_null import cast, has_required, null_in
 from sluiceway_spark.conversion.records_to_arrow import Columns, column_of
 
 __all__ = ["Tables", "arrow_schema_of"]
@@ -90,6 +89,8 @@ class Tables:
             raise ConfigurationError(f"{where}: there is no column for the records")
         self._rest = pa.schema(rest)
         self._columns = Columns(self._rest, where)
+        from sluiceway.columns.not_null import has_required
+
         self._required = [place for place, field in enumerate(schema) if has_required(field)]
         self._is_single: bool | None = None if kind is None else len(rest) == 1 and not _is_row(kind)
         self._make: Callable[[Any], Any] | None = None
@@ -119,6 +120,8 @@ class Tables:
         return self._checked(pa.RecordBatch.from_arrays(columns, schema=self._schema), batch)
 
     def _checked(self, made: Any, batch: Batch[Any]) -> Any:
+        from sluiceway.columns.not_null import null_in
+
         for place in self._required:  # of which Spark would read whatever is in memory
             if (found := null_in(made.column(place), self._schema.field(place))) is not None:
                 row, path = found
@@ -131,6 +134,8 @@ class Tables:
     def _fitted(self, data: Any) -> Any:
         """Return columns as those of the schema, by name."""
         import pyarrow as pa
+
+        from sluiceway.columns.not_null import cast
 
         try:
             return cast(data.select(self._rest.names), self._rest)

@@ -16,7 +16,6 @@ from sluiceway.runtime.messages.pickling import load
 from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
 from sluiceway.steps import SourceStep
 from sluiceway.util.garbage_collector import freeze_between_tasks, seldom
-from sluiceway_spark.conversion.not_null import cast
 from sluiceway_spark.datasource.records_to_rows import Tables
 from sluiceway_spark.frames.endpoints import FrameSource, PartitionReader
 from sluiceway_spark.frames.rows import LAST, calls, records_for_spark, seq_of, with_ends
@@ -229,6 +228,8 @@ class _Entry:
                 return
             batches = _chained(first, batches)
         if (schema := self._source.schema) is not None:  # zones are those of the session, texts may be large
+            from sluiceway.columns.not_null import cast
+
             batches = (cast(batch, schema) for batch in batches)
         reader = PartitionReader(batches, self._source.rows.batches, ends=not self._streams)
         clock = self._clock()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-pa = pytest.importorskip("pyarrow")
-
-from sluiceway_spark.conversion.not_null import cast, has_required, null_in  # noqa: E402 - where there is no pyarrow
+from sluiceway.columns.not_null import cast, checked_cast, has_required, null_in
 
 NUMBER = pa.int64()
 LIST = pa.list_(pa.field("element", NUMBER, nullable=False))
@@ -52,3 +53,26 @@ def test_a_null_in_place_of_a_struct_is_none_in_its_fields_that_take_none() -> N
     assert made.schema.equals(wanted)
     assert made.column("x").to_pylist() == [{"y": 1, "z": [None, {"y": 2}]}, None]
     assert null_in(made.column("x"), wanted.field("x")) is None
+
+
+@pytest.mark.parametrize("of", [pa.Table.from_batches, lambda batches: batches[0]], ids=["table", "batch"])
+def test_a_cast_refuses_nulls_in_what_is_not_null_and_no_others(of: Any) -> None:
+    inner = pa.field("w", pa.struct([pa.field("t", pa.string(), nullable=False)]), nullable=False)
+    kind = pa.struct([pa.field("y", NUMBER, nullable=False), pa.field("z", pa.list_(NUMBER)), inner])
+    narrow = pa.struct([("y", pa.int8()), ("z", pa.list_(pa.int8())), ("w", pa.struct([("t", pa.string())]))])
+    for given in (pa.nulls(2, kind), pa.nulls(2, narrow)):  # with nulls in all fields, too
+        wanted = pa.schema([("x", kind)], {"a": "b"})
+        made = checked_cast(of([pa.record_batch({"x": given})]), wanted)
+        made.validate(full=True)
+        assert made.schema.equals(wanted, check_metadata=True)
+        assert made.column("x").to_pylist() == [None, None]
+        pq.write_table(made if isinstance(made, pa.Table) else pa.table(made), io.BytesIO())
+    rows = of([pa.record_batch({"x": pa.array([{"y": 1, "z": [1, None]}, {"z": None}], _nullable(kind))})])
+    with pytest.raises(ValueError, match=r"^column 'x\.y' is NOT NULL, and has a null$"):
+        checked_cast(rows, wanted)
+    with pytest.raises(ValueError, match=r"^column 'x' is NOT NULL, and has a null$"):
+        checked_cast(of([pa.record_batch({"x": given})]), pa.schema([pa.field("x", kind, nullable=False)]))
+
+
+def _nullable(kind: Any) -> Any:
+    return pa.struct([field.with_nullable(True) for field in kind])
