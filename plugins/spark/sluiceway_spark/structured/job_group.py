@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import re
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway.runtime.messages.pickling import load_error
+from sluiceway_spark.session.application import Application
 from sluiceway_spark.session.configuration import full_text, other_python, said
 from sluiceway_spark.session.context import context_of
 from sluiceway_spark.structured.stages.batch_tasks import FAILED
@@ -44,19 +46,22 @@ class JobGroup:
         if self._context is None:
             self._session.removeTag(self.name)
         else:
-            for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
-                self._context.setLocalProperty(name, None)
+            with self._unless_stopped():
+                for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
+                    self._context.setLocalProperty(name, None)
 
     def tasks(self) -> tuple[int, int, int]:
         """Return the number of completed stages, and of running stages the numbers of completed and of all tasks.
 
-        From any thread. Over Connect nothing is known: all are 0.
+        From any thread. All are 0 over Connect, where nothing is known, and once Spark has been stopped.
         """
         if self._context is None:
             return 0, 0, 0
-        tracker = self._context.statusTracker()
-        stages = {id_ for job in tracker.getJobIdsForGroup(self.name) for id_ in _stages(tracker, job)}
-        known = [info for info in map(tracker.getStageInfo, stages) if info is not None]
+        known: list[Any] = []
+        with self._unless_stopped():
+            tracker = self._context.statusTracker()
+            stages = {id_ for job in tracker.getJobIdsForGroup(self.name) for id_ in _stages(tracker, job)}
+            known = [info for info in map(tracker.getStageInfo, stages) if info is not None]
         at_work = [info for info in known if info.numActiveTasks and info.numCompletedTasks < info.numTasks]
         return (
             sum(info.numTasks == info.numCompletedTasks for info in known),
@@ -69,7 +74,17 @@ class JobGroup:
         if self._context is None:
             self._session.interruptTag(self.name)
         else:
-            self._context.cancelJobGroup(self.name)
+            with self._unless_stopped():
+                self._context.cancelJobGroup(self.name)
+
+    @contextmanager
+    def _unless_stopped(self) -> Iterator[None]:
+        """Suppress errors of a context that was stopped meanwhile: the job fails with what Spark says of it."""
+        try:
+            yield
+        except Exception:
+            if not Application(self._session).ended:
+                raise
 
 
 def _stages(tracker: Any, job: int) -> list[int]:
