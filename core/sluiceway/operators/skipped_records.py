@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from itertools import groupby
 from types import FrameType
 from typing import Any, Final
 
@@ -108,8 +109,10 @@ class DeadLetters:
         if self._waiting:
             letters, self._waiting = self._waiting, []
             # A batch has timestamps for all of its records or for none.
-            stamps = [letter.timestamp for letter in letters if letter.timestamp is not None]
-            output.side(self._output, Batch(letters, stamps if len(stamps) == len(letters) else None))
+            for stamped, some in groupby(letters, lambda letter: letter.timestamp is not None):
+                part = list(some)
+                stamps: Any = [letter.timestamp for letter in part] if stamped else None
+                output.side(self._output, Batch(part, stamps))
 
 
 def dead_letter_output(node: StreamNode, last: StreamNode) -> str:

@@ -75,6 +75,16 @@ def test_a_skipped_record_keeps_its_turn_and_is_under_way_until_then() -> None:
         assert dead(op) == [(-10, None)]
 
 
+def test_letters_keep_their_event_times_beside_one_without() -> None:
+    with harness() as op:
+        op.process_batch([-10, -9], [5, 6])
+        op.process_batch([-8])
+        op.process_batch([-7], [9])
+        op.advance(20)
+        letters = [(letter.value(), stamp) for letter, stamp in op.side_records(DEAD_LETTERS)]
+        assert letters == [(-10, 5), (-9, 6), (-8, None), (-7, 9)]
+
+
 @pytest.mark.parametrize("ordered", [True, False])
 def test_time_that_is_up(ordered: bool) -> None:
     with harness(timeout=20, ordered=ordered) as op:
