@@ -130,6 +130,22 @@ def _comparable(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
             "coalesce(time - lag(time) OVER (PARTITION BY user ORDER BY time) > INTERVAL 900 MILLISECOND, true)"
             "::int AS new FROM rows)) GROUP BY user, session",
         ),
+        (
+            "WITH fives AS (SELECT user, window_time AS at, sum(price) AS p FROM TABLE(TUMBLE(TABLE rows, "
+            "DESCRIPTOR(time), INTERVAL '5' SECONDS)) GROUP BY user, window_start, window_end, window_time) "
+            "SELECT sum(p), count(*), window_start, window_time FROM TABLE(TUMBLE(TABLE fives, DESCRIPTOR(at), "
+            "INTERVAL '15' SECONDS)) GROUP BY window_start, window_end",
+            "SELECT sum(p), count(*), time_bucket(INTERVAL '15' SECOND, s) AS b, b + INTERVAL 14999 MILLISECOND "
+            f"FROM (SELECT user, s, sum(price) AS p FROM {_CUT.format(5)} GROUP BY user, s) GROUP BY b",
+        ),
+        (
+            "SELECT user, n, count(*) OVER (PARTITION BY user ORDER BY window_time ROWS 1 PRECEDING) FROM ("
+            f"SELECT user, count(*) AS n, window_time FROM rows GROUP BY user, {_TUMBLE} "
+            "HAVING window_time < TIMESTAMPTZ '2025-03-01 00:00:20+00')",
+            "SELECT user, n, count(*) OVER (PARTITION BY user ORDER BY s ROWS 1 PRECEDING) FROM ("
+            f"SELECT user, count(*) AS n, s FROM {_CUT.format(10)} "
+            "WHERE time < TIMESTAMPTZ '2025-03-01 00:00:20+00' GROUP BY user, s)",
+        ),
         ("SELECT item FROM rows GROUP BY item", None),
         (
             "SELECT user, sum(price) FILTER (WHERE paid), count(*) FILTER (WHERE price > 4 OR paid) AS n, "

@@ -35,6 +35,9 @@ WINDOW_EXAMPLE: Final = "TUMBLE(time, INTERVAL '10' SECOND)"
 
 _BOUNDS: Final = {f"{name}_{end}": (name, f"window_{end.lower()}") for name in WINDOWS for end in ("START", "END")}
 
+_TIME: Final = "window_time"
+"""Column of the event time of results: the last millisecond of their window. It is made where a query names it."""
+
 
 def grouped(node: exp.Select, table: TableStream, scope: Scope) -> tuple[exp.Select, TableStream, Scope]:
     """Add the aggregates of a query with GROUP BY.
@@ -73,6 +76,7 @@ class _Grouping:
         assigner: the window.
         aggregates: names of the results, by aggregate.
         inputs: the columns that the aggregates take, by name.
+        has_time: True if the query names the event time of the results.
     """
 
     table: TableStream
@@ -82,11 +86,13 @@ class _Grouping:
     assigner: WindowAssigner | None
     aggregates: dict[agg.Aggregate, str] = field(default_factory=dict)
     inputs: dict[str, nw.Expr] = field(default_factory=dict)
+    has_time: bool = False
 
     @property
     def columns(self) -> list[str]:
         """Names of the columns of the result that are no aggregates."""
-        return [*self.keys, *(() if self.assigner is None else ("window_start", "window_end"))]
+        own = () if self.assigner is None else ("window_start", "window_end", _TIME)
+        return list(dict.fromkeys((*self.keys, *own)))
 
     def output(self, node: exp.Expr) -> exp.Expr:
         """Return a column of SELECT with columns in place of its aggregates, and its name as before."""
@@ -120,9 +126,10 @@ class _Grouping:
         of = node.args.get("table")
         is_field = of is not None and not self.scope.has_table(of)
         quoted = bool(node.this.args.get("quoted"))
-        if not is_field and named_like(node.name, self.columns, quoted=quoted) is not None:
+        if not is_field and (name := named_like(node.name, self.columns, quoted=quoted)) is not None:
+            self.has_time |= name == _TIME and _TIME not in self.keys
             return
-        if of is None and node.name.casefold() in ("window_start", "window_end"):
+        if of is None and node.name.casefold() in ("window_start", "window_end", _TIME):
             raise RefusedError(node, f"{node.name} needs a window: GROUP BY {WINDOW_EXAMPLE}")
         translate(node, self.scope)  # a column that does not exist is refused as such
         name = node.sql("duckdb") if is_field else node.name
@@ -163,9 +170,17 @@ class _Grouping:
         def add() -> TableStream:
             needed = self.table.select(*(expr.alias(name) for name, expr in columns.items()))
             keyed = needed.key_by(*keys)
-            return (keyed if self.assigner is None else keyed.window(self.assigner)).aggregate(**named)
+            made = (keyed if self.assigner is None else keyed.window(self.assigner)).aggregate(**named)
+            return _with_time(made) if self.has_time else made
 
         return step(node if self.call is None else self.call, add)
+
+
+def _with_time(table: TableStream) -> TableStream:
+    """Return results of windows with a column of their event time, which further windows go by."""
+    # In ms, as a literal of a timedelta is one of microseconds.
+    made = table.with_columns((nw.col("window_end") - nw.lit(1).cast(nw.Duration("ms"))).alias(_TIME))
+    return TableStream(made._pipeline, made._inputs, made.schema, made._made_by, time_column=_TIME)
 
 
 def _without_aliases(condition: exp.Expr, node: exp.Select, grouping: _Grouping) -> exp.Expr:

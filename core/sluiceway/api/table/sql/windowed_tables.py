@@ -10,13 +10,15 @@ from sluiceway.api.table.sql.positions import RefusedError
 __all__ = ["without_windowed_table"]
 
 _BOUNDS = ("window_start", "window_end")
+_OF_WINDOWS = (*_BOUNDS, "window_time")
 
 
 def without_windowed_table(node: exp.Select) -> exp.Select:
-    """Return a query with its window in GROUP BY, in place of ``window_start`` and ``window_end`` there.
+    """Return a query with its window in GROUP BY, in place of ``window_start`` to ``window_time`` there.
 
     Raises:
-        RefusedError: it is not grouped by both, or by other columns than those of its sessions.
+        RefusedError: it is not grouped by ``window_start`` and ``window_end``, or by other columns than those of
+            its sessions.
     """
     if not isinstance(node.args["from_"].this, WindowedTable):
         return node
@@ -26,8 +28,8 @@ def without_windowed_table(node: exp.Select) -> exp.Select:
     name = call.name.upper()
     group = query.args.get("group") or exp.Group()
     columns = [one for one in group.expressions if isinstance(one, exp.Column)]
-    bounds = {one.name.casefold(): one for one in columns if one.name.casefold() in _BOUNDS}
-    if len(bounds) < len(_BOUNDS):
+    bounds = {one.name.casefold(): one for one in columns if one.name.casefold() in _OF_WINDOWS}
+    if not bounds.keys() >= set(_BOUNDS):
         raise RefusedError(call, f"{name} around a table takes GROUP BY {', '.join(_BOUNDS)} beside the keys")
     for bound in bounds.values():
         bound.pop()
