@@ -145,7 +145,9 @@ def test_results_are_those_of_python(case):
     if aggregate.kind == "sum" and kind in (pa.int64(), pa.uint64()):
         fits = range(-(2**63), 2**63) if kind == pa.int64() else range(2**64)
         if any(total is not None and total not in fits for total in expected.values()):
-            with pytest.raises(AggregateOverflowError, match=r"sum\('x'\) does not fit in u?int64: .* Cast"):
+            with pytest.raises(
+                AggregateOverflowError, match=r"sum\('x'\) does not fit in u?int64: .* to a decimal before"
+            ):
                 results(*fold(bound, kind, rows, cuts))
             return
     found = results(*fold(bound, kind, rows, cuts))
@@ -311,9 +313,18 @@ def test_nan_is_greatest():
 def test_a_decimal_sum_that_does_not_fit_fails():
     kind = pa.decimal128(38, 0)
     bound = agg.sum("x").bind(pa.schema([("x", kind)]), "step 's'")
-    with pytest.raises(AggregateOverflowError, match="does not fit in decimal128"):
+    with pytest.raises(
+        AggregateOverflowError, match=r"does not fit in decimal128.* Cast the column to a float before"
+    ):
         results(*fold(bound, kind, [(0, Decimal(10**38 - 1)), (0, Decimal(1))], []))
     assert results(*fold(bound, kind, [(0, Decimal(1 - 10**38)), (0, Decimal(0))], [])) == {0: Decimal(1 - 10**38)}
+
+
+def test_a_sum_of_durations_that_does_not_fit_fails():
+    kind = pa.duration("us")
+    bound = agg.sum("x").bind(pa.schema([("x", kind)]), "step 's'")
+    with pytest.raises(AggregateOverflowError, match="Cast the column to int64 and then to a decimal before"):
+        results(*fold(bound, kind, [(0, dt.timedelta(days=106_000_000))] * 2, []))
 
 
 @pytest.mark.parametrize(

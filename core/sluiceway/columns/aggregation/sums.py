@@ -277,9 +277,13 @@ class Summed(PlainAccumulator):
 
     def _check(self, outside: Any) -> None:
         if outside.any():
+            # Casts that no value fails: integers beyond 2**53 have none to a float, durations one to int64 alone.
+            wider = "a float" if self._is_decimal else "a decimal"
+            if pa.types.is_duration(self._kind):
+                wider = f"int64 and then to {wider}"
             raise AggregateOverflowError(
                 f"{self._name} does not fit in {self._type}: {int(outside.sum())} of {len(outside)} results "
-                "computed together are larger. Cast the column to a decimal or a float before the aggregate"
+                f"computed together are larger. Cast the column to {wider} before the aggregate"
             )
 
     def _decimals(self, count: int, empty: Any) -> Any:
