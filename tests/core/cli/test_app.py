@@ -420,6 +420,24 @@ def test_a_bad_value_is_2(sluiceway: Any) -> None:
     assert (result.exit_code, result.stderr) == (2, "error: --seed='x' is not a whole number\n")
 
 
+@pytest.mark.parametrize(
+    ("option", "kind"),
+    [
+        ("engine", "engine"),
+        ("state-backend", "state backend"),
+        ("transport", "transport"),
+        ("metrics", "metrics reporter"),
+        ("restart", "restart strategy"),
+        ("scheduler", "scheduling strategy"),
+    ],
+)
+def test_config_show_refuses_unknown_names(sluiceway: Any, place: Path, option: str, kind: str) -> None:
+    (place / "sluiceway.toml").write_text(f"{option} = 'nope'\n")
+    result = sluiceway("config", "show")
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: {option} in {place}/sluiceway.toml: there is no {kind} 'nope'.")
+
+
 # -- explain and check --------------------------------------------------------------------------------------
 
 FLOW = "flow = sw.Pipeline('plan')\nflow.from_collection([1]).map(str).uid('m').print()\n"
