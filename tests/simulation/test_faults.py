@@ -166,7 +166,7 @@ def test_a_job_that_is_cancelled_is_cancelled_whatever_happens_then(simulation: 
     def trial(seed: int) -> None:
         flow, _ = few_words()
         at = 1 + seed * 37 % 60
-        faults = [CancelJob(at), [Crash(at + 5), Hang(at + 5, 60_000), Crash(at - 5)][seed % 3]]
+        faults = [CancelJob(at), [Crash(at + 5), Hang(at + 5, 60_000), Crash(max(1, at - 5))][seed % 3]]
         result = run(flow, seed, batch_size=1, faults=faults, heartbeat_timeout="5s", **RESTARTS)
         assert result.status is JobStatus.CANCELED
 

@@ -23,7 +23,16 @@ from sluiceway.connector import (
     Wait,
 )
 from sluiceway.testing import EOF, TestSource
-from sluiceway.testing.simulation import Simulation, SimulationError, simulate
+from sluiceway.testing.simulation import (
+    CancelJob,
+    Crash,
+    Hang,
+    LoseJobManager,
+    Simulation,
+    SimulationError,
+    TakeSavepoint,
+    simulate,
+)
 
 
 async def answer(n: int) -> int:
@@ -106,8 +115,10 @@ def test_files_and_sockets(outside: sw.Pipeline) -> None:
 def test_what_works_in_one_process_alone_is_refused_as_with_workers() -> None:
     flow = sw.Pipeline("local")
     flow.source(TestSource([1, EOF])).collect()
-    with pytest.raises(sw.SerializationError, match=r"TestSource works inside one process"):
+    with pytest.raises(sw.SerializationError, match=r"TestSource works inside one process") as caught:
         Simulation(flow)
+    (note,) = caught.value.__notes__
+    assert note.startswith("a simulation has workers in any case: let it read from_collection()")
 
 
 def test_arguments_that_cannot_be() -> None:
@@ -126,6 +137,35 @@ def test_arguments_that_cannot_be() -> None:
     Simulation(flow, unreliable=0.1, checkpoint_interval="10ms", checkpoint_timeout="1s")
     with pytest.raises(sw.UnknownNameError, match="there is no option 'crash'"):
         Simulation(flow, crash=1)
+    with pytest.raises(sw.ConfigurationError, match="crashes is -1 and hangs is 0: neither can be below 0"):
+        Simulation(flow, crashes=-1)
+    with pytest.raises(
+        TypeError, match="a simulation runs a Pipeline, or that which a function returns, not None"
+    ):
+        Simulation(lambda: None)  # type: ignore[arg-type,return-value]
+
+
+def test_faults_that_cannot_be() -> None:
+    flow = sw.Pipeline("none")
+    flow.from_collection([1]).collect()
+    for fault in (Crash(5, "worker-4"), Hang(5, 100, "worker1")):
+        with pytest.raises(sw.ConfigurationError, match=r"never a worker of that name\. .*worker-2, worker-3$"):
+            Simulation(flow, faults=[fault])
+    # The worker that replaces one that has crashed has the next number.
+    Simulation(flow, faults=[Crash(5, "worker-3")])
+    with pytest.raises(TypeError, match=r"faults are objects such as Crash\(step=10\), not 'crash'"):
+        Simulation(flow, faults=["crash"])  # type: ignore[list-item]
+    for make in (
+        Crash,
+        LoseJobManager,
+        CancelJob,
+        lambda step: TakeSavepoint(step, "x"),
+        lambda step: Hang(step, 1),
+    ):
+        with pytest.raises(sw.ConfigurationError, match=r"step=0.*: a step is a whole number, counted from 1"):
+            make(0)
+    with pytest.raises(sw.ConfigurationError, match="a worker cannot hang for a time below 0"):
+        Hang(1, -1)
 
 
 def test_a_simulation_runs_once() -> None:

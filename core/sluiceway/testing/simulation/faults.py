@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Final, TypeAlias
 
-__all__ = ["CancelJob", "Crash", "Fault", "Hang", "LoseJobManager", "TakeSavepoint", "draw_faults", "step_by_lot"]
+from sluiceway.errors import ConfigurationError
+
+__all__ = [
+    "CancelJob",
+    "Crash",
+    "Fault",
+    "Hang",
+    "LoseJobManager",
+    "TakeSavepoint",
+    "check_faults",
+    "draw_faults",
+    "step_by_lot",
+]
 
 _FIRST: Final = 5
 _OCTAVES: Final = 9
@@ -26,6 +39,9 @@ class Crash:
     step: int
     worker: str | None = None
 
+    def __post_init__(self) -> None:
+        _check_step(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Hang:
@@ -41,6 +57,11 @@ class Hang:
     ms: int
     worker: str | None = None
 
+    def __post_init__(self) -> None:
+        _check_step(self)
+        if self.ms < 0:
+            raise ConfigurationError(f"{self}: a worker cannot hang for a time below 0")
+
 
 @dataclass(frozen=True, slots=True)
 class LoseJobManager:
@@ -52,6 +73,9 @@ class LoseJobManager:
 
     step: int
 
+    def __post_init__(self) -> None:
+        _check_step(self)
+
 
 @dataclass(frozen=True, slots=True)
 class CancelJob:
@@ -62,6 +86,9 @@ class CancelJob:
     """
 
     step: int
+
+    def __post_init__(self) -> None:
+        _check_step(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +105,41 @@ class TakeSavepoint:
     place: str
     stop: bool = False
 
+    def __post_init__(self) -> None:
+        _check_step(self)
+
 
 Fault: TypeAlias = Crash | Hang | LoseJobManager | CancelJob | TakeSavepoint
+
+
+def _check_step(fault: Fault) -> None:
+    if not isinstance(fault.step, int) or fault.step < 1:
+        raise ConfigurationError(f"{fault}: a step is a whole number, counted from 1")
+
+
+def check_faults(faults: Sequence[Fault], workers: int) -> None:
+    """Raise an error for faults that no run can have.
+
+    Args:
+        faults: all faults of the run.
+        workers: number of workers at its beginning.
+
+    Raises:
+        TypeError: one of them is no fault.
+        ConfigurationError: it names a worker that is never started.
+    """
+    for fault in faults:
+        if not isinstance(fault, Fault):
+            raise TypeError(f"faults are objects such as Crash(step=10), not {fault!r:.100}")
+    # A worker that ends is replaced by one with the next number.
+    most = workers + sum(isinstance(fault, Crash | Hang) for fault in faults)
+    names = [f"worker-{number}" for number in range(1, most + 1)]
+    for fault in faults:
+        if isinstance(fault, Crash | Hang) and fault.worker not in (None, *names):
+            raise ConfigurationError(
+                f"{fault}: there is never a worker of that name. With {workers} workers and these faults there "
+                f"are at most {', '.join(names)}"
+            )
 
 
 def draw_faults(chance: Random, crashes: int, hangs: int) -> list[Fault]:

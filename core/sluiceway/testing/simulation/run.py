@@ -15,7 +15,7 @@ from typing import Any, Final
 from sluiceway.api import Pipeline
 from sluiceway.config.settings import Settings, resolve
 from sluiceway.engine import JobStatus
-from sluiceway.errors import ConfigurationError
+from sluiceway.errors import ConfigurationError, SerializationError
 from sluiceway.graph import JobGraph, slots_required
 from sluiceway.graph.check.iterations import check_checkpoints
 from sluiceway.metrics import JobMetrics
@@ -28,7 +28,7 @@ from sluiceway.steps import AsyncStep
 from sluiceway.streamgraph import StreamGraph
 from sluiceway.testing.simulation.cluster import SimulatedCluster
 from sluiceway.testing.simulation.errors import JobManagerLostError, SimulationError
-from sluiceway.testing.simulation.faults import Fault, draw_faults
+from sluiceway.testing.simulation.faults import Fault, check_faults, draw_faults
 from sluiceway.testing.simulation.trace import Trace
 from sluiceway.testing.simulation.world import World
 
@@ -105,6 +105,7 @@ class Simulation:
     Raises:
         ConfigurationError: an argument that cannot be.
         GraphError: the pipeline cannot become a job, or cannot be sent to workers.
+        SerializationError: a source or sink works inside one process.
     """
 
     def __init__(
@@ -128,6 +129,8 @@ class Simulation:
             raise ConfigurationError(f"workers is {workers}: a simulation needs at least 1")
         if not 0 <= delay_ms[0] <= delay_ms[1]:
             raise ConfigurationError(f"delay_ms is {delay_ms}: give the shortest and the longest, as (0.05, 5)")
+        if crashes < 0 or hangs < 0:
+            raise ConfigurationError(f"crashes is {crashes} and hangs is {hangs}: neither can be below 0")
         if not 0 <= unreliable <= 1:
             raise ConfigurationError(f"unreliable is {unreliable}: a chance is from 0 to 1")
         self._unreliable = unreliable
@@ -140,6 +143,7 @@ class Simulation:
         # A seed stands for its run only as long as these draws keep their order.
         chance = Random(self.seed)
         self._faults = [*faults, *draw_faults(chance, crashes, hangs)]
+        check_faults(self._faults, workers)
         self._segment_bytes = chance.choice(_SEGMENT_BYTES)
         self._world = World(
             chance.getrandbits(64),
@@ -162,8 +166,19 @@ class Simulation:
             )
         self._services.state_backend(settings.state_backend)
         pipeline = flow if isinstance(flow, Pipeline) else flow()
+        if not isinstance(pipeline, Pipeline):
+            raise TypeError(
+                f"a simulation runs a Pipeline, or that which a function returns, not {pipeline!r:.100}"
+            )
         self._graph, self._settings = pipeline._make_job(self._make, settings)
-        check_shippable(self._graph)
+        try:
+            check_shippable(self._graph)
+        except SerializationError as error:
+            error.add_note(
+                "a simulation has workers in any case: let it read from_collection(), and write to collect() or "
+                "to the sink of an Outside, in place of what works inside one process"
+            )
+            raise
         self._begun = False
 
     def _make(self, graph: StreamGraph, settings: Settings) -> tuple[JobGraph, Settings]:
