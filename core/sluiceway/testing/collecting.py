@@ -41,6 +41,9 @@ class CollectingSink(ProcessLocal, Sink[Any]):
         error: what to raise; None: a RuntimeError.
         copies: whether to keep copies, which show each record as it was when it was written.
 
+    Raises:
+        ValueError: ``fail_at`` is less than 1.
+
     Attributes:
         writes: the calls of ``write``, in order.
         events: what else was called: ``open``, ``flush``, ``finish`` and ``close`` with the subtask's index.
@@ -57,6 +60,8 @@ class CollectingSink(ProcessLocal, Sink[Any]):
         copies: bool = False,
     ) -> None:
         super().__init__()
+        if fail_at is not None and fail_at < 1:
+            raise ValueError(f"fail_at is {fail_at}: records are counted from 1")
         self.writes: list[Written] = []
         self.events: list[tuple[str, int]] = []
         self._fail_at = fail_at

@@ -26,7 +26,7 @@ from sluiceway.runtime.task.snapshot import JobSnapshot
 from sluiceway.state import StateBackend
 from sluiceway.steps import IterationHeadStep, SinkStep, SourceStep
 from sluiceway.streamgraph import PartitionerSpec, StreamEdge, StreamGraph, StreamNode
-from sluiceway.testing.programs import check_program
+from sluiceway.testing.programs import check_control, check_program, check_restored, event_time
 from sluiceway.testing.script import EOF, TestSource
 from sluiceway.testing.virtual_loop import VirtualEventLoop
 from sluiceway.util.raising import raise_again
@@ -75,6 +75,7 @@ class OperatorHarness:
         allow_dropped_state: bool = False,
         start_ms: int = 0,
     ) -> None:
+        check_restored(self._called, restored)
         self.clock = VirtualClock(start_ms)
         self.elements: list[Element] = []
         self._sides: dict[str, list[tuple[Any, int | None]]] = {}
@@ -124,13 +125,14 @@ class OperatorHarness:
 
     def process_watermark(self, timestamp: int) -> list[Any]:
         """Feed a watermark, ms, to every subtask; what came out for it."""
-        return self.process_element(Watermark(timestamp))
+        return self.process_element(Watermark(event_time(timestamp)))
 
     def process_element(self, element: Element) -> list[Any]:
         """Feed a batch or a control element; control elements go to every subtask."""
         if isinstance(element, Batch):
             return self.process_batch(element.values, element.timestamps)
-        for subtask in self._subtasks:
+        check_control(element)
+        for subtask in self._open_subtasks:
             subtask.control(element)
         return self._settled()
 
@@ -141,7 +143,7 @@ class OperatorHarness:
         the test, :meth:`finish` waits for.
         """
         until = self.clock.now_ms() + ms
-        for subtask in self._subtasks:
+        for subtask in self._open_subtasks:
             subtask.idle()
         while (
             due := min((at for s in self._subtasks if (at := s.next_due(until)) is not None), default=None)
@@ -165,7 +167,7 @@ class OperatorHarness:
         Raises:
             AssertionError: something is under way and nothing brings it to its end.
         """
-        for subtask in self._subtasks:
+        for subtask in self._open_subtasks:
             subtask.finish()
         return self._settled()
 
@@ -174,7 +176,7 @@ class OperatorHarness:
     @property
     def blocked(self) -> bool:
         """Return whether a step accepts no input until an operation in flight has ended."""
-        return any(subtask.settle() is not None for subtask in self._subtasks)
+        return any(subtask.settle() is not None for subtask in self._open_subtasks)
 
     @property
     def values(self) -> list[Any]:
@@ -192,20 +194,23 @@ class OperatorHarness:
         return fresh
 
     def side_output(self, tag: OutputTag[Any] | str) -> list[Any]:
-        """Every record that came out of a side output so far."""
+        """Every record that came out of a side output so far; of a name that nothing was emitted to, none."""
         return [value for value, _ in self.side_records(tag)]
 
     def side_records(self, tag: OutputTag[Any] | str) -> list[tuple[Any, int | None]]:
         """Return the records of a side output, with event times (ms, or None)."""
-        return list(self._sides.get(tag if isinstance(tag, str) else tag.name, []))
+        name = tag.name if isinstance(tag, OutputTag) else tag
+        if not isinstance(name, str):
+            raise TypeError(f"a side output goes by its OutputTag or the name of that, not by {tag!r:.100}")
+        return list(self._sides.get(name, []))
 
     def metrics(self, subtask: int = 0) -> MetricGroup:
         """Return the metrics of the first step in a subtask."""
-        return self._subtasks[subtask].operators[0].context.metrics
+        return self._open_subtasks[subtask].operators[0].context.metrics
 
     def snapshot(self) -> JobSnapshot:
         """Return the current state of all subtasks, as read back from a file."""
-        taken = JobSnapshot(tuple(s for subtask in self._subtasks for s in subtask.snapshot()))
+        taken = JobSnapshot(tuple(s for subtask in self._open_subtasks for s in subtask.snapshot()))
         copied: JobSnapshot = pickle.loads(pickle.dumps(taken))
         return copied
 
@@ -224,6 +229,12 @@ class OperatorHarness:
 
     # ---- inside -------------------------------------------------------------------------------------------
 
+    @property
+    def _open_subtasks(self) -> list[_Subtask]:
+        # Without this check a snapshot taken behind the with block would have no state and say nothing.
+        assert self._subtasks, "the harness is closed"
+        return self._subtasks
+
     def _settled(self) -> list[Any]:
         for subtask in self._subtasks:
             subtask.settle()
@@ -238,17 +249,20 @@ class OperatorHarness:
             raise AssertionError("a coroutine is under way and waits neither for time nor for anything that comes")
 
     def _feed(self, port: int, values: Sequence[Any], timestamps: Sequence[int] | None) -> list[Any]:
-        stamps = None if timestamps is None else list(timestamps)
-        for subtask, batch in self._split(self._partitioners[port], list(values), stamps):
+        values = list(values)
+        stamps = None if timestamps is None else [event_time(timestamp) for timestamp in timestamps]
+        if stamps is not None and len(stamps) != len(values):
+            raise ValueError(f"{len(values)} records were given with {len(stamps)} timestamps: each needs one")
+        for subtask, batch in self._split(self._partitioners[port], values, stamps):
             subtask.process(port, batch)
         return self._settled()
 
     def _split(
         self, partitioner: PartitionerSpec, values: list[Any], stamps: list[int] | None
     ) -> list[tuple[_Subtask, Batch[Any]]]:
-        assert self._subtasks, "the harness is closed"
-        if len(self._subtasks) == 1 or partitioner.name == "broadcast":
-            return [(subtask, Batch(values, stamps)) for subtask in self._subtasks]
+        subtasks = self._open_subtasks
+        if len(subtasks) == 1 or partitioner.name == "broadcast":
+            return [(subtask, Batch(values, stamps)) for subtask in subtasks]
         parts: dict[int, Batch[Any]] = {}
         key_of = partitioner.key.get_key if isinstance(partitioner.key, KeySelector) else partitioner.key
         groups = self._subtasks[0].max_parallelism

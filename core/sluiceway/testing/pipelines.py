@@ -25,6 +25,7 @@ from sluiceway.runtime.loop.blocking_io import Inline
 from sluiceway.runtime.loop.poller import SelectorPoller
 from sluiceway.runtime.task.snapshot import JobSnapshot
 from sluiceway.streamgraph import StreamGraph
+from sluiceway.testing.programs import check_restored
 from sluiceway.testing.virtual_loop import VirtualEventLoop
 
 __all__ = ["PipelineHarness", "run_pipeline"]
@@ -88,6 +89,7 @@ class PipelineHarness:
                 f"the harness runs a Pipeline, not {type(flow).__name__}: end the stream in a sink, as collect(), "
                 "and pass the pipeline that it belongs to"
             )
+        check_restored("a PipelineHarness", restored)
         self.clock = VirtualClock(start_ms)
         self._patience_s = patience_s
         self._most_rounds = most_rounds
@@ -230,7 +232,9 @@ class PipelineHarness:
             BaseException: what the job failed with.
         """
         self.run_until(lambda: self.ended)
-        assert self._result is not None
+        assert self._result is not None, (
+            "the harness was closed before the job's end: run it inside the with block"
+        )
         return self._result
 
     def cancel(self) -> JobResult:

@@ -59,6 +59,9 @@ class ABORT:
     error: BaseException
 
 
+_EXAMPLE: Final = "TestSource([1, 2, PAUSE, 3, EOF])"
+
+
 @persisted("ScriptSplit")
 @dataclass(frozen=True, slots=True)
 class _Lane:
@@ -93,7 +96,12 @@ class TestSource(ProcessLocal, Source[Any]):
     def __init__(self, *scripts: Iterable[Any]) -> None:
         super().__init__()
         if not scripts:
-            raise ValueError("TestSource takes at least one script: TestSource([1, 2, PAUSE, 3, EOF])")
+            raise ValueError(f"TestSource takes at least one script: {_EXAMPLE}")
+        for script in scripts:
+            if not isinstance(script, Iterable):
+                raise TypeError(
+                    f"a script of TestSource is a list of records and marks, not {script!r}: {_EXAMPLE}"
+                )
         self._scripts: list[list[Any]] = [list(script) for script in scripts]
         self._changed = threading.Condition()
         self._readers: dict[int, _ScriptReader] = {}

@@ -10,6 +10,7 @@ from sluiceway.elements import Batch, Element, Watermark, WatermarkStatus
 from sluiceway.network.watermark_valve import WatermarkValve
 from sluiceway.runtime.task.snapshot import JobSnapshot
 from sluiceway.testing.operators import OperatorHarness
+from sluiceway.testing.programs import check_control, event_time
 
 __all__ = ["TwoInputOperatorHarness"]
 
@@ -79,11 +80,11 @@ class TwoInputOperatorHarness(OperatorHarness):
 
     def process_watermark1(self, timestamp: int) -> list[Any]:
         """Advance the first input's watermark to ``timestamp`` (ms) in every subtask; return the results."""
-        return self.process_element1(Watermark(timestamp))
+        return self.process_element1(Watermark(event_time(timestamp)))
 
     def process_watermark2(self, timestamp: int) -> list[Any]:
         """Advance the second input's watermark to ``timestamp`` (ms); return the results."""
-        return self.process_element2(Watermark(timestamp))
+        return self.process_element2(Watermark(event_time(timestamp)))
 
     def process_element1(self, element: Element) -> list[Any]:
         """Feed a batch or a control element to the first input."""
@@ -118,6 +119,7 @@ class TwoInputOperatorHarness(OperatorHarness):
             case WatermarkStatus():
                 self._tell_time(*self._valve.status(port, element))
             case _:
+                check_control(element)
                 self._tell(element)
         return self.take()
 
@@ -127,5 +129,5 @@ class TwoInputOperatorHarness(OperatorHarness):
 
     def _tell(self, element: Element | None) -> None:
         if element is not None:
-            for subtask in self._subtasks:
+            for subtask in self._open_subtasks:
                 subtask.control(element)

@@ -267,3 +267,45 @@ def test_keys_that_cannot_be() -> None:
             pytest.raises(sw.UnstableKeyError),
         ):
             harness.process(([1], 1))
+
+
+def test_a_closed_harness_answers_nothing() -> None:
+    with OperatorHarness(recent) as harness:
+        harness.process(("a", 1))
+    for call in (
+        harness.snapshot,  # an empty one would be restored as if there had been no records
+        harness.finish,
+        harness.metrics,
+        lambda: harness.blocked,
+        lambda: harness.advance(1),
+        lambda: harness.process_watermark(1),
+    ):
+        with pytest.raises(AssertionError, match="the harness is closed"):
+            call()
+    assert harness.values == ["a[1]@0"]
+
+
+def test_event_times_are_whole_numbers_one_per_record() -> None:
+    with OperatorHarness(lambda s: s.map(str)) as harness:
+        for call in (
+            lambda: harness.process(1, "5"),  # type: ignore[arg-type]
+            lambda: harness.process_watermark("5"),  # type: ignore[arg-type]
+        ):
+            with pytest.raises(
+                TypeError, match=r"an event time is a whole number of ms, and '5' \(str\) was given"
+            ):
+                call()
+        with pytest.raises(ValueError, match="2 records were given with 1 timestamps: each needs one"):
+            harness.process_batch([1, 2], [5])
+        with pytest.raises(TypeError, match=r"7 \(int\) is no element of a stream, .*: give a record to process"):
+            harness.process_element(7)  # type: ignore[arg-type]
+        assert harness.values == []
+
+
+def test_arguments_of_another_kind_are_refused() -> None:
+    with pytest.raises(
+        TypeError, match=r"an OperatorHarness is restored from what snapshot\(\) .* 'chk-1' \(str\)"
+    ):
+        OperatorHarness(recent, restored="chk-1")  # type: ignore[arg-type]
+    with OperatorHarness(recent) as harness, pytest.raises(TypeError, match="goes by its OutputTag or the name"):
+        harness.side_output(None)  # type: ignore[arg-type]

@@ -421,3 +421,21 @@ def test_only_a_pipeline_is_run() -> None:
     stream: object = sw.Pipeline().from_collection([1])
     with pytest.raises(TypeError, match="runs a Pipeline, not DataStream: end the stream in a sink"):
         PipelineHarness(stream)  # type: ignore[arg-type]
+
+
+def test_what_no_harness_took_is_not_restored() -> None:
+    flow = sw.Pipeline("test")
+    flow.from_collection([1]).collect()
+    with pytest.raises(
+        TypeError, match=r"a PipelineHarness is restored from .* give .* its path as from_checkpoint"
+    ):
+        PipelineHarness(flow, restored="chk-1")  # type: ignore[arg-type]
+
+
+def test_a_closed_harness_has_no_result() -> None:
+    flow = sw.Pipeline("test")
+    flow.source(TestSource([1, PAUSE, EOF])).collect()
+    with PipelineHarness(flow) as harness:
+        harness.run()
+    with pytest.raises(AssertionError, match="the harness was closed before the job's end"):
+        harness.run_to_end()

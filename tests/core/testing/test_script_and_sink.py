@@ -164,3 +164,10 @@ def test_a_sink_fails_at_the_record_it_was_told(error: BaseException | None) -> 
     ):
         harness.run()
     assert sink.values == [1, 2]
+
+
+def test_arguments_that_cannot_be() -> None:
+    with pytest.raises(TypeError, match=r"a script of TestSource is a list .*, not 1: TestSource\(\[1, 2, PAUSE"):
+        TestSource(1, 2, EOF)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="fail_at is 0: records are counted from 1"):
+        CollectingSink(fail_at=0)
