@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -119,13 +120,14 @@ class Connection:
         deadline = time.monotonic() + self.timeout_s
         answer = admin.describe_cluster(request_timeout=self.timeout_s)
         while not answer.done():
+            # A wait in poll() would not end with the answer, which another thread brings.
+            wait([answer], _PAUSE_S)
             # poll() calls error_cb: a refusal ends the wait before its time is over.
-            admin.poll(_PAUSE_S)
+            admin.poll(0)
             if refusal.final is not None or time.monotonic() > deadline + _PAUSE_S:
                 break
         if answer.done() and answer.exception() is None:
             return admin
-        admin.poll(0)
         if refusal.final is not None:
             raise refused("log in", self, refusal.final)
         reason = refusal.reason or (describe_error(answer.exception()) if answer.done() else "no answer")
