@@ -119,6 +119,8 @@ class KafkaSource(Source[Any], metaclass=HintingType):
         for name, offsets in (("start", self._start), ("stop", self._stop)):
             if offsets is not None and offsets.kind == "committed" and group_id is None:
                 raise ConfigurationError(f"{name}='committed' needs group_id=")
+            if offsets is not None:
+                self._check_given(name, offsets)
         self._group_id = group_id
         self._interval_ms: int | None = None
         if discovery_interval is not None:
@@ -222,6 +224,15 @@ class KafkaSource(Source[Any], metaclass=HintingType):
             return _is_matched(self._pattern, topic)
         return topic in self._topics or number in self._partitions.get(topic, ())
 
+    def _check_given(self, name: str, offsets: KafkaOffsets) -> None:
+        """Raise ConfigurationError for an offset of a partition that the arguments do not name."""
+        other = next((partition for partition, _ in offsets.given if not self._reads(partition)), None)
+        if other is not None:
+            raise ConfigurationError(
+                f"{name}=KafkaOffsets.partitions() has an offset of topic {other[0]!r}, partition {other[1]}, "
+                "which the source does not read"
+            )
+
     def _refuse_new(self, restored: Discovered) -> None:
         """Raise ConfigurationError if partitions are named that only a look for new ones would find."""
         if self._interval_ms is not None:
@@ -289,6 +300,9 @@ class _Look:
         if not is_first:
             # What was written before this look has found the partition is read, too.
             return Found(there, [KafkaSplit(*partition, EARLIEST) for partition in new], topics)
+        for name, offsets in (("start", source._start), ("stop", source._stop)):
+            if offsets is not None:
+                self._check_there(name, offsets, there)
         # Starts before stops: a stop that was looked up first could lie before the start "latest".
         starts = self._resolve(source._start, new, admin)
         if source._stop is None:
@@ -312,6 +326,14 @@ class _Look:
         source = self._source
         committed = source._isolation_level == "read_committed"
         return resolve(offsets, new, admin, self._connection, group_id=source._group_id, read_committed=committed)
+
+    def _check_there(self, name: str, offsets: KafkaOffsets, there: frozenset[Partition]) -> None:
+        missing = next((partition for partition, _ in offsets.given if partition not in there), None)
+        if missing is not None:
+            raise ConnectorError(
+                f"{name}=KafkaOffsets.partitions() has an offset of topic {missing[0]!r}, partition {missing[1]}, "
+                f"which does not exist at {self._connection.servers}"
+            )
 
     def _there(self, admin: AdminClient, is_first: bool) -> tuple[frozenset[Partition], dict[str, str]]:
         source = self._source
