@@ -92,4 +92,8 @@ class KafkaWriter(SinkWriter[Any]):
 def count_written(context: WriterContext, messages: Sequence[Message]) -> None:
     """Count records and bytes."""
     context.metrics.counter("recordsSent").inc(len(messages))
-    context.metrics.counter("bytesSent").inc(sum(map(len, filter(None, map(_value, messages)))))
+    values = list(filter(None, map(_value, messages)))
+    size = sum(map(len, values))
+    if str in set(map(type, values)):  # the client sends text as UTF-8
+        size += sum(len(v.encode()) - len(v) for v in values if isinstance(v, str) and not v.isascii())
+    context.metrics.counter("bytesSent").inc(size)

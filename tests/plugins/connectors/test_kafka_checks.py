@@ -31,6 +31,7 @@ from sluiceway_kafka._offset_bounds import EARLIEST, Partition, resolve
 from sluiceway_kafka._producer import Flusher
 from sluiceway_kafka._splits import KafkaSplit
 from sluiceway_kafka._transactions import TransactionalWriter
+from sluiceway_kafka._writers import count_written
 
 BOTH = frozenset({("orders", 0), ("orders", 1)})
 ONE = frozenset({("orders", 0)})
@@ -388,3 +389,74 @@ def test_a_committed_offset_that_cannot_be_read_is_not_taken_for_none(monkeypatc
     monkeypatch.setattr(_Admin, "list_consumer_group_offsets", listed)
     with pytest.raises(ConnectorError, match=r"cannot list the offsets of group 'group' .*TOPIC_AUTHORIZATION"):
         _resolved(KafkaOffsets.committed())
+
+
+@pytest.mark.parametrize(
+    ("partition", "options"),
+    [
+        (("ordres", 0), {"topics": "orders"}),
+        (("orders", 1), {"partitions": {"orders": [0]}}),
+        (("bills", 0), {"pattern": "orders.*"}),
+    ],
+    ids=["topic", "partition", "pattern"],
+)
+def test_an_offset_of_a_partition_that_is_not_read_is_refused(
+    partition: Partition, options: dict[str, Any]
+) -> None:
+    """The fallback would apply to the partition that was meant, and nothing would say so."""
+    named = f"topic '{partition[0]}', partition {partition[1]}, which the source does not read"
+    offsets = KafkaOffsets.partitions({partition: 5}, fallback="earliest")
+    with pytest.raises(ConfigurationError, match=rf"start=KafkaOffsets.partitions\(\) has an offset of {named}"):
+        KafkaSource("127.0.0.1:1", start=offsets, **options)
+    with pytest.raises(ConfigurationError, match=rf"stop=KafkaOffsets.partitions\(\) has an offset of {named}"):
+        KafkaSource("127.0.0.1:1", stop=offsets, **options)
+
+
+def test_an_offset_of_a_partition_that_does_not_exist_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sluiceway_kafka._connection.Connection.admin", lambda _: Admin())
+    monkeypatch.setattr(_source._Look, "_there", lambda *_: (BOTH, {}))
+    offsets = KafkaOffsets.partitions({("orders", 7): 5}, fallback="earliest")
+    look = _source._Look(KafkaSource("127.0.0.1:1", "orders", start=offsets))
+    with pytest.raises(ConnectorError, match=r"of topic 'orders', partition 7, which does not exist at 127"):
+        look(frozenset(), True)
+    # A job that goes on from a checkpoint begins where that says.
+    assert look(BOTH, False) == Found(BOTH, [], {})
+
+
+def test_the_wait_for_a_cluster_ends_with_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Late(Future[None]):
+        """Future whose result comes after the first question."""
+
+        asked = False
+
+        def done(self) -> bool:
+            asked, self.asked = self.asked, True
+            return asked and super().done()
+
+    class Client(Admin):
+        waited_s = 0.0
+
+        def __init__(self, *_: Any, **__: Any) -> None:
+            super().__init__()
+
+        def describe_cluster(self, **_: Any) -> Future[None]:
+            answer = Late()
+            answer.set_result(None)
+            return answer
+
+        def poll(self, timeout_s: float) -> int:
+            Client.waited_s += timeout_s
+            return super().poll(timeout_s)
+
+    monkeypatch.setattr("sluiceway_kafka._connection.AdminClient", Client)
+    Connection("127.0.0.1:1").admin()
+    assert Client.waited_s == 0
+
+
+def test_bytes_of_text_are_counted_as_it_is_sent() -> None:
+    metrics = MetricGroup()
+    context: Any = SimpleNamespace(metrics=metrics)
+    count_written(
+        context, [("t", value, None, -1, 0, None) for value in ("abc", "\u00fc\u20ac", b"\xff\xff", None, "")]
+    )
+    assert (metrics.counters["recordsSent"].value, metrics.counters["bytesSent"].value) == (5, 3 + 5 + 2)
