@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from http.cookies import CookieError, SimpleCookie
 from ipaddress import ip_address
 from typing import Final
@@ -23,6 +25,9 @@ LONGEST_BODY: Final = 64 * 1024
 """Bytes of the body of a request."""
 LONGEST_UPLOAD: Final = 32 * 1024 * 1024
 """Bytes of the body of an upload, where uploads are allowed."""
+_MOST_DISCARDED: Final = 256 * 1024 * 1024
+_DISCARD_S: Final = 5.0
+"""Seconds without any data after which the rest of a refused body is not waited for."""
 _MOST_PER_S: Final = 200.0
 """Requests per second that are answered: for all clients with the token together, and for all without it."""
 _BURST: Final = 400.0
@@ -122,13 +127,15 @@ class Guard:
             # The proxy has left its path there, and the server has put it in front once more.
             scope = {**scope, "path": scope["path"].removeprefix(root)}
         headers = Headers(scope=scope)
+        body = _Body(receive)
+        send = _with_rest_discarded(send, body)
         refused = self._refusal(scope, headers)
         if refused is not None:
-            await refused(scope, receive, send)
+            await refused(scope, body.receive, send)
             return
         self._open += 1
         try:
-            await self._app(scope, receive, _with_headers(send))
+            await self._app(scope, body.receive, _with_headers(send))
         finally:
             self._open -= 1
             self._last_end = time.monotonic()
@@ -243,6 +250,49 @@ def _token_of_query(scope: Scope) -> str:
         return found[0] if found else ""
     except ValueError:
         return ""
+
+
+class _Body:
+    """Body of a request, of which the rest can be discarded."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._more = True
+
+    async def receive(self) -> Message:
+        """Return the next message of the request."""
+        message = await self._receive()
+        self._more = message["type"] == "http.request" and message.get("more_body", False)
+        return message
+
+    async def discard(self) -> None:
+        """Receive the rest, up to a size, as long as data comes."""
+        left = _MOST_DISCARDED
+        with suppress(TimeoutError):
+            while self._more and left > 0:
+                async with asyncio.timeout(_DISCARD_S):
+                    left -= len((await self.receive()).get("body", b""))
+
+
+def _with_rest_discarded(send: Send, body: _Body) -> Send:
+    """Return a sender that ends the response to a body that is too long when the client has sent the body.
+
+    A connection that is closed with data unread is reset: a client that asks for its close, and sends everything
+    before it reads, would not see the response.
+    """
+    too_long = False
+
+    async def sending(message: Message) -> None:
+        nonlocal too_long
+        if message["type"] == "http.response.start":
+            too_long = message["status"] == 413
+        elif too_long and not message.get("more_body", False):
+            await send({**message, "more_body": True})
+            await body.discard()
+            message = {"type": "http.response.body", "body": b""}
+        await send(message)
+
+    return sending
 
 
 def _with_headers(send: Send) -> Send:

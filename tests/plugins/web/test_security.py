@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -241,6 +241,18 @@ def test_bodies_are_bounded(served: Served) -> None:
         assert sock.makefile("rb").readline().startswith(b"HTTP/1.1 413 ")
     assert served.monitor.changes == []
     assert served.trusted("/overview") == 200
+
+
+def test_a_client_that_sends_a_body_that_is_too_long_sees_why(served: Served) -> None:
+    """As urllib sends it: a connection that is closed with data unread is reset, and sockets hold less."""
+    path, token = "/jobs/words-1/savepoints", {"Authorization": f"Bearer {TOKEN}", "Connection": "close"}
+    body = b"x" * (40 * 1024 * 1024)
+    assert served.ask(path, "POST", body, **token)[0] == 413
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=PATIENT_S)
+    with closing(connection):
+        parts = iter([body[i : i + 65_536] for i in range(0, len(body), 65_536)])
+        connection.request("POST", path, parts, token, encode_chunked=True)
+        assert connection.getresponse().status == 413
 
 
 def test_too_many_requests_are_refused_for_a_while(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
