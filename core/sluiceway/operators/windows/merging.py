@@ -54,7 +54,8 @@ class MergingWindowOperator(WindowOperator):
                 # then carry the other name.
                 last, cleanup = window.max_timestamp, self.cleanup_time(window)
                 by_window, by_place = (set_before.get((key, name), []) for name in (window, place))
-                name, timers = (place, by_place) if by_place else (window, by_window)
+                # By place there may also be timers that another trigger has left behind when windows merged.
+                name, timers = (window, by_window) if by_window else (place, by_place)
                 first = min(timers, default=last)
                 # Evaluated, and kept for late records. By the watermark, too: the only timer may be that of the
                 # cleanup, of a trigger that sets no other.
@@ -63,16 +64,14 @@ class MergingWindowOperator(WindowOperator):
                     over.append((key, (window, place), name, timers))
                 elif not self._plain:
                     queue.register(cleanup, key, window)
-                    # A timer by place at or before the window's last ms means that the default trigger had not
-                    # evaluated it.
-                    if min(by_place, default=cleanup) <= last:
+                    # Without a timer of the cleanup: the default trigger had not evaluated it.
+                    if max(timers, default=cleanup) <= last:
                         queue.register(last, key, window)
-                elif ended:
+                # A timer by place that fires before the end is set to the end then.
+                elif ended or name != place or first >= last:
                     for timestamp in timers:
                         queue.delete(timestamp, key, name)
-                    queue.register(cleanup, key, place)
-                elif first > last or not by_place:
-                    queue.register(last, key, place)
+                    queue.register(cleanup if ended else last, key, place)
         for key, (window, place), name, timers in over:
             for timestamp in timers:
                 queue.delete(timestamp, key, name)

@@ -20,6 +20,7 @@ from sluiceway.windows import (
     PurgingTrigger,
     TimeWindow,
     Trigger,
+    TriggerResult,
     Window,
     WindowAssigner,
 )
@@ -57,6 +58,20 @@ def places(h: OperatorHarness) -> list[Any]:
 
 class Told(EventTimeTrigger):
     """The default trigger, but not by its type: the operator has to ask it."""
+
+
+class Early(Told):
+    """Fires at timers of its own before the end, and leaves them behind; sets none at the end."""
+
+    def on_element(self, value: Any, timestamp: int, window: Window, context: Any) -> TriggerResult:
+        context.register_event_time_timer(timestamp + 2)
+        return TriggerResult.CONTINUE
+
+    def on_event_time(self, timestamp: int, window: Window, context: Any) -> TriggerResult:
+        return TriggerResult.FIRE
+
+    def on_merge(self, window: Window, context: Any) -> None:
+        context.register_event_time_timer(window.max_timestamp - 1)
 
 
 def plain(windowed: Any) -> Any:
@@ -143,6 +158,23 @@ def test_a_window_that_was_evaluated_takes_records_before_the_watermark_is_known
         assert h.process("a2", 10) == []
         assert h.process_watermark(24) == ["a 10-20: a1 a2"]
         assert h.process_watermark(END) == []
+        assert (timers(h), places(h)) == ([], [])
+
+
+@pytest.mark.parametrize("records", [[("a1", 10)], [("a1", 10), ("a2", 15)]])
+def test_a_restore_sets_no_timer_that_the_trigger_has_not_set(records: list[tuple[str, int]]) -> None:
+    def add(stream: sw.DataStream[Any]) -> sw.DataStream[Any]:
+        windowed = stream.key_by(lambda r: r[0]).window(EventTimeSessionWindows(10)).trigger(Early())
+        kept: sw.DataStream[Any] = windowed.allowed_lateness(20).process(shown).uid("sessions")
+        return kept
+
+    with OperatorHarness(add) as h:
+        for value, timestamp in records:
+            h.process(value, timestamp)
+        taken = h.snapshot()
+        as_before = h.process_watermark(END)
+    with OperatorHarness(add, restored=taken) as h:
+        assert h.process_watermark(END) == as_before
         assert (timers(h), places(h)) == ([], [])
 
 
