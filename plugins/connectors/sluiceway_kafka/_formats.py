@@ -274,8 +274,10 @@ def parsed_json(text: str) -> Any:
 def fetched(client: SchemaRegistryClient, schema_id: int, schema_type: str, form: str | None = None) -> Schema:
     """Return a schema of a registry, which must be one of Avro, Protobuf or JSON Schema."""
     schema = client.get_schema(schema_id, fmt=form)
+    if not isinstance(schema.schema_str, str):
+        raise TypeError(f"its schema is {schema.schema_str!r:.60}")  # request() says whose answer this is
     # Registries leave the type out for Avro.
-    if (schema.schema_type or "AVRO") != schema_type or schema.schema_str is None:
+    if (schema.schema_type or "AVRO") != schema_type:
         raise SerializationError(
             f"the schema with id {schema_id} is of type {schema.schema_type}, not {schema_type}"
         )

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from datetime import timedelta
 from importlib import import_module
 from importlib.util import find_spec
-from json import JSONDecodeError
 from threading import Event, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -19,6 +18,7 @@ from sluiceway.errors import (
     ConnectorError,
     MissingExtraError,
     SerializationError,
+    SluicewayError,
     SuppressRestartsError,
 )
 from sluiceway.util.install_hints import install_command
@@ -82,6 +82,10 @@ class RegistryError(ConnectorError):
 
 class SchemaRefusedError(RegistryError, SuppressRestartsError):
     """The registry refuses a schema, or does not have the one to write with: no restart changes that."""
+
+
+class RegistryPropertiesError(RegistryError, ConfigurationError):
+    """Confluent's client refuses its properties."""
 
 
 class SchemaPendingError(Exception):
@@ -216,8 +220,9 @@ def request(
         closed: ends retries when it is set.
 
     Raises:
-        RegistryError: the registry cannot be reached, or does not let this client in.
-        ConfigurationError: Confluent's client refuses its properties.
+        RegistryError: the registry cannot be reached, does not let this client in, or is none; or Confluent's
+            client refuses its properties.
+        SluicewayError: as ``ask`` raises it.
     """
     with _client(registry) as client:
         return _repeated(registry, doing, lambda: ask(client), closed or Event())
@@ -239,9 +244,12 @@ def _repeated(registry: SchemaRegistry, doing: str, ask: Callable[[], T], closed
                     raise RegistryError(f"{cannot(doing, registry)}: {_describe(error)}") from error
                 raise
             failure = error
-        except JSONDecodeError as error:
+        except SluicewayError:
+            raise
+        except Exception as error:
+            # Confluent's client takes answers apart without checks: text for JSON, a list for an object.
             raise RegistryError(
-                f"{cannot(doing, registry)}: its answer is not one of a schema registry ({error})"
+                f"{cannot(doing, registry)}: its answer is not one of a schema registry ({error!r:.200})"
             ) from error
         if monotonic() + pause_s > deadline:
             raise RegistryError(
@@ -276,9 +284,12 @@ def _client(registry: SchemaRegistry) -> AbstractContextManager[SchemaRegistryCl
     }
     try:
         client: SchemaRegistryClient = SchemaRegistryClient.new_client(configuration)
-    except (ValueError, TypeError, OSError) as error:
-        raise ConfigurationError(
-            f"the client of the schema registry {registry.url} refuses its properties: {_describe(error)}"
+    except Exception as error:
+        # The errors of missing files have no names.
+        files = {name: place for name, place in registry._properties.items() if name.endswith(".location")}
+        of = f" ({', '.join(f'{name}={place!r}' for name, place in files.items())})" if files else ""
+        raise RegistryPropertiesError(
+            f"the client of the schema registry {registry.url} refuses its properties: {_describe(error)}{of}"
         ) from error
     if registry.url.startswith("mock:"):
         return nullcontext(_in_memory.setdefault(registry.url, client))

@@ -597,11 +597,12 @@ def fail_with(status: int, text: str) -> Callable[[Any], str]:
         (closed, r"refused.*It was tried for 0\.2 s"),
         (fail_with(503, '{"error_code": 50301, "message": "away"}'), r"away.*It was tried for 0\.2 s"),
         (fail_with(200, "<html>log in</html>"), "its answer is not one of a schema registry"),
+        (fail_with(200, "[]"), "its answer is not one of a schema registry"),
         (fail_with(302, ""), "302"),
         (fail_with(403, '{"error_code": 40301, "message": "no entry"}'), "no entry"),
         (lambda registry: f"{registry.url}/wrong", "HTTP 404"),
     ],
-    ids=["gone", "unavailable", "no registry", "moved", "forbidden", "another path"],
+    ids=["gone", "unavailable", "no registry", "list", "moved", "forbidden", "another path"],
 )
 def test_a_registry_that_does_not_answer_is_no_bad_record(registry: Any, failing: Any, why: str) -> None:
     address = failing(registry)
@@ -616,6 +617,16 @@ def test_a_registry_that_does_not_answer_is_no_bad_record(registry: Any, failing
         with pytest.raises(RegistryError, match=f"(?s)orders-value' {at}.*{why}") as b:
             written(AvroFormat(place, type=Item), Item("a"))
         assert "hush" not in f"{a.value!r}{b.value!r}{a.value.__cause__!r}{b.value.__cause__!r}"
+
+
+@pytest.mark.parametrize("answer", ["[]", "{}", '{"schema": 5}', '{"schema": "1", "references": 5}'])
+def test_an_answer_without_a_schema_is_no_bad_record(registry: Any, answer: str) -> None:
+    registry.failure = (200, answer)
+    for format_ in (AvroFormat(registry.url), ProtobufFormat(registry.url, type=orders_pb2.Order)):
+        with pytest.raises(
+            RegistryError, match=r"schema with id 1 at .*its answer is not one of a schema registry"
+        ):
+            read(format_, b"\0\0\0\0\1abc")
 
 
 def test_a_registry_that_comes_back_is_used(registry: Any) -> None:
@@ -678,6 +689,11 @@ def test_properties_that_the_client_refuses_are_named(registry: Any) -> None:
     place = SchemaRegistry(registry.url, properties={"basic.auth": "hush:hush"})
     with pytest.raises(ConfigurationError, match=r"refuses its properties: Unrecognized properties: basic\.auth"):
         read(AvroFormat(place), b"\0\0\0\0\1abc")
+    place = SchemaRegistry(registry.url, properties={"ssl.ca.location": "/no/such.pem"})
+    with pytest.raises(
+        ConfigurationError, match=r"No such file or directory \(ssl\.ca\.location='/no/such\.pem'\)"
+    ):
+        written(AvroFormat(place, type=Item), Item("a"))
 
 
 # ---- without blocking ---------------------------------------------------------------------------------

@@ -226,6 +226,26 @@ def test_a_registry_that_is_gone_fails_the_job_whatever_happens_to_bad_records(
     assert "hush" not in f"{a.value!r}{b.value!r}{flow.explain()}"
 
 
+@pytest.mark.parametrize("properties", [None, {"ssl.ca.location": "/no/such.pem"}])
+@pytest.mark.parametrize("action", ["fail", "skip"])
+def test_a_registry_that_cannot_be_used_fails_the_job_whatever_happens_to_bad_records(
+    kafka_topics: Any, registry: Any, action: Any, properties: Any
+) -> None:
+    """Its answers are not those of a registry, or no client can be made for it."""
+    topic = kafka_topics.make()
+    kafka_topics.write(topic, written(AvroFormat(registry.url, type=Item), topic, Item("a")))
+    registry.failure = (200, "[]")
+    format_ = AvroFormat(SchemaRegistry(registry.url, properties=properties))
+    flow = sw.Pipeline("orders")
+    flow.source(KafkaSource(kafka_topics.servers, topic, stop="latest", deserializer=format_)).on_error(
+        action
+    ).collect()
+    with pytest.raises(
+        ConnectorError, match="refuses its properties" if properties else "not one of a schema reg"
+    ):
+        flow.run()
+
+
 def test_bad_records_are_skipped_and_become_dead_letters(kafka_topics: Any) -> None:
     topic = kafka_topics.make()
     format_ = AvroFormat(f"mock://{uuid.uuid4().hex}", type=Item)
