@@ -55,7 +55,7 @@ class FilesSink(Sink[Any], metaclass=HintingType):
     def __init__(
         self,
         directory: PathLike,
-        form: SinkFormat,
+        form: SinkFormat | None = None,
         *,
         compression: Compression | None = None,
         roll_size: int | None = None,

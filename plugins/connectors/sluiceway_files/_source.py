@@ -107,7 +107,7 @@ class FilesSource(Source[T], metaclass=HintingType):
     def __init__(
         self,
         paths: Paths,
-        form: Format,
+        form: Format | None = None,
         *,
         compression: Literal["infer"] | Compression | None = "infer",
         split_size: int | None = None,

@@ -104,6 +104,11 @@ def test_an_unknown_stream_is_refused() -> None:
         PrintSink(stream="stdlog")  # type: ignore[arg-type]
 
 
+def test_a_label_that_is_no_text_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="label=5 must be a text, which is put before each record"):
+        PrintSink(5)  # type: ignore[arg-type]
+
+
 # ---- collect ---------------------------------------------------------------------------------------------------
 
 

@@ -57,8 +57,8 @@ def test_the_type_is_that_of_all_elements() -> None:
         (
             (i for i in range(3)),
             "a collection of records must be a list, a tuple, a range or another sequence, not generator. "
-            "list(...) makes one; for records that are produced while the job runs, use FunctionSource(fn), where "
-            "fn() returns the iterable",
+            "list(...) makes one; for records that are produced while the job runs, use "
+            "Pipeline.from_function(fn), where fn() returns the iterable",
         ),
         (
             {1, 2},

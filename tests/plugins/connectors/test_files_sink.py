@@ -355,7 +355,7 @@ def test_by_the_name_of_the_format(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigurationError, match=r"FilesSink is made by FilesSink.text, .csv, .json_lines or .par"
     ):
-        FilesSink(tmp_path, "text")  # type: ignore[arg-type]
+        FilesSink(tmp_path)
 
 
 def test_missing_libraries_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -798,7 +798,7 @@ def test_by_the_name_of_the_format(tmp_path: Path) -> None:
     ):
         FilesSource.of(tmp_path, "jsonlines")
     with pytest.raises(ConfigurationError, match=r"FilesSource is made by FilesSource.text, .csv, .json_lines or"):
-        FilesSource(tmp_path, "text")  # type: ignore[arg-type]
+        FilesSource(tmp_path)
 
 
 def test_importing_the_plugin_imports_none_of_its_code() -> None:

@@ -180,6 +180,6 @@ def _how_to_list(values: Any) -> str:
     if isinstance(values, Mapping):
         return "list(values.items()) gives its pairs, and [values] is the mapping as a single record"
     return (
-        "list(...) makes one; for records that are produced while the job runs, use FunctionSource(fn), where "
-        "fn() returns the iterable"
+        "list(...) makes one; for records that are produced while the job runs, use Pipeline.from_function(fn), "
+        "where fn() returns the iterable"
     )

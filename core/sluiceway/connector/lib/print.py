@@ -29,10 +29,12 @@ class PrintSink(Sink[Any]):
         stream: ``stdout`` or ``stderr``.
 
     Raises:
-        ConfigurationError: there is no such stream.
+        ConfigurationError: the label is no text, or there is no such stream.
     """
 
     def __init__(self, label: str = "", *, stream: Literal["stdout", "stderr"] = "stdout") -> None:
+        if not isinstance(label, str):
+            raise ConfigurationError(f"label={label!r:.60} must be a text, which is put before each record")
         if stream not in ("stdout", "stderr"):
             raise ConfigurationError(f"stream={stream!r} must be 'stdout' or 'stderr'")
         self._label = label
