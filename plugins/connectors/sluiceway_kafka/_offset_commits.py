@@ -71,9 +71,14 @@ class OffsetCommits:
                 self._committed((each.topic, each.partition), each.offset)
             return
         self._failed.inc()
+        hint = ""
+        if failed.code() == KafkaError.UNKNOWN_MEMBER_ID:
+            # The source subscribes to nothing, and so is no member of its group.
+            hint = "; other consumers subscribe with this group: give the source a group_id that nothing else uses"
         _log.warning(
-            "offsets of a checkpoint were not committed to group %r: %s. Reading resumes from checkpoints all the "
-            "same",
+            "offsets of a checkpoint were not committed to group %r: %s%s. Reading resumes from checkpoints all "
+            "the same",
             self._group,
             describe_error(failed),
+            hint,
         )

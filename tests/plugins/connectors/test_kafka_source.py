@@ -19,7 +19,7 @@ from sluiceway.testing.drivers import SourceDriver
 
 pytest.importorskip("confluent_kafka", reason='not installed: pip install "sluiceway[kafka]"')
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from sluiceway_kafka import KafkaOffsets, KafkaRecord, KafkaSource
 
@@ -221,6 +221,27 @@ def test_completed_checkpoints_are_committed_to_the_group(kafka_topics: Any, ten
         kafka_topics.servers, partitions={ten: [0]}, start="committed", stop="latest", group_id=group
     )
     assert read(source) == []
+
+
+def test_a_group_with_members_takes_no_offsets(
+    kafka_topics: Any, ten: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    group = f"g{next(_groups)}-members"
+    member = Consumer(
+        {"bootstrap.servers": kafka_topics.servers, "group.id": group, "auto.offset.reset": "earliest"}
+    )
+    try:
+        member.subscribe([ten])
+        until(lambda: member.poll(0.1) is not None)
+        flow = sw.Pipeline("orders")
+        taken = flow.source(KafkaSource(kafka_topics.servers, ten, stop="latest", group_id=group)).collect()
+        flow.run(checkpoint_interval="1h")
+    finally:
+        member.close()
+    assert len(taken) == 20
+    assert (
+        "UNKNOWN_MEMBER_ID); other consumers subscribe with this group: give the source a group_id" in caplog.text
+    )
 
 
 def test_lags_are_among_the_metrics(kafka_topics: Any) -> None:
