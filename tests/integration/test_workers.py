@@ -127,13 +127,14 @@ def kill_when_it_waits(directory: Path) -> threading.Thread:
     return thread
 
 
-def test_a_breakpoint_in_a_worker_says_where_to_debug() -> None:
+@pytest.mark.parametrize("on_error", ["fail", "skip"])
+def test_a_breakpoint_in_a_worker_says_where_to_debug(on_error: Any) -> None:
     def stopped(n: int) -> int:
         breakpoint()
         return n
 
     flow = sw.Pipeline("debugged")
-    flow.from_collection([1]).map(stopped).collect()
+    flow.from_collection([1]).map(stopped).on_error(on_error).collect()
     with pytest.raises(
         ConfigurationError, match="in a worker process, which has no terminal: run the job without"
     ):

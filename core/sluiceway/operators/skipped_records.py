@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import traceback
+from bdb import BdbQuit
 from itertools import groupby
 from types import FrameType
 from typing import Any, Final
 
 from sluiceway.elements import Batch
-from sluiceway.errors import NotBuiltYetError, StateError
+from sluiceway.errors import ConfigurationError, NotBuiltYetError, StateError
 from sluiceway.functions import DEAD_LETTERS, DeadLetter
 from sluiceway.operators.base import Output
 from sluiceway.operators.context import OperatorContext
@@ -21,8 +22,11 @@ __all__ = ["DeadLetters", "dead_letter_output", "without"]
 _SHOWN: Final = 10_000
 """Longest text of a record, in characters."""
 
-_NOT_SKIPPED: Final = (StateError, NotBuiltYetError, MemoryError)
-"""Errors that the record did not cause: the next record would fail as well."""
+_NOT_SKIPPED: Final = (StateError, NotBuiltYetError, ConfigurationError, MemoryError, BdbQuit)
+"""Errors that the record did not cause: the next record would fail as well.
+
+A worker refuses breakpoint() with a ConfigurationError, and pdb raises BdbQuit for its command quit.
+"""
 
 
 class DeadLetters:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bdb import BdbQuit
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 import sluiceway as sw
 from sluiceway.config.settings import Settings
+from sluiceway.errors import ConfigurationError
 
 Expand = Callable[[int], list[int]]
 
@@ -348,6 +350,17 @@ def test_misuse_of_state_is_no_fault_of_the_record() -> None:
     flow = sw.Pipeline()
     flow.from_collection([1]).map(Asks()).on_error("skip").collect()
     with pytest.raises(sw.StateError):
+        flow.run()
+
+
+@pytest.mark.parametrize("kind", [ConfigurationError, BdbQuit])
+def test_who_quits_the_debugger_or_has_set_an_option_wrong_loses_no_record(kind: type[Exception]) -> None:
+    def stopped(value: int) -> int:
+        raise kind
+
+    flow = sw.Pipeline()
+    flow.from_collection([1]).map(stopped).on_error("skip").collect()
+    with pytest.raises(kind):
         flow.run()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bdb import BdbQuit
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -28,8 +29,8 @@ _KINDS: Final = 100
 KEPT: Final = 16
 """Number of failures in the history."""
 
-_HOPELESS: Final = (SuppressRestartsError, ConfigurationError, GraphError, PluginError, ImportError)
-"""Errors that repeat however often a step is opened."""
+_FINAL: Final = (SuppressRestartsError, ConfigurationError, GraphError, PluginError, ImportError, BdbQuit)
+"""Errors that repeat however often a step is opened, and that of a user who quits the debugger."""
 
 
 class Failover:
@@ -199,7 +200,7 @@ class Failover:
         return delay_ms
 
     def _decide(self, cause: BaseException) -> int | None:
-        if isinstance(cause, _HOPELESS):
+        if isinstance(cause, _FINAL):
             return None  # the error tells the user what to change
         # Before the strategy is asked, which counts each question as a restart.
         limit = self._strategy.same_record_limit

@@ -6,6 +6,7 @@ import re
 import threading
 import time
 import weakref
+from bdb import BdbQuit
 from collections.abc import AsyncIterator, Iterator
 from traceback import walk_tb
 from typing import Any, NoReturn
@@ -273,7 +274,7 @@ class Refuses(sw.MapFunction[int, int]):
 
 @pytest.mark.parametrize("at", ["open", "map"])
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", [SuppressRestartsError, ConfigurationError, MissingExtraError])
+@pytest.mark.parametrize("kind", [SuppressRestartsError, ConfigurationError, MissingExtraError, BdbQuit])
 def test_what_no_restart_helps_ends_the_job_at_once(kind: type[Exception], workers: int, at: str) -> None:
     flow = sw.Pipeline("hopeless")
     flow.from_collection(range(10)).map(Refuses(kind("do something else"), at)).collect()
