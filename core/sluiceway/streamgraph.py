@@ -68,6 +68,7 @@ class StreamNode(msgspec.Struct, frozen=True):
         type_declared: whether the program has declared ``output_type``: records of another one are refused.
         max_parallelism_given: whether somebody chose ``max_parallelism``; if not, that of saved state goes before.
         parallelism_given: whether the program chose ``parallelism``; if not, it follows that of the job.
+        description: longer text for people beside the name, or None.
     """
 
     id: int
@@ -88,6 +89,7 @@ class StreamNode(msgspec.Struct, frozen=True):
     max_parallelism_given: bool = True
     type_declared: bool = False
     parallelism_given: bool = False
+    description: str | None = None
 
 
 class StreamEdge(msgspec.Struct, frozen=True):

@@ -50,6 +50,14 @@ class StepSettings:
         self._settable("name").name = check_text("name()", name)
         return self
 
+    def set_description(self, description: str) -> Self:
+        """Set a text that plans and the web interface show beside the name. Raises TypeError, ValueError.
+
+        Names stand in messages, logs and metrics, and are short for that; a description may be a sentence or more.
+        """
+        self._settable("set_description").description = check_text("set_description()", description)
+        return self
+
     def uid(self, uid: str) -> Self:
         """Set a stable id, by which a restore finds the step's state after other steps have changed.
 

@@ -400,6 +400,7 @@ class _Builder:
             uid_given=t.uid is not None,
             name=self._names[t],
             step=self._own(t),
+            description=t.description,
             parallelism=parallelism,
             max_parallelism=self._choose_max_parallelism(t, parallelism),
             buffer_timeout_ms=timeout,

@@ -40,6 +40,7 @@ class Transformation:
         inputs: inputs of the step; several for a union.
         feedback: for the head of an iteration: the inputs that return.
         name: for people.
+        description: longer text for people.
         uid: stable name for state.
         parallelism: number of subtasks.
         parallelism_of: steps whose parallelism it has, the highest of them; empty: its own.
@@ -60,6 +61,7 @@ class Transformation:
     inputs: list[InputRef] = field(default_factory=list)
     feedback: list[InputRef] = field(default_factory=list)
     name: str | None = None
+    description: str | None = None
     uid: str | None = None
     parallelism: int | None = None
     parallelism_of: Sequence[Transformation] = ()

@@ -54,12 +54,13 @@ class JobInfo(msgspec.Struct, frozen=True):
 
 
 class StepInfo(msgspec.Struct, frozen=True):
-    """One step of a chain. ``kind`` is its type, such as ``map`` or ``source``."""
+    """One step of a chain. ``kind`` is its type, such as ``map`` or ``source``; ``description`` is the user's."""
 
     name: str
     uid: str
     kind: str
     stateful: bool
+    description: str | None = None
 
 
 class VertexInfo(msgspec.Struct, frozen=True):

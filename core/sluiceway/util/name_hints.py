@@ -248,7 +248,6 @@ _STREAM: Final[Mapping[str, str]] = {
     "set_name": "use name()",
     "set_uid": "use uid()",
     "set_uid_hash": "use uid(text)",
-    "set_description": "use name(text)",
     "get_type": "Pipeline.explain() shows the types of streams",
     "get_input_type": "Pipeline.explain() shows the types of streams",
     "get_execution_environment": "keep the Pipeline in a variable",

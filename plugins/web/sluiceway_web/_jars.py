@@ -17,6 +17,7 @@ from sluiceway_web._errors import RequestError
 from sluiceway_web._ids import job_id, vertex_id
 from sluiceway_web._operations import body_of
 from sluiceway_web._programs import Program, Programs
+from sluiceway_web._shapes import described
 
 __all__ = ["arguments_of", "programs_of", "routes", "target_of"]
 
@@ -123,7 +124,9 @@ class _Task(msgspec.Struct):
 class _Step(msgspec.Struct):
     id: int
     task: int
+    name: str
     kind: str
+    description: str | None = None
 
 
 class _Edge(msgspec.Struct):
@@ -154,7 +157,7 @@ def _flink_plan(told: _Plan) -> a.JobPlan:
                 parallelism=task.parallelism,
                 operator=", ".join(steps[number].kind for number in task.steps),
                 operator_strategy="",
-                description=task.name,
+                description=described(task.name, [steps[number] for number in task.steps]),
                 optimizer_properties={},
                 inputs=[
                     a.PlanInput(

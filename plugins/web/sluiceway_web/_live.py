@@ -28,7 +28,7 @@ from sluiceway_web._jobs_page import jobs_page
 from sluiceway_web._keys import with_last_key
 from sluiceway_web._page_cache import PageFields
 from sluiceway_web._sampler import Sampler
-from sluiceway_web._shapes import job_overview, now_ms, vertex_status
+from sluiceway_web._shapes import described, job_overview, now_ms, vertex_status
 
 __all__ = ["routes"]
 
@@ -105,7 +105,11 @@ def _vertex(
         "id": vertex_id(job.job, vertex.uid),
         "name": vertex.name,
         "parallelism": vertex.parallelism,
-        "steps": [{"name": s.name, "uid": s.uid, "kind": s.kind, "stateful": s.stateful} for s in vertex.steps],
+        "description": described(vertex.name, vertex.steps),
+        "steps": [
+            {"name": s.name, "uid": s.uid, "kind": s.kind, "stateful": s.stateful, "description": s.description}
+            for s in vertex.steps
+        ],
         "source": vertex.is_source,
         "keyed": any(e.target == vertex.id and e.partitioner == "hash" for e in description.edges),
         "status": vertex_status(e.state for e in newest.values()),

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from math import sqrt
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from sluiceway.metrics import JobMetrics
 from sluiceway.monitoring.infos import (
@@ -89,6 +89,18 @@ def job_overview(reading: Reading, job: JobInfo) -> a.JobOverview:
     )
 
 
+class _Described(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def description(self) -> str | None: ...
+
+
+def described(name: str, steps: Iterable[_Described]) -> str:
+    """Return the name of a vertex, and below it the descriptions of its steps, a line for each that has one."""
+    return "\n".join([name, *(f"{step.name}: {step.description}" for step in steps if step.description)])
+
+
 def job_plan(reading: Reading, job: JobInfo, description: JobDescription) -> a.JobPlan:
     """Return the graph of a job."""
     vertices = {v.id: v for v in description.vertices}
@@ -101,7 +113,7 @@ def job_plan(reading: Reading, job: JobInfo, description: JobDescription) -> a.J
                 parallelism=vertex.parallelism,
                 operator=", ".join(step.kind for step in vertex.steps),
                 operator_strategy="",
-                description=vertex.name,
+                description=described(vertex.name, vertex.steps),
                 optimizer_properties={},
                 inputs=[
                     a.PlanInput(

@@ -73,6 +73,7 @@ def test_settings_reach_the_node(flow: sw.Pipeline, numbers: sw.DataStream[int])
     same = (
         stream.name("text")
         .uid("text-1")
+        .set_description("Numbers as text")
         .set_parallelism(3)
         .set_max_parallelism(64)
         .slot_sharing_group("mine")
@@ -91,6 +92,7 @@ def test_settings_reach_the_node(flow: sw.Pipeline, numbers: sw.DataStream[int])
         ChainingStrategy.HEAD,
     )
     assert made.co_location_group == "ours"
+    assert made.description == "Numbers as text"
     assert made.output_type is str
     stream.disable_chaining().set_buffer_timeout(-1)
     assert node(flow, "text").chaining is ChainingStrategy.NEVER

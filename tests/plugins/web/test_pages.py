@@ -154,12 +154,13 @@ def test_a_job_is_rescaled_from_the_page(show: Callable[..., Page], tab: Tab) ->
 
 
 def test_names_of_steps_are_text(show: Callable[..., Page], tab: Tab) -> None:
-    """A name is whatever a program says: it must not become part of the page."""
+    """A name or a description is whatever a program says: it must not become part of the page."""
     name = "<img src=x onerror=alert(1)>"
-    web = show(PROGRAM.replace('.uid("tuples")', f'.uid("tuples").name("{name}")'))
+    web = show(PROGRAM.replace('.uid("tuples")', f'.uid("tuples").name("{name}").set_description("{name} told")'))
     tab.page.goto(web.link)
     tab.page.get_by_role("link", name="numbers").click()
-    tab.page.get_by_role("link", name=name).first.wait_for()
+    tab.page.get_by_role("link", name=name).first.click()
+    tab.wait(f"{name} told")
     assert tab.page.locator("img").count() == 0
     assert tab.problems == []
     web.end()

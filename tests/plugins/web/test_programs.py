@@ -40,7 +40,8 @@ import sluiceway as sw
 from sluiceway.connector.lib import DiscardSink
 
 flow = sw.Pipeline("words" + "".join(sys.argv[1:]))
-flow.from_collection(range(10)).map(abs).key_by(lambda n: n).count().sink(DiscardSink())
+numbers = flow.from_collection(range(10)).map(abs).set_description("Its sign is dropped")
+numbers.key_by(lambda n: n).count().sink(DiscardSink())
 other = sw.Pipeline("other")
 other.from_collection([1]).sink(DiscardSink())
 """
@@ -104,6 +105,7 @@ def test_a_program(cluster: Cluster) -> None:
     assert (kept.id, kept.name) == (program, "words.py")
     plan = msgspec.convert(cluster.get(f"/jars/{program}/plan?parallelism=3")["plan"], a.JobPlan)
     assert [node.parallelism for node in plan.nodes] == [3, 3]
+    assert plan.nodes[0].description.endswith("\nmap(abs): Its sign is dropped")
     assert plan.nodes[1].inputs[0].id == plan.nodes[0].id
     assert cluster.get("/jobs")["jobs"] == []
     status, told = cluster.run(program, programArgsList=["-a", "b"], flinkConfiguration={"parallelism": "2"})

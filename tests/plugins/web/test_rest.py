@@ -149,12 +149,15 @@ def test_every_answer(show: Callable[..., Page], workers: int, tmp_path: Path) -
 
 
 def test_the_plan_is_that_of_the_job(show: Callable[..., Page]) -> None:
-    page = show(PROGRAM)
+    page = show(PROGRAM.replace('.uid("abs")', '.uid("abs").set_description("Without their signs")'))
     details = page.get(JOB)
     names = [node["description"] for node in details["plan"]["nodes"]]
     assert [name.partition("(")[0] for name in names] == ["source", "map", "count -> sink"]
     assert [node["parallelism"] for node in details["plan"]["nodes"]] == [1, 2, 2]
     by_id = {node["id"]: name for node, name in zip(details["plan"]["nodes"], names, strict=True)}
+    assert names[1] == "map(abs)\nmap(abs): Without their signs"
+    steps = [step for vertex in page.get("/live/job?job=numbers&once")["vertices"] for step in vertex["steps"]]
+    assert [step["description"] for step in steps] == [None, "Without their signs", None, None]
     edges = [
         (by_id[i["id"]], n["description"], i["ship_strategy"])
         for n in details["plan"]["nodes"]

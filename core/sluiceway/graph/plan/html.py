@@ -94,9 +94,8 @@ def _box(box: Box) -> Iterator[str]:
     for placed in box.rows:
         node, depth = placed.row.node, placed.row.depth
         left = x + PADDING + INDENT * depth
-        about = "\n".join(
-            filter(None, [node.name, *settings_text(node.step), *errors_text(node), uid_text(node), node.location])
-        )
+        lines = [node.name, node.description, *settings_text(node.step), *errors_text(node), uid_text(node)]
+        about = "\n".join(filter(None, [*lines, node.location]))
         yield f"<g><title>{escape(about)}</title>"
         if depth:
             yield f'<path class="twig" d="M{_px(left - 10)} {_px(placed.y - 11)}v7h7"/>'
@@ -127,13 +126,14 @@ def _px(value: float) -> str:
 
 
 def _table(plan: Plan) -> Iterator[str]:
-    titles = ("Task", "Step", "Parallelism", "Uid", "Type", "Settings", "Written at")
+    titles = ("Task", "Step", "Description", "Parallelism", "Uid", "Type", "Settings", "Written at")
     yield f"<table><tr>{''.join(f'<th>{title}</th>' for title in titles)}</tr>"
     for node in plan.graph.nodes:
         task = plan.number(plan.job.vertex_of(node.id).id)
         cells = (
             str(task),
             node.name,
+            node.description or "",
             f"{node.parallelism} (max {node.max_parallelism})",
             uid_text(node).removeprefix("uid "),
             given_text(node) or "",

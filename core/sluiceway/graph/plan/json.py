@@ -4,9 +4,9 @@ The format is versioned: within version 1 fields are only ever added.
 
     {"version": 1, "job": name, "chaining": bool, "slots": {group: count},
      "tasks": [{"id", "name", "uid", "parallelism", "max_parallelism", "slot_sharing_group", "steps": [id]}],
-     "steps": [{"id", "task", "uid", "uid_given", "name", "kind", "parallelism", "max_parallelism",
-                "slot_sharing_group", "co_location_group", "chaining", "buffer_timeout_ms", "stateful",
-                "boundedness", "output_type", "location", "settings": {name: value}}],
+     "steps": [{"id", "task", "uid", "uid_given", "name", "description", "kind", "parallelism",
+                "max_parallelism", "slot_sharing_group", "co_location_group", "chaining", "buffer_timeout_ms",
+                "stateful", "boundedness", "output_type", "location", "settings": {name: value}}],
      "edges": [{"id", "source", "target", "port", "partitioner", "key", "columns", "side_output", "feedback",
                 "chained", "distribution", "serializer": {"name", "version", "encoding"}}]}
 
@@ -71,6 +71,7 @@ def _step(node: StreamNode, task: int) -> dict[str, Any]:
         "uid": node.uid,
         "uid_given": node.uid_given,
         "name": node.name,
+        "description": node.description,
         "kind": node.step.kind,
         "parallelism": node.parallelism,
         "max_parallelism": node.max_parallelism,

@@ -148,7 +148,7 @@ class _Drawing:
         title = f"task {self._plan.number(vertex.id)}  {self._plan.task_text(vertex)}"
         rows, y, width = [], float(HEADER), SMALL_CHAR * len(title)
         for row in self._plan.rows(vertex):
-            told = facts(row.node)
+            told = [*filter(None, [row.node.description]), *facts(row.node)]
             if row.entry is not None and row.entry.tag is not None:
                 told.insert(0, f"from side output {row.entry.tag.name!r}")
             text = clipped(", ".join(told), MAX_NAME + 8)

@@ -17,8 +17,8 @@ def explain_mermaid(graph: StreamGraph) -> str:
         title = _quoted(f"task {number}: {plan.task_text(vertex)}")
         lines.append(f"  subgraph task{number}[{title}]")
         for node in vertex.nodes:
-            about = ", ".join(facts(node))
-            label = _quoted(f"{node.name}\n{about}" if about else node.name)
+            told = filter(None, [node.name, node.description, ", ".join(facts(node))])
+            label = _quoted("\n".join(told))
             left, right = ("[(", ")]") if node.step.stateful else ("[", "]")
             lines.append(f"    n{node.id}{left}{label}{right}")
         lines.append("  end")

@@ -11,7 +11,7 @@ __all__ = ["explain_text"]
 def explain_text(graph: StreamGraph) -> str:
     """Return the plan as lines, of plain ASCII where the program's own names are.
 
-    The step above an indented one calls it directly.
+    The step above an indented one calls it directly. Lines with ``#`` are descriptions.
     """
     plan = Plan(graph)
     tables = [(vertex, plan.rows(vertex)) for vertex in plan.job.vertices]
@@ -25,6 +25,8 @@ def explain_text(graph: StreamGraph) -> str:
             if row.entry is not None and row.entry.tag is not None:
                 told.insert(0, f"from side output {row.entry.tag.name!r}")
             lines.append(f"{_indent(row) + row.node.name:<{width}}  {', '.join(told)}")
+            if row.node.description is not None:
+                lines += [f"{_indent(row)}  # {line}" for line in row.node.description.splitlines()]
             for edge in row.outgoing:
                 how = f"{edge_text(edge.edge, graph.node(edge.target_node))}, {format_of(graph, edge.edge)}"
                 lines.append(f"{_indent(row)}  => task {plan.number(edge.target)}: {how}")

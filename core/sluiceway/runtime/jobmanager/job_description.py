@@ -45,7 +45,7 @@ def describe_job(
                 name=vertex.name,
                 parallelism=vertex.parallelism,
                 max_parallelism=vertex.max_parallelism,
-                steps=[StepInfo(n.name, n.uid, n.step.kind, n.step.stateful) for n in vertex.nodes],
+                steps=[StepInfo(n.name, n.uid, n.step.kind, n.step.stateful, n.description) for n in vertex.nodes],
                 slot_sharing_group=vertex.slot_sharing_group,
             )
             for vertex in graph.vertices

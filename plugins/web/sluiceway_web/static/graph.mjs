@@ -49,7 +49,7 @@ function Box({ vertex, at, job, cause }) {
     return bar;
   });
   const most = vertex.parallelism > 1 ? " (max)" : "";
-  const told = `${vertex.name}, ${vertex.parallelism} subtask${most && "s"}: ` + ["busy", "blocked", "waiting"].map(
+  const told = `${vertex.description}, ${vertex.parallelism} subtask${most && "s"}: ` + ["busy", "blocked", "waiting"].map(
     (name) => `${name} ${percent(vertex[name])}${most && ` in the subtask with most, ${percent(vertex.shares[name])} on average`}`).join("; ");
   return html`<a href=${`#/job/${job}/task/${vertex.number}`} aria-label=${told}>
     <title>${told}</title>

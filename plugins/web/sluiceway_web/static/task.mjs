@@ -23,7 +23,7 @@ export function Task({ page, job, argument, changes }) {
     ${vertex.keyed && html`<${HotKeys} key=${"keys-" + vertex.id} vertex=${vertex} job=${job} />`}
     <h2>Records per second</h2><${Lines} series=${[{ name: "in", points: points(2) }]} unit=${count} label="Records per second" />
     <h2>Busy${vertex.parallelism > 1 ? " (max)" : ""}</h2><${Lines} series=${[{ name: "busy", points: points(3) }]} unit=${percent} label="Share of the time of the busiest subtask" />
-    <h2>Steps</h2><${Table} head=${["Step", "Kind", "uid", "State"]} rows=${vertex.steps.map((s) => [s.name, s.kind, s.uid, s.stateful ? "has state" : ""])} />
+    <h2>Steps</h2><${Table} head=${["Step", "Kind", "uid", "State", "Description"]} rows=${vertex.steps.map((s) => [s.name, s.kind, s.uid, s.stateful ? "has state" : "", s.description ?? ""])} />
     <h2>Metrics of its functions</h2>
     <${Table} empty="Its functions have no metrics of their own." head=${["Metric", ...vertex.subtasks.map((s) => "#" + s.subtask)]}
       rows=${own.map((name) => [name, ...vertex.subtasks.map((s) => count(s.user[name]))])} />`;

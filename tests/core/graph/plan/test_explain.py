@@ -133,6 +133,40 @@ class TestMermaid:
         assert "<" not in line.replace("<br/>", "")
 
 
+def described(program: Any, numbers: Any) -> StreamGraph:
+    source = program.source(numbers(), name="meters", uid="a", description="Readings of all houses\nin <kWh>")
+    program.sink(program.map(source, name="scaled", uid="b"), uid="c", description='For "the" dashboard')
+    graph: StreamGraph = program.graph()
+    return graph
+
+
+def test_descriptions_stand_below_their_steps(program: Any, numbers: Any) -> None:
+    assert explain(described(program, numbers)).splitlines()[2:] == [
+        "Task 1: parallelism 1 (max 128)",
+        "  meters           bounded, uid a",
+        "    # Readings of all houses",
+        "    # in <kWh>",
+        "    scaled         uid b",
+        "      sink(Drain)  uid c",
+        '        # For "the" dashboard',
+    ]
+
+
+def test_descriptions_are_lines_of_a_flow_chart(program: Any, numbers: Any) -> None:
+    chart = explain(described(program, numbers), "mermaid")
+    assert "meters<br/>Readings of all houses<br/>in #lt;kWh#gt;<br/>bounded" in chart
+    assert "sink(Drain)<br/>For #quot;the#quot; dashboard" in chart
+
+
+def test_descriptions_are_told_to_programs(program: Any, numbers: Any) -> None:
+    steps = json.loads(explain(described(program, numbers), "json"))["steps"]
+    assert [step["description"] for step in steps] == [
+        "Readings of all houses\nin <kWh>",
+        None,
+        'For "the" dashboard',
+    ]
+
+
 class TestJson:
     def test_the_whole(self, program: Any, numbers: Any) -> None:
         lines = program.source(numbers(1, str), uid="lines", location="job.py:1")
@@ -145,6 +179,7 @@ class TestJson:
         step = {
             **common,
             "uid_given": True,
+            "description": None,
             "co_location_group": None,
             "chaining": "always",
             "buffer_timeout_ms": 0,
@@ -272,6 +307,10 @@ class TestHtml:
             "http://www.w3.org/2000/svg"
         }  # a namespace, not loaded
         assert html.isascii()
+
+    def test_descriptions_are_in_the_box_its_tooltip_and_the_table(self, program: Any, numbers: Any) -> None:
+        html = explain(described(program, numbers), "html")
+        assert html.count("in &lt;kWh&gt;") == 3
 
     def test_the_drawing_is_xml_with_every_step_task_and_edge(self, graph: StreamGraph) -> None:
         svg = re.search(r"<svg.*</svg>", explain(graph, "html"), re.DOTALL)
