@@ -18,7 +18,7 @@ from sluiceway.api.reductions import (
     SumOf,
     SumValues,
 )
-from sluiceway.api.stateful import flat_map_with_state, map_with_state
+from sluiceway.api.stateful import filter_with_state, flat_map_with_state, map_with_state
 from sluiceway.api.stream import DataStream
 from sluiceway.functions import (
     AggregateFunction,
@@ -130,6 +130,21 @@ class KeyedStream(DataStream[T], Generic[T, K]):
         """
         step = KeyedFlatMapStep(flat_map_with_state(fn, ttl), self._key)
         return self._then(step, "flat_map_with_state", "flat_map_with_state")
+
+    def filter_with_state(
+        self, fn: Callable[[T, S | None], tuple[object, S | None]], *, ttl: StateTtlConfig | None = None
+    ) -> DataStream[T]:
+        """Keep the records for which a plain function that is given the state of the record's key says so.
+
+        Args:
+            fn: as for :meth:`map_with_state`; returns a pair: True to keep the record, and the new state.
+            ttl: time to live of the state; None: it stays until it is removed.
+
+        Raises:
+            TypeError: ``fn`` cannot be called so, or ``ttl`` is no StateTtlConfig.
+        """
+        step = KeyedFilterStep(filter_with_state(fn, ttl), self._key)
+        return self._then(step, "filter_with_state", "filter_with_state")
 
     # ---- running results -------------------------------------------------------------------------------------
 

@@ -7,13 +7,20 @@ from typing import Any, Generic, TypeVar, get_args, get_origin
 
 from sluiceway.api.arguments import check_function
 from sluiceway.errors import FunctionContractError
-from sluiceway.functions import FlatMapFunction, Function, MapFunction, RuntimeContext
+from sluiceway.functions import FilterFunction, FlatMapFunction, Function, MapFunction, RuntimeContext
 from sluiceway.record_errors import shown
 from sluiceway.state import ValueState, ValueStateDescriptor
 from sluiceway.state.ttl import StateTtlConfig
 from sluiceway.types import element_type, members, parameter_type, return_type, union_of
 
-__all__ = ["FlatMapWithState", "MapWithState", "flat_map_with_state", "map_with_state"]
+__all__ = [
+    "FilterWithState",
+    "FlatMapWithState",
+    "MapWithState",
+    "filter_with_state",
+    "flat_map_with_state",
+    "map_with_state",
+]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -68,6 +75,12 @@ class FlatMapWithState(_WithState, FlatMapFunction[T, R], Generic[T, R]):
     flat_map = _WithState._call
 
 
+class FilterWithState(_WithState, FilterFunction[T], Generic[T]):
+    """Function of ``filter_with_state``, of records of type ``T``."""
+
+    filter = _WithState._call
+
+
 def map_with_state(fn: Any, ttl: StateTtlConfig | None) -> MapWithState[Any, Any]:
     """Return the function object for a plain function; its types are those of the function's hints."""
     called = "map_with_state"
@@ -82,6 +95,15 @@ def flat_map_with_state(fn: Any, ttl: StateTtlConfig | None) -> FlatMapWithState
     check_function(called, fn, (), 2)
     result = element_type(_pair(fn)[0])
     made: FlatMapWithState[Any, Any] = _typed(FlatMapWithState, fn, result)(fn, _state_of(fn, ttl), called)
+    return made
+
+
+def filter_with_state(fn: Any, ttl: StateTtlConfig | None) -> FilterWithState[Any]:
+    """Return the function object for a plain function; the type of its records is that of the function's hints."""
+    called = "filter_with_state"
+    check_function(called, fn, (), 2)
+    kind: Any = FilterWithState
+    made: FilterWithState[Any] = kind[parameter_type(fn, 0) or Any](fn, _state_of(fn, ttl), called)
     return made
 
 

@@ -20,6 +20,7 @@ KEYED_ONLY: Final = frozenset(
         "aggregate",
         "map_with_state",
         "flat_map_with_state",
+        "filter_with_state",
         "interval_join",
         "asof_join",
         "window",

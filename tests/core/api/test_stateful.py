@@ -1,4 +1,4 @@
-"""Plain functions that are given the state of their key: map_with_state and flat_map_with_state."""
+"""Plain functions that are given the state of their key: map_with_state and its kin."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -31,6 +31,10 @@ def gathered(record: Pair, found: list[int] | None) -> tuple[list[int], list[int
     return found, found
 
 
+def is_new(record: Pair, last: int | None) -> tuple[bool, int]:
+    return record[1] != last, record[1]
+
+
 def keyed(records: sw.DataStream[Any]) -> sw.KeyedStream[Any, Any]:
     return records.key_by(lambda record: record[0])
 
@@ -53,6 +57,23 @@ def test_each_key_has_its_state() -> None:
 
 def test_any_number_of_results() -> None:
     assert outputs(RECORDS, changes, "flat_map_with_state") == [2, 2, 2]
+
+
+def test_records_are_kept_by_the_state_of_their_key() -> None:
+    repeated = [("a", 1), ("a", 1), ("b", 1), ("a", 2), ("a", 1), ("b", 1)]
+    assert outputs(repeated, is_new, "filter_with_state") == [("a", 1), ("b", 1), ("a", 2), ("a", 1)]
+
+
+def test_a_record_that_is_its_own_state_stays_as_it_was_emitted() -> None:
+    def appended(record: list[Any], before: list[Any] | None) -> tuple[bool, list[Any]]:
+        if before is not None:
+            before.append("again")
+        return before is None, before or record
+
+    flow = sw.Pipeline("emitted")
+    found = keyed(flow.from_collection([["a"], ["a"]])).filter_with_state(appended).collect()
+    flow.run()
+    assert found == [["a"]]
 
 
 def test_a_generator_of_results_may_run_after_the_function() -> None:
@@ -93,9 +114,12 @@ def test_hints_declare_the_types_of_records_results_and_state() -> None:
     source = flow.from_collection(RECORDS)
     keyed(source).map_with_state(running).name("totals").collect()
     keyed(source).flat_map_with_state(changes).name("changes").collect()
+    keyed(source).filter_with_state(is_new).name("new").collect()
     types = {node.name: node.output_type for node in flow.graph().nodes}
     assert types["totals"] == tuple[str, int]
     assert types["changes"] is int
+    assert types["new"] is types["source(CollectionSource)"]
+    assert "pickled state" not in flow.explain()
 
 
 def test_records_of_another_type_are_found_before_the_run() -> None:
@@ -121,7 +145,7 @@ def test_a_record_on_which_the_function_raises_changes_no_state() -> None:
 
 
 @pytest.mark.parametrize("returned", [3, ("result",), ("result", 1, 2), ["result", 1], None])
-@pytest.mark.parametrize("method", ["map_with_state", "flat_map_with_state"])
+@pytest.mark.parametrize("method", ["map_with_state", "flat_map_with_state", "filter_with_state"])
 def test_anything_but_a_pair_is_refused_with_the_record(returned: Any, method: str) -> None:
     with (
         pytest.raises(
