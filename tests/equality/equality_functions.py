@@ -50,6 +50,25 @@ class Running(sw.AggregateFunction[Rec, tuple[int, list[int]], Rec]):
         return Rec(accumulator[0], mixed(*accumulator[1]))
 
 
+class EachNth(sw.FilterFunction[Rec]):
+    """True for each nth record of a key."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def open(self, context: sw.RuntimeContext) -> None:
+        self.count = context.get_state(sw.ValueStateDescriptor("count", int, default=0))
+
+    def filter(self, value: Rec) -> bool:
+        self.count.update(count := self.count.value() + 1)
+        return count % self.n == 0
+
+
+def is_another(record: Rec, last: int | None) -> tuple[bool, int]:
+    """Whether the value differs from that of the record before."""
+    return record.value != last, record.value
+
+
 class Remember(sw.KeyedProcessFunction[int, Rec, Rec]):
     """Has state of several kinds, and tells it."""
 

@@ -284,6 +284,15 @@ def _aside(streams: Sequence[Stream], entering: Sequence[Traits], a: int, b: int
     return [main, main.get_side_output(tag)]
 
 
+def _branch(streams: Sequence[Stream], entering: Sequence[Traits], a: int, b: int) -> Sequence[Stream]:
+    main, rest = streams[0].branch(lambda record: (record.value + a) % (2 + b % 3))
+    return [_alike(main, entering[0]), rest]
+
+
+def _branch_keyed(streams: Sequence[Stream], entering: Sequence[Traits], a: int, b: int) -> Sequence[Stream]:
+    return list(streams[0].key_by(key_of).branch(fn.EachNth(a % 3 + 2)))
+
+
 def _remember(streams: Sequence[Stream], entering: Sequence[Traits], a: int, b: int) -> Sequence[Stream]:
     tag = sw.OutputTag[Rec]("odd")
     main = streams[0].key_by(key_of).process(fn.Remember(tag))
@@ -364,6 +373,8 @@ KINDS: dict[str, Kind] = {
     "rekey": Kind(_REKEY.build, (_any,), _rekeyed),
     "own chain": _simple(lambda s, a, b: s.map(lambda r: Rec(r.key, r.value ^ 1)).disable_chaining()),
     "aside": Kind(_aside, (_any,), _both),
+    "inspect": _simple(lambda s, a, b: s.inspect(lambda r: r.value + a)),
+    "branch": Kind(_branch, (_any,), _both),
     "skipping": Kind(_skipping, (_any,), _both),
     "async": _simple(lambda s, a, b: s.async_map(_slowly, timeout=None, capacity=a % 4 + 1)),
     "async, any order": _simple(lambda s, a, b: s.async_map(_slowly, timeout=None, ordered=False), order=False),
@@ -384,6 +395,8 @@ KINDS: dict[str, Kind] = {
     "min_by": _of_keyed(lambda k, a, b: k.min_by("value", first=bool(a % 2))),
     "max": _of_keyed(lambda k, a, b: k.max("value")),
     "remember": Kind(_remember, (_ordered,), _both_keyed),
+    "branch of keys": Kind(_branch_keyed, (_ordered,), _both_keyed),
+    "changed": _of_keyed(lambda k, a, b: k.filter_with_state(fn.is_another)),
     "first of each": _of_keyed(lambda k, a, b: k.flat_map(fn.FirstOfEach())),
     "count window": _of_keyed(lambda k, a, b: k.count_window(a % 4 + 1).apply(_in_order), gives=_untimed),
     "late": Kind(_late, (_in_whole,), _gives_late),

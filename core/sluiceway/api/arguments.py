@@ -86,6 +86,14 @@ _BELONGS = {
     "KeyedBroadcastProcessFunction": "key_by(key).connect(other.broadcast(descriptor)).process()",
 }
 
+_TRUE = "whose generators are true for every record; it takes a function that returns whether to keep a record"
+_NO_GENERATORS = {
+    "filter": _TRUE,
+    "branch": _TRUE,
+    "inspect": "whose code a call does not run; it takes a plain function",
+}
+"""Steps to which a generator function would do nothing, and why."""
+
 _COLLECTORS = frozenset(
     {"out", "collector", "result_future", "resultFuture"}
 )  # parameters of Flink's methods in Java
@@ -146,11 +154,8 @@ def check_function(
             f"{where} was given the async function {_name(fn)}; it takes a plain function; "
             "what has to be awaited goes into async_map()"
         )
-    if step == "filter" and any(map(inspect.isgeneratorfunction, (fn, called))):
-        raise TypeError(
-            f"{where} was given the generator function {_name(fn)}, whose generators are true for every record; "
-            "it takes a function that returns whether to keep a record"
-        )
+    if step in _NO_GENERATORS and any(map(inspect.isgeneratorfunction, (fn, called))):
+        raise TypeError(f"{where} was given the generator function {_name(fn)}, {_NO_GENERATORS[step]}")
     check_arity(where, fn, arguments)
 
 

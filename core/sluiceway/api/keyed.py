@@ -39,6 +39,7 @@ from sluiceway.state.ttl import StateTtlConfig
 from sluiceway.steps import (
     KeyedAggregateStep,
     KeyedBatchProcessStep,
+    KeyedBranchStep,
     KeyedCountStep,
     KeyedFilterStep,
     KeyedFlatMapStep,
@@ -100,6 +101,10 @@ class KeyedStream(DataStream[T], Generic[T, K]):
         if _opens(fn, FilterFunction):
             return self._then(KeyedFilterStep(fn, self._key), "filter")
         return super().filter(fn)
+
+    def branch(self, fn: Callable[[T], object] | FilterFunction[T]) -> tuple[DataStream[T], DataStream[T]]:
+        """As :meth:`DataStream.branch`; a function object with an ``open`` may have state per key."""
+        return self._split(KeyedBranchStep(fn, self._key)) if _opens(fn, FilterFunction) else super().branch(fn)
 
     def map_with_state(
         self, fn: Callable[[T, S | None], tuple[R, S | None]], *, ttl: StateTtlConfig | None = None

@@ -34,9 +34,12 @@ from sluiceway.functions import (
 from sluiceway.graph import InputRef, Transformation
 from sluiceway.state import MapStateDescriptor
 from sluiceway.steps import (
+    REST,
     BatchProcessStep,
+    BranchStep,
     FilterStep,
     FlatMapStep,
+    InspectStep,
     IterationHeadStep,
     MapStep,
     ProcessStep,
@@ -99,6 +102,23 @@ class DataStream(StepSettings, Generic[T]):
         """Keep the records for which ``fn(value)`` is true."""
         check_function("filter", fn, (FilterFunction,), 1)
         return self._then(FilterStep(fn), "filter")
+
+    def inspect(self, fn: Callable[[T], object]) -> DataStream[T]:
+        """Call ``fn(value)`` for each record in passing, and emit the record: ``inspect(print)``.
+
+        What ``fn`` returns is ignored; it must not change the record. On workers and on Spark it is a copy that is
+        called, as for :meth:`for_each`, which ends a stream. :meth:`take` looks at records without such a step.
+        """
+        check_function("inspect", fn, (), 1)
+        return self._then(InspectStep(fn), "inspect")
+
+    def branch(self, fn: Callable[[T], object] | FilterFunction[T]) -> tuple[DataStream[T], DataStream[T]]:
+        """Split into two streams: the records for which ``fn(value)`` is true, and the others.
+
+        It is one step, which calls ``fn`` once for each record; its settings are those of the first stream.
+        """
+        check_function("branch", fn, (FilterFunction,), 1)
+        return self._split(BranchStep(fn))
 
     @overload
     def async_map(
@@ -558,6 +578,11 @@ class DataStream(StepSettings, Generic[T]):
     def _then(self, step: Step, made_by: str, name: str | None = None) -> DataStream[Any]:
         t = self._pipeline._add(step, self._inputs, name)
         return DataStream(self._pipeline, (InputRef(t),), f"{made_by}()")
+
+    def _split(self, step: BranchStep) -> tuple[DataStream[Any], DataStream[Any]]:
+        chosen = self._then(step, "branch")
+        (ref,) = chosen._inputs
+        return chosen, DataStream(self._pipeline, (replace(ref, tag=REST),), "branch()")
 
     def _end(self, sink: Sink[Any]) -> DataStreamSink:
         from sluiceway.api.sink import DataStreamSink

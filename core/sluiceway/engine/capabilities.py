@@ -86,7 +86,7 @@ class Feature(Enum):
     PROGRAM_SINKS = _SINKS, "sinks that commit in the program itself (SparkTableSink)"
     REPLACING_SINKS = _SINKS, "sinks that replace what is there (SparkTableSink, mode='overwrite')"
     COLLECTING = _SINKS, "collect() and execute_and_collect()"
-    PROCESS_OBJECTS = _SINKS, "sinks that fill a list of the program (for_each), connectors of tests"
+    PROCESS_OBJECTS = _SINKS, "functions that fill a list of the program (for_each, inspect), connectors of tests"
     PRINTING = _SINKS, "print()"
     SKIPPING = _SINKS, "records that are skipped (on_error)"
     DEAD_LETTERS = _SINKS, "dead letters, as a stream and as files"

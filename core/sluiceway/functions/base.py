@@ -55,6 +55,13 @@ class OutputTag(Generic[T]):
         OutputTag._made = True
 
 
+def engine_tag(name: str, type: Any = None) -> OutputTag[Any]:  # noqa: A002
+    """Return a tag that no function emits to, so that results need not be searched for it."""
+    tag: OutputTag[Any] = object.__new__(OutputTag)
+    vars(tag).update(name=name, type=type)
+    return tag
+
+
 def output_tags_exist() -> bool:
     """Return whether a program has made an :class:`OutputTag` in this process, or sent one here.
 

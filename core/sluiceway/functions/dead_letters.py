@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from sluiceway.errors import SerializationError
-from sluiceway.functions.base import OutputTag
+from sluiceway.functions.base import OutputTag, engine_tag
 from sluiceway.persisted import persisted
 
 __all__ = ["DEAD_LETTERS", "DeadLetter"]
@@ -94,7 +94,5 @@ class _Unpickler(pickle.Unpickler):
 
 _SCRIPTS: Final = ("__main__", "__sluiceway__")
 
-# Not by its constructor: it is no tag that a program has made, for which results are searched.
-DEAD_LETTERS: Final[OutputTag[DeadLetter]] = object.__new__(OutputTag)
-vars(DEAD_LETTERS).update(name="dead letters", type=DeadLetter)
+DEAD_LETTERS: Final[OutputTag[DeadLetter]] = engine_tag("dead letters", DeadLetter)
 """The side output of all steps that can skip records; no function emits to it."""

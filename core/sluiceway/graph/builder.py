@@ -12,13 +12,14 @@ from msgspec.structs import replace
 from sluiceway.config.settings import Settings
 from sluiceway.connector.lib import DeadLetterSink
 from sluiceway.connector.lib.dead_letter_files import DEAD_LETTER_SINK
-from sluiceway.functions import DEAD_LETTERS, FunctionObject
+from sluiceway.functions import DEAD_LETTERS, FunctionObject, OutputTag
+from sluiceway.functions.base import engine_tag
 from sluiceway.functions.life import called_by, unopened
 from sluiceway.graph.findings import Finding, Level, graph_error
 from sluiceway.graph.identity import derive_uids, step_name
 from sluiceway.graph.parallelism import MAX_PARALLELISM_LIMIT, default_max_parallelism, subtask_limit
 from sluiceway.graph.pushdown import Pushdown, pushed_down
-from sluiceway.graph.transformations import InputRef, Transformation, closure, upstream_of
+from sluiceway.graph.transformations import InputRef, Transformation, closure, is_rest, upstream_of
 from sluiceway.steps import (
     IterationHeadStep,
     SinkStep,
@@ -399,8 +400,8 @@ class _Builder:
             uid=uid,
             uid_given=t.uid is not None,
             name=self._names[t],
-            step=self._own(t),
             description=t.description,
+            step=self._own(t),
             parallelism=parallelism,
             max_parallelism=self._choose_max_parallelism(t, parallelism),
             buffer_timeout_ms=timeout,
@@ -494,13 +495,25 @@ class _Builder:
 
     def _type(self, t: Transformation) -> Any:
         """Return the type that the user declared, else the one of type hints."""
-        by_port: dict[int, list[Any]] = {0: []}
-        for ref in t.inputs:
-            by_port.setdefault(ref.port, []).append(ref.tag.type if ref.tag else self._types[ref.upstream])
-        entering = [union_of(by_port[port]) for port in sorted(by_port)]
-        found = t.output_type if t.output_type is not None else t.step.output_type(*entering)
+        found = t.output_type if t.output_type is not None else t.step.output_type(*self._entering(t))
         self._types[t] = found if is_known(found) else None
         return self._types[t]
+
+    def _entering(self, t: Transformation) -> list[Any]:
+        """Return the types of the records that enter a step, by port."""
+        by_port: dict[int, list[Any]] = {0: []}
+        for ref in t.inputs:
+            tag = self._tag(ref)
+            by_port.setdefault(ref.port, []).append(tag.type if tag else self._types[ref.upstream])
+        return [union_of(by_port[port]) for port in sorted(by_port)]
+
+    def _tag(self, ref: InputRef) -> OutputTag[Any] | None:
+        """Return the side output that an input reads, with the type of its records."""
+        tag, up = ref.tag, ref.upstream
+        if tag is None or not is_rest(ref):
+            return tag
+        found = up.step.side_type(*self._entering(up))
+        return engine_tag(tag.name, found if is_known(found) else None)
 
     def _edges(self, ids: dict[Transformation, int], uids: dict[Transformation, str]) -> Iterator[StreamEdge]:
         for t in self._order:
@@ -516,7 +529,7 @@ class _Builder:
                     partitioner=replace(
                         self._choose_partitioner(t, ref, feedback), columns=self._pushed.sent.get(t)
                     ),
-                    tag=ref.tag,
+                    tag=self._tag(ref),
                     feedback=feedback,
                     port=ref.port,
                 )

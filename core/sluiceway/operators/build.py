@@ -26,6 +26,7 @@ from sluiceway.steps import (
     AsOfJoinStep,
     AsyncStep,
     BatchProcessStep,
+    BranchStep,
     BroadcastProcessStep,
     CoFlatMapStep,
     ColumnAsOfJoinStep,
@@ -44,6 +45,7 @@ from sluiceway.steps import (
     IterationHeadStep,
     KeyedAggregateStep,
     KeyedBatchProcessStep,
+    KeyedBranchStep,
     KeyedCountStep,
     KeyedFilterStep,
     KeyedFlatMapStep,
@@ -67,6 +69,8 @@ __all__ = ["build_operators", "copied_function", "own_copy"]
 # Imported when a job has such a step: a job has few kinds, and all of them take a tenth of the time to start.
 _OPERATORS: dict[type[Step], str] = {
     ProcessStep: "process:ProcessOperator",
+    BranchStep: "branch:BranchOperator",
+    KeyedBranchStep: "branch:KeyedBranchOperator",
     BatchProcessStep: "batches:BatchProcessOperator",
     KeyedBatchProcessStep: "batches:KeyedBatchProcessOperator",
     KeyedMapStep: "keyed_transforms:KeyedRecordOperator",

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 from sluiceway.functions import Function
 from sluiceway.isolation import ATOMS, extend_isolated, holders_in, isolated, isolated_list
 from sluiceway.record_errors import MISSING, Fault, register_loop, stored_by
-from sluiceway.steps import FilterStep, FlatMapStep, MapStep, Step
+from sluiceway.steps import FilterStep, FlatMapStep, InspectStep, MapStep, Step
 
 __all__ = ["MAX_FLAT_MAPS", "argument_of", "called_function", "generate"]
 
@@ -88,7 +88,7 @@ class _Loop:
         self._depth += 1
         for i, step in enumerate(steps):
             if isinstance(step, FilterStep):
-                self._filter(i)
+                self._filter(i, step)
             elif isinstance(step, MapStep):
                 self._map(i, step)
             elif i == self._last:
@@ -102,10 +102,10 @@ class _Loop:
 
     # ---- steps ------------------------------------------------------------------------------------------------
 
-    def _filter(self, i: int) -> None:
+    def _filter(self, i: int, step: FilterStep) -> None:
         self._write_nested()
-        call = (i, self._value)
-        self._call(call, f"if not f{i}({self._value}): continue")
+        call, called = (i, self._value), f"f{i}({self._value})"
+        self._call(call, called if isinstance(step, InspectStep) else f"if not {called}: continue")
         if self._guarded[i]:
             self._isolate(call, self._value, str(self._held))
 
@@ -161,7 +161,7 @@ class _Loop:
 
     def _stamp(self, steps: Sequence[Step]) -> None:
         """Write the timestamps of the results."""
-        if all(isinstance(step, MapStep) for step in steps) and not any(self._skipping):
+        if all(isinstance(step, MapStep | InspectStep) for step in steps) and not any(self._skipping):
             # One result for each record, so that the timestamps are those of the batch.
             self._depth = 1
             self._add("stamps += timestamps")

@@ -15,7 +15,7 @@ from sluiceway.state import KeyedSnapshot, RowsOnDemand
 __all__ = ["OF_FUNCTIONS", "check_claimed", "has_rows", "unclaimed"]
 
 OF_FUNCTIONS: Final = frozenset(
-    {"map", "flat_map", "filter", "process", "co_map", "co_flat_map", "co_process", "broadcast_process"}
+    {"map", "flat_map", "filter", "branch", "process", "co_map", "co_flat_map", "co_process", "broadcast_process"}
 )
 """Kinds of steps whose state is that of the users' functions, so that one may become another."""
 

@@ -28,6 +28,7 @@ from sluiceway.steps.ends import IterationHeadStep, SinkStep, SourceStep
 from sluiceway.steps.joins import AsOfJoinStep, IntervalJoinStep, TagStep
 from sluiceway.steps.keyed import (
     KeyedAggregateStep,
+    KeyedBranchStep,
     KeyedCountStep,
     KeyedFilterStep,
     KeyedFlatMapStep,
@@ -36,14 +37,24 @@ from sluiceway.steps.keyed import (
     KeyedReduceStep,
     key_type,
 )
-from sluiceway.steps.stateless import FilterStep, FlatMapStep, MapStep, ProcessStep
+from sluiceway.steps.stateless import (
+    REST,
+    BranchStep,
+    FilterStep,
+    FlatMapStep,
+    InspectStep,
+    MapStep,
+    ProcessStep,
+)
 from sluiceway.steps.time import TimestampsStep
 from sluiceway.steps.windows import WindowContents, WindowStep, without_timestamps
 
 __all__ = [
+    "REST",
     "AsOfJoinStep",
     "AsyncStep",
     "BatchProcessStep",
+    "BranchStep",
     "BroadcastProcessStep",
     "CoFlatMapStep",
     "CoMapStep",
@@ -62,10 +73,12 @@ __all__ = [
     "ConnectedStep",
     "FilterStep",
     "FlatMapStep",
+    "InspectStep",
     "IntervalJoinStep",
     "IterationHeadStep",
     "KeyedAggregateStep",
     "KeyedBatchProcessStep",
+    "KeyedBranchStep",
     "KeyedCountStep",
     "KeyedFilterStep",
     "KeyedFlatMapStep",

@@ -79,6 +79,10 @@ class Step(msgspec.Struct, frozen=True):
         """Return the type of output records, or None if hints do not declare it."""
         return self.returned_type()
 
+    def side_type(self, *entering: Any) -> Any:
+        """Return the type of the records of a side output without a tag of the program, or None if unknown."""
+        return None
+
     def method_of(self, function: object) -> str | None:
         """Return the method of a function object, or the plain callable itself."""
         return self.method if isinstance(function, Function) else None

@@ -7,12 +7,13 @@ from typing import Any, ClassVar
 
 from sluiceway.functions import AggregateFunction, KeyedProcessFunction, KeySelector, ReduceFunction
 from sluiceway.steps.base import Step
-from sluiceway.steps.stateless import FilterStep, FlatMapStep, MapStep
+from sluiceway.steps.stateless import BranchStep, FilterStep, FlatMapStep, MapStep
 from sluiceway.types import element_type, is_known, parameter_type, return_type
 from sluiceway.util.overriding import override
 
 __all__ = [
     "KeyedAggregateStep",
+    "KeyedBranchStep",
     "KeyedCountStep",
     "KeyedFilterStep",
     "KeyedFlatMapStep",
@@ -45,6 +46,14 @@ class KeyedFilterStep(FilterStep, frozen=True):
 
     key: Callable[[Any], Any] | KeySelector[Any, Any]
     record_wise: ClassVar[bool] = False
+    keyed: ClassVar[bool] = True
+    stateful: ClassVar[bool] = True
+
+
+class KeyedBranchStep(BranchStep, frozen=True):
+    """Branch step whose function object may have state per key."""
+
+    key: Callable[[Any], Any] | KeySelector[Any, Any]
     keyed: ClassVar[bool] = True
     stateful: ClassVar[bool] = True
 

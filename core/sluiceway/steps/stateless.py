@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from sluiceway.functions import FilterFunction, FlatMapFunction, MapFunction, ProcessFunction
+from sluiceway.functions.base import engine_tag
 from sluiceway.steps.base import Step
 from sluiceway.types import element_type, members
 from sluiceway.util.overriding import override
 
-__all__ = ["FilterStep", "FlatMapStep", "MapStep", "ProcessStep"]
+__all__ = ["REST", "BranchStep", "FilterStep", "FlatMapStep", "InspectStep", "MapStep", "ProcessStep"]
+
+
+REST: Final = engine_tag("rest")
+"""Side output of a :class:`BranchStep`."""
 
 
 class MapStep(Step, frozen=True):
@@ -59,6 +64,35 @@ class FilterStep(Step, frozen=True):
         # An isinstance() in the filter can pick out a subclass, where there is one.
         narrower = isinstance(cls, type) and cls.__module__ != "builtins" and bool(type.__subclasses__(cls))
         return None if narrower else entering[0]
+
+
+class InspectStep(FilterStep, frozen=True):
+    """Step that calls the function with each record, and emits the record."""
+
+    kind: ClassVar[str] = "inspect"
+
+    @override
+    def output_type(self, *entering: Any) -> Any:
+        return entering[0]
+
+
+class BranchStep(FilterStep, frozen=True):
+    """Step that emits the records for which the function is false, too, to the side output :data:`REST`."""
+
+    kind: ClassVar[str] = "branch"
+    record_wise: ClassVar[bool] = False
+    side_outputs: ClassVar[bool] = True
+
+    @property
+    def known_side_outputs(self) -> frozenset[str] | None:
+        """No name that a program could ask for."""
+        return frozenset()
+
+    @override
+    def side_type(self, *entering: Any) -> Any:
+        # What a TypeGuard excludes has no name.
+        guarded = typing.get_origin(self.returned_type()) is typing.TypeGuard
+        return None if guarded else self.output_type(*entering)
 
 
 class ProcessStep(Step, frozen=True):

@@ -12,7 +12,7 @@ from sluiceway.api.table.stream import TableStream
 from sluiceway.columns.schemas import schema_of
 from sluiceway.config.settings import Settings
 from sluiceway.errors import GraphError, SluicewayError
-from sluiceway.graph import InputRef
+from sluiceway.graph import InputRef, is_rest
 from sluiceway.steps import ToColumnsStep
 from sluiceway.types import type_name
 
@@ -46,7 +46,7 @@ def _record_type(stream: DataStream[Any]) -> Any:
     graph = stream._pipeline._unfinished_graph(Settings())
     types = set()
     for ref in stream._inputs:
-        if ref.tag is not None:
+        if ref.tag is not None and not is_rest(ref):
             types.add(ref.tag.type)
         else:
             here = [node.output_type for node in graph.nodes if node.step is ref.upstream.step]

@@ -10,11 +10,18 @@ from sluiceway.connector import DeliveryGuarantee, Sink, SinkWriter, WriterConte
 from sluiceway.errors import ConfigurationError
 from sluiceway.record_errors import record_loop
 
-__all__ = ["CallbackSink"]
+__all__ = ["CallbackSink", "fills_container"]
 
 T = TypeVar("T")
 
 _OF_PYTHON: Final = ("builtins", "collections", "array")
+
+
+def fills_container(function: object) -> bool:
+    """Return whether a function is a method of a list or another container of Python's, as ``seen.append``."""
+    held = getattr(function, "__self__", None)
+    container = isinstance(held, MutableSequence | MutableSet | MutableMapping)
+    return container and type(held).__module__ in _OF_PYTHON
 
 
 class CallbackSink(Sink[T]):
@@ -54,13 +61,11 @@ class CallbackSink(Sink[T]):
 
     @property
     def fills_container(self) -> bool:
-        """True if the function is a method of a list or another container of Python's, as ``seen.append``.
+        """True if the function is a method of a container, as ``seen.append``.
 
         In another process it would fill a copy that nobody sees.
         """
-        held = getattr(self._function, "__self__", None)
-        container = isinstance(held, MutableSequence | MutableSet | MutableMapping)
-        return container and type(held).__module__ in _OF_PYTHON
+        return fills_container(self._function)
 
     def create_writer(self, context: WriterContext) -> SinkWriter[T]:
         """Make a writer that calls the function."""

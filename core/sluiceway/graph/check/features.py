@@ -13,6 +13,7 @@ import msgspec
 from sluiceway.config.settings import OPTIONS, Settings
 from sluiceway.connector import Boundedness, DeliveryGuarantee, Sink, Source
 from sluiceway.connector.lib import CallbackSink, DeadLetterSink, PrintSink
+from sluiceway.connector.lib.callback import fills_container
 from sluiceway.connector.lib.process_local import ProcessLocal
 from sluiceway.engine.capabilities import Feature
 from sluiceway.eventtime import WatermarkStrategy
@@ -27,6 +28,7 @@ from sluiceway.steps import (
     ColumnLookupStep,
     ColumnStep,
     ConnectedStep,
+    InspectStep,
     IntervalJoinStep,
     IterationHeadStep,
     KeyedAggregateStep,
@@ -226,6 +228,10 @@ def _of_step(step: Any, among: Container[Feature]) -> Iterator[Feature]:
                 yield Feature.REPLACING_SINKS
             if any(feature in among for feature in _SINKS):
                 yield from _of_sink(step.sink)
+        case InspectStep():
+            yield Feature.STATELESS
+            if fills_container(step.fn):
+                yield Feature.PROCESS_OBJECTS
         case TagStep():
             yield Feature.WINDOW_JOINS
         case WindowStep():

@@ -143,6 +143,11 @@ def rises(order: Order, last: float | None) -> tuple[list[float], float | None]:
 
 assert_type(by_user.map_with_state(total), sw.DataStream[str])
 assert_type(by_user.flat_map_with_state(rises, ttl=sw.StateTtlConfig("1h")), sw.DataStream[float])
+assert_type(
+    by_user.filter_with_state(lambda order, last: (order.amount != last, order.amount)), sw.DataStream[Order]
+)
+assert_type(orders.inspect(print), sw.DataStream[Order])
+assert_type(orders.branch(lambda order: order.amount > 1), tuple[sw.DataStream[Order], sw.DataStream[Order]])
 assert_type(by_user.process(Changes()), sw.DataStream[int])
 assert_type(by_user.process(keyed), sw.DataStream[bytes])
 assert_type(by_user.map(lambda order: order.items), sw.DataStream[int])

@@ -359,7 +359,7 @@ def test_objects_of_one_process_are_refused_with_workers_by_step() -> None:
     flow = sw.Pipeline("p")
     flow.source(TestSource([1, EOF])).name("script").sink(DiscardSink())
     with pytest.raises(
-        GraphError, match=r"'script' \(.*\): engine 'local' with workers does not have sinks that fill "
+        GraphError, match=r"'script' \(.*\): engine 'local' with workers does not have functions that fill "
     ):
         flow.run(workers=2)
     (finding,) = [f for f in flow.check(workers=2) if f.code == "engine-lacks"]
@@ -369,5 +369,5 @@ def test_objects_of_one_process_are_refused_with_workers_by_step() -> None:
 
 def test_streams_that_are_run_for_their_records_are_checked_too() -> None:
     stream = sw.Pipeline("p").source(TestSource([1, EOF])).map(lambda n: n)
-    with pytest.raises(GraphError, match="engine 'local' with workers does not have sinks that fill a list"):
+    with pytest.raises(GraphError, match="engine 'local' with workers does not have functions that fill a list"):
         stream.execute_and_collect(workers=2)
