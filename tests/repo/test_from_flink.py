@@ -1,4 +1,4 @@
-"""The table for people who come from Flink: what it says is here is here, what it says is not there is not."""
+"""Tables for people who come from Flink and others: what is said to be here is here, what is not is not."""
 
 from __future__ import annotations
 
@@ -39,6 +39,11 @@ def entries() -> Iterator[Entry]:
 
 
 ENTRIES = list(entries())
+OTHERS = [
+    row
+    for row in PAGE.with_name("from-others.md").read_text().splitlines()
+    if row.startswith("| ") and not row.endswith("| here | remarks |")
+]
 
 
 def find(name: str) -> Any:
@@ -105,6 +110,14 @@ def test_what_is_not_there_says_what_to_use(entry: Entry) -> None:
                 getattr(owner, name)
             said.append(str(caught.value))
         assert any("; " in text for text in said), said
+
+
+@pytest.mark.parametrize("row", OTHERS)
+def test_what_is_named_for_those_who_come_from_other_libraries_is_there(row: str) -> None:
+    _, here, _ = row.removeprefix("| ").split(" | ", 2)
+    assert here == "not there" or not re.sub(r"`[^`]+`|[, ]", "", here), "names and nothing else"
+    for name in re.findall(r"`([^`]+)`", here):
+        check(name)
 
 
 def test_every_method_of_a_stream_is_mentioned_or_is_our_own() -> None:
