@@ -233,7 +233,8 @@ class LineReader(SplitReader):
         if failure is not None:
             # Outside of the handler, where the failure would become the context of the one with another number.
             raise self._in_file(failure, block, line)
-        self._skipped.inc(self._decoder.skipped - skipped)
+        if not self._to_skip:  # else the reader before has counted those of this block
+            self._skipped.inc(self._decoder.skipped - skipped)
         self._taken = min(self._to_skip, len(self._records))
         self._to_skip -= self._taken
         self._split = replace(self._split, offset=offset, line=line)

@@ -483,6 +483,32 @@ def test_or_it_is_left_out_and_counted(tmp_path: Path) -> None:
         assert driver.metrics[0].counter("records_skipped").value == 3
 
 
+@pytest.mark.parametrize("form", ["json_lines", "text", "csv"])
+@pytest.mark.parametrize("most", [1, 7, 100])
+def test_records_are_counted_as_skipped_once_wherever_another_reader_goes_on(
+    tmp_path: Path, form: str, most: int
+) -> None:
+    wrong = {"json_lines": b"{\n", "text": b"\xff\n", "csv": b"1,2\n"}[form]
+    (tmp_path / "numbers").write_bytes(b"".join(wrong if i % 3 == 0 else b"%d\n" % i for i in range(300)))
+    source: FilesSource[Any]
+    if form == "text":
+        source = FilesSource.text(tmp_path, errors="skip")
+    elif form == "csv":
+        source = FilesSource.csv(tmp_path, type=tuple[int], header=False, on_error="skip")
+    else:
+        source = FilesSource.json_lines(tmp_path, type=int, on_error="skip")
+    snapshot, records, skipped = None, [], 0.0
+    for _ in range(4):
+        with SourceDriver(source, restored=snapshot, limit=most) as driver:
+            records += driver.run(most=most)
+            snapshot = driver.snapshot()
+            skipped += driver.metrics[0].read().get("records_skipped", 0)
+    with SourceDriver(source, restored=snapshot) as driver:
+        records += driver.run()
+        skipped += driver.metrics[0].read().get("records_skipped", 0)
+    assert (len(records), skipped) == (200, 100)
+
+
 @pytest.mark.parametrize("chunk", [8, 16, 24, 1000])
 @pytest.mark.parametrize(
     "text", ['{"a":1}{"a":2}\n\n{"a":3}\n', '{"a":3}\n{"a":\n2}\n{"a":1} {"a":2}\n', '\n1 2\n{"a":3}\n']
