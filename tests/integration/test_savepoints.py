@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENT_S
 
 import sluiceway as sw
 from sluiceway.checkpoint import SAVEPOINT, load_metadata
@@ -297,3 +299,37 @@ def test_a_failure_after_the_savepoint_says_that_it_is_complete(tmp_path: Path) 
     (location,) = (tmp_path / "kept").iterdir()
     assert f"the job was about to end, with the savepoint {location}, which is complete" in caught.value.__notes__
     assert (location / "metadata.json").exists()
+
+
+class _FailsWhenReleased(sw.MapFunction[int, int]):
+    """Waits in the call of the first record until it is released, and fails."""
+
+    def __init__(self) -> None:
+        self.entered, self.released = threading.Event(), threading.Event()
+
+    def map(self, value: int) -> int:
+        self.entered.set()
+        assert self.released.wait(PATIENT_S)
+        raise InjectedError("released")
+
+    def __deepcopy__(self, memo: Any) -> _FailsWhenReleased:
+        return self
+
+
+def test_stopping_a_job_that_fails_raises_what_made_it_fail(tmp_path: Path) -> None:
+    async def stopped(function: _FailsWhenReleased) -> BaseException:
+        flow = sw.Pipeline("fails")
+        flow.source(GeneratorSource(count=10)).map(function).collect()
+        handle = await flow.start(restart="none")
+        await asyncio.to_thread(function.entered.wait)
+        stopping = asyncio.ensure_future(handle.stop(savepoint=tmp_path / "kept"))
+        await asyncio.sleep(0)
+        function.released.set()
+        with pytest.raises(InjectedError) as caught:
+            await stopping
+        # Once it has ended, too.
+        with pytest.raises(InjectedError):
+            await handle.stop(savepoint=tmp_path / "kept")
+        return caught.value
+
+    assert isinstance(asyncio.run(stopped(_FailsWhenReleased())).__context__, CheckpointError)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from sluiceway.api.job_thread import start_job_thread
 from sluiceway.engine import Job, JobFailure, JobResult, JobStatus
-from sluiceway.errors import NotBuiltYetError, RescaleError, SluicewayError
+from sluiceway.errors import CheckpointError, NotBuiltYetError, RescaleError, SluicewayError
 from sluiceway.metrics import JobMetrics
 from sluiceway.util.name_hints import Hinting
 from sluiceway.windows.durations import Duration, positive_milliseconds
@@ -275,7 +275,12 @@ class JobHandle(Hinting):
         if savepoint is None:
             self._job.stop()
         else:
-            location = await asyncio.wrap_future(self._ask_savepoint(savepoint, stop=True))
+            try:
+                location = await asyncio.wrap_future(self._ask_savepoint(savepoint, stop=True))
+            except CheckpointError:
+                if not self.status.running:
+                    await self.result()  # raises the failure that is the reason why there is no savepoint
+                raise
         await self.result()
         return location
 

@@ -214,8 +214,13 @@ class JobMaster(Handlers):
 
     def savepoint(self, place: str, stops: bool, done: Callable[[str, BaseException | None], None]) -> None:
         """Take a savepoint in a place, and stop with it if ``stops``; see :class:`.SavepointRequest`."""
+
+        def answer(location: str, problem: BaseException | None) -> None:
+            # Behind the failure that has aborted it: whoever is told looks at once whether the job goes on.
+            self._host.post(lambda: done(location, problem), 0.0)
+
         name = file_name(self._name) or "job"
-        self.checkpoints.savepoint(SavepointRequest(place, name, stops, done))
+        self.checkpoints.savepoint(SavepointRequest(place, name, stops, answer))
 
     def checkpoint(self, done: Callable[[int, BaseException | None], None]) -> None:
         """Take a checkpoint now; ``done`` is called with its id, or with 0 and the error."""

@@ -179,6 +179,7 @@ def test_an_acknowledgement_that_cannot_be_read_is_none(job: Job) -> None:
     entry = SubtaskEntry(index=0, operators=())
     nonsense = Payload.received(b"nonsense")
     job.run.take(AcknowledgeCheckpoint("job", 1, job.at(0), number, entry, "", False, nonsense))
+    job.passes(0)
     ((_, why),) = answers
     assert "while the job manager unpickled what a task has acknowledged" in "".join(getattr(why, "__notes__", ()))
     assert job.run.status is JobStatus.RUNNING
@@ -201,6 +202,7 @@ def test_state_of_which_a_part_is_missing_declines_its_checkpoint(job: Job, tmp_
     assert (tmp_path / "checkpoints" / "chk-1" / "0-0-0.state").read_bytes() == b"abcdef"
     job.run.take(part("chk-2/0-0-0.state", 0, b"abc"))
     job.run.take(part("chk-2/0-0-0.state", 4, b"efg"))
+    job.passes(0)
     ((_, why),) = answers
     assert re.search("chk-2/0-0-0.state: 3 bytes of it have come, 4 should have", str(why))
     # What is not continued goes with the next of its subtask, also a begun file of an earlier attempt.
