@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import os
 from typing import Any, Final
+from zlib import crc32
 
 from sluiceway.connector.line_splitter import LineBuffer
 from sluiceway.errors import ConnectorError, SuppressRestartsError
 from sluiceway_files._compression import decompressing
 from sluiceway_files._splits import FileSplit, OpenFile
 
-__all__ = ["ADVICE", "COLUMNS_CHUNK", "LF", "Blocks", "FileShortenedError", "cut"]
+__all__ = ["ADVICE", "COLUMNS_CHUNK", "LF", "Blocks", "FileReplacedError", "FileShortenedError", "cut"]
 
 LF: Final = b"\n"
 _CHUNK: Final = 256 * 1024
@@ -26,6 +27,10 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 class FileShortenedError(ConnectorError, SuppressRestartsError):
     """A file is shorter than what was to be read of it. No restart: it would end quietly, with fewer records."""
+
+
+class FileReplacedError(ConnectorError, SuppressRestartsError):
+    """A file is another one than the file that was begun. No restart: it would mix the records of both."""
 
 
 class Blocks:
@@ -46,7 +51,8 @@ class Blocks:
     """
 
     def __init__(self, file: OpenFile, split: FileSplit, max_line_length: int, chunk: int | None = None) -> None:
-        self._name, self._raw = file.name, file.raw
+        self._name, self._raw, self._split = file.name, file.raw, split
+        self._block = b""  # the last one
         self._file: Any = decompressing(file.raw, file.compression)
         self._owned = self._file is not file.raw
         self._end = split.end
@@ -93,9 +99,28 @@ class Blocks:
         self._read_to += len(data)
         if not data:
             self._check_size()
-        if not self._aligned:
-            return self._align(data)
-        return self._lines_of(data)
+        start, block = self._lines_of(data) if self._aligned else self._align(data)
+        if block:
+            self._block = block
+            self._check_seen(start)
+        return start, block
+
+    def seen(self, lines: int) -> int:
+        """Return the CRC-32 of the first lines of the last block."""
+        end = 0
+        for _ in range(lines):
+            end = self._block.find(LF, end) + 1 or len(self._block)
+        return crc32(memoryview(self._block)[:end])
+
+    def _check_seen(self, start: int) -> None:
+        split = self._split
+        # Fewer lines are another matter, and the readers'. What follows the position may have been corrected.
+        has_them = start == split.offset and self._block.count(LF) >= split.skip
+        if has_them and split.seen not in (0, self.seen(split.skip)):
+            raise FileReplacedError(
+                f"{self._name} was replaced or edited since it was read: the {split.skip} lines after byte "
+                f"{start} are not those that were read. {ADVICE}"
+            )
 
     def lacking(self, skip: int, lacking: int, unit: str) -> FileShortenedError:
         """Return the error of a file that ends before the position.

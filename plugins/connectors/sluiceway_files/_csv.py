@@ -179,8 +179,9 @@ class CsvReader(SplitReader):
             return self._split
         if self._taken == len(self._lines):
             offset = self._blocks.offset
-            return replace(self._split, offset=offset, skip=0, line=self._line)
-        return replace(self._split, offset=self._offset, skip=self._taken, line=self._block_line)
+            return replace(self._split, offset=offset, skip=0, line=self._line, seen=0)
+        seen = self._blocks.seen(self._taken)
+        return replace(self._split, offset=self._offset, skip=self._taken, line=self._block_line, seen=seen)
 
     def close(self) -> None:
         if self._blocks is not None:
@@ -206,7 +207,7 @@ class CsvReader(SplitReader):
         form = self._form
         names = form.header if isinstance(form.header, tuple) else None
         if form.header is True:
-            self._open(replace(self._split, offset=None, skip=0, line=0))
+            self._open(replace(self._split, offset=None, skip=0, line=0, seen=0))
             try:
                 first = next((row for row in self._parse() if row), None)
             except csv.Error as error:

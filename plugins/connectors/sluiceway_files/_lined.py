@@ -212,10 +212,12 @@ class LineReader(SplitReader):
         if not self._begun:
             return self._split
         if self._taken < len(self._records):
-            return replace(self._split, skip=self._taken)
+            return replace(self._split, skip=self._taken, seen=self._blocks.seen(self._taken))
         if self._blocks.ended:
             return None
-        return replace(self._split, offset=self._blocks.offset, skip=self._to_skip, line=self._decoder.lines)
+        return replace(
+            self._split, offset=self._blocks.offset, skip=self._to_skip, line=self._decoder.lines, seen=0
+        )
 
     def close(self) -> None:
         self._blocks.close()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
+from zlib import crc32
 
 import msgspec
 
@@ -16,7 +18,7 @@ from sluiceway.elements import ROWS_PER_RECORD, Batch, Columns
 from sluiceway.errors import MissingExtraError, RejectedRecordError
 from sluiceway.util.install_hints import install_command
 from sluiceway.util.overriding import override
-from sluiceway_files._blocks import ADVICE, FileShortenedError
+from sluiceway_files._blocks import ADVICE, FileReplacedError, FileShortenedError
 from sluiceway_files._compression import Compression
 from sluiceway_files._directories import values_of
 from sluiceway_files._lined import OnError
@@ -189,6 +191,12 @@ def _open(raw: Any, name: str) -> Any:
         raise RejectedRecordError(f"cannot read {name}: {error}") from error
 
 
+def _footer_of(raw: Any, size: int) -> int:
+    """Return the CRC-32 of the metadata of a file, which has their length and four bytes behind them."""
+    raw.seek(-size - 8, io.SEEK_END)
+    return crc32(raw.read(size))
+
+
 def _check_columns(columns: tuple[str, ...], schema: Any, name: str) -> None:
     missing = [c for c in columns if c not in schema.names]
     if missing:
@@ -227,6 +235,7 @@ class _ParquetReader(SplitReader):
         self._count = 0  # how many were kept
         self._taken = 0  # how many of them were returned
         self._ended = False
+        self._footer = 0  # its CRC-32
 
     def read(self, limit: int) -> list[Any] | Batch[Any] | Wait | EndOfInput:
         if self._batches is None:
@@ -246,7 +255,7 @@ class _ParquetReader(SplitReader):
             return None
         if self._batches is None:
             return self._split
-        return replace(self._split, offset=self._group, skip=self._row)
+        return replace(self._split, offset=self._group, skip=self._row, seen=self._footer)
 
     def close(self) -> None:
         self._batches = None
@@ -291,6 +300,12 @@ class _ParquetReader(SplitReader):
             raise FileShortenedError(
                 f"{self._file.name} was shortened or replaced since it was read: of row group {self._group}, "
                 f"{split.skip} rows were read, and it has {metadata.row_group(self._group).num_rows} now. {ADVICE}"
+            )
+        self._footer = _footer_of(self._file.raw, metadata.serialized_size)
+        if split.skip and split.seen not in (0, self._footer):
+            raise FileReplacedError(
+                f"{self._file.name} was replaced since it was read: of row group {self._group}, {split.skip} rows "
+                f"were read of a file with another footer. {ADVICE}"
             )
 
     def _batches_of(self, opened: Any, groups: Iterable[int], columns: list[str] | None) -> Iterator[Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from itertools import zip_longest
 from typing import Any
 
 from sluiceway.connector import EndOfInput, Wait
@@ -28,6 +29,8 @@ class FileSplit:
         offset: where to go on: a byte where a line begins, or the row group; None: not begun.
         skip: how many lines, rows or records after ``offset`` were read already.
         line: number of lines of the part before ``offset``.
+        seen: CRC-32 of what tells the file from another one of its name, where ``skip`` counts from: of the lines
+            that were read, or of the footer of a Parquet file; 0: not known.
     """
 
     root: int
@@ -37,6 +40,12 @@ class FileSplit:
     offset: int | None = None
     skip: int = 0
     line: int = 0
+    seen: int = 0
+
+    def __setstate__(self, state: list[Any]) -> None:
+        # Of an earlier version: without the last fields.
+        for field, value in zip_longest(fields(self), state):
+            object.__setattr__(self, field.name, field.default if value is None else value)
 
     @property
     def split_id(self) -> str:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,7 +40,7 @@ from sluiceway.errors import (
 )
 from sluiceway.testing.drivers import SourceDriver, SourceSnapshot, drive_source
 from sluiceway_files import FilesSource
-from sluiceway_files._blocks import FileShortenedError
+from sluiceway_files._blocks import FileReplacedError, FileShortenedError
 from sluiceway_files._compression import compressing, decompressing, of_name
 from sluiceway_files._splits import FileSplit
 
@@ -906,6 +906,64 @@ def test_a_file_with_fewer_lines_than_were_read_of_its_first_block_fails(source:
         pytest.raises(FileShortenedError, match=says),
     ):
         driver.run()
+
+
+def _lines(numbers: range) -> bytes:
+    return b"".join(b"%d\n" % (1000 + n) for n in numbers)
+
+
+def _parquet(numbers: range) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(pa.table({"n": numbers}), out, row_group_size=200)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("source", "content", "says"),
+    [
+        *(
+            (source, _lines, "edited since it was read: the 20 lines after byte 0 are not")
+            for _, source in SHORTENED
+        ),
+        (FilesSource.parquet, _parquet, "of row group 0, 20 rows were read of a file with another footer"),
+    ],
+    ids=[*(name for name, _ in SHORTENED), "parquet"],
+)
+def test_a_file_that_another_one_has_replaced_fails_where_its_reading_was_begun(
+    source: Any, content: Any, says: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "numbers.txt"
+    path.write_bytes(content(range(300)))
+    with SourceDriver(source(str(path)), limit=20) as driver:
+        assert len(driver.run(most=20)) == 20
+        begun = driver.snapshot()
+    with SourceDriver(source(str(path)), restored=begun) as driver:
+        assert len(driver.run()) == 280
+    path.write_bytes(content(range(5, 305)))
+    with (
+        SourceDriver(source(str(path)), restored=begun) as driver,
+        pytest.raises(FileReplacedError, match=f"numbers.txt was replaced .*{says}"),
+    ):
+        driver.run()
+
+
+def test_lines_behind_the_position_may_be_corrected(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.txt"
+    path.write_bytes(_lines(range(100)))
+    with SourceDriver(FilesSource.text(path), limit=20) as driver:
+        driver.run(most=20)
+        begun = driver.snapshot()
+    path.write_bytes(_lines(range(20)) + b"corrected\n" + _lines(range(21, 150)))
+    with SourceDriver(FilesSource.text(path), restored=begun) as driver:
+        assert driver.run() == ["corrected", *_lines(range(21, 150)).decode().split()]
+
+
+def test_a_split_of_an_earlier_version_knows_nothing_of_what_was_read() -> None:
+    split = FileSplit(0, "numbers.txt", offset=7, skip=3)
+    old = FileSplit.__new__(FileSplit)
+    old.__setstate__([0, "numbers.txt", 0, None, 7, 3, 0])
+    assert old == split
+    assert pickle.loads(pickle.dumps(replace(split, seen=5))) == replace(split, seen=5)
 
 
 def test_a_remote_file_that_ends_before_the_position_fails() -> None:
