@@ -25,7 +25,8 @@ from sluiceway.connector import (
     Source,
     WriterContext,
 )
-from sluiceway.engine import JobStatus
+from sluiceway.connector.lib.collection import CollectionSource
+from sluiceway.engine import JobFailure, JobStatus
 from sluiceway.errors import ConnectorError, FunctionContractError, StateError, UnstableKeyError
 
 
@@ -305,6 +306,29 @@ def test_an_enumerator_that_raises() -> None:
     error, notes = failure(flow)
     assert isinstance(error, PermissionError)
     assert "in the enumerator of source 'bucket'" in notes
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_enumerator_that_cannot_be_closed(workers: int) -> None:
+    class Unclosed(SimpleEnumerator):
+        def close(self) -> None:
+            raise PermissionError("the lock is not yours")
+
+    class Numbers(CollectionSource[int]):
+        def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
+            return Unclosed(context, [])
+
+    async def go() -> tuple[BaseException, tuple[JobFailure, ...]]:
+        flow = sw.Pipeline("s")
+        flow.source(Numbers([1])).name("bucket").print()
+        handle = await flow.start(workers=workers)
+        with pytest.raises(PermissionError) as caught:
+            await handle.result()
+        return caught.value, handle.failures
+
+    error, failures = asyncio.run(go())
+    assert error.__notes__ == ["in the enumerator of source 'bucket'"]
+    assert [failed.cause for failed in failures] == [error]
 
 
 @pytest.mark.parametrize(

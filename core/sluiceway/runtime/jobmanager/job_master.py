@@ -683,10 +683,11 @@ class JobMaster(Handlers):
     def _close_sources(self) -> BaseException | None:
         """Close all enumerators; return the first error."""
         first = None
-        for coordinator in self._sources.values():
+        for vertex_id, coordinator in self._sources.items():
             try:
                 coordinator.close()
             except BaseException as error:
+                add_note(error, self._enumerator_note(vertex_id))
                 first = first or contained(error, "an enumerator")
         return first
 
@@ -744,6 +745,7 @@ class JobMaster(Handlers):
         error = self._close_sources()
         if error is not None and self.failure is None:
             self.failure = error
+            self._failover.failed_otherwise(error)
         if self.failure is not None:
             self._set_status(JobStatus.FAILED)
         elif self.status is JobStatus.CANCELLING:
