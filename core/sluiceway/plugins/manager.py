@@ -163,8 +163,7 @@ class PluginManager:
         self._installed = installed
         self._lock = threading.RLock()
         self._loaded = False
-        self._pluggy = pluggy.PluginManager(PROJECT)
-        self._pluggy.add_hookspecs(hookspecs)
+        self._pluggy = _new_pluggy()
         self._plugins: dict[str, Plugin] = {}  # by the name pluggy knows them by
         self._problems: dict[str, Problem] = {}
         self._offers: dict[Kind, list[Offered]] = {}
@@ -193,17 +192,28 @@ class PluginManager:
                 return
             # Before the search: whoever is told of a problem may ask for plugins.
             self._loaded = True
-            began = perf_counter()
-            from sluiceway.plugins import builtin
+            try:
+                self._find()
+            except BaseException:
+                # Ctrl-C: the next question begins anew, else the process would be without plugins for good.
+                self._loaded = False
+                self._pluggy = _new_pluggy()
+                self._plugins.clear()
+                self._offers.clear()
+                raise
 
-            found = list(find_plugins(lambda text: self._problem("", text), self._installed))
-            # The built-in plugin is as old as the distribution that it is part of.
-            version = next((f.version for f in found if f.distribution == PROJECT), "")
-            self._take(Plugin("core", builtin.__name__, PROJECT, version), lambda: builtin)
-            for f in found:
-                self._take(Plugin(f.name, f.target, f.distribution, f.version), f.load)
-            self._check_disabled()
-            self._trace(f"{len(self._plugins)} plugins found", began)
+    def _find(self) -> None:
+        began = perf_counter()
+        from sluiceway.plugins import builtin
+
+        found = list(find_plugins(lambda text: self._problem("", text), self._installed))
+        # The built-in plugin is as old as the distribution that it is part of.
+        version = next((f.version for f in found if f.distribution == PROJECT), "")
+        self._take(Plugin("core", builtin.__name__, PROJECT, version), lambda: builtin)
+        for f in found:
+            self._take(Plugin(f.name, f.target, f.distribution, f.version), f.load)
+        self._check_disabled()
+        self._trace(f"{len(self._plugins)} plugins found", began)
 
     def register(self, plugin: object, name: str) -> None:
         """Add a plugin that no distribution declares, say in a test or a notebook.
@@ -531,6 +541,12 @@ class PluginManager:
     def _trace(self, text: str, began: float) -> None:
         if self._tracing:
             print(f"sluiceway plugins: {text} [{(perf_counter() - began) * 1e3:.1f} ms]", file=sys.stderr)
+
+
+def _new_pluggy() -> pluggy.PluginManager:
+    made = pluggy.PluginManager(PROJECT)
+    made.add_hookspecs(hookspecs)
+    return made
 
 
 def _installed(module: str) -> bool:

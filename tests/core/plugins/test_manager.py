@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
@@ -210,6 +211,25 @@ def test_ctrl_c_while_plugins_are_imported_is_not_theirs(site: Any, manage: Any)
     site.install("slow", "raise KeyboardInterrupt")
     with pytest.raises(KeyboardInterrupt):
         manage().load()
+
+
+def test_plugins_are_found_again_after_ctrl_c(site: Any, manage: Any, tmp_path: Path) -> None:
+    place = tmp_path / "interrupted"
+    once = f"""
+    from pathlib import Path
+
+    if not Path({str(place)!r}).exists():
+        Path({str(place)!r}).touch()
+        raise KeyboardInterrupt
+    """
+    site.install("early", good("early"))
+    site.install("late", once + good("late"))
+    manager = manage()
+    with pytest.raises(KeyboardInterrupt):
+        manager.offers(METRICS_REPORTER)
+    assert {offered.offer.name for offered in manager.offers(METRICS_REPORTER)} >= {"early", "late"}
+    assert {p.name: p.state for p in manager.plugins} == {"core": "loaded", "early": "loaded", "late": "loaded"}
+    assert manager.told == []
 
 
 def test_an_entry_point_that_leads_nowhere_is_left_out(site: Any, manage: Any) -> None:
