@@ -116,12 +116,17 @@ class StreamEdge(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class StreamGraph:
-    """A whole program. Nodes are in topological order, feedback edges apart."""
+    """A whole program. Nodes are in topological order, feedback edges apart.
+
+    ``left_out`` are the uids of the program of which this is a replay: it leaves behind the state of sources,
+    sinks and steps that it does not run.
+    """
 
     job_name: str
     nodes: tuple[StreamNode, ...]
     edges: tuple[StreamEdge, ...]
     chaining: bool = True
+    left_out: frozenset[str] = frozenset()
     _by_id: dict[int, StreamNode] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -148,6 +148,27 @@ def test_a_replay_leaves_the_files_of_the_running_job_alone(tmp_path: Path) -> N
     assert sorted(lines) == ["1", "2", "3"]
 
 
+def test_replays_at_the_same_time_leave_each_other_s_files_alone(tmp_path: Path) -> None:
+    strict, out = True, tmp_path / "out"
+
+    def parse(text: str) -> int:
+        return int(text if strict else text.strip("?"))
+
+    flow = sw.Pipeline("twice")
+    numbers = flow.from_collection(["2?", "3?"]).map(parse).on_error("skip").uid("numbers")
+    numbers.sink(FilesSink.json_lines(out, append=True)).uid("out")
+    flow.run(dead_letters=tmp_path / "dead")
+    strict = False
+    one, other = letters_in(tmp_path / "dead")
+    replay = replaying(flow, [one], Settings())
+    with PipelineHarness(replay, checkpoint_interval="1h", restart="none") as harness:
+        while not list(out.glob(".part-*")):
+            assert harness.run_once()
+        replaying(flow, [other], Settings()).run(checkpoint_interval="1h")
+        harness.run_to_end()
+    assert sorted(line for file in out.glob("part-*") for line in file.read_text().split()) == ["2", "3"]
+
+
 def test_what_fails_again_is_skipped_again_under_the_same_uid(tmp_path: Path) -> None:
     flow = sw.Pipeline()
     numbers = flow.from_collection(["x"]).map(str).map(parsed).on_error("skip")

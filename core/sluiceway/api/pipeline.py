@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import replace
 from inspect import isasyncgenfunction
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, Unpack, overload
 
@@ -291,12 +292,13 @@ class Pipeline(Program, metaclass=HintingType):
         Raises:
             GraphError: the program cannot become a job; names everything that is wrong.
         """
-        return build_stream_graph(
+        graph = build_stream_graph(
             self._name,
             self._steps(),
             self._effective(settings or Settings()),
             max_parallelism=self._max_parallelism,
         )
+        return replace(graph, left_out=self._left_out)
 
     def prepare(self, settings: Settings | None = None, services: Services | None = None) -> Job:
         """Make a job of the pipeline as it is now. Handles of :meth:`DataStream.collect` are cleared.

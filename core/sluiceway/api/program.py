@@ -47,6 +47,7 @@ class Program:
         self._looked_at: set[Transformation] = set()
         self._collected: list[Collected[Any]] = []
         self._under_way: set[object] = set()
+        self._left_out: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:

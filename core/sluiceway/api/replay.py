@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
@@ -11,6 +12,7 @@ from typing import Any, Final
 from sluiceway.api.pipeline import Pipeline
 from sluiceway.config.settings import Settings
 from sluiceway.connector.lib import CollectionSource
+from sluiceway.connector.lib.dead_letter_files import DEAD_LETTER_SINK
 from sluiceway.errors import GraphError
 from sluiceway.eventtime import ColumnTimestamps
 from sluiceway.functions import DeadLetter
@@ -27,8 +29,9 @@ def replaying(pipeline: Pipeline, letters: Sequence[DeadLetter], settings: Setti
     """Make the part of a pipeline that lies behind the steps which have skipped records, fed with these.
 
     Each record goes into the step that skipped it, with its event time. Sources, and steps that no such record can
-    reach, are left out. Steps keep their uids, but for sinks: those of the job may run at the same time. The
-    pipeline that was given stays as it is.
+    reach, are left out. Steps keep their uids, and find their state in a checkpoint of the job. Sinks have uids
+    that no other run has, as the job and other replays may run at the same time. The pipeline that was given
+    stays as it is.
 
     Args:
         pipeline: the whole one.
@@ -48,6 +51,8 @@ def replaying(pipeline: Pipeline, letters: Sequence[DeadLetter], settings: Setti
 
     replica = copy.copy(pipeline)
     replica._transformations = []
+    replica._left_out = frozenset({*uids.values(), DEAD_LETTER_SINK})
+    run = uuid.uuid4().hex[:8]
     kept: dict[Transformation, Transformation] = {}
     for t, uid in uids.items():
         inputs = [replace(ref, upstream=kept[ref.upstream]) for ref in t.inputs if ref.upstream in kept]
@@ -70,7 +75,7 @@ def replaying(pipeline: Pipeline, letters: Sequence[DeadLetter], settings: Setti
         # What a source has skipped had no timestamp so far.
         step = TimestampsStep(t.step.strategy) if isinstance(t.step, SourceStep) and t.step.strategy else t.step
         # A sink takes what an earlier run has left unfinished under its uid for its own; here that run may go on.
-        own = f"{uid} of a replay" if isinstance(t.step, SinkStep) else uid
+        own = f"replay {run} of {uid}" if isinstance(t.step, SinkStep) else uid
         kept[t] = replace(t, step=step, inputs=inputs, uid=own)
         replica._transformations.append(kept[t])
     for t in uids:

@@ -81,13 +81,15 @@ class JobEdge(msgspec.Struct, frozen=True):
 class JobGraph:
     """Job as an engine runs it. Vertices are in topological order, feedback edges apart.
 
-    ``serializers`` are those that were registered where it was made: they travel with it.
+    ``serializers`` are those that were registered where it was made: they travel with it. ``left_out`` is that of
+    the stream graph.
     """
 
     job_name: str
     vertices: tuple[JobVertex, ...]
     edges: tuple[JobEdge, ...]
     serializers: tuple[Serializer, ...] = ()
+    left_out: frozenset[str] = frozenset()
     _by_id: dict[int, JobVertex] = field(init=False, repr=False, compare=False)
     _by_node: dict[int, JobVertex] = field(init=False, repr=False, compare=False)
 
@@ -197,7 +199,7 @@ def build_job_graph(graph: StreamGraph, distributions: Mapping[str, Distribution
                 )
             )
     vertices = tuple(_vertex(members[head], inner[head]) for head in members)
-    return JobGraph(graph.job_name, vertices, tuple(edges), registered_serializers())
+    return JobGraph(graph.job_name, vertices, tuple(edges), registered_serializers(), graph.left_out)
 
 
 def _vertex(nodes: list[StreamNode], inner: list[StreamEdge]) -> JobVertex:

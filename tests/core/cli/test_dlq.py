@@ -165,3 +165,38 @@ def test_records_of_a_program_that_was_run_by_python(
     write("rooms.py", program.replace("COMMA = False", "COMMA = True"))
     result = sluiceway("dlq", "replay", "-q", "--on-error", "skip", "by-python", "rooms.py")
     assert (result.exit_code, result.stdout) == (0, "('cellar', 12.5)\n"), result.output
+
+
+COUNTS = """
+    COMMA = False
+
+    def parse(line):
+        room, degrees = line.split()
+        return room, float(degrees.replace(",", ".") if COMMA else degrees)
+
+    flow = sw.Pipeline("counts")
+    lines = flow.from_collection(["attic 31", "attic 12,5", "attic 30"]).uid("lines")
+    parsed = lines.map(parse).uid("parse").on_error("skip")
+    counts = parsed.key_by(lambda reading: reading[0]).count().uid("counts")
+    counts.sink("files", directory="counts", format="json_lines", append=True).uid("out")
+"""
+
+
+def test_a_replay_begins_with_state_of_the_steps_that_it_runs(
+    write: Callable[..., Path], sluiceway: Callable[..., Result], place: Path
+) -> None:
+    """The checkpoint has positions of a source, output of sinks and letters as well."""
+    write("counts.py", COUNTS)
+    options = ("--dead-letters", "dead", "--checkpoints", "kept", "--checkpoint-interval", "1h")
+    result = sluiceway("run", "-q", *options, "counts.py")
+    assert result.exit_code == 0, result.output
+    (checkpoint,) = (place / "kept").glob("*/chk-*")
+    write("counts.py", COUNTS.replace("COMMA = False", "COMMA = True"))
+    result = sluiceway("dlq", "replay", "-q", "--from", str(checkpoint), "dead", "counts.py")
+    assert result.exit_code == 0, result.output
+    written = [line for path in (place / "counts").iterdir() for line in path.read_text().splitlines()]
+    assert sorted(written) == ['["attic",1]', '["attic",2]', '["attic",3]']
+    # State of a step that the program has no more is lost, as in a run.
+    write("counts.py", COUNTS.replace('uid("counts")', 'uid("other")'))
+    result = sluiceway("dlq", "replay", "-q", "--from", str(checkpoint), "dead", "counts.py")
+    assert (result.exit_code, "has state of 'counts', which no step" in result.stderr) == (2, True), result.output

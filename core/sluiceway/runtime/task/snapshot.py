@@ -251,13 +251,13 @@ class JobSnapshot(msgspec.Struct, frozen=True):
         undealt = {uid for uid, state in self.enumerators.items() if state}
         sources = {v.uid for v in graph.vertices if all(edge.feedback for edge in graph.in_edges(v.id))}
         positions = {s.uid for s in self.operators if s.splits} | undealt
-        if moved := (positions & known) - sources:
+        if moved := (positions & known) - sources - graph.left_out:
             raise IncompatibleStateError(
                 f"the snapshot has the positions of a source under the uid {', '.join(map(repr, sorted(moved)))}, "
                 f"which is that of another step in job {graph.job_name!r}, so that the source would begin anew: "
                 "give the source that uid, with .uid(...), or leave the positions behind, with allow-dropped-state"
             )
-        lost = (_stateful(self.operators) | listed | undealt) - known
+        lost = (_stateful(self.operators) | listed | undealt) - known - graph.left_out
         if lost:
             raise IncompatibleStateError(
                 f"the snapshot has state of {', '.join(map(repr, sorted(lost)))}, which no step of job "
