@@ -10,7 +10,7 @@ import click
 
 from sluiceway.cli.errors import warn
 from sluiceway.cli.groups import Group
-from sluiceway.cli.history import history, is_place, shown_size, shown_time
+from sluiceway.cli.history import history, is_place, readable_checkpoints, shown_size, shown_time
 from sluiceway.cli.jobs import id_of
 from sluiceway.cli.manager import manager
 from sluiceway.cli.tables import print_table
@@ -73,10 +73,8 @@ def take(job: str) -> None:
 @_json_flag
 def list_(place: str, as_json: bool) -> None:
     """List the completed checkpoints in the directory or URL PLACE, by run, oldest first."""
-    from sluiceway.checkpoint import find_checkpoints, load_metadata
-
     storage = manager().checkpoint_storage(place)
-    found = [(directory, load_metadata(storage, directory)) for directory in find_checkpoints(storage)]
+    found = readable_checkpoints(storage)
     found.sort(key=lambda one: (one[0].rpartition("/")[0], one[1].checkpoint_id))
     if as_json:
         facts = [

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sluiceway.cli.errors import warn
 from sluiceway.cli.jobs import id_of
 from sluiceway.cli.manager import manager
 from sluiceway.cli.tables import print_table
@@ -17,9 +18,10 @@ from sluiceway.errors import CheckpointError, ConnectorError
 
 if TYPE_CHECKING:
     from sluiceway.checkpoint import CheckpointMetadata, HistoryEntry
+    from sluiceway.checkpoint_storage import CheckpointStorage
     from sluiceway.monitoring.infos import CheckpointInfo
 
-__all__ = ["history", "is_place", "shown_size", "shown_time"]
+__all__ = ["history", "is_place", "readable_checkpoints", "shown_size", "shown_time"]
 
 
 @click.command()
@@ -71,13 +73,12 @@ def _of_job(job: str) -> list[CheckpointInfo]:
 
 def _of_place(place: str) -> list[tuple[str, list[CheckpointInfo]]]:
     """Return by run the records of its checkpoints, earlier ones included. Savepoints are apart."""
-    from sluiceway.checkpoint import CHECKPOINT, find_checkpoints, load_metadata, split_location
+    from sluiceway.checkpoint import CHECKPOINT, split_location
 
     parent, under = split_location(place)
     storage = manager().checkpoint_storage(parent)
     runs: dict[str, list[tuple[str, CheckpointMetadata]]] = {}
-    for directory in find_checkpoints(storage, under):
-        metadata = load_metadata(storage, directory)
+    for directory, metadata in readable_checkpoints(storage, under):
         run = directory.rpartition("/")[0] if metadata.kind == CHECKPOINT else directory
         runs.setdefault(run, []).append((directory, metadata))
     if not runs:
@@ -92,6 +93,27 @@ def _of_place(place: str) -> list[tuple[str, list[CheckpointInfo]]]:
         name = f"{storage.shown(run)} (job {last.job_name!r})"
         told.append((last.completed_ms, name, infos))
     return [(name, infos) for _, name, infos in sorted(told, key=lambda one: one[:2])]
+
+
+def readable_checkpoints(storage: CheckpointStorage, under: str = "") -> list[tuple[str, CheckpointMetadata]]:
+    """Return the checkpoints and savepoints in a directory and below it, and warn of those that cannot be read.
+
+    Raises:
+        CheckpointError: none of them can be read.
+    """
+    from sluiceway.checkpoint import find_checkpoints, load_metadata
+
+    found, damaged = [], []
+    for directory in find_checkpoints(storage, under):
+        try:
+            found.append((directory, load_metadata(storage, directory)))
+        except CheckpointError as error:
+            damaged.append(error)
+    if damaged and not found:
+        raise damaged[0]
+    for problem in damaged:
+        warn(f"{problem}; it is left out")
+    return found
 
 
 def _earlier(entry: HistoryEntry) -> CheckpointInfo:

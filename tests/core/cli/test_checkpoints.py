@@ -239,6 +239,22 @@ def test_checkpoints_list_and_show(checkpoint: Path, sluiceway: Any) -> None:
 
 def test_an_empty_place_is_no_error(tmp_path: Path, sluiceway: Any) -> None:
     assert "no complete checkpoint" in sluiceway("checkpoints", "list", str(tmp_path / "nowhere")).stdout
+
+
+@pytest.mark.parametrize("command", ["list", "history"])
+def test_a_damaged_checkpoint_does_not_hide_the_others(sluiceway: Any, tmp_path: Path, command: str) -> None:
+    for number in (1, 2):
+        write(tmp_path, number, [other()])
+    one, two = (tmp_path / f"run/chk-{number}/metadata.json" for number in (1, 2))
+    one.write_text("{")
+    result = sluiceway("checkpoints", command, str(tmp_path), "--json")
+    facts = json.loads(result.stdout)
+    shown = facts if command == "list" else facts[0]["checkpoints"]
+    assert (result.exit_code, [each["checkpoint"] for each in shown]) == (0, [2])
+    assert result.stderr.startswith(f"warning: {one} is not the metadata of a checkpoint, or it is damaged: ")
+    two.write_text("{")
+    result = sluiceway("checkpoints", command, str(tmp_path))
+    assert (result.exit_code, "error: " in result.stderr) == (3, True)
     assert sluiceway("checkpoints", "show", str(tmp_path / "nowhere")).exit_code == 3
 
 
