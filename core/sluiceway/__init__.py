@@ -103,6 +103,7 @@ if TYPE_CHECKING:
         ProcessJoinFunction,
         TaggedUnion,
     )
+    from sluiceway.functions.lookups import CachedLookup
     from sluiceway.metrics import JobMetrics
     from sluiceway.runtime.logging.task_logs import TaskLogFilter
     from sluiceway.savepoint import StateRows, read_state
@@ -139,6 +140,7 @@ __all__ = [
     "BroadcastProcessFunction",
     "BroadcastState",
     "BroadcastStream",
+    "CachedLookup",
     "CheckpointError",
     "CheckpointFailedError",
     "CheckpointListener",
@@ -267,6 +269,7 @@ _HOMES = {
     "ProcessAllWindowFunction ProcessFunction ProcessJoinFunction ProcessWindowFunction "
     "ReduceFunction RuntimeContext TimeDomain TimerService WindowFunction",
     "sluiceway.functions.joins": "CoGroupFunction TaggedUnion",
+    "sluiceway.functions.lookups": "CachedLookup",
     "sluiceway.metrics": "JobMetrics",
     "sluiceway.runtime.logging.task_logs": "TaskLogFilter",
     "sluiceway.serializers.schemas": "RenamedFrom",
