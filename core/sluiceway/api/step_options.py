@@ -140,8 +140,9 @@ class StepSettings:
         if action == "skip" and not t.step.skips:
             raise GraphError(
                 f"on_error('skip') at {caller_location()}: {t.label()} cannot skip records; map, flat_map, "
-                "filter, process, async_map, reduce, aggregate and assign_timestamps_and_watermarks can, outside "
-                "of windows, steps of columns without state, and sources with a timestamp assigner or a decoder"
+                "filter, branch, inspect, process, async_map, reduce, aggregate and "
+                "assign_timestamps_and_watermarks can, outside of windows, steps of columns without state, and "
+                "sources with a timestamp assigner or a decoder"
             )
         t.skips_errors, t.max_dead_letters = action == "skip", max
         return self

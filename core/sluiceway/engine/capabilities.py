@@ -54,7 +54,7 @@ class Feature(Enum):
     CUSTOM_PARTITIONER = _WAYS, "partition_custom() with a function"
     PLUGIN_PARTITIONER = _WAYS, "partitioners of plugins"
 
-    STATELESS = _STEPS, "map, flat_map, filter, process"
+    STATELESS = _STEPS, "map, flat_map, filter, branch, inspect, process"
     BATCHES = _STEPS, "process functions of batches"
     COLUMNS = _STEPS, "streams in columns (TableStream)"
     REDUCTIONS = _STEPS, "running reductions, aggregates and counts"
