@@ -109,7 +109,9 @@ class MergingWindowOperator(WindowOperator):
             if start < window[0] or window[1] < end:
                 old, window, grown = window, window.cover(new), True
                 self._sets[key] = [one if one[0] is not old else (window, place) for one in held]
-                self._move(key, window, [(old, place)])
+                # Without lateness its only timer is moved when it fires, to an end that is no earlier.
+                if self._lateness or not self._plain:
+                    self._move(key, window, [(old, place)])
         else:
             window, place, grown = self._grow(key, held, near, new)
         # Late is decided after merging: a late record is accepted if it extends a window that is still open.
@@ -245,11 +247,11 @@ class MergingWindowOperator(WindowOperator):
     # ---- time -------------------------------------------------------------------------------------------------
 
     def _on_timer(self, event_time: bool, timestamp: int, key: Any, window: Window) -> None:
-        which = 1 if self._plain else 0
-        held: Held | None = next((one for one in self._sets.get(key, ()) if one[which] == window), None)
-        if held is None:
+        for own, place in self._sets.get(key, ()):
+            if (place if self._plain else own) == window:
+                break
+        else:
             return  # the window was merged into another one
-        own, place = held
         entries = self._entries_at(place)
         if self._plain:
             over = self._on_only_timer(timestamp, key, own, place, entries)
