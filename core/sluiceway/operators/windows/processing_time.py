@@ -9,6 +9,7 @@ from sluiceway.operators.windows.slice_types import NEVER, Entries
 from sluiceway.operators.windows.sliced_window_operator import SlicedWindowOperator
 from sluiceway.operators.windows.sliding import SlidingOperator
 from sluiceway.operators.windows.tumbling import TumblingOperator
+from sluiceway.util.overriding import override
 
 __all__ = ["SlidingProcessingTimeOperator", "TumblingProcessingTimeOperator"]
 
@@ -54,3 +55,9 @@ class TumblingProcessingTimeOperator(_ByProcessingTime, TumblingOperator):
 
 class SlidingProcessingTimeOperator(_ByProcessingTime, SlidingOperator):
     """Operator of sliding windows of processing time."""
+
+    @override
+    def open(self) -> None:
+        super().open()
+        # The clock may be behind the one by which windows were evaluated before a restore: those take no record.
+        self._now = max(self._now, self._furthest)

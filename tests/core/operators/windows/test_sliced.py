@@ -529,6 +529,19 @@ def test_sliding_windows_of_processing_time() -> None:
         assert [stamp for _, stamp in h.records] == [4, 9, 14]
 
 
+@pytest.mark.parametrize("fn", [None, lambda w: w.apply(lambda key, window, records: [" ".join(records)])])
+def test_no_record_is_lost_behind_a_restore_where_the_clock_is_behind(fn: Any) -> None:
+    windows = SlidingProcessingTimeWindows.of(10, 5)
+    with harness(windows, fn, start_ms=100) as h:
+        h.process("a1")
+        assert h.advance(6) == ["a1"]
+        taken = h.snapshot()
+    with harness(windows, fn, restored=taken, start_ms=90) as h:
+        h.process("a2")
+        assert h.advance(30) == ["a1 a2", "a2"]
+        assert h.finish() == []
+
+
 def test_a_window_of_processing_time_is_not_over_before_its_last_ms_is() -> None:
     with harness(SlidingProcessingTimeWindows.of(2, 1), start_ms=9) as h:
         h.process("a1")
