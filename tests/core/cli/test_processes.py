@@ -133,13 +133,20 @@ def test_the_reporter_log_is_seen_and_leaves_a_programs_own_logging_alone(
 
 
 @pytest.mark.parametrize(
-    ("workers", "unbuffered"), [("0", ""), ("0", "1"), pytest.param("2", "", marks=pytest.mark.slow)]
+    ("workers", "unbuffered", "options"),
+    [
+        ("0", "", ()),
+        ("0", "1", ()),
+        ("0", "", ("--restart", "exponential:1h:1h:6")),
+        pytest.param("2", "", (), marks=pytest.mark.slow),
+    ],
 )
 def test_a_reader_that_goes_away_ends_the_job_quietly(
-    start: Any, write: Any, workers: str, unbuffered: str
+    start: Any, write: Any, workers: str, unbuffered: str, options: tuple[str, ...]
 ) -> None:
     write("job.py", ENDLESS)
-    process = start("run", "--no-progress", "job.py", "--workers", workers, "-p", "1", PYTHONUNBUFFERED=unbuffered)
+    command = ("run", "--no-progress", "job.py", "--workers", workers, "-p", "1", *options)
+    process = start(*command, PYTHONUNBUFFERED=unbuffered)
     begin(process, "0\n")
     process.stdout.close()
     process.stdout = None

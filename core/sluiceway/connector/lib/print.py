@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import Any, Literal, TextIO
 
 from sluiceway.connector import Sink, SinkWriter, Wait, WriterContext
-from sluiceway.errors import ConfigurationError, ConnectorError
+from sluiceway.errors import ConfigurationError, ConnectorError, SuppressRestartsError
 from sluiceway.record_errors import record_loop
 
 __all__ = ["OutputClosedError", "PrintSink"]
 
 
-class OutputClosedError(ConnectorError):
-    """The reader of standard output, or of standard error, is gone."""
+class OutputClosedError(ConnectorError, SuppressRestartsError):
+    """The reader of standard output, or of standard error, is gone: no restart brings it back."""
 
 
 class PrintSink(Sink[Any]):
