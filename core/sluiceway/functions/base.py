@@ -55,11 +55,19 @@ class OutputTag(Generic[T]):
         OutputTag._made = True
 
 
+class _EngineTag(OutputTag[Any]):
+    """Tag that is not counted among those of the program, neither when it is made nor when it is unpickled."""
+
+    def __post_init__(self) -> None:
+        """Count nothing."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+
+
 def engine_tag(name: str, type: Any = None) -> OutputTag[Any]:  # noqa: A002
     """Return a tag that no function emits to, so that results need not be searched for it."""
-    tag: OutputTag[Any] = object.__new__(OutputTag)
-    vars(tag).update(name=name, type=type)
-    return tag
+    return _EngineTag(name, type)
 
 
 def output_tags_exist() -> bool:

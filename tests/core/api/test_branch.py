@@ -1,5 +1,6 @@
 """Streams that are split in two by a predicate."""
 
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeGuard
@@ -204,6 +205,9 @@ def test_splitting_makes_no_tag_for_which_results_are_searched(monkeypatch: pyte
         stream.print()
     flow.run()
     assert not sw.OutputTag._made
+    tags = [edge.tag for edge in flow.graph().edges]
+    assert pickle.loads(pickle.dumps(tags)) == tags
+    assert not sw.OutputTag._made  # nor in a worker, which unpickles them
 
 
 def test_other_functions_are_refused_at_the_call() -> None:
