@@ -153,7 +153,20 @@ def _rows(batch: Any) -> Any:
 
 
 def _columns(batch: Any) -> list[list[Any]]:
-    return [values_of(column) for column in batch.columns]
+    columns = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            columns.append(values_of(column))
+        except UnicodeDecodeError as error:
+            raise ConnectorError(
+                f"column {name!r} has a text that is not UTF-8: {error}. Cast it to BINARY in Spark"
+            ) from error
+        except (OverflowError, ValueError) as error:
+            raise ConnectorError(
+                f"column {name!r} has {column.type}, and a value that Python has none for, whose years are 1 to "
+                f"9999: {error}. Filter such rows out in Spark, or cast the column to STRING"
+            ) from error
+    return columns
 
 
 def values_of(column: Any) -> list[Any]:
@@ -233,8 +246,11 @@ def _times(column: Any, kind: Any) -> list[Any]:
 
     first = next((value for value in column if value.is_valid), None)
     naive: list[Any] = column.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False).tolist()
-    if first is None or kind.tz is None:
+    if first is None:
         return naive
+    if kind.tz is None:
+        # NumPy gives a number for a year that Python has not, where to_pylist() raises.
+        return list(column.to_pylist()) if int in set(map(type, naive)) else naive
     try:
         zone = first.as_py().tzinfo
         if kind.tz in ("UTC", "Etc/UTC"):

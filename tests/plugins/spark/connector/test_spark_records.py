@@ -123,6 +123,23 @@ def test_times_are_those_of_arrow(times: list[Any], zone: str | None) -> None:
     assert [t and t.utcoffset() for t in found] == [t and t.utcoffset() for t in expected]
 
 
+@pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.timestamp("us", "+02:00")])
+@pytest.mark.parametrize("records", [dict, tuple])
+@pytest.mark.parametrize("instant", [-(10**17), 4 * 10**17])
+def test_a_year_that_python_has_not_is_an_error_with_the_column(kind: Any, records: Any, instant: int) -> None:
+    column = pa.array([None, 0, instant], pa.int64()).cast(kind)
+    batch = pa.RecordBatch.from_arrays([pa.array([1, 2, 3]), column], names=["n", "at"])
+    with pytest.raises(ConnectorError, match=r"^column 'at' has timestamp\[us.*\], .*years are 1 to 9999: "):
+        converter(records, batch.schema, "t")(batch)
+
+
+def test_a_text_that_is_not_utf_8_is_an_error_with_the_column() -> None:
+    texts = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff"]).buffers())
+    batch = pa.RecordBatch.from_arrays([texts], names=["text"])
+    with pytest.raises(ConnectorError, match=r"^column 'text' has a text that is not UTF-8: .*Cast it to BINARY"):
+        converter(dict, batch.schema, "t")(batch)
+
+
 @pytest.mark.parametrize(
     ("zone", "hours"),
     [
