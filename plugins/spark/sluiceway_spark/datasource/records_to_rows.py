@@ -88,7 +88,8 @@ class Tables:
         if not rest:
             raise ConfigurationError(f"{where}: there is no column for the records")
         self._rest = pa.schema(rest)
-        self._columns = Columns(self._rest, where)
+        beside = "" if timestamp is None else f", beside {timestamp!r} for event times"
+        self._columns = Columns(self._rest, where + beside)
         from sluiceway.columns.not_null import has_required
 
         self._required = [place for place, field in enumerate(schema) if has_required(field)]

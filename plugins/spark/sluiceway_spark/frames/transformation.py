@@ -30,7 +30,7 @@ from sluiceway_spark.frames.tasks import (
     stage_task,
 )
 from sluiceway_spark.session.configuration import need_spark
-from sluiceway_spark.session.context import tasks_at_a_time
+from sluiceway_spark.session.context import context_of, tasks_at_a_time
 from sluiceway_spark.session.pyspark_version import MICRO_BATCHES, too_old
 from sluiceway_spark.structured.row_format import SCHEMA, together
 from sluiceway_spark.structured.stages.batch_tasks import ship
@@ -106,6 +106,9 @@ def transform(
         raise ConfigurationError(f"transform() takes a function of a stream, not {build!r:.100}")
     name = name or _name_of(build)
     where = f"transform {name!r}"
+    context = context_of(frame.sparkSession)
+    if context is not None and context._jsc is None:
+        raise ConfigurationError(f"{where}: the session of the DataFrame was stopped. Make both anew")
     in_columns = records == COLUMNS
     check_readable(frame.schema, f"the DataFrame of {where}", as_arrow=in_columns or records == ARROW)
     rows = _rows(records, timestamp, frame.schema, where)

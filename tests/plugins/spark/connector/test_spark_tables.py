@@ -206,6 +206,12 @@ def test_an_event_time_that_is_no_timestamp_of_sparks_is_null(stamps: Any) -> No
     assert [row["when"] for row in rows] == [None, None, year_1, year_9999, None, None]
 
 
+def test_a_record_with_a_field_of_the_name_of_the_event_time_is_refused() -> None:
+    schema = pa.schema([("word", pa.string()), ("at", UTC)])
+    with pytest.raises(ConnectorError, match=r"beside 'at' for event times: \{.*\} has 'at', the columns are wor"):
+        table(dict, Batch([{"word": "a", "at": None}]), schema, "at")
+
+
 @pytest.mark.parametrize(
     ("timestamp", "fields", "message"),
     [

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -234,6 +235,15 @@ def test_a_failing_function_and_a_record_that_does_not_fit_are_named(frame: Any)
 def test_what_cannot_be_is_refused_before_spark_does_anything(frame: Any, build: Any, said: str) -> None:
     with pytest.raises((ConfigurationError, GraphError), match=said):
         transform(frame, build)
+
+
+def test_a_dataframe_of_a_stopped_session_is_refused(frame: Any) -> None:
+    class Stopped:
+        mapInArrow = schema = frame.mapInArrow
+        sparkSession = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=None))
+
+    with pytest.raises(ConfigurationError, match="transform 'totals': the session of the DataFrame was stopped"):
+        transform(Stopped(), totals, DDL)
 
 
 def test_arguments_that_do_not_fit_the_dataframe_are_refused(frame: Any) -> None:
