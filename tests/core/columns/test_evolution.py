@@ -84,6 +84,18 @@ def test_wider_types_go_on(old: Any, new: Any, values: list[Any]) -> None:
     assert shown(one) == shown(expected)
 
 
+def test_structs_with_wider_fields_go_on() -> None:
+    old = pa.struct([("x", pa.int16()), ("y", pa.list_(pa.float32()))])
+    new = pa.struct([("x", pa.int64()), ("y", pa.list_(pa.float64()))])
+    named = {name: NUMBERS[name] for name in ("first", "last", "all")}
+    values = [{"x": 1, "y": [0.5, None]}, None, {"x": None, "y": None}, {"x": 2, "y": []}]
+    rows: list[Any] = list(zip("abab", values, strict=True))
+    one = restored(slice_of(layout(pa.string(), old, named), rows, old), layout(pa.string(), new, named))
+    add(one, [("a", {"x": 2**40, "y": [1e300]})], new, 4)
+    expected = slice_of(layout(pa.string(), new, named), [*rows, ("a", {"x": 2**40, "y": [1e300]})], new)
+    assert shown(one) == shown(expected)
+
+
 def test_keys_may_be_wider() -> None:
     named = {"n": agg.count()}
     one = slice_of(layout(pa.int32(), pa.int8(), named), [(1, 1), (None, 1), (1, 1)], pa.int8())
