@@ -233,12 +233,15 @@ class FaultyWriter(SinkWriter[Any]):
         return Wait() if self.fault == "blocks for ever" and self.kept else None
 
     def flush(self) -> None:
+        if self.fault == "flushes nothing before the end" and not self.finished:
+            return
         for values in self.kept:
             self.give(values if self.fault != "turns batches round" else values[::-1])
         if self.fault != "writes again at every flush":
             self.kept.clear()
 
     def finish(self) -> None:
+        self.finished = True
         if self.fault != "drops what it holds at the end":
             self.flush()
 
@@ -276,6 +279,7 @@ def test_a_sink_without_faults_passes() -> None:
         ("turns batches round", "test_batches_of_any_size_are_taken"),
         ("wants no timestamps", "test_timestamps_are_taken"),
         ("writes again at every flush", "test_a_flush_may_come_at_any_time"),
+        ("flushes nothing before the end", "test_what_was_flushed_is_there_after_a_failure"),
         ("leaves a file open", "test_a_job_that_fails_leaves_nothing_behind"),
         ("writes when it is closed", "test_a_job_that_fails_leaves_nothing_behind"),
         ("fails to close what it never opened", "test_a_writer_can_be_closed_without_being_opened"),

@@ -112,6 +112,18 @@ class SinkConformance:
             driver.finish()
         self.check(self.records())
 
+    def test_what_was_flushed_is_there_after_a_failure(self) -> None:
+        """A checkpoint is complete after a flush: a restored job does not write these records again."""
+        promised = self.make_sink().guarantee in (DeliveryGuarantee.AT_LEAST_ONCE, DeliveryGuarantee.IDEMPOTENT)
+        if not promised or not self.visible_after_failure:
+            return
+        records = self.records()
+        with SinkDriver(self.make_sink()) as driver:
+            driver.write(records)
+            driver.flush()
+        lost = Counter(map(self.identity, records)) - Counter(map(self.identity, self.written()))
+        assert not lost, f"flush() has returned, and these records were lost by the failure after it: {dict(lost)}"
+
     def test_nothing_at_all_may_be_written(self) -> None:
         sink = self.make_sink()
         with nothing_left_behind(), SinkDriver(sink) as driver:
