@@ -58,6 +58,12 @@ def test_a_pipeline_does_not_hide_a_module(name: str, tmp_path: Path) -> None:
         instantiate("pipeline", name, tmp_path)
 
 
+@pytest.mark.parametrize("name", ["files", "sluiceway-files"])
+def test_a_plugin_does_not_hide_an_installed_one(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"'files' .*: a package sluiceway_files is installed already"):
+        instantiate("plugin", name, tmp_path)
+
+
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "precious").touch()
     with pytest.raises(ConfigurationError, match="is there already and is not an empty directory"):

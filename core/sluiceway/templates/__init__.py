@@ -12,6 +12,7 @@ from __future__ import annotations
 import keyword
 import re
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -42,7 +43,8 @@ def instantiate(template: str, name: str, target: Path) -> list[Path]:
 
     Raises:
         UnknownNameError: there is no such template.
-        ConfigurationError: the name cannot be a package's, or the target has something in it. Nothing was written.
+        ConfigurationError: the name cannot be a package's, or is that of one that exists, or the target has
+            something in it. Nothing was written.
     """
     if template not in TEMPLATES:
         raise choose("template", template, TEMPLATES)
@@ -84,3 +86,9 @@ def _check_name(kind: str, name: str) -> None:
     if kind == "pipeline" and (keyword.iskeyword(name) or name in _TAKEN):
         taken = "a module of that name exists already"
         raise ConfigurationError(f"{name!r} cannot be the name of a pipeline: {taken}")
+    package = f"sluiceway_{name.replace('-', '_')}"
+    # Two packages of one name hide each other, and so does the plugin that Sluiceway brings.
+    if kind == "plugin" and find_spec(package) is not None:
+        raise ConfigurationError(
+            f"{name!r} cannot be the name of a plugin: a package {package} is installed already"
+        )
