@@ -118,8 +118,8 @@ def _raised_in_step(error: SluicewayError) -> list[str]:
 
     told = TracebackException.from_exception(error)
     causing = _users(told.__cause__.stack) if told.__cause__ else []
-    if isinstance(error, ConnectorError) and isinstance(error.__cause__, OSError):
-        # The message says what the system refused; the library that a connector has asked says no more.
+    if isinstance(error, ConnectorError):
+        # The message says what was refused; the frames of the library that a connector has asked say no more.
         causing = [frame for frame in causing if not _is_of_library(frame.filename)]
     if not _users(told.stack) and not causing:
         return []

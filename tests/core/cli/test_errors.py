@@ -92,6 +92,22 @@ def test_what_a_connector_says_of_the_system_needs_no_traceback(write: Any, slui
     assert "Traceback" not in text
 
 
+def test_what_a_connector_says_of_a_library_needs_no_traceback(write: Any, sluiceway: Any) -> None:
+    pytest.importorskip("sqlalchemy", reason="not installed: pip install 'sluiceway[sql]'")
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    write(
+        "job.py",
+        """
+        url = "postgresql+psycopg://u@127.0.0.1:1/x"
+        flow = sw.Pipeline("fails")
+        flow.from_collection([{"a": 1}]).sink("sql", database=url, table="t", columns=["a"])
+        """,
+    )
+    text = sluiceway("run", "job.py").stderr
+    assert "\nerror: cannot connect to write table 't' of postgresql+psycopg://u@127.0.0.1:1/x: " in text
+    assert "Traceback" not in text
+
+
 def test_what_the_users_code_calls_is_shown_and_a_plugin_in_between_is_not(
     write: Any, sluiceway: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
