@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
-from sluiceway.errors import ConfigurationError, ConnectorError, MissingExtraError
+from sluiceway.errors import ConfigurationError, MissingExtraError
 from sluiceway.util.install_hints import install_command
 from sluiceway.util.redaction import redact
 from sluiceway_sql._statements import PARAMSTYLES, Dialect
@@ -124,8 +124,15 @@ class _Url(Database):
         try:
             # Without a pool, close() ends the connection instead of keeping it.
             engine = create_engine(self._url, poolclass=NullPool)
-        except (NoSuchModuleError, ImportError) as error:
-            raise ConnectorError(f"cannot write to {self}: its driver is not installed ({error})") from error
+        except NoSuchModuleError as error:
+            name = self._shown.partition(":")[0]
+            hint = "postgresql+psycopg" if name.startswith("postgres") else "DATABASE+DRIVER"
+            raise ConfigurationError(
+                f"{self}: SQLAlchemy knows no database {name!r}, with which the URL begins ({error}). Begin it "
+                f"with {hint}://, or install the package that adds it to SQLAlchemy"
+            ) from None
+        except ImportError as error:
+            raise MissingExtraError(f"{self}: its driver is not installed ({error})") from None
         dialect = engine.dialect
         quote = dialect.identifier_preparer.quote_identifier
         return Opened(engine.raw_connection(), Dialect(dialect.name, dialect.paramstyle, quote))

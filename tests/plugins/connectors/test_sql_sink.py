@@ -494,12 +494,38 @@ def test_passwords_are_not_shown() -> None:
     sink = SqlSink("nosuch+thing://ann:secret@here/shop", "words", COLUMNS)
     assert repr(sink) == "SqlSink('nosuch+thing://ann:***@here/shop', 'words')"
     with pytest.raises(
-        ConnectorError, match=r"^cannot write to nosuch\+thing://ann:\*\*\*@here/shop: its driver is"
+        ConfigurationError, match=r"^nosuch\+thing://ann:\*\*\*@here/shop: SQLAlchemy knows no data"
     ):
         drive_sink(sink, [("to", 1)])
     with pytest.raises(ConfigurationError) as caught:
         SqlSink("postgresql://ann:secret@here:port/shop", "words", COLUMNS)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "why"),
+    [
+        (
+            "postgres://here/shop",
+            ConfigurationError,
+            r"knows no database 'postgres'.* Begin it with postgresql\+psycopg",
+        ),
+        (
+            "nosuch://here/shop",
+            ConfigurationError,
+            r"knows no database 'nosuch'.* Begin it with DATABASE\+DRIVER://",
+        ),
+        ("postgresql+asyncpg://here/shop", MissingExtraError, r"its driver is not installed \(.*asyncpg"),
+    ],
+)
+def test_a_database_that_cannot_be_reached_so_ends_the_job_whatever_the_restart_strategy(
+    url: str, kind: type[Exception], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "asyncpg", None)
+    flow = sw.Pipeline("shop")
+    flow.from_collection([("to", 1)]).sink(SqlSink(url, "words", COLUMNS))
+    with pytest.raises(kind, match=why):
+        flow.run(restart="exponential:1h:1h:6")
 
 
 def test_urls_of_sqlite_need_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
