@@ -67,7 +67,13 @@ class _Writer(SinkWriter[Any]):
             if (None in keys) if len(self._target.key) == 1 else any(None in key for key in keys):
                 at = [self._target.columns.index(name) for name in self._target.key]
                 self._check_keys(self._target.columns[i] for row in rows for i in at if row[i] is None)
-            self._by_key.update(zip(keys, rows, strict=True))
+            try:
+                self._by_key.update(zip(keys, rows, strict=True))
+            except TypeError as error:
+                raise RejectedRecordError(
+                    f"{self._target}: the key of a record cannot be compared with others: {error}. Have the "
+                    f"columns {', '.join(self._target.key)} hold texts, numbers, times or bytes"
+                ) from error
 
     def _check_keys(self, nulls: Iterable[str]) -> None:
         if (name := next(iter(nulls), None)) is not None:

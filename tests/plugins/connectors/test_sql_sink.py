@@ -218,6 +218,15 @@ def test_a_null_in_a_key_is_refused(tmp_path: Path, guarantee: Any, key: list[st
         driver.write(records if in_columns else values)
 
 
+def test_a_list_in_a_key_is_refused(tmp_path: Path) -> None:
+    sink = SqlSink(tmp_path / "a.db", "words", COLUMNS, key=["word"])
+    refused = pytest.raises(
+        RejectedRecordError, match=r"unhashable type: 'list'. Have the columns word hold texts"
+    )
+    with refused, SinkDriver(sink) as driver:
+        driver.write([("to", 1), (["be"], 2)])
+
+
 def test_columns_that_are_not_written_are_left_alone(tmp_path: Path) -> None:
     rows(tmp_path / "a.db", "CREATE TABLE words (word PRIMARY KEY, n, seen DEFAULT 'no')")
     sink = SqlSink(tmp_path / "a.db", "words", COLUMNS, key=["word"])
