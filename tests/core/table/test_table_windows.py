@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import duckdb
@@ -599,6 +599,7 @@ def test_late_rows_come_out_at_the_side() -> None:
     ("build", "message"),
     [
         (lambda t: t.key_by("usr"), "there is no column 'usr'; did you mean 'user'?"),
+        (lambda t: t.key_by("who"), "there is no column 'who'; the columns are"),
         (lambda t: t.key_by("user", "user"), "a column is named twice"),
         (lambda t: t.key_by("tags"), r"column 'tags' is of type list<item: string>, which cannot be a key"),
         (
@@ -659,6 +660,20 @@ def test_windows_of_counts_are_refused_with_the_reason() -> None:
         table.key_by("user").count_window(3)
     with pytest.raises(AttributeError, match=r"no count_window\(\): key_by\(\) first"):
         table.count_window(3)
+
+
+@pytest.mark.parametrize(
+    "aggregated",
+    [
+        lambda keyed: keyed.aggregate(agg.count()),
+        lambda keyed: keyed.running(agg.count()),
+        lambda keyed: keyed.over(rows=2).aggregate(agg.count()),
+        lambda keyed: keyed.window(TumblingEventTimeWindows(10)).aggregate(agg.count()),
+    ],
+)
+def test_an_aggregate_without_a_name_is_refused(aggregated: Callable[[Any], object]) -> None:
+    with pytest.raises(TypeError, match=r"test_table_windows.py:\d+ takes aggregates by name, .*given .*count"):
+        aggregated(Pipeline().table(_ORDERS).key_by("user"))
 
 
 def test_what_is_no_aggregate_is_refused() -> None:

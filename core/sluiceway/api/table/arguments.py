@@ -147,8 +147,8 @@ def _unknown_column(error: Exception, schema: pa.Schema) -> str | None:
 
 def _no_column(name: str, schema: pa.Schema) -> str:
     near = get_close_matches(name, schema.names, 1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"there is no column {name!r}; {hint}The columns are {shown(schema)}"
+    hint = f"did you mean {near[0]!r}? The" if near else "the"
+    return f"there is no column {name!r}; {hint} columns are {shown(schema)}"
 
 
 def _first_line(error: Exception) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, Never, NoReturn
 
 import pyarrow as pa
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from sluiceway.api.program import Program
     from sluiceway.api.table.stream import TableStream
 
-__all__ = ["KeyedTable", "WindowedTable", "fields_of"]
+__all__ = ["KeyedTable", "WindowedTable", "check_named", "fields_of"]
 
 _OF_WINDOWS = ("window_start", "window_end")
 
@@ -89,18 +89,20 @@ class KeyedTable:
             )
         return WindowedTable(self, assigner)
 
-    def aggregate(self, **aggregates: Aggregate) -> TableStream:
+    def aggregate(self, *unnamed: Never, **aggregates: Aggregate) -> TableStream:
         """Aggregate all rows of a key, and emit a row per key at the end of the input.
 
         An input that never ends has no results: give it windows.
 
         Args:
+            unnamed: none.
             aggregates: aggregates by the names of their results: ``aggregate(total=agg.sum("price"))``.
 
         Raises:
             GraphError: a column that does not exist or that the aggregate does not take; or a name twice.
-            TypeError: no aggregate.
+            TypeError: no aggregate, or one without a name.
         """
+        check_named("aggregate", unnamed)
         return aggregated(self, None, None, aggregates)
 
     def interval_join(
@@ -161,22 +163,24 @@ class KeyedTable:
         """
         return _distinct(self, None, None)
 
-    def running(self, **aggregates: Aggregate) -> TableStream:
+    def running(self, *unnamed: Never, **aggregates: Aggregate) -> TableStream:
         """Emit each row with the aggregates of its key so far, the row itself included.
 
         Rows keep their columns, their event times and the order of their key. State holds every key.
 
         Args:
+            unnamed: none.
             aggregates: aggregates by the names of their columns: ``running(total=agg.sum("price"))``. All but
                 ``collect``, ``top_k``, ``quantile`` and ``custom``.
 
         Raises:
             GraphError: a column that does not exist or that the aggregate does not take; a name twice; or an
                 aggregate without running results.
-            TypeError: no aggregate.
+            TypeError: no aggregate, or one without a name.
         """
         from sluiceway.api.table.stream import TableStream
 
+        check_named("running", unnamed)
         where = f"running() at {caller_location()}"
         fields = list(self._schema)
         fields += fields_of("running", where, self._schema, set(self._schema.names), aggregates)
@@ -249,7 +253,7 @@ class WindowedTable(HasLateRows):
         changed._lateness_ms = milliseconds(f"allowed_lateness({lateness!r})", lateness)
         return changed
 
-    def aggregate(self, **aggregates: Aggregate) -> TableStream:
+    def aggregate(self, *unnamed: Never, **aggregates: Aggregate) -> TableStream:
         """Aggregate the rows of a key and window, and emit a row for each when the watermark passes its end.
 
         The columns are those of the key, the aggregates, and ``window_start`` and ``window_end``, timestamps of ms
@@ -257,12 +261,14 @@ class WindowedTable(HasLateRows):
         order in which they arrived.
 
         Args:
+            unnamed: none.
             aggregates: aggregates by the names of their results: ``aggregate(total=agg.sum("price"))``.
 
         Raises:
             GraphError: a column that does not exist or that the aggregate does not take; or a name twice.
-            TypeError: no aggregate.
+            TypeError: no aggregate, or one without a name.
         """
+        check_named("aggregate", unnamed)
         return aggregated(self._keyed, self._assigner, self._late_tag, aggregates, self._lateness_ms)
 
     def distinct(self) -> TableStream:
@@ -349,6 +355,15 @@ def _distinct(
     sides = {} if late_tag is None else {late_tag.name: schema}
     inputs = (InputRef(t),)
     return TableStream(keyed._pipeline, inputs, schema, "distinct()", sides, keyed._time_column)
+
+
+def check_named(method: str, unnamed: tuple[object, ...]) -> None:
+    """Raise TypeError for aggregates that were given without names."""
+    if unnamed:
+        raise TypeError(
+            f"{method}() at {caller_location()} takes aggregates by name, as in "
+            f'{method}(total=agg.sum("price")), and was given {describe(unnamed[0])} without one'
+        )
 
 
 def fields_of(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, Never, NoReturn
 
 import pyarrow as pa
 
@@ -36,22 +36,24 @@ class OverTable(HasLateRows):
         self._rows = rows
         self._age = age
 
-    def aggregate(self, **aggregates: Aggregate) -> TableStream:
+    def aggregate(self, *unnamed: Never, **aggregates: Aggregate) -> TableStream:
         """Emit each row with aggregates of the last rows of its key, when the watermark has reached its time.
 
         Rows come in order of event time, those of one time in the order of arrival. They keep their columns and
         their event times.
 
         Args:
+            unnamed: none.
             aggregates: aggregates by the names of their columns: ``aggregate(mean=agg.mean("price"))``.
 
         Raises:
             GraphError: a column that does not exist or that the aggregate does not take; or a name twice.
-            TypeError: no aggregate.
+            TypeError: no aggregate, or one without a name.
         """
-        from sluiceway.api.table.keyed import fields_of
+        from sluiceway.api.table.keyed import check_named, fields_of
         from sluiceway.api.table.stream import TableStream
 
+        check_named("aggregate", unnamed)
         keyed = self._keyed
         entering = keyed._schema
         where = f"aggregate() at {caller_location()}"

@@ -42,7 +42,7 @@ _TABLE = pa.table(
             "SELECT user\nFROM orders GROUP BY user HAVING place.user > 1",
             2,
             40,
-            "no column .user.; The fields of place are x",
+            "no column .user.; the fields of place are x",
         ),
         (
             "SELECT place.x, count(*) FROM (SELECT price AS x, place FROM orders)\nGROUP BY x",
@@ -142,7 +142,7 @@ _TABLE = pa.table(
         ("SELECT FROM orders", 1, 1, "at least one column"),
         ("SELECT 1", 1, 8, "takes its rows FROM a table"),
         ("SELECT user FROM orders WHERE user LIKE user", 1, 41, "written here"),
-        ("SELECT place.y FROM orders", 1, 14, "The fields of place are x"),
+        ("SELECT place.y FROM orders", 1, 14, "the fields of place are x"),
         ("DELETE FROM orders", 1, 13, "this is no query"),
         ("SELECT user FROM orders TABLESAMPLE 10%", 1, 37, "has no translation"),
     ],

@@ -120,8 +120,8 @@ def _found(name: Any, names: list[str], known: str) -> str:
     if found is not None:
         return found
     near = get_close_matches(name.name, names, 1)
-    hint = f"did you mean {near[0]}? " if near else ""
-    raise RefusedError(name, f"there is no column {name.name!r}; {hint}{known[0].upper()}{known[1:]}")
+    known = f"did you mean {near[0]}? {known[0].upper()}{known[1:]}" if near else known
+    raise RefusedError(name, f"there is no column {name.name!r}; {known}")
 
 
 def _literal(node: exp.Expr, scope: Scope) -> Typed:

@@ -234,8 +234,8 @@ def _from(node: exp.Expr, tables: Tables) -> tuple[Rows, Scope]:
     found = named_like(node.name, list(tables), quoted=bool(node.this.args.get("quoted")))
     if found is None:
         near = get_close_matches(node.name, list(tables), 1)
-        hint = f"did you mean {near[0]}? " if near else ""
-        has = f"{hint}The tables are {', '.join(tables)}" if tables else "sql() was given no tables"
+        hint = f"did you mean {near[0]}? The" if near else "the"
+        has = f"{hint} tables are {', '.join(tables)}" if tables else "sql() was given no tables"
         raise RefusedError(node, f"there is no table {node.name!r}; {has}. Give it as {node.name}=...")
     return tables[found], Scope(name or found, tables[found].schema)
 
