@@ -104,6 +104,11 @@ class SourceDriver:
         clock: Clock | None = None,
         restored: SourceSnapshot | None = None,
     ) -> None:
+        if restored is not None and not isinstance(restored, SourceSnapshot):
+            raise TypeError(
+                "a SourceDriver is restored from what snapshot() of one has returned, and was given "
+                f"{restored!r:.100} ({type(restored).__name__})"
+            )
         self.source = source
         self.parallelism = parallelism
         self.limit = limit
@@ -237,7 +242,7 @@ class SourceDriver:
 
     def _reader(self, index: int) -> Reader[Any]:
         reader = self._readers[index]
-        assert reader is not None
+        assert reader is not None, "the readers are closed"
         return reader
 
     def _close_reader(self, index: int) -> None:
@@ -377,6 +382,8 @@ class SinkDriver:
         """Write as soon as the writer lets it."""
         self.wait(subtask)
         given, stamps = list(values), None if timestamps is None else list(timestamps)
+        if stamps is not None and len(stamps) != len(given):
+            raise ValueError(f"{len(given)} records were given with {len(stamps)} timestamps: each needs one")
         self.writer(subtask).write(given, stamps)
         # A writer that has kept the list instead of its records is found out.
         given.clear()

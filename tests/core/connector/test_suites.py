@@ -298,6 +298,20 @@ def test_a_closed_driver_has_no_writers() -> None:
         driver.write([1])
 
 
+def test_a_driver_refuses_what_it_cannot_use() -> None:
+    with (
+        SinkDriver(CollectSink()) as driver,
+        pytest.raises(ValueError, match="2 records were given with 1 timestamps: each needs one"),
+    ):
+        driver.write([1, 2], [5])
+    with pytest.raises(TypeError, match=r"a SourceDriver is restored from what snapshot\(\) .* 'x' \(str\)"):
+        SourceDriver(CollectionSource(VALUES), restored="x")  # type: ignore[arg-type]
+    source = SourceDriver(CollectionSource(VALUES))
+    source.close()
+    with pytest.raises(AssertionError, match="the readers are closed"):
+        source.run()
+
+
 def test_a_socket_that_is_left_behind_is_told_with_both_ends() -> None:
     with ExitStack() as sockets:
         server = sockets.enter_context(socket.create_server(("127.0.0.1", 0)))
