@@ -96,7 +96,9 @@ class TumblingOperator(SlicedWindowOperator):
     def _fire(self, until: int) -> Iterator[None]:
         size, lateness = self._size, self._lateness
         kept = self._kept
+        # All in the order of time: clear() and the window function may share state of a key.
         for start in sorted(start for start in self._slices if start + size - 1 <= until and start not in kept):
+            self._end_kept(start + size - 2)
             entries = self._slices[start]
             done = self._done.get(start, ())
             rest = iter(entries.items()) if not done else (item for item in entries.items() if item[0] not in done)
@@ -116,13 +118,17 @@ class TumblingOperator(SlicedWindowOperator):
             else:
                 self._end(start + size, ())
                 self._drop(start)
-        # The allowed lateness of these windows is over.
-        for start in [start for start in kept if start + size - 1 + lateness <= until]:
-            kept.remove(start)
-            self._end(start + size, self._slices[start])
-            self._drop(start)
+        self._end_kept(until)
         dues = (start + size - 1 + (lateness if start in kept else 0) for start in self._slices)
         self._due_at = min(dues, default=NEVER)
+
+    def _end_kept(self, until: int) -> None:
+        """Drop the windows whose allowed lateness is over by ``until``."""
+        last = until - self._lateness - self._size + 1
+        for start in sorted(start for start in self._kept if start <= last):
+            self._kept.remove(start)
+            self._end(start + self._size, self._slices[start])
+            self._drop(start)
 
     def _looked_up(self, start: int, given: Iterable[Any]) -> Iterator[Item]:
         """Yield the rest of a window's entries, each value looked up when its turn comes.

@@ -271,3 +271,29 @@ def test_merge_may_change_accumulators_that_windows_share(object_reuse: bool, pa
         for key in "ab"
     ]
     assert sorted(found) == expected
+
+
+CLEARED = sw.ListStateDescriptor("cleared", int)
+
+
+class Cleared(sw.ProcessWindowFunction[Any, Any, str]):
+    """Emits the starts of the key's windows that have been cleared so far."""
+
+    def process(self, key: str, ctx: sw.ProcessWindowFunction.Context, elements: Any) -> list[Any]:
+        return [(ctx.window().start, list(ctx.global_state().get_list_state(CLEARED).get()))]
+
+    def clear(self, ctx: sw.ProcessWindowFunction.Context) -> None:
+        ctx.global_state().get_list_state(CLEARED).add(ctx.window().start)
+
+
+def test_windows_are_evaluated_and_cleared_in_the_order_of_time() -> None:
+    def add(stream: sw.DataStream[Any]) -> sw.DataStream[Any]:
+        windowed = stream.key_by(lambda r: r[0]).window(TumblingEventTimeWindows.of(10)).allowed_lateness(5)
+        cleared: sw.DataStream[Any] = windowed.process(Cleared())
+        return cleared
+
+    with OperatorHarness(add) as h:
+        h.process_batch([("a", n) for n in range(4)], [-9, 1, 11, 31])
+        assert h.process_watermark(100) == [(-10, []), (0, [-10]), (10, [-10, 0]), (30, [-10, 0, 10])]
+        h.process(("a", 4), 101)
+        assert h.process_watermark(200) == [(100, [-10, 0, 10, 30])]
