@@ -58,7 +58,7 @@ class SqlSink(Sink[Any], metaclass=HintingType):
         guarantee: what to promise; None: ``idempotent`` with a key, else ``exactly-once``. ``at-least-once`` adds
             rows as they come: some twice after a failure.
         create: statement that makes the table where it is not there yet. In SQLite it is made without, with
-            columns that have no type, and the key as primary key.
+            columns that have no type, and the key as primary key, NOT NULL.
         commit_table: another name for ``sluiceway_commits``.
         paramstyle: of the driver of a function's connections (``qmark``, ``format``, ...), where it cannot be
             told.

@@ -74,7 +74,9 @@ class Table:
             self._write = self._upsert if dialect.has_on_conflict else self._update_or_insert
         if create is None and dialect.name == "sqlite":  # its columns need no types
             key = f", PRIMARY KEY ({dialect.columns(target.key)})" if target.key else ""
-            create = f"CREATE TABLE {dialect.identifier(target.table)} ({dialect.columns(target.columns)}{key})"
+            # SQLite stores NaN as null, and takes any number of nulls in a primary key.
+            made = [f"{dialect.column(n)}{' NOT NULL' if n in target.key else ''}" for n in target.columns]
+            create = f"CREATE TABLE {dialect.identifier(target.table)} ({', '.join(made)}{key})"
         self._make(target.table, create)
         with self._failing("read"), self._transaction() as cursor:
             self._probe(cursor, dialect.columns(target.columns), target.table)

@@ -218,6 +218,12 @@ def test_a_null_in_a_key_is_refused(tmp_path: Path, guarantee: Any, key: list[st
         driver.write(records if in_columns else values)
 
 
+def test_nan_in_a_key_of_sqlite_is_refused(tmp_path: Path) -> None:
+    """SQLite makes null of it, of which a primary key may have any number."""
+    with pytest.raises(RejectedRecordError, match=r"NOT NULL constraint failed: words\.word"):
+        drive_sink(SqlSink(tmp_path / "a.db", "words", COLUMNS, key=["word"]), [(float("nan"), 1)])
+
+
 def test_a_list_in_a_key_is_refused(tmp_path: Path) -> None:
     sink = SqlSink(tmp_path / "a.db", "words", COLUMNS, key=["word"])
     refused = pytest.raises(
