@@ -28,6 +28,8 @@ LONGEST_UPLOAD: Final = 32 * 1024 * 1024
 _MOST_DISCARDED: Final = 256 * 1024 * 1024
 _DISCARD_S: Final = 5.0
 """Seconds without any data after which the rest of a refused body is not waited for."""
+_DISCARD_ALL_S: Final = 60.0
+"""Seconds for all of the rest: a client that sends a byte now and then does not keep its connection."""
 _MOST_PER_S: Final = 200.0
 """Requests per second that are answered: for all clients with the token together, and for all without it."""
 _BURST: Final = 400.0
@@ -266,12 +268,13 @@ class _Body:
         return message
 
     async def discard(self) -> None:
-        """Receive the rest, up to a size, as long as data comes."""
+        """Receive the rest, up to a size and a time, as long as data comes."""
         left = _MOST_DISCARDED
         with suppress(TimeoutError):
-            while self._more and left > 0:
-                async with asyncio.timeout(_DISCARD_S):
-                    left -= len((await self.receive()).get("body", b""))
+            async with asyncio.timeout(_DISCARD_ALL_S):
+                while self._more and left > 0:
+                    async with asyncio.timeout(_DISCARD_S):
+                        left -= len((await self.receive()).get("body", b""))
 
 
 def _with_rest_discarded(send: Send, body: _Body) -> Send:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import random
@@ -253,6 +254,18 @@ def test_a_client_that_sends_a_body_that_is_too_long_sees_why(served: Served) ->
         parts = iter([body[i : i + 65_536] for i in range(0, len(body), 65_536)])
         connection.request("POST", path, parts, token, encode_chunked=True)
         assert connection.getresponse().status == 413
+
+
+def test_the_rest_of_a_body_that_comes_byte_by_byte_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sluiceway_web._security as security
+
+    monkeypatch.setattr(security, "_DISCARD_ALL_S", 0.05)
+
+    async def one_byte() -> dict[str, object]:
+        await asyncio.sleep(0)  # polls
+        return {"type": "http.request", "body": b"x", "more_body": True}
+
+    asyncio.run(security._Body(one_byte).discard())
 
 
 def test_too_many_requests_are_refused_for_a_while(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
