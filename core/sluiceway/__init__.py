@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sluiceway.api.asynchronous import AsyncDataStream
     from sluiceway.api.handle import JobHandle
     from sluiceway.api.joins import AsOfJoin, IntervalJoin, IntervalJoined
+    from sluiceway.api.lookups import CachedLookup
     from sluiceway.api.results import CloseableIterator
     from sluiceway.api.window_joins import CoGroupedStreams, JoinedStreams, WindowedCoGroup, WindowedJoin
     from sluiceway.api.windowed import AllWindowedStream, WindowedStream
@@ -103,7 +104,6 @@ if TYPE_CHECKING:
         ProcessJoinFunction,
         TaggedUnion,
     )
-    from sluiceway.functions.lookups import CachedLookup
     from sluiceway.metrics import JobMetrics
     from sluiceway.runtime.logging.task_logs import TaskLogFilter
     from sluiceway.savepoint import StateRows, read_state
@@ -243,6 +243,7 @@ _HOMES = {
     "IterativeStream KeyedStream Pipeline",
     "sluiceway.api.asynchronous": "AsyncDataStream",
     "sluiceway.api.handle": "JobHandle",
+    "sluiceway.api.lookups": "CachedLookup",
     "sluiceway.api.results": "CloseableIterator",
     "sluiceway.savepoint": "StateRows read_state",
     "sluiceway.api.joins": "AsOfJoin IntervalJoin IntervalJoined",
@@ -269,7 +270,6 @@ _HOMES = {
     "ProcessAllWindowFunction ProcessFunction ProcessJoinFunction ProcessWindowFunction "
     "ReduceFunction RuntimeContext TimeDomain TimerService WindowFunction",
     "sluiceway.functions.joins": "CoGroupFunction TaggedUnion",
-    "sluiceway.functions.lookups": "CachedLookup",
     "sluiceway.metrics": "JobMetrics",
     "sluiceway.runtime.logging.task_logs": "TaskLogFilter",
     "sluiceway.serializers.schemas": "RenamedFrom",
