@@ -51,7 +51,7 @@ class Running(sw.AggregateFunction[Rec, tuple[int, list[int]], Rec]):
 
 
 class EachNth(sw.FilterFunction[Rec]):
-    """True for each nth record of a key."""
+    """Filter that keeps each nth record of a key."""
 
     def __init__(self, n: int) -> None:
         self.n = n
@@ -65,7 +65,7 @@ class EachNth(sw.FilterFunction[Rec]):
 
 
 def is_another(record: Rec, last: int | None) -> tuple[bool, int]:
-    """Whether the value differs from that of the record before."""
+    """Return whether the value differs from that of the record before, and the value as the new state."""
     return record.value != last, record.value
 
 

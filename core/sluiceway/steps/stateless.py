@@ -85,7 +85,7 @@ class BranchStep(FilterStep, frozen=True):
 
     @property
     def known_side_outputs(self) -> frozenset[str] | None:
-        """No name that a program could ask for."""
+        """Empty set, as the other output has no name that a program could ask for."""
         return frozenset()
 
     @override

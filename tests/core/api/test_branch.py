@@ -25,7 +25,7 @@ class Named:
 
 
 class EachSecond(sw.FilterFunction[Pair]):
-    """True for each second record of a key."""
+    """Filter that keeps each second record of a key."""
 
     def open(self, context: sw.RuntimeContext) -> None:
         self.seen = context.get_state(sw.ValueStateDescriptor("seen", bool, default=False))
@@ -37,7 +37,7 @@ class EachSecond(sw.FilterFunction[Pair]):
 
 
 class Opened(sw.FilterFunction[int]):
-    """True for numbers from a bound on that ``open`` sets."""
+    """Filter that keeps numbers from a bound on, which ``open`` sets."""
 
     def open(self, context: sw.RuntimeContext) -> None:
         self.bound = 3
