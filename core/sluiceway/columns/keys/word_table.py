@@ -18,6 +18,9 @@ __all__ = ["WordTable"]
 _SMALLEST: Final = 10
 """Binary logarithm of the slots of an empty table."""
 
+_SLOTS_A_ROW: Final = 4
+"""Slots for each row, at least: a row that is not in its first slot costs several times as much as one that is."""
+
 _TRIES: Final = 8
 """Sets of multipliers that are tried when a table is enlarged, at most."""
 
@@ -114,7 +117,9 @@ class WordTable:
             # As many as the table has room for: rows that repeat one key do not enlarge it.
             # Enlarging moves rows to other slots, so it happens between two pieces alone.
             piece = rows[: self._room()]
-            numbers[piece], added = self._probe([word[piece] for word in words])
+            # Where the first slot has another key, the search goes on behind it.
+            displaced = numbers[piece] >= 0 if self._slots is slots else False
+            numbers[piece], added = self._probe([word[piece] for word in words], displaced)
             new.append(piece[added])
             rows = rows[len(piece) :]
         return numbers, np.concatenate(new)
@@ -141,16 +146,20 @@ class WordTable:
 
     def _room(self) -> int:
         """Return how many rows may be added, after the table has been enlarged where that are few."""
-        # At most half of the slots are taken, so that probes are short.
-        room = len(self._slots) // 2 - self.size
+        room = len(self._slots) // _SLOTS_A_ROW - self.size
         if room < max(256, self.size // 8):
             self._bits += 1
             self._rebuild()
-            room = len(self._slots) // 2 - self.size
+            room = len(self._slots) // _SLOTS_A_ROW - self.size
         return room
 
-    def _probe(self, words: Sequence[Any]) -> tuple[Any, Any]:
-        """Find rows, from their first place on, and add those that are nowhere."""
+    def _probe(self, words: Sequence[Any], displaced: Any) -> tuple[Any, Any]:
+        """Find rows and add those that are nowhere.
+
+        Args:
+            words: of the rows.
+            displaced: by row, or for all, whether the row is known not to be in its first place, which is taken.
+        """
         base, count = self.size, len(words[0])
         # Rows of this batch are compared like those of the table: they are behind them for now.
         self._reserve(base + count)
@@ -161,7 +170,7 @@ class WordTable:
         # Linear probing: each round takes one slot for each row that has no number yet.
         numbers = np.empty(count, np.int64)
         rows = np.arange(base, base + count)
-        places = self._places(words)
+        places = (self._places(words) + displaced) & mask
         claimed_rows, claimed_places = [], []
         while len(rows):
             empty = np.flatnonzero(slots.take(places) < 0)
@@ -236,7 +245,7 @@ class WordTable:
                 self._words[index] = grown
 
     def _rebuild(self) -> None:
-        while self.size * 3 > 1 << self._bits:
+        while self.size * (_SLOTS_A_ROW + 2) > 1 << self._bits:
             self._bits += 1
         # Of successive numbers some multipliers make long runs of taken slots: one process in five would be
         # several times slower, and a few would hardly go on.
