@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from sluiceway.columns.keys.dictionary_coding import DictionaryCoding
 from sluiceway.columns.keys.key_ids import key_groups_in
 from sluiceway.columns.times import as_array, as_numpy
 from sluiceway.elements import Batch
 from sluiceway.keygroups import SubtaskCache
 
-__all__ = ["ColumnKey", "routes_by_key", "scattered", "subtasks_of_groups"]
+__all__ = ["ColumnKey", "KeyRouting", "scattered", "subtasks_of_groups"]
 
 
 class ColumnKey:
@@ -45,20 +46,25 @@ class ColumnKey:
         return ", ".join(self.names)
 
 
-def routes_by_key(data: pa.RecordBatch, key: Any, known: SubtaskCache) -> np.ndarray[Any, Any]:
-    """Return the consumer of each row.
+class KeyRouting:
+    """Consumers of rows, by their keys. Not for use from several threads.
 
     Args:
-        data: the rows.
         key: their key, a :class:`ColumnKey`.
         known: has the number of consumers and of key groups.
-
-    Raises:
-        UnstableKeyError: a key has no stable hash.
     """
-    groups = key_groups_in(data, key.names, known.max_parallelism)
-    routes: np.ndarray[Any, Any] = subtasks_of_groups(known.parallelism, known.max_parallelism).take(groups)
-    return routes
+
+    def __init__(self, key: Any, known: SubtaskCache) -> None:
+        self._names = key.names
+        self._key_groups = known.max_parallelism
+        self._subtasks = subtasks_of_groups(known.parallelism, known.max_parallelism)
+        self._coding = DictionaryCoding()
+
+    def routes(self, data: pa.RecordBatch) -> np.ndarray[Any, Any]:
+        """Return the consumer of each row. Raises UnstableKeyError: a key has no stable hash."""
+        groups = key_groups_in(data, self._names, self._key_groups, self._coding)
+        routes: np.ndarray[Any, Any] = self._subtasks.take(groups)
+        return routes
 
 
 @lru_cache(maxsize=8)

@@ -192,6 +192,7 @@ class HashPartitioner(_RoutingPartitioner):
         self._checks = checks
         self._with_keys = False
         self._learns = True
+        self._rows: Any = None  # a KeyRouting, made for the first rows in columns: it needs pyarrow
 
     def setup(self, subtask: int, consumers: int, seed: int) -> None:
         """Clear the cache of known keys."""
@@ -199,6 +200,7 @@ class HashPartitioner(_RoutingPartitioner):
         self._known = SubtaskCache(consumers, self._max_parallelism)
         self._known.misses = self._known.limit  # the first batch is of new keys
         self._learns = True
+        self._rows = None
 
     @property
     def key(self) -> Callable[[Any], Any]:
@@ -227,10 +229,11 @@ class HashPartitioner(_RoutingPartitioner):
         if self.consumers == 1 and not self._checks:
             return ((0, batch),)
         if batch.columns is not None:
-            from sluiceway.columns.routing import routes_by_key
+            if self._rows is None:
+                from sluiceway.columns.routing import KeyRouting
 
-            routes: Any = routes_by_key(batch.columns, self._key, self._known)
-            return self._scatter(batch, routes)
+                self._rows = KeyRouting(self._key, self._known)
+            return self._scatter(batch, self._rows.routes(batch.columns))
         try:
             return self._by_key(batch)
         except Exception:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
+import random
 from decimal import Decimal
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sluiceway import Pipeline
-from sluiceway.columns.keys import key_ids, word_table
+from sluiceway.columns.keys import dictionary_coding, key_ids, word_table
 from sluiceway.columns.keys.key_ids import KeyIds, check_key_type, key_groups_of_rows
 from sluiceway.errors import StateError, UnstableKeyError
 from sluiceway.keygroups import key_group
@@ -59,9 +62,13 @@ def keys_of(columns):
 
 @given(keyed_batches(), st.sampled_from([1, 128, 1000]), st.data())
 def test_numbers_and_groups_are_those_of_records(batches, max_parallelism, data):
-    types, batches = batches
+    with mock.patch.object(dictionary_coding, "_FEWEST_ROWS", data.draw(st.sampled_from([1, 1_024]))):
+        check_numbers_and_groups(*batches, max_parallelism, data)
+
+
+def check_numbers_and_groups(types, batches, max_parallelism, data):
     plain = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in types]
-    ids, model = KeyIds(plain, max_parallelism), {}
+    ids, model, coding = KeyIds(plain, max_parallelism), {}, dictionary_coding.DictionaryCoding()
     for columns in batches:
         # A slice, so that offsets count.
         padded = [pa.concat_arrays([column, column]).slice(len(column)) for column in columns]
@@ -69,6 +76,7 @@ def test_numbers_and_groups_are_those_of_records(batches, max_parallelism, data)
         assert ids.find(padded).tolist() == expected
         groups = [key_group(key, max_parallelism) for key in keys_of(columns)]
         assert key_groups_of_rows(padded, max_parallelism).tolist() == groups
+        assert key_groups_of_rows(padded, max_parallelism, coding).tolist() == groups
         assert keys_of(ids.columns()) == list(model)
         assert ids.groups().tolist() == [key_group(key, max_parallelism) for key in model]
         if data.draw(st.booleans()):
@@ -76,6 +84,47 @@ def test_numbers_and_groups_are_those_of_records(batches, max_parallelism, data)
             renumbered = ids.retain(live)
             model = {key: int(renumbered[number]) for key, number in model.items() if live[number]}
             assert list(model.values()) == list(range(len(ids)))
+
+
+def test_a_dictionary_counts_only_where_rows_have_its_values():
+    ids = KeyIds([pa.string()])
+    values = pa.array(["unused", "c", "a", "b", "a"])
+    codes = pa.array([3, 2, 3, 4, 1, 2], pa.int8())
+    assert ids.find([pa.DictionaryArray.from_arrays(codes, values)]).tolist() == [0, 1, 0, 1, 2, 1]
+    assert ids.columns()[0].to_pylist() == ["b", "a", "c"]
+    # More values than rows, nulls among the codes, and among the values.
+    assert ids.find([pa.DictionaryArray.from_arrays(codes, values).slice(2, 2)]).tolist() == [0, 1]
+    nulls = pa.DictionaryArray.from_arrays(pa.array([0, None, 0, 1]), pa.array(["a", None]))
+    assert ids.find([nulls]).tolist() == [1, 3, 1, 3]
+    assert ids.columns()[0].to_pylist() == ["b", "a", "c", None]
+    numbers = pa.array([1.0, math.nan])
+    unused = pa.DictionaryArray.from_arrays(pa.array([0, 0, 0]), numbers)
+    assert KeyIds([pa.float64()]).find([unused]).tolist() == [0, 0, 0]
+    used = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0]), numbers)
+    with pytest.raises(UnstableKeyError, match="NaN"):
+        KeyIds([pa.float64()]).find([used])
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
+@pytest.mark.parametrize("length", [9, 30, 90])
+def test_repeated_texts_are_coded_and_others_ever_less_often_tried(kind, length, monkeypatch):
+    tried = []
+    coded = dictionary_coding.DictionaryCoding.of
+
+    def of(self, column):
+        found = coded(self, column)
+        tried.append(found is not None)
+        return found
+
+    monkeypatch.setattr(dictionary_coding.DictionaryCoding, "of", of)
+    ids, model = KeyIds([kind]), {}
+    rng = random.Random(7)
+    for different in [2_000] * 12 + [3] * 12:
+        texts = [f"{rng.randrange(different):0{length}}" for _ in range(2_000)]
+        numbers = ids.find([pa.array(texts).cast(kind)]).tolist()
+        assert numbers == [model.setdefault(text, len(model)) for text in texts]
+    assert ids.columns()[0].cast(pa.string()).to_pylist() == list(model)
+    assert [number for number, found in enumerate(tried) if found] == [0, 2, 5, 10, *range(19, 24)]
 
 
 @pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()])

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from sluiceway.columns.keys.dictionary_coding import DictionaryCoding
 from sluiceway.columns.keys.key_columns import (
     counts_of,
     key_hashes,
@@ -32,6 +33,9 @@ _CHUNKS: Final = 64
 _SHARE: Final = 16
 """Share of the keys up to which their columns are taken from the pieces as they are."""
 
+_LEAST_BYTES: Final = 12
+"""Mean bytes of a text with its offset, below which most texts are one word: found as fast as they are coded."""
+
 _MOST_BYTES: Final = (1 << 31) - 1
 """Bytes of the texts of an array whose offsets have 32 bits."""
 
@@ -47,16 +51,22 @@ def check_key_type(name: str, kind: Any) -> None:
         )
 
 
-def key_groups_of_rows(columns: Sequence[Any], max_parallelism: int) -> Any:
+def key_groups_of_rows(
+    columns: Sequence[Any], max_parallelism: int, coding: DictionaryCoding | None = None
+) -> Any:
     """Return the key group of each row: that of the same row as a record.
 
     Args:
         columns: the key columns.
         max_parallelism: number of key groups.
+        coding: of the batches of which this is one; None: there is no other.
 
     Returns:
         an array of int32. Raises UnstableKeyError as :func:`sluiceway.keygroups.stable_hash` does.
     """
+    if coding is not None and (coded := coding.of(columns)) is not None:
+        keys, places = coded
+        return key_groups_of_rows(keys, max_parallelism).take(places)
     hashes = key_hashes(list(map(plain, columns)))
     if max_parallelism & max_parallelism - 1:
         hashes %= np.uint32(max_parallelism)
@@ -65,7 +75,9 @@ def key_groups_of_rows(columns: Sequence[Any], max_parallelism: int) -> Any:
     return hashes.view(np.int32)
 
 
-def key_groups_in(data: Any, names: Sequence[str], max_parallelism: int) -> Any:
+def key_groups_in(
+    data: Any, names: Sequence[str], max_parallelism: int, coding: DictionaryCoding | None = None
+) -> Any:
     """Return :func:`key_groups_of_rows` of some columns of a record batch.
 
     Raises:
@@ -73,7 +85,7 @@ def key_groups_in(data: Any, names: Sequence[str], max_parallelism: int) -> Any:
     """
     columns = [data.column(name) for name in names]
     try:
-        return key_groups_of_rows(columns, max_parallelism)
+        return key_groups_of_rows(columns, max_parallelism, coding)
     except UnstableKeyError as error:
         raise _named(error, columns, names) from None
 
@@ -140,6 +152,7 @@ class KeyIds:
         self._takes_nan = takes_nan
         self.types = tuple(types)
         self.max_parallelism = max_parallelism
+        self._coding = DictionaryCoding(_LEAST_BYTES)
         self._table: WordTable | None = WordTable(0)
         # Place in the table of each word that a column has had so far.
         self._places: dict[tuple[int, int], int] = {}
@@ -168,9 +181,15 @@ class KeyIds:
         Raises:
             UnstableKeyError: a key is NaN, or a time with fractions of a microsecond.
         """
-        columns = list(map(plain, columns))
         if not len(columns[0]):
             return np.zeros(0, np.int64)
+        if (coded := self._coding.of(columns)) is not None:
+            keys, places = coded
+            return self._find(keys).take(places)
+        return self._find(columns)
+
+    def _find(self, columns: Sequence[Any]) -> Any:
+        columns = list(map(plain, columns))
         if not self._takes_nan:
             # Otherwise such a key fails where the first key group is asked for: between subtasks, at a checkpoint.
             for column in columns:
