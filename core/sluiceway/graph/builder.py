@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
@@ -13,13 +14,12 @@ from sluiceway.config.settings import Settings
 from sluiceway.connector.lib import DeadLetterSink
 from sluiceway.connector.lib.dead_letter_files import DEAD_LETTER_SINK
 from sluiceway.functions import DEAD_LETTERS, FunctionObject, OutputTag
-from sluiceway.functions.base import engine_tag
 from sluiceway.functions.life import called_by, unopened
 from sluiceway.graph.findings import Finding, Level, graph_error
 from sluiceway.graph.identity import derive_uids, step_name
 from sluiceway.graph.parallelism import MAX_PARALLELISM_LIMIT, default_max_parallelism, subtask_limit
 from sluiceway.graph.pushdown import Pushdown, pushed_down
-from sluiceway.graph.transformations import InputRef, Transformation, closure, is_rest, upstream_of
+from sluiceway.graph.transformations import InputRef, Transformation, closure, upstream_of
 from sluiceway.steps import (
     IterationHeadStep,
     SinkStep,
@@ -510,10 +510,10 @@ class _Builder:
     def _tag(self, ref: InputRef) -> OutputTag[Any] | None:
         """Return the side output that an input reads, with the type of its records."""
         tag, up = ref.tag, ref.upstream
-        if tag is None or not is_rest(ref):
+        if tag is None or tag.type is not None:
             return tag
-        found = up.step.side_type(*self._entering(up))
-        return engine_tag(tag.name, found if is_known(found) else None)
+        found = up.step.side_type(tag.name, *self._entering(up))
+        return dataclasses.replace(tag, type=found) if is_known(found) else tag
 
     def _edges(self, ids: dict[Transformation, int], uids: dict[Transformation, str]) -> Iterator[StreamEdge]:
         for t in self._order:

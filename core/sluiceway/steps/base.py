@@ -79,8 +79,8 @@ class Step(msgspec.Struct, frozen=True):
         """Return the type of output records, or None if hints do not declare it."""
         return self.returned_type()
 
-    def side_type(self, *entering: Any) -> Any:
-        """Return the type of the records of a side output without a tag of the program, or None if unknown."""
+    def side_type(self, name: str, *entering: Any) -> Any:
+        """Return the type of the records of a side output whose tag declares none, or None if unknown."""
         return None
 
     def method_of(self, function: object) -> str | None:

@@ -15,7 +15,7 @@ from sluiceway.functions import (
 )
 from sluiceway.steps.base import Step
 from sluiceway.steps.stateless import MapStep
-from sluiceway.types import element_type, parameter_type
+from sluiceway.types import element_type, parameter_type, union_of
 from sluiceway.util.overriding import override
 
 __all__ = ["AsOfJoinStep", "IntervalJoinStep", "TagStep"]
@@ -34,6 +34,7 @@ class _KeyedJoinStep(Step, frozen=True):
     fn: Any
     key: Callable[[Any], Any] | KeySelector[Any, Any]
     right_key: Callable[[Any], Any] | KeySelector[Any, Any]
+    left_late: OutputTag[Any] | None = None
     ports: ClassVar[int] = 2
     keyed: ClassVar[bool] = True
     side_outputs: ClassVar[bool] = True
@@ -50,6 +51,16 @@ class _KeyedJoinStep(Step, frozen=True):
         return True
 
     @property
+    def late_tags(self) -> tuple[OutputTag[Any] | None, ...]:
+        """Side outputs for late records, by port."""
+        return (self.left_late,)
+
+    @property
+    def known_side_outputs(self) -> frozenset[str] | None:
+        """Side outputs of late records."""
+        return frozenset(tag.name for tag in self.late_tags if tag is not None)
+
+    @property
     def gives_many(self) -> bool:
         """True if the function returns an iterable of results."""
         return isinstance(self.fn, FlatJoinFunction)
@@ -62,6 +73,13 @@ class _KeyedJoinStep(Step, frozen=True):
     def output_type(self, *entering: Any) -> Any:
         returned = self.returned_type()
         return element_type(returned) if self.gives_many else returned
+
+    @override
+    def side_type(self, name: str, *entering: Any) -> Any:
+        # One tag may stand for the late records of both inputs.
+        return union_of(
+            of for tag, of in zip(self.late_tags, entering, strict=False) if tag is not None and tag.name == name
+        )
 
     def method_of(self, function: object) -> str | None:
         """Return the method ``join`` or ``process_element``."""
@@ -77,8 +95,7 @@ class IntervalJoinStep(_KeyedJoinStep, frozen=True):
         lower: a right record may be this much later than the left one, at least, in ms; both bounds inclusive.
         upper: at most.
         with_context: whether ``fn`` is called with a context and gives an iterable of results.
-        left_late: the side output for left records that come too late; None: they are dropped.
-        right_late: the same for right records.
+        right_late: as ``left_late``, for right records.
     """
 
     fn: (
@@ -90,16 +107,18 @@ class IntervalJoinStep(_KeyedJoinStep, frozen=True):
     lower: int = 0
     upper: int = 0
     with_context: bool = False
-    left_late: OutputTag[Any] | None = None
     right_late: OutputTag[Any] | None = None
     kind: ClassVar[str] = "interval_join"
 
     @property
+    @override
+    def late_tags(self) -> tuple[OutputTag[Any] | None, ...]:
+        return self.left_late, self.right_late
+
+    @property
     def known_side_outputs(self) -> frozenset[str] | None:
         """Side outputs of late records; None if the function takes a context, which can emit to any."""
-        if self.with_context:
-            return None
-        return frozenset(tag.name for tag in (self.left_late, self.right_late) if tag is not None)
+        return None if self.with_context else super().known_side_outputs
 
     @property
     @override
@@ -113,19 +132,12 @@ class AsOfJoinStep(_KeyedJoinStep, frozen=True):
     Attributes:
         tolerance: how much older the right record may be, in ms; None: any age.
         how: ``left``: a left record without a right one is joined with None; ``inner``: it is dropped.
-        left_late: the side output for left records that come too late; None: they are dropped.
     """
 
     fn: JoinFunction[Any, Any, Any] | FlatJoinFunction[Any, Any, Any] | Callable[[Any, Any], Any]
     tolerance: int | None = None
     how: Literal["left", "inner"] = "left"
-    left_late: OutputTag[Any] | None = None
     kind: ClassVar[str] = "asof_join"
-
-    @property
-    def known_side_outputs(self) -> frozenset[str]:
-        """Side output of late left records."""
-        return frozenset() if self.left_late is None else frozenset({self.left_late.name})
 
 
 class TagStep(MapStep, frozen=True):

@@ -89,7 +89,7 @@ class BranchStep(FilterStep, frozen=True):
         return frozenset()
 
     @override
-    def side_type(self, *entering: Any) -> Any:
+    def side_type(self, name: str, *entering: Any) -> Any:
         # What a TypeGuard excludes has no name.
         guarded = typing.get_origin(self.returned_type()) is typing.TypeGuard
         return None if guarded else self.output_type(*entering)

@@ -154,6 +154,10 @@ class WindowStep(Step, frozen=True):
             return returned
         return tuple[key_type(self.key) or Any, returned or Any]  # type: ignore[misc]
 
+    @override
+    def side_type(self, name: str, *entering: Any) -> Any:
+        return entering[0] if self.late_tag is not None and name == self.late_tag.name else None
+
 
 def _method(window_function: object) -> str | None:
     if isinstance(window_function, ProcessWindowFunction | ProcessAllWindowFunction):

@@ -258,3 +258,26 @@ def test_an_as_of_join_that_cannot_be(flow: sw.Pipeline) -> None:
         left.asof_join(right, tolerance="-1s")
     with pytest.raises(sw.ConfigurationError, match=r"^asof_join\(tolerance='long'\) at \S+: 'long' is not"):
         left.asof_join(right, tolerance="long")
+
+
+def test_late_records_have_the_type_of_their_input(flow: sw.Pipeline) -> None:
+    def pair(value: Pair) -> Pair:
+        return value
+
+    def number(value: Pair) -> int:
+        return value[1]
+
+    def text(value: str) -> str:
+        return value
+
+    left, right = sw.OutputTag[Any]("left"), sw.OutputTag[Any]("right")
+    pairs, numbers = keyed(flow).map(pair), keyed(flow).map(number)
+    near = pairs.key_by(lambda p: p[0]).interval_join(numbers.key_by(str)).between(0, 5)
+    joined = near.side_output_left_late_data(left).side_output_right_late_data(right).apply(both)
+    as_of = (
+        pairs.key_by(lambda p: p[0]).asof_join(numbers.key_by(str)).side_output_left_late_data(left).apply(both)
+    )
+    for late in (joined.get_side_output(left), joined.get_side_output(right), as_of.get_side_output(left)):
+        late.map(text).print()
+    clashes = [f.message.split(" of ")[0] for f in flow.check() if f.code == "type-clash"]
+    assert clashes == ["side output 'left'", "side output 'right'", "side output 'left'"]

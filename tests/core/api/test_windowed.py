@@ -418,6 +418,24 @@ class Ones(AggregateFunction[Any, int, int]):
         return accumulator1 + accumulator2
 
 
+@pytest.mark.parametrize(("tag_type", "produced"), [(None, "int"), (bytes, "bytes")])
+def test_late_records_have_the_type_of_the_windows_input(tag_type: Any, produced: str) -> None:
+    def length(value: str) -> int:
+        return len(value)
+
+    def text(value: str) -> str:
+        return value
+
+    flow = sw.Pipeline("late")
+    late: OutputTag[Any] = OutputTag("late", tag_type)
+    lengths = flow.from_collection(["a"], timestamp=len).map(length)
+    counted = lengths.key_by(lambda n: n).window(TEN).side_output_late_data(late).count()
+    counted.get_side_output(late).map(text).print()
+    (clash,) = [finding.message for finding in flow.check() if finding.code == "type-clash"]
+    assert clash.startswith("side output 'late' of ")
+    assert f" produces {produced}, but 'map(text)' " in clash
+
+
 def test_late_records_come_out_at_the_side_of_a_job() -> None:
     late: OutputTag[tuple[str, int]] = OutputTag("late")
     flow = sw.Pipeline("late", parallelism=1)
