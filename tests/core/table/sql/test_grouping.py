@@ -146,6 +146,16 @@ def _comparable(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
             f"SELECT user, count(*) AS n, s FROM {_CUT.format(10)} "
             "WHERE time < TIMESTAMPTZ '2025-03-01 00:00:20+00' GROUP BY user, s)",
         ),
+        (
+            f"SELECT user, count(*), window_time AS t FROM rows GROUP BY Window_End, {_TUMBLE}, t, 1",
+            f"SELECT user, count(*), s + INTERVAL 9999 MILLISECOND FROM {_CUT.format(10)} GROUP BY user, s",
+        ),
+        (
+            "SELECT max(n), window_time FROM (SELECT user, count(*) AS n, window_time FROM rows "
+            f"GROUP BY user, {_TUMBLE}, window_time) GROUP BY TUMBLE(window_time, INTERVAL '1' HOUR), window_time",
+            f"SELECT max(n), s + INTERVAL 9999 MILLISECOND FROM (SELECT s, count(*) AS n FROM {_CUT.format(10)} "
+            "GROUP BY user, s) GROUP BY s",
+        ),
         ("SELECT item FROM rows GROUP BY item", None),
         (
             "SELECT user, sum(price) FILTER (WHERE paid), count(*) FILTER (WHERE price > 4 OR paid) AS n, "

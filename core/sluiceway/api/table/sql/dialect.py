@@ -9,7 +9,7 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import TokenType
 
-__all__ = ["WINDOWS", "Dialect", "WindowedTable"]
+__all__ = ["WINDOWS", "WINDOW_COLUMNS", "Dialect", "WindowedTable"]
 
 WINDOWS: Final = {
     "TUMBLE": ("time", "size"),
@@ -18,6 +18,9 @@ WINDOWS: Final = {
     "SESSION": ("time", "gap"),
 }
 """Arguments of the windows, by their names."""
+
+WINDOW_COLUMNS: Final = ("window_start", "window_end", "window_time")
+"""Columns of the results of windows: the bounds, and the event time."""
 
 
 class WindowedTable(exp.Expression):

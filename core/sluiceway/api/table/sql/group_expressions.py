@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import functools
+from functools import partial
 
 import narwhals as nw
 from sqlglot import exp
 
+from sluiceway.api.table.sql.dialect import WINDOW_COLUMNS
 from sluiceway.api.table.sql.expressions import Scope, named_like, translate
 from sluiceway.api.table.sql.positions import RefusedError, check_parts
 from sluiceway.api.table.sql.select_list import column_at, named_as_before, passed_as, text_of
@@ -27,8 +28,12 @@ def with_group_columns(
     query = node.copy()
     computed: dict[str, nw.Expr] = {}
     names: list[tuple[exp.Expr, str]] = []
+    has_window = any(isinstance(one, exp.Anonymous) for one in query.args["group"].expressions)
     for given in list(query.args["group"].expressions):
         one, name = _meant(given, query, scope)
+        if has_window and _is_of_window(one, scope):
+            given.pop()  # no more groups: the window determines it
+            continue
         if isinstance(one, exp.Anonymous):
             if one is not given:
                 if not one.name.upper().startswith(("TUMBLE", "HOP", "CUMULATE", "SESSION")):
@@ -67,7 +72,7 @@ def with_group_columns(
     query.set("expressions", [named_as_before(one, one.transform(replaced)) for one in query.expressions])
     if (having := query.args.get("having")) is not None:
         having.set("this", having.this.transform(replaced))
-    table = step(group, functools.partial(table.with_columns, *computed.values()))
+    table = step(group, partial(table.with_columns, *computed.values()))
     return query, table, Scope(scope.name, table.schema)
 
 
@@ -96,6 +101,14 @@ def _meant(given: exp.Expr, query: exp.Select, scope: Scope) -> tuple[exp.Expr, 
         if name is not None:
             return aliases[name], name
     return given, text_of(given)
+
+
+def _is_of_window(node: exp.Expr, scope: Scope) -> bool:
+    """Return whether an expression is a column of the window, and none of the table."""
+    if not isinstance(node, exp.Column) or node.args.get("table") is not None:
+        return False
+    near = partial(named_like, node.name, quoted=bool(node.this.args.get("quoted")))
+    return near(scope.schema.names) is None and near(list(WINDOW_COLUMNS)) is not None
 
 
 def _plain(node: exp.Expr, scope: Scope) -> exp.Expr:

@@ -9,7 +9,7 @@ import narwhals as nw
 from sqlglot import exp
 
 from sluiceway.api.table.sql.aggregates import NAMES, aggregate_of
-from sluiceway.api.table.sql.dialect import WINDOWS
+from sluiceway.api.table.sql.dialect import WINDOW_COLUMNS, WINDOWS
 from sluiceway.api.table.sql.expressions import Scope, named_like, translate
 from sluiceway.api.table.sql.functions import interval_of
 from sluiceway.api.table.sql.group_expressions import with_group_columns
@@ -35,7 +35,7 @@ WINDOW_EXAMPLE: Final = "TUMBLE(time, INTERVAL '10' SECOND)"
 
 _BOUNDS: Final = {f"{name}_{end}": (name, f"window_{end.lower()}") for name in WINDOWS for end in ("START", "END")}
 
-_TIME: Final = "window_time"
+_TIME: Final = WINDOW_COLUMNS[2]
 """Column of the event time of results: the last millisecond of their window. It is made where a query names it."""
 
 
@@ -91,7 +91,7 @@ class _Grouping:
     @property
     def columns(self) -> list[str]:
         """Names of the columns of the result that are no aggregates."""
-        own = () if self.assigner is None else ("window_start", "window_end", _TIME)
+        own = () if self.assigner is None else WINDOW_COLUMNS
         return list(dict.fromkeys((*self.keys, *own)))
 
     def output(self, node: exp.Expr) -> exp.Expr:
@@ -129,7 +129,7 @@ class _Grouping:
         if not is_field and (name := named_like(node.name, self.columns, quoted=quoted)) is not None:
             self.has_time |= name == _TIME and _TIME not in self.keys
             return
-        if of is None and node.name.casefold() in ("window_start", "window_end", _TIME):
+        if of is None and node.name.casefold() in WINDOW_COLUMNS:
             raise RefusedError(node, f"{node.name} needs a window: GROUP BY {WINDOW_EXAMPLE}")
         translate(node, self.scope)  # a column that does not exist is refused as such
         name = node.sql("duckdb") if is_field else node.name
@@ -220,11 +220,7 @@ def _grouping(node: exp.Select, table: TableStream, scope: Scope) -> _Grouping:
         if name not in keys:
             keys.append(name)
     for one in group.expressions:
-        if (
-            call is not None
-            and isinstance(one, exp.Column)
-            and one.name.casefold() in ("window_start", "window_end")
-        ):
+        if call is not None and isinstance(one, exp.Column) and one.name.casefold() in WINDOW_COLUMNS[:2]:
             raise RefusedError(one, f"the window has a column {one.name} as well: rename this one in a sub-query")
     return _Grouping(table, scope, keys, call, assigner)
 

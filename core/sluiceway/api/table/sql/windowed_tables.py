@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from sluiceway.api.table.sql.dialect import WindowedTable
+from sluiceway.api.table.sql.dialect import WINDOW_COLUMNS, WindowedTable
 from sluiceway.api.table.sql.positions import RefusedError
 
 __all__ = ["without_windowed_table"]
 
-_BOUNDS = ("window_start", "window_end")
-_OF_WINDOWS = (*_BOUNDS, "window_time")
+_BOUNDS = WINDOW_COLUMNS[:2]
 
 
 def without_windowed_table(node: exp.Select) -> exp.Select:
@@ -28,7 +27,7 @@ def without_windowed_table(node: exp.Select) -> exp.Select:
     name = call.name.upper()
     group = query.args.get("group") or exp.Group()
     columns = [one for one in group.expressions if isinstance(one, exp.Column)]
-    bounds = {one.name.casefold(): one for one in columns if one.name.casefold() in _OF_WINDOWS}
+    bounds = {one.name.casefold(): one for one in columns if one.name.casefold() in WINDOW_COLUMNS}
     if not bounds.keys() >= set(_BOUNDS):
         raise RefusedError(call, f"{name} around a table takes GROUP BY {', '.join(_BOUNDS)} beside the keys")
     for bound in bounds.values():
