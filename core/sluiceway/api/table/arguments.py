@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Final
 
 import narwhals as nw
 import pyarrow as pa
@@ -16,6 +16,10 @@ from sluiceway.columns.transforms import Drop, MapBatches, Transform, problem_of
 from sluiceway.errors import GraphError, SluicewayError
 
 __all__ = ["check_expressions", "check_names", "result_schema"]
+
+_LARGE_NUMBERS: Final = (
+    '. A number of the program is an int64: write a larger one as lit("18446744073709551615").cast(nw.UInt64())'
+)
 
 
 def check_names(method: str, names: Iterable[object], schema: pa.Schema) -> tuple[str, ...]:
@@ -81,12 +85,11 @@ def _expression(method: str, given: Any, schema: pa.Schema, *, named: bool = Fal
     return given
 
 
-def _wanted_frame(error: Exception, transform: Transform) -> str:
-    if (
-        isinstance(transform, MapBatches)
-        and transform.given == "arrow"
-        and isinstance(error, AttributeError | TypeError)
-    ):
+def _hint(error: Exception, transform: Transform) -> str:
+    if not isinstance(transform, MapBatches):
+        # Arrow makes int64 of a number of the program, also where a type is given with it.
+        return _LARGE_NUMBERS if isinstance(error, OverflowError) else ""
+    if transform.given == "arrow" and isinstance(error, AttributeError | TypeError):
         return (
             ". The function was called with a pyarrow.RecordBatch: for a frame annotate its argument, as in "
             "def keep(rows: pandas.DataFrame)"
@@ -117,7 +120,7 @@ def result_schema(method: str, transform: Transform, schema: pa.Schema) -> pa.Sc
         raise
     except Exception as error:
         unknown = _unknown_column(error, schema)
-        why = unknown or f"{_first_line(error)}; the columns are {shown(schema)}{_wanted_frame(error, transform)}"
+        why = unknown or f"{_first_line(error)}; the columns are {shown(schema)}{_hint(error, transform)}"
         raise GraphError(f"{method}() at {caller_location()}: {why}") from None
     # Without rows an expression of columns makes none. One that makes a row is a constant, which would be one
     # row for each batch.
