@@ -18,8 +18,8 @@ _LISTS: Final = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_siz
 def checked_cast(rows: _Rows, schema: Any) -> _Rows:
     """Return rows with a schema, and without nulls in fields that are NOT NULL.
 
-    In place of a struct that is null such fields may have nulls, too, as in tables of Spark's: they become empty
-    values, since writers of Parquet take no others. Structs within lists and maps stay as they are.
+    In place of a struct, list or map that is null such fields may have nulls, too, as in tables of Spark's: they
+    become empty values, since writers of Parquet take no others.
 
     Raises:
         pyarrow.ArrowException: a value does not fit.
@@ -33,7 +33,7 @@ def checked_cast(rows: _Rows, schema: Any) -> _Rows:
         for part in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
             if (path := _path_in(part, field, field.name)) is not None:
                 raise ValueError(f"column {path!r} is NOT NULL, and has a null")
-        if pa.types.is_struct(field.type):
+        if _parts_of(field.type):
             made = made.set_column(at, field, _each(_filled, column))
     return made
 
@@ -63,15 +63,23 @@ def cast(rows: _Rows, schema: Any, *, safe: bool = True) -> _Rows:
     return pa.record_batch(_Retyped(made, schema))
 
 
-def _filled(structs: Any) -> Any:
-    """Return structs with an empty value for each null in a field that is NOT NULL."""
-    fields = list(structs.type)
-    values = [_with_empty(structs.field(place), field) for place, field in enumerate(fields)]
-    return pa.StructArray.from_arrays(values, fields=fields, mask=structs.is_null())
+def _filled(column: Any) -> Any:
+    """Return an array with an empty value for each null in a part of it that is NOT NULL."""
+    kind = column.type
+    if pa.types.is_struct(kind):
+        parts = [_with_empty(column.field(place), field) for place, field in enumerate(kind)]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=column.is_null())
+    if not _parts_of(kind):
+        return column
+    # The values of all lists, also of those that are null or before the offset.
+    field = pa.field("entries", column.values.type, nullable=False) if pa.types.is_map(kind) else kind.value_field
+    own = column.buffers()[: 1 if pa.types.is_fixed_size_list(kind) else 2]
+    values = [_with_empty(column.values, field)]
+    return pa.Array.from_buffers(kind, len(column), own, column.null_count, column.offset, values)
 
 
 def _with_empty(values: Any, field: Any) -> Any:
-    if pa.types.is_struct(field.type):
+    if has_required(field):
         values = _filled(values)
     if field.nullable or not values.null_count:
         return values

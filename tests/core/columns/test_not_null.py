@@ -74,5 +74,26 @@ def test_a_cast_refuses_nulls_in_what_is_not_null_and_no_others(of: Any) -> None
         checked_cast(of([pa.record_batch({"x": given})]), pa.schema([pa.field("x", kind, nullable=False)]))
 
 
+@pytest.mark.parametrize("start", [0, 1])
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda structs: pa.ListArray.from_arrays([0, 1, 3], structs),
+        lambda structs: pa.LargeListArray.from_arrays([0, 1, 3], structs, mask=pa.array([True, False])),
+        lambda structs: pa.FixedSizeListArray.from_arrays(structs.slice(0, 2), 1),
+        lambda structs: pa.MapArray.from_arrays([0, 1, 3], pa.array(["a", "b", "c"]), structs),
+        lambda structs: pa.StructArray.from_arrays([pa.ListArray.from_arrays([0, 0, 3], structs)], ["l"]),
+        lambda structs: pa.ListArray.from_arrays([0, 1, 2], pa.ListArray.from_arrays([0, 1, 3], structs)),
+        lambda _: pa.ListArray.from_arrays([0, 1, 3], pa.array([None, 2, 3]), LIST, mask=pa.array([True, False])),
+    ],
+)
+def test_a_cast_fills_what_is_not_null_within_lists_and_maps(around: Any, start: int) -> None:
+    column = around(pa.nulls(3, pa.struct([pa.field("y", NUMBER, nullable=False)]))).slice(start)
+    made = checked_cast(pa.table({"x": column}), pa.schema([("x", column.type)], {"a": "b"}))
+    made.validate(full=True)
+    assert made.column("x").to_pylist() == column.to_pylist()
+    pq.write_table(made, io.BytesIO())
+
+
 def _nullable(kind: Any) -> Any:
     return pa.struct([field.with_nullable(True) for field in kind])
