@@ -204,7 +204,6 @@ class CheckpointCoordinator:
         # failure.
         self._earliest = 0.0
         self._interval: Scheduled | None = None
-        self._retry_at = 0.0
         self._retry: Scheduled | None = None
         self._failures = 0
         # Attempts that wait for a checkpoint with their end, and those that were notified of it and are about to
@@ -385,16 +384,11 @@ class CheckpointCoordinator:
             return
         now = self._clock.monotonic()
         if now < self._earliest and not self._requests and not (last and self._failures == 0):
-            self._trigger_later(self._earliest, now)
+            # A retry that is pending comes no later: `_earliest` only grows.
+            if self._retry is None or not self._retry.pending:
+                self._retry = self._later(self.maybe_trigger, self._earliest - now)
             return
         self._trigger(who, now, aligned_ms=-1 if last else self._policy.aligned_ms)
-
-    def _trigger_later(self, when: float, now: float) -> None:
-        if self._retry is None or not self._retry.pending or when < self._retry_at:
-            if self._retry is not None:
-                self._retry.cancel()
-            self._retry_at = when
-            self._retry = self._later(self.maybe_trigger, when - now)
 
     def _trigger(
         self,
