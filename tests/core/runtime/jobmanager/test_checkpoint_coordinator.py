@@ -49,6 +49,7 @@ class Job:
         self.vain: list[tuple[int, TaskSnapshot]] = []
         self.rests: list[tuple[int, str]] = []
         self.failure: BaseException | None = None
+        self.failures: list[int] = []
         self.stored: Callable[[BaseException | None], None] | None = None
         self.stores_at_once = True
         self.enumerator: Callable[[], Any] = list
@@ -101,6 +102,7 @@ class Job:
 
     def aborted(self, checkpoint_id: int, cause: BaseException, failures: int) -> None:
         self.told.append(("aborted", checkpoint_id))
+        self.failures.append(failures)
 
     def notify(self, attempt_ids: list[str], checkpoint_id: int, completed: bool) -> None:
         self.reminded.append((attempt_ids, checkpoint_id, completed))
@@ -118,11 +120,11 @@ class Job:
         for attempt in attempts or tuple(self.running):
             self.coordinator.acknowledge(attempt, checkpoint_id, part(attempt, drained))
 
-    def ask_for_savepoint(self, *, stops: bool = False) -> None:
+    def ask_for_savepoint(self, *, stops: bool = False, suspends: bool = False) -> None:
         def done(location: str, problem: BaseException | None) -> None:
             self.answers.append((location, None if problem is None else str(problem)))
 
-        self.coordinator.savepoint(SavepointRequest("place/", "job", stops, done))
+        self.coordinator.savepoint(SavepointRequest("place/", "job", stops, done, suspends))
 
     def until_triggered(self, checkpoint_id: int) -> None:
         for _ in range(1000):
@@ -264,6 +266,7 @@ def test_one_that_is_declined_is_given_up_and_too_many_fail_the_job() -> None:
     assert job.failure is None
     job.until_triggered(2)
     job.coordinator.decline("sink", 2, ValueError("no way"))
+    assert job.failures == [1, 2]
     assert str(job.failure) == (
         "checkpoint 2 has failed: no way. That makes 2 in a row, and checkpoint-tolerated-failures is 1"
     )
@@ -303,7 +306,12 @@ def test_a_task_that_fails_ends_what_is_pending_and_that_is_no_failure_of_the_ch
     job.until_triggered(1)
     job.coordinator.task_ended("sink", failed=True)
     assert job.told == [("aborted", 1)]
-    assert job.failure is None
+    assert (job.failures, job.failure) == ([0], None)
+    job.until_triggered(2)
+    job.acknowledge(2, "source")
+    job.coordinator.task_ended("source", failed=False)
+    job.acknowledge(2, "sink")
+    assert job.told[-1] == ("completed", 2), "its part is in the checkpoint"
 
 
 def test_one_that_all_have_acknowledged_is_completed_though_a_task_fails_meanwhile() -> None:
@@ -327,6 +335,7 @@ def test_one_that_is_not_stored_before_tasks_begin_anew_is_undone_when_it_can_be
     job.coordinator.restarting()
     assert job.told == [("aborted", 1)]
     assert (job.vain, job.discarded) == ([], []), "its files may just be written"
+    assert job.failure is None, "the checkpoint has not failed"
     assert job.stored is not None
     job.stored(problem)
     assert job.coordinator.latest is None
@@ -457,6 +466,38 @@ def test_who_stands_still_for_a_savepoint_is_told_again_what_has_become_of_it() 
     assert savepoint.reminded == [(["sink", "source"], 1, True)] * 20, "but not for ever"
 
 
+def test_with_a_checkpoint_that_suspends_all_tasks_end_and_the_job_goes_on_from_it() -> None:
+    job = Job().started()
+    job.ask_for_savepoint(suspends=True)
+    assert (job.barriers[0].stops, job.barriers[0].savepoint) == (True, "")
+    job.acknowledge(1)
+    assert job.told == [("completed", 1)]
+    assert job.answers == [("", None)]
+    latest = job.coordinator.latest
+    assert latest is not None
+    assert latest.checkpoint_id == 1
+    job.advance(5_000)
+    assert job.triggered == [1], "none begins while they end"
+    assert job.reminded == [(["sink", "source"], 1, True)]
+    job.coordinator.resized()
+    del job.running["source"]
+    job.finished = ((0, 0),)
+    job.coordinator.start()
+    job.until_triggered(2)
+    job.acknowledge(2)
+    assert list(job.completed_ones[2].tasks) == [(1, 0)], "the source that was suspended was another one"
+
+
+def test_who_was_to_be_suspended_and_goes_on_is_told_so_again() -> None:
+    job = Job().started()
+    job.ask_for_savepoint(suspends=True)
+    job.coordinator.decline("sink", 1, OSError("full"))
+    assert job.answers == [("", "full")]
+    job.advance(5_000)
+    assert job.reminded == [(["sink", "source"], 1, False)]
+    assert job.failure is None
+
+
 def test_after_its_end_there_is_none() -> None:
     job = Job().started()
     job.until_triggered(1)
@@ -519,6 +560,10 @@ def test_a_checkpoint_on_demand_begins_when_all_tasks_run() -> None:
     asked.ask()
     job.advance(1000)
     assert asked.answers == [(0, "not all tasks were running for 1 s, or others were under way")]
+    job.all_running = True
+    job.coordinator.maybe_trigger()
+    job.acknowledge(1)
+    assert len(asked.answers) == 1, "it was answered"
 
 
 def test_a_checkpoint_on_demand_that_is_overtaken_by_a_newer_one_is_answered_by_it() -> None:
