@@ -89,7 +89,7 @@ class BarrierAlignment:
 
     def is_over(self, checkpoint_id: int) -> bool:
         """Return whether a checkpoint has completed here or was aborted, so that its elements are ignored."""
-        return self._is_over(checkpoint_id)
+        return checkpoint_id <= self._last or checkpoint_id in self._dead
 
     def delivered(self, channel: int, checkpoint_id: int) -> bool:
         """Return whether a channel has delivered the barrier of a pending checkpoint, or has finished."""
@@ -105,7 +105,7 @@ class BarrierAlignment:
 
     def abort(self, checkpoint_id: int) -> _Out:
         """Abort one checkpoint, whatever the channels deliver; others are not affected."""
-        if self._is_over(checkpoint_id):
+        if self.is_over(checkpoint_id):
             return []
         # Remembered although it may never have begun here: its barriers may still be on their way in other
         # channels, and must not start a checkpoint that cannot complete.
@@ -126,9 +126,6 @@ class BarrierAlignment:
 
     # ---- inside ---------------------------------------------------------------------------------------------
 
-    def _is_over(self, checkpoint_id: int) -> bool:
-        return checkpoint_id <= self._last or checkpoint_id in self._dead
-
     def _over(self, checkpoint_id: int) -> None:
         self._last = checkpoint_id
         # Checkpoints complete in the order of their ids, so older entries can never be looked up again.
@@ -136,7 +133,7 @@ class BarrierAlignment:
 
     def _begin(self, barrier: CheckpointBarrier, out: _Out) -> _Pending | None:
         id_ = barrier.checkpoint_id
-        if self._is_over(id_):
+        if self.is_over(id_):
             return None
         if self._exactly_once:
             # Barriers of older checkpoints that arrive late must not abort the newer one.
@@ -164,12 +161,11 @@ class BarrierAlignment:
             self._release()
 
     def _complete(self, out: _Out) -> None:
-        for id_ in sorted(self._pending):
-            pending = self._pending.get(id_)
-            if pending is not None and self._open <= pending.delivered:
+        # None is older than one that completes: a channel that has delivered a newer barrier has delivered or
+        # aborted each older one, so that those have completed before.
+        for id_, pending in sorted(self._pending.items()):
+            if self._open <= pending.delivered:
                 del self._pending[id_]
-                # The coordinator drops an older checkpoint once a newer one completes.
-                self._abort_before(id_, out)
                 self._over(id_)
                 out.append(pending.barrier)
                 self._release()

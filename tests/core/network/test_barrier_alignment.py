@@ -113,6 +113,25 @@ def test_where_all_have_finished_a_checkpoint_begins_at_once() -> None:
     assert alignment.start(barrier(2)) == [barrier(2)]
 
 
+def test_one_that_begins_without_barriers_ends_older_ones_too() -> None:
+    alignment = BarrierAlignment(2)
+    alignment.barrier(0, barrier(1))
+    assert alignment.start(barrier(2)) == [cancelled(1)]
+    assert alignment.blocked == set()
+    alignment = BarrierAlignment(2)
+    assert alignment.start(barrier(2)) == []
+    assert alignment.barrier(1, barrier(1)) == [], "obsolete"
+    assert alignment.blocked == set()
+
+
+def test_no_channel_waits_for_a_checkpoint_that_another_one_has_skipped() -> None:
+    alignment = BarrierAlignment(2)
+    alignment.barrier(0, barrier(2))
+    alignment.abort(2)
+    assert alignment.barrier(1, barrier(1)) == []
+    assert alignment.blocked == set()
+
+
 def test_at_least_once_counts_several_and_blocks_none() -> None:
     alignment = BarrierAlignment(2, exactly_once=False)
     assert alignment.barrier(0, barrier(1)) == []
@@ -125,11 +144,11 @@ def test_at_least_once_counts_several_and_blocks_none() -> None:
 def test_a_savepoint_is_aligned_whatever_the_mode() -> None:
     alignment = BarrierAlignment(2, exactly_once=False)
     savepoint = CheckpointBarrier(2, 0, savepoint="place/savepoint")
-    alignment.barrier(1, barrier(1))
+    alignment.barrier(0, barrier(1))
     assert alignment.blocked == set()
     alignment.barrier(0, savepoint)
     assert alignment.blocked == {0}
-    alignment.abort(1)
+    assert alignment.abort(1) == [cancelled(1)]
     assert alignment.blocked == {0}, "it still waits for the other channel"
     assert alignment.barrier(1, savepoint) == [savepoint]
     assert alignment.blocked == set()
