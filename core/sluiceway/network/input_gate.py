@@ -226,8 +226,6 @@ class InputGate:
 
     def abort_checkpoint(self, checkpoint_id: int) -> None:
         """Abort a checkpoint and unblock the channels that waited for it."""
-        if self._waiting_barrier is not None and self._waiting_barrier.checkpoint_id == checkpoint_id:
-            self._waiting_barrier = None
         if self._recording is not None and self._recording.checkpoint_id == checkpoint_id:
             self._recording = None
         if self._begun == checkpoint_id:
