@@ -81,6 +81,7 @@ def test_the_end_is_told_once_when_every_channel_has_told_it() -> None:
 def test_feedback_takes_no_part_in_watermarks_and_ends() -> None:
     gate, senders = gate_of(2, feedback=[1])
     senders[1].send(Watermark(99))
+    senders[1].send(WatermarkStatus(False))
     senders[0].send(Watermark(5))
     senders[0].send(EndOfData())
     assert drain(gate) == [Watermark(5), EndOfData()]
