@@ -16,6 +16,7 @@ def test_the_minimum_of_all_channels() -> None:
     assert valve.watermark(1, Watermark(20)) == (None, Watermark(10))
     assert valve.watermark(1, Watermark(15)) == (None, None)
     assert valve.current == 10
+    assert valve.watermark(0, Watermark(20)) == (None, Watermark(20)), "a channel does not go back"
 
 
 def test_an_idle_channel_does_not_hold_the_others_back() -> None:
@@ -27,6 +28,16 @@ def test_an_idle_channel_does_not_hold_the_others_back() -> None:
     assert valve.watermark(1, Watermark(3)) == (None, None)
     assert valve.watermark(0, Watermark(12)) == (None, Watermark(12))
     assert valve.watermark(1, Watermark(12)) == (None, None)
+    assert valve.watermark(0, Watermark(30)) == (None, None)
+    assert valve.watermark(1, Watermark(20)) == (None, Watermark(20))
+
+
+def test_a_channel_that_is_back_where_time_stands_holds_it() -> None:
+    valve = WatermarkValve(2)
+    for channel in (0, 1):
+        valve.watermark(channel, Watermark(10))
+    valve.status(1, WatermarkStatus(False))
+    valve.status(1, WatermarkStatus(True))
     assert valve.watermark(0, Watermark(30)) == (None, None)
     assert valve.watermark(1, Watermark(20)) == (None, Watermark(20))
 
@@ -63,7 +74,10 @@ def test_channels_that_are_idle_when_another_one_ends_are_as_far_as_it_was() -> 
     valve = WatermarkValve(2)
     valve.watermark(0, Watermark(7))
     valve.watermark(0, Watermark(MAX_WATERMARK))
-    assert valve.status(1, WatermarkStatus(False)) == (WatermarkStatus(False), Watermark(7))
+    copy = WatermarkValve(2)
+    copy.restore(valve.snapshot())
+    for each in (valve, copy):
+        assert each.status(1, WatermarkStatus(False)) == (WatermarkStatus(False), Watermark(7))
 
 
 @given(
