@@ -6,6 +6,8 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from sluiceway.clock import VirtualClock
 from sluiceway.config.settings import Settings
 from sluiceway.connector import END_OF_INPUT, Poll, Reader, Wait
@@ -14,8 +16,10 @@ from sluiceway.elements import (
     MAX_WATERMARK,
     MIN_WATERMARK,
     Batch,
+    CheckpointBarrier,
     EndOfData,
     EndOfPartition,
+    LatencyMarker,
     Watermark,
     WatermarkStatus,
 )
@@ -68,6 +72,7 @@ def source_input(
     reader: Reader[int],
     *splits: str,
     sent: list[int | None] | None = None,
+    latency_interval_ms: int = 0,
 ) -> SourceInput:
     source = SourceInput(
         CollectionSource([0]),
@@ -75,7 +80,7 @@ def source_input(
         VirtualClock(),
         uid="source",
         subtask=0,
-        settings=Settings(auto_watermark_interval_ms=0),
+        settings=Settings(auto_watermark_interval_ms=0, latency_interval_ms=latency_interval_ms),
         strategy=None if strategy is None else strategy.with_timestamp_assigner(lambda v: v),
         report=lambda mark: None if sent is None else sent.append(mark),
     )
@@ -175,3 +180,196 @@ def test_splits_of_a_checkpoint_that_was_aborted_are_not_kept() -> None:
     assert aborted() is None
     source.checkpoint_completed(2)
     assert reader.completed == list(kept)
+
+
+# ---- splits and barriers -------------------------------------------------------------------------------------
+
+
+class Positions(Reader[int]):
+    """Reads a number of each split that it has in turn, without end."""
+
+    def __init__(self) -> None:
+        self.positions: dict[str, int] = {}
+        self.completed: list[Sequence[Any]] = []
+        self.more = True
+        self.closed = 0
+
+    def add_splits(self, splits: Sequence[Any]) -> None:
+        self.positions.update((split.split_id, 0) for split in splits)
+
+    def no_more_splits(self) -> None:
+        self.more = False
+
+    def poll(self, limit: int) -> Poll[int]:
+        if not self.positions:
+            return Wait()
+        for split in self.positions:
+            self.positions[split] += 1
+        return list(self.positions.values())
+
+    def snapshot(self) -> list[Any]:
+        return list(self.positions.items())
+
+    def checkpoint_completed(self, splits: Sequence[Any]) -> None:
+        self.completed.append(splits)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Watched:
+    """An input, the checkpoints that it has announced, and those that have begun ahead of what it has read."""
+
+    def __init__(self, reader: Reader[int], *restored: Part) -> None:
+        self.announced: list[int] = []
+        self.begun: list[int] = []
+        self.input = SourceInput(
+            CollectionSource([0]),
+            lambda: reader,
+            VirtualClock(),
+            uid="source",
+            subtask=0,
+            settings=Settings(),
+            restored=restored,
+        )
+        self.input.watch_checkpoints(
+            lambda announcement: self.announced.append(announcement.checkpoint_id),
+            lambda barrier: self.begun.append(barrier.checkpoint_id),
+            lambda: None,
+        )
+
+
+def test_splits_that_are_assigned_behind_a_barrier_wait_for_the_snapshot() -> None:
+    reader = Positions()
+    source = Watched(reader).input
+    source.add_splits([Part("a")])
+    source.open()
+    barrier = CheckpointBarrier(1, 0)
+    source.start_checkpoint(barrier)
+    source.add_splits([Part("b")])
+    source.call_reader(lambda r: r.no_more_splits())
+    assert reader.positions == {"a": 0}
+    assert source.poll() == barrier
+    source.add_splits([Part("c")])
+    assert source.snapshot(1) == (("a", 0),)
+    assert (reader.positions, reader.more) == ({"a": 0}, True)
+    source.checkpoint_taken()
+    assert (reader.positions, reader.more) == ({"a": 0, "b": 0, "c": 0}, False)
+
+
+def test_splits_that_are_assigned_between_two_barriers_are_in_the_second_snapshot() -> None:
+    reader = Positions()
+    source = Watched(reader).input
+    source.open()
+    first, second = CheckpointBarrier(1, 0), CheckpointBarrier(2, 0)
+    source.start_checkpoint(first)
+    source.add_splits([Part("a")])
+    source.start_checkpoint(second)
+    source.add_splits([Part("b")])
+    assert source.poll() == first
+    assert source.snapshot(1) == ()
+    source.checkpoint_taken()
+    assert source.poll() == second
+    assert source.snapshot(2) == (("a", 0),)
+    source.checkpoint_taken()
+    assert list(reader.positions) == ["a", "b"]
+
+
+def test_splits_do_not_wait_for_a_barrier_that_was_aborted() -> None:
+    reader = Positions()
+    source = Watched(reader).input
+    source.open()
+    for checkpoint in (1, 2):
+        source.start_checkpoint(CheckpointBarrier(checkpoint, 0))
+        source.add_splits([Part(f"behind {checkpoint}")])
+    source.abort_checkpoint(1)
+    assert list(reader.positions) == ["behind 1"]
+    assert source.poll() == CheckpointBarrier(2, 0)
+    source.checkpoint_taken()
+    assert list(reader.positions) == ["behind 1", "behind 2"]
+
+
+def test_before_the_reader_exists_its_splits_are_the_restored_ones() -> None:
+    reader, restored = Positions(), Part("a")
+    source = Watched(reader, restored).input
+    assert source.snapshot(1) == (restored,)
+    source.add_splits([Part("b")])
+    source.open()
+    assert reader.positions == {"a": 0, "b": 0}
+    source.close()
+    source.close()
+    assert reader.closed == 1
+
+
+def test_the_reader_is_told_of_complete_checkpoints_alone_with_its_positions_then() -> None:
+    reader = Positions()
+    source = Watched(reader, Part("a")).input
+    source.open()
+    for checkpoint in (1, 2, 3):
+        source.snapshot(checkpoint)
+        assert source.poll() == Batch([checkpoint])
+    source.checkpoint_completed(2)
+    source.checkpoint_completed(1)
+    source.checkpoint_completed(2)
+    assert reader.completed == [(("a", 1),)]
+    source.checkpoint_completed(3)
+    assert reader.completed == [(("a", 1),), (("a", 2),)]
+
+
+def test_an_unaligned_barrier_begins_ahead_and_one_with_a_timeout_is_announced() -> None:
+    reader = Positions()
+    watched = Watched(reader)
+    source = watched.input
+    source.open()
+    source.start_checkpoint(CheckpointBarrier(1, 0, aligned_ms=0))
+    assert (watched.announced, watched.begun) == ([], [1])
+    source.add_splits([Part("a")])
+    assert reader.positions == {}, "its snapshot is not taken"
+    source.checkpoint_taken()
+    assert reader.positions == {"a": 0}
+    timed = CheckpointBarrier(2, 0, aligned_ms=50)
+    source.start_checkpoint(timed)
+    assert (watched.announced, watched.begun) == ([2], [1])
+    source.overtake(CheckpointBarrier(1, 0, aligned_ms=0))
+    assert watched.begun == [1], "another one is next"
+    source.overtake(CheckpointBarrier(2, 0, aligned_ms=0))
+    assert watched.begun == [1, 2]
+    source.checkpoint_taken()
+    assert source.poll() == Batch([1]), "the barrier is not returned as well"
+    source.start_checkpoint(CheckpointBarrier(3, 0, aligned_ms=-1))
+    assert (watched.announced, watched.begun) == ([2], [1, 2])
+
+
+def test_an_error_of_restored_splits_says_whose_they_may_be() -> None:
+    class Other(Positions):
+        def add_splits(self, splits: Sequence[Any]) -> None:
+            raise AttributeError("no path")
+
+    with pytest.raises(AttributeError) as failed:
+        Watched(Other(), Part("a")).input.open()
+    assert "has splits of type Part under the uid 'source'" in failed.value.__notes__[0]
+
+    class Later(Positions):
+        def poll(self, limit: int) -> Poll[int]:
+            if (read := super().poll(limit)) == [2]:
+                raise AttributeError("no path")
+            return read
+
+    source = Watched(Later(), Part("a")).input
+    source.open()
+    source.poll()
+    with pytest.raises(AttributeError) as failed:
+        source.poll()
+    assert not hasattr(failed.value, "__notes__"), "they have been read"
+
+
+def test_latency_markers_come_at_their_interval_and_limit_waits() -> None:
+    reader = Scripted((Wait(until=9.0), None, []), ([1], None, []), (Wait(until=0.015), None, []))
+    source = source_input(None, reader, latency_interval_ms=10)
+    clock: Any = source._clock
+    assert source.poll() == LatencyMarker(0.0, "source", 0)
+    assert source.poll() == Wait(until=0.01)
+    assert source.poll() == Batch([1])
+    clock.advance(10)
+    assert source.poll() == LatencyMarker(0.01, "source", 0)
+    assert source.poll() == Wait(until=0.015)
