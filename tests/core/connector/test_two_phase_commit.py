@@ -111,7 +111,21 @@ def test_what_a_later_checkpoint_has_ended_is_committed_and_not_undone() -> None
 
 def test_what_was_never_opened_is_not_closed() -> None:
     writer_of(Transactions()).close()
+    Upserts().create_writer(context()).close()
     assert CALLS == []
+
+
+def test_a_sink_that_could_not_recover_is_closed() -> None:
+    class Failing(Transactions):
+        def recover_and_commit(self, transaction: str) -> None:
+            raise OSError("gone")
+
+    writer = writer_of(Failing())
+    writer.open()
+    with pytest.raises(OSError, match="gone"):
+        writer.recover([(True, "t1")])
+    writer.close()
+    assert CALLS == ["open", "close"]
 
 
 class Upserts(IdempotentSink[tuple[str, int]]):
@@ -143,3 +157,14 @@ def test_of_several_records_with_a_key_the_last_is_written() -> None:
     writer.close()
     writer.close()
     assert CALLS[3:] == ["close"]
+
+
+def test_records_are_written_in_the_order_of_the_last_one_of_each_key() -> None:
+    class More(Upserts):
+        most = 9
+
+    writer = More().create_writer(context())
+    writer.open()
+    writer.write([("a", 1), ("b", 1), ("a", 2)], None)
+    writer.flush()
+    assert list(CALLS[1]) == ["b", "a"]
