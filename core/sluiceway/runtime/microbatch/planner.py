@@ -113,16 +113,14 @@ class BatchPlanner:
         seen = {reader for reader, state in enumerate(states) if is_later and state is not None and state.dry}
         asked_ms = self._clock.now_ms()
         always = when is PlanWhen.ALWAYS
-        tells_end = when is not PlanWhen.SPLITS
-        looks = when is PlanWhen.NEWS and not self._stores
         if wait_s is None:
             wait_s = self._limits.wait_s
         # Two looks: at what is there now, and, if that is nothing, once more after the enumerator has had time to
         # run.
         enumerator.step()
-        plan, is_needed = self._look(enumerator, states, seen, now=now, tells_end=tells_end, looks=looks)
+        plan, is_needed = self._look(enumerator, states, seen, when, now=now)
         if not (is_needed or always) and enumerator.step(0.0 if now else wait_s):
-            plan, is_needed = self._look(enumerator, states, seen, now=now, tells_end=tells_end, looks=looks)
+            plan, is_needed = self._look(enumerator, states, seen, when, now=now)
         if not (is_needed or always):
             if self._still_since is None:
                 self._still_since = asked_ms
@@ -229,10 +227,9 @@ class BatchPlanner:
         enumerator: DrivenEnumerator,
         states: list[BatchRead | None],
         dry: Collection[int],
+        when: PlanWhen,
         *,
         now: bool,
-        tells_end: bool,
-        looks: bool,
     ) -> tuple[BatchPlan, bool]:
         """Return a plan, and whether it has any work; ``now``: consider only input that is available already."""
         self._hand_out(enumerator, states)
@@ -242,12 +239,13 @@ class BatchPlanner:
         ended: set[int] = set()
         resting: set[int] = set()
         is_needed = False
+        looks = when is PlanWhen.NEWS and not self._stores
         # Each reader has ended, rests, or runs. A batch is needed if one that runs has something to do.
         for reader, state in enumerate(states):
             fresh = assigned.get(reader)
             has_splits = bool(fresh or (state is not None and state.splits))
             is_left = not has_splits and reader in no_more
-            if (is_left and not tells_end) or (state is not None and state.ended):
+            if (is_left and when is PlanWhen.SPLITS) or (state is not None and state.ended):
                 ended.add(reader)
             elif now and not fresh and (not has_splits or reader in dry):
                 resting.add(reader)
