@@ -335,6 +335,20 @@ def test_who_broadcasts_now_gives_all_to_everybody() -> None:
     )
 
 
+def test_what_has_no_timestamps_is_dealt_out_without() -> None:
+    batches = [Batch([1, 2]), Batch([3], [30])]
+    assert shares(batches, PartitionerSpec("rebalance"), 2) == [[Batch([1]), Batch([3], [30])], [Batch([2])]]
+
+
+def test_an_urgent_barrier_whose_place_was_seen_before_records_nothing_again() -> None:
+    recording = Recording(1)
+    queued: list[Element | bytes] = [Batch([1]), NOW]
+    recording.begin(0, [])
+    recording.begin(1, queued)
+    recording.announced(1, queued)
+    assert recording.batches == {0: [], 1: [Batch([1])]}
+
+
 def test_what_is_recorded_is_what_was_in_flight() -> None:
     """It is written later, while the consumer changes the records."""
     waiting, taken, coming, known = ([{"n": n}] for n in range(4))

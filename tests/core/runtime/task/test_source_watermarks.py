@@ -163,6 +163,26 @@ def test_a_split_that_ended_in_another_process_does_not_lose_its_watermark() -> 
     assert last.dry() == [Watermark(19)]
 
 
+def test_silence_in_another_process_counts() -> None:
+    rig = Rig(bounded().with_idleness(100), "a", "b")
+    rig.take("a", 10)
+    rig.wait(60)
+    other = Rig(bounded().with_idleness(100), "a", "b")
+    other.time.go_on(rig.time.kept())
+    other.take("b", 30)
+    assert other.wait(39) == []
+    assert other.wait(1) == [Watermark(29)]
+
+
+def test_a_reader_that_does_not_say_goes_on_with_its_one_generator() -> None:
+    rig = Rig(bounded(), interval_ms=200)
+    rig.take(None, 10)
+    other = Rig(bounded(), interval_ms=200)
+    other.time.go_on(rig.time.kept())
+    other.take(None, 3)
+    assert other.wait(200) == [Watermark(9)]
+
+
 def test_what_an_earlier_version_has_kept_is_understood() -> None:
     before = Rig(bounded(), "a")
     before.take("a", 10)
