@@ -220,6 +220,7 @@ def test_late_records_and_merging(ask: Any) -> None:
         assert h.process("a4", 8) == []
         if ask is told:
             assert timers(h) == [(17, TimeWindow(-3, 18)), (22, TimeWindow(-3, 18))]
+        assert h.process("c1", 3) == ["c 3-13: c1"]
         assert h.process_watermark(17) == ["a -3-18: a1 a2 a3 a4"]
         assert h.process("a5", -8) == ["a -8-18: a1 a2 a3 a4 a5"]
         assert h.process("b1", 3) == []

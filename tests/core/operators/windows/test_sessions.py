@@ -197,9 +197,13 @@ def test_what_is_at_hand_is_bounded_and_in_a_snapshot() -> None:
             assert sorted(h.process_watermark(100)) == [("a", 2), ("b", 1), ("c", 1), ("d", 1)]
 
 
-def test_the_state_of_a_session_that_was_never_written_is_empty() -> None:
+@pytest.mark.parametrize("is_written", [False, True])
+def test_nothing_is_left_of_a_session_that_is_over(is_written: bool) -> None:
     with OperatorHarness(lambda s: s.key_by(lambda r: r).window(ASSIGNERS["fixed"]).count()) as h:
-        h.process_batch(["a", "b", "a"], [0, 1, 2])
+        h.process_batch(["a", "b"], [0, 1])
+        if is_written:
+            h.snapshot()
+        h.process("a", 2)
         assert h.process_watermark(50) == [("b", 1), ("a", 2)]
         operator: Any = h._subtasks[0].operators[0]
         assert not operator._sessions
