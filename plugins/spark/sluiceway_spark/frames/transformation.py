@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sluiceway import DataStream, DataStreamSink, Pipeline, WatermarkStrategy
 from sluiceway.config.settings import Settings
 from sluiceway.errors import ConfigurationError
+from sluiceway.eventtime import NoWatermarks
 from sluiceway.runtime.messages.pickling import dump
 from sluiceway.runtime.stepped import SteppedPlan
 from sluiceway_spark.conversion.any_names import map_in_arrow
@@ -125,7 +126,10 @@ def transform(
         slots = min(slots, max(_LEAST, max_parallelism))
     flow = Pipeline(name, parallelism=max(_LEAST, slots), max_parallelism=max_parallelism)
     enter: Any = flow.table if in_columns else flow.source
-    result = build(enter(source, watermark_strategy=watermark_strategy))
+    entered = enter(source, watermark_strategy=watermark_strategy)
+    if timestamp is None:
+        _need_times(watermark_strategy, in_columns, where)
+    result = build(entered)
     if _is_table(result):
         schema = schema if schema is not None else _schema_of_table(result, result_timestamp, where)
     elif not isinstance(result, DataStream):
@@ -223,6 +227,17 @@ def _rows(records: Any, timestamp: str | None, schema: Any, where: str) -> Rows:
             "the epoch"
         )
     return Rows(records, timestamp)
+
+
+def _need_times(strategy: WatermarkStrategy[Any] | None, in_columns: bool, where: str) -> None:
+    """Raise ConfigurationError if a strategy makes watermarks of event times that no row has."""
+    if strategy is None or strategy.assigner is not None or strategy.generator is NoWatermarks:
+        return
+    instead = "with_timestamp_column(name)" if in_columns else "with_timestamp_assigner(function of a record)"
+    raise ConfigurationError(
+        f"{where}: rows have no event time for watermark_strategy= to make watermarks from: name its column with "
+        f"timestamp=, or add {instead} to the strategy"
+    )
 
 
 def _is_table(result: object) -> bool:

@@ -278,6 +278,20 @@ def test_arguments_that_do_not_fit_the_dataframe_are_refused(frame: Any) -> None
         transform(frame.select("n", "n"), totals, "n long")
 
 
+@pytest.mark.parametrize("records", [dict, "arrow", "columns"], ids=str)
+def test_watermarks_of_rows_without_event_times_are_refused(frame: Any, records: Any) -> None:
+    late: Any = sw.WatermarkStrategy.for_bounded_out_of_orderness("1m")
+    said = r"name its column with timestamp=, or add with_timestamp_(assigner|column)\("
+    with pytest.raises(ConfigurationError, match=said):
+        transform(frame, lambda rows: rows, frame.schema, records=records, watermark_strategy=late)
+    kept = {row["n"] for row in frame.collect()}
+    strategies: list[Any] = [sw.WatermarkStrategy.no_watermarks()]
+    strategies += [late.with_timestamp_column("at")] if records == "columns" else []
+    for strategy in strategies:
+        result = transform(frame, lambda rows: rows, frame.schema, records=records, watermark_strategy=strategy)
+        assert {row["n"] for row in result.collect()} == kept
+
+
 def test_the_page_says_what_works(session: Any, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "howto" / "spark.md").read_text()
     section = page.partition("\n## Between two DataFrames\n")[2].partition("\n## ")[0]
