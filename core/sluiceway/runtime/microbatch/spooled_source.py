@@ -170,7 +170,7 @@ class _StoringEnumerator(Enumerator):
 
     def run(self) -> None:
         for reader in sorted(self._asking):
-            self._serve(reader, self._limits.wait_s)
+            self._serve(reader, self._limits.planning_s)
 
     def add_splits_back(self, splits: Sequence[Any], reader: int) -> None:
         raise AssertionError("readers of batches do not give splits back")

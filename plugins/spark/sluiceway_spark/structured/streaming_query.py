@@ -147,7 +147,8 @@ class StreamQuery:
 
     def _start(self, sinks: SinkStage) -> Any:
         run = self._described
-        rows = stream_rows(self._session, self._plan, run, self._shipped, self._location, LIMITS, self._chained)
+        limits = LIMITS.every(self._interval_ms, len(self._plan.sources))
+        rows = stream_rows(self._session, self._plan, run, self._shipped, self._location, limits, self._chained)
         writer = rows.writeStream.foreachBatch(lambda frame, batch: self._write(sinks, frame, batch))
         writer = writer.option("checkpointLocation", f"{for_spark(self._location)}/spark")
         writer = writer.trigger(processingTime=f"{self._interval_ms} milliseconds")

@@ -7,11 +7,13 @@ import pickle
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
 import pytest
+from patience import PATIENT_S
 
 import sluiceway as sw
 from sluiceway.api import Pipeline
@@ -41,11 +43,11 @@ LIMITS = BatchLimits(records=10, wait_s=0.05, linger_s=0.01)
 class Query:
     """What Spark does with the source stage; restarted whenever the test wants it."""
 
-    def __init__(self, flow: Pipeline, directory: Path, **settings: Any) -> None:
+    def __init__(self, flow: Pipeline, directory: Path, limits: BatchLimits = LIMITS, **settings: Any) -> None:
         options = Settings(**settings)
         services = default_manager().services()
         self.plan = SteppedPlan.of(flow.graph(options), options, services)
-        stage = SourceStage(dump((self.plan, services)), str(directory), LIMITS, ())
+        stage = SourceStage(dump((self.plan, services)), str(directory), limits, ())
         self.stage: SourceStage = pickle.loads(cloudpickle.dumps(stage))
         self.storage = services.checkpoint_storage(str(directory))
         self.offset: dict[str, Any] = {"run": "run", "batch": 0}
@@ -241,6 +243,25 @@ def test_there_is_no_batch_while_nothing_comes_and_nothing_is_due(tmp_path: Path
     assert query.batch() is None
     query.restart()
     assert query.batch() is not None  # it tells what is due
+    assert query.batch() is None
+
+
+class Lost(Nothing):
+    seekable = False
+
+
+def test_an_interval_bounds_the_wait_for_input(tmp_path: Path, queries: list[Query]) -> None:
+    """Spark logs that a query is falling behind if the look for input alone takes longer than the interval."""
+    flow = sw.Pipeline("rare")
+    flow.source(Nothing()).union(flow.source(Lost())).key_by(lambda n: n % 3).sum().collect()
+    patient = BatchLimits(wait_s=PATIENT_S, time_s=0.1)
+    assert patient.every(0, 2) == patient
+    limits = patient.every(400, 2)
+    assert limits == replace(patient, idle_s=0.1)
+    query = Query(flow, tmp_path, limits, parallelism=1)
+    queries.append(query)
+    for _ in range(3):
+        query.batch()
     assert query.batch() is None
 
 

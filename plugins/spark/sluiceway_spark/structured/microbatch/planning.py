@@ -36,7 +36,7 @@ class SourcePlanning:
     def __init__(self, stage: SourceStage, run: str) -> None:
         self.plan, _, self._storage = stage.open()
         self._run = run
-        self._wait_s = stage.limits.wait_s
+        self._wait_s = stage.limits.planning_s
         self._clock = SystemClock()
         self._is_first = True
         self._planners: dict[int, BatchPlanner] = {}
@@ -70,9 +70,10 @@ class SourcePlanning:
         The first of a query tells when subtasks will have something to do without any input, so it is always.
         """
         until = self._clock.monotonic() + self._wait_s
+        look_s = min(_LOOK_S, self._wait_s)
         while not self._is_first:
             for planner in self._planners.values():
-                if planner.plan(batch, PlanWhen.NEWS, wait_s=_LOOK_S) is not None:
+                if planner.plan(batch, PlanWhen.NEWS, wait_s=look_s) is not None:
                     return True
             due_ms = read_due(self._storage)
             if due_ms is not None and due_ms <= self._clock.now_ms():
