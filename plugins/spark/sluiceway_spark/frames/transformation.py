@@ -30,6 +30,7 @@ from sluiceway_spark.frames.tasks import (
     result_task,
     stage_task,
 )
+from sluiceway_spark.session.application import unless_stopped
 from sluiceway_spark.session.configuration import need_spark
 from sluiceway_spark.session.context import context_of, tasks_at_a_time
 from sluiceway_spark.session.pyspark_version import MICRO_BATCHES, too_old
@@ -98,6 +99,7 @@ def transform(
 
     Raises:
         ConfigurationError: an argument or a setting of the session cannot be used.
+        ConnectorError: the session is stopped meanwhile.
         GraphError: the pipeline cannot run here, or cannot be sent to Spark's workers; names the steps.
     """
     need_spark()
@@ -116,12 +118,12 @@ def transform(
     for option, count in (("parallelism", parallelism), ("max_parallelism", max_parallelism)):
         if count is not None and (type(count) is not int or count < 1):
             raise ConfigurationError(f"{where}: {option}={count!r:.100} is not a whole number >= 1")
-    streams = bool(frame.isStreaming)
+    with unless_stopped(frame.sparkSession, where):
+        streams = bool(frame.isStreaming)
+        slots = parallelism or (_STREAM_PARALLELISM if streams else _slots(frame.sparkSession))
     source = FrameSource(
         rows, streams, schema_as_is(frame.schema, "UTC", f"the DataFrame of {where}") if in_columns else None
     )
-    session = frame.sparkSession
-    slots = parallelism or (_STREAM_PARALLELISM if streams else _slots(session))
     if parallelism is None and max_parallelism is not None:
         slots = min(slots, max(_LEAST, max_parallelism))
     flow = Pipeline(name, parallelism=max(_LEAST, slots), max_parallelism=max_parallelism)
@@ -141,11 +143,12 @@ def transform(
     result.sink(FrameSink())
     settings = Settings(engine="spark")
     plan, services = plan_of(flow, settings, source, keyed_subtasks=None if streams else slots)
-    columns, given = result_of(plan, schema, result_timestamp, where)
-    shipped = Shipped(ship(plan, services), dump(given), tuple(sys.path), streams)
-    if streams:
-        return _streaming(frame, plan, shipped, columns, where)
-    return _batch(frame, plan, shipped, columns, slots)
+    with unless_stopped(frame.sparkSession, where):
+        columns, given = result_of(plan, schema, result_timestamp, where)
+        shipped = Shipped(ship(plan, services), dump(given), tuple(sys.path), streams)
+        if streams:
+            return _streaming(frame, plan, shipped, columns, where)
+        return _batch(frame, plan, shipped, columns, slots)
 
 
 def _batch(frame: Any, plan: SteppedPlan, shipped: Shipped, columns: Any, slots: int) -> Any:

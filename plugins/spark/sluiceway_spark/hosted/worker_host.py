@@ -18,7 +18,7 @@ from sluiceway_spark.hosted.shared_storage import SharedPlaces
 from sluiceway_spark.hosted.task_slots import check_session, wait_for_slots
 from sluiceway_spark.hosted.worker_end import ends_in
 from sluiceway_spark.hosted.worker_supervisor import Told, task_of
-from sluiceway_spark.session.application import Application, loss_reason
+from sluiceway_spark.session.application import STOPPED, Application, fails_of_stop, loss_reason, unless_stopped
 from sluiceway_spark.session.configuration import SessionConf, full_text, other_python, said
 
 __all__ = ["SparkHost"]
@@ -72,13 +72,15 @@ class SparkHost(WorkerHost):
 
         Raises:
             ConfigurationError, NoResourceAvailableError: this session will never run that many workers.
+            ConnectorError: Spark does not start, or is stopped meanwhile.
         """
         self.doing = "starting Spark"
         self._session = self._conf.session(least_cores=self._workers + self.spare, name=self.name)
-        check_session(self._session, self._workers, self.spare)
-        self._places.mark()
-        self.pages = str(self._session.sparkContext.uiWebUrl or "")
-        conf = self._session.sparkContext.getConf()
+        with unless_stopped(self._session, f"job {self.name!r}"):
+            check_session(self._session, self._workers, self.spare)
+            self._places.mark()
+            self.pages = str(self._session.sparkContext.uiWebUrl or "")
+            conf = self._session.sparkContext.getConf()
         self.listens_at = str(conf.get("spark.driver.bindAddress", ""))
         return str(conf.get("spark.driver.host", "127.0.0.1"))
 
@@ -188,9 +190,9 @@ class _Stage(threading.Thread):
                 worker.end(f"found no place: {error}", "", killed=False, hopeless=self._first)
             return
         except Exception as error:
-            how = full_text(error)
+            how = STOPPED if fails_of_stop(self._session, error) else full_text(error)
         if not how and self._application.ended:
-            how = "Spark's context was stopped"
+            how = STOPPED
         told = ends_in(how)
         over = ""
         if how and not told and self._application.ends_after(how, self._given_up.is_set):

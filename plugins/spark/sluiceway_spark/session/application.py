@@ -5,18 +5,24 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from sluiceway_spark.session.context import slots_of
+from sluiceway.errors import ConnectorError, SluicewayError
+from sluiceway_spark.session.context import context_of, slots_of
 
-__all__ = ["Application", "loss_reason"]
+__all__ = ["STOPPED", "Application", "SparkStoppedError", "fails_of_stop", "loss_reason", "unless_stopped"]
+
+STOPPED: Final = "Spark's context was stopped"
+"""Reason where Spark gives none."""
 
 _LOOK_S: Final = 0.1
 _ENDS_WITHIN_S: Final = 5.0
 _REPORT_S: Final = 5.0
 _LONGEST: Final = 1000
+_CALLERS: Final = ("pyspark.", "py4j.", "sluiceway_spark.session.")
 
 _WRAPPING: Final = re.compile(
     r".*?(?:Most recent failure reason: (?:Stage failed because barrier task .*? finished unsuccessfully\.)?"
@@ -25,6 +31,10 @@ _WRAPPING: Final = re.compile(
 )
 _LOST: Final = re.compile(r"ExecutorLostFailure \((executor \S+).*?\)\s*(?:Reason: )?", re.DOTALL)
 _STACK: Final = re.compile(r"\n\s*(?:at |Driver stacktrace|JVM stacktrace|\.\.\.)|Driver stacktrace:")
+
+
+class SparkStoppedError(ConnectorError):
+    """Spark's context was stopped while something called it."""
 
 
 class Application:
@@ -97,6 +107,34 @@ class Application:
         asking.start()
         asking.join(_REPORT_S)
         return found[0] if found else ""
+
+
+def fails_of_stop(session: Any, error: BaseException) -> bool:
+    """Return whether a call of PySpark has failed because the context of its session was stopped meanwhile.
+
+    PySpark drops the context before it forgets the session, and then calls methods of None.
+    """
+    if isinstance(error, SluicewayError) or context_of(session) is None:
+        return False
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    module = str(frames[-1].f_globals.get("__name__", "")) if frames else ""
+    return module.startswith(_CALLERS) and Application(session).ended
+
+
+@contextmanager
+def unless_stopped(session: Any, what: str) -> Iterator[None]:
+    """Raise SparkStoppedError in place of what PySpark raises where its session was stopped meanwhile.
+
+    Args:
+        session: the session.
+        what: was begun, for the message.
+    """
+    try:
+        yield
+    except Exception as error:
+        if fails_of_stop(session, error):
+            raise SparkStoppedError(f"{what} {Application(session).why_ended(STOPPED)}") from error
+        raise
 
 
 def loss_reason(text: str) -> str:

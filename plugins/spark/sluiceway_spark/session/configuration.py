@@ -121,6 +121,8 @@ class SessionConf:
             return session
         except (MissingExtraError, ConfigurationError, ConnectorError):
             raise
+        except AttributeError as error:  # of PySpark, which lets go of a context before it forgets its session
+            raise ConnectorError("no Spark session: that of this process was stopped at this moment") from error
         except Exception as error:
             raise ConnectorError(f"no Spark session: {said(error)}") from error
 

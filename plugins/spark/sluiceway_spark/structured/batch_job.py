@@ -103,8 +103,7 @@ class BatchJob(SparkJob):
     def work(self, run: SparkRun) -> None:
         """Build the job, run it on Spark, and commit."""
         settings, services = self.settings, self.services
-        session = self.session.session(least_cores=settings.parallelism, name=self.name)
-        self.note_pages(session)
+        session = self.open_session()
         text = job_text(self.name, steps_text(self.plan))
         run.group = self._group = group = JobGroup(session, text)
         from pyspark.sql import DataFrame

@@ -24,6 +24,7 @@ from sluiceway.runtime.messages.pickling import check_shippable
 from sluiceway.runtime.stepped import SteppedPlan
 from sluiceway.streamgraph import StreamGraph
 from sluiceway.util.overriding import override
+from sluiceway_spark.session.application import STOPPED, Application, SparkStoppedError, fails_of_stop
 from sluiceway_spark.session.configuration import SessionConf
 from sluiceway_spark.structured.job_group import JobGroup, users_error
 
@@ -36,6 +37,9 @@ _USUAL: Final = Settings().batch_size
 
 _INTERRUPT_AGAIN_S: Final = 0.5
 _LAST_WAIT_S: Final = 10.0
+
+_OF_STOPPED: Final = ("stopped SparkContext", "[DATA_SOURCE_NOT_FOUND]")
+"""Parts of Spark's messages if it is called after its context was stopped, with which it forgets data sources."""
 
 
 class SparkJob(Job):
@@ -62,6 +66,7 @@ class SparkJob(Job):
         check_shippable(self.plan.graph)
         self._given = settings
         self._ui = ""
+        self._opened: Any = None
         self._began_ms = 0
         self._reporters = services.metrics_reporters(settings.metrics)
         self._status = JobStatus.CREATED
@@ -167,10 +172,22 @@ class SparkJob(Job):
                 found.append(ExecutionInfo(vertex.id, subtask, 0, state, {state: self._began_ms}))
         return found
 
-    def note_pages(self, session: Any) -> None:
-        """Note the address of Spark's own pages. A session of Spark Connect has none."""
+    def open_session(self) -> Any:
+        """Return the session, and note the address of Spark's own pages, of which Spark Connect has none."""
+        session = self._opened = self.session.session(least_cores=self.settings.parallelism, name=self.name)
         with suppress(Exception):
             self._ui = str(session.sparkContext.uiWebUrl or "")
+        return session
+
+    def cause_of(self, error: BaseException) -> BaseException:
+        """Return the exception of a subtask from an error of Spark; else what Spark says, in short."""
+        session, cause = self._opened, users_error(error)
+        # Of a stage that fails Spark gives a reason, which is kept.
+        is_of_call = cause is error or any(sign in str(cause) for sign in _OF_STOPPED)
+        if is_of_call and session is not None and fails_of_stop(session, error):
+            cause = SparkStoppedError(f"job {self.name!r} {Application(session).why_ended(STOPPED)}")
+            cause.__cause__ = error
+        return cause
 
     # ---- in the loop's thread -------------------------------------------------------------------------------
 
@@ -236,7 +253,7 @@ class SparkRun(threading.Thread):
             self._job.work(self)
         except BaseException as error:
             try:
-                return users_error(error)
+                return self._job.cause_of(error)
             except Exception:
                 return error  # the loop waits for this thread, whatever fails
         return None

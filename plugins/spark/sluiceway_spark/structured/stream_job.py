@@ -40,10 +40,9 @@ from sluiceway.scheduler import restart_strategy
 from sluiceway.streamgraph import StreamGraph
 from sluiceway.util.overriding import override
 from sluiceway.util.raising import raise_again
-from sluiceway_spark.session.application import Application
+from sluiceway_spark.session.application import Application, SparkStoppedError
 from sluiceway_spark.session.configuration import SessionConf
 from sluiceway_spark.session.context import need_context, tasks_at_a_time
-from sluiceway_spark.structured.job_group import users_error
 from sluiceway_spark.structured.microbatch.control_files import stop_sources
 from sluiceway_spark.structured.microbatch.metrics import StreamFigures
 from sluiceway_spark.structured.microbatch.progress import QueryProgress
@@ -66,7 +65,14 @@ _NO_CONTEXT: Final = (
     "checkpoints, and transform() between two streaming DataFrames"
 )
 
-HOPELESS: Final = (SuppressRestartsError, ConfigurationError, GraphError, PluginError, ImportError)
+HOPELESS: Final = (
+    SuppressRestartsError,
+    ConfigurationError,
+    GraphError,
+    PluginError,
+    ImportError,
+    SparkStoppedError,
+)
 """Errors that no restart helps."""
 
 
@@ -205,9 +211,8 @@ class StreamJob(SparkJob):
 
     def work(self, run: SparkRun) -> None:
         """Run queries until one completes or the restart strategy gives up."""
-        session = self.session.session(least_cores=self.settings.parallelism, name=self.name)
+        session = self.open_session()
         context = need_context(session, "micro-batches need", _NO_CONTEXT)
-        self.note_pages(session)
         slots = max(self.settings.parallelism, tasks_at_a_time(session, 1, self.cancelled.is_set))
         # With settings of its own; the program's keep theirs.
         users, session = session, session.newSession()
@@ -264,7 +269,7 @@ class StreamJob(SparkJob):
             try:
                 has_ended = query.run()
             except BaseException as error:
-                cause = users_error(error)
+                cause = self.cause_of(error)
                 if not isinstance(cause, Exception) or not self._go_on_after(cause, session):
                     raise_again(cause)  # without Spark's error around it
                 continue

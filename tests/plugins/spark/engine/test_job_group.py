@@ -1,4 +1,4 @@
-"""Job groups of contexts that are stopped by somebody else."""
+"""Job groups and calls of contexts that are stopped by somebody else."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from sluiceway.errors import ConnectorError
+from sluiceway_spark.session.application import unless_stopped
+from sluiceway_spark.session.context import slots_of
 from sluiceway_spark.structured.job_group import JobGroup
 
 
@@ -49,3 +52,19 @@ def test_other_errors_of_a_context_are_raised() -> None:
     context.works = False
     with pytest.raises(AttributeError):
         group.cancel()
+
+
+def test_calls_of_a_context_that_is_stopped_meanwhile_say_so() -> None:
+    context = Context()
+    session = SimpleNamespace(sparkContext=context)
+
+    def begun(jsc: Any) -> None:
+        with unless_stopped(session, "job 'sums'"):
+            context._jsc = jsc
+            slots_of(context)
+
+    said = "job 'sums' ended with Spark's application: Spark's context was stopped"
+    with pytest.raises(ConnectorError, match=said):
+        begun(None)
+    with pytest.raises(AttributeError, match="maxNumConcurrentTasks"):
+        begun(Context()._jsc)
