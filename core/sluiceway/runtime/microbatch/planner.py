@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from enum import Enum
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
@@ -14,7 +14,7 @@ from sluiceway.runtime.microbatch.availability import AvailabilityCheck
 from sluiceway.runtime.microbatch.batch_limits import BatchLimits
 from sluiceway.runtime.microbatch.batch_log import PLAN, BatchLog, BatchPlan, BatchRead
 from sluiceway.runtime.microbatch.batch_reader import BatchReader, BatchWork
-from sluiceway.runtime.microbatch.driven_enumerator import DrivenEnumerator
+from sluiceway.runtime.microbatch.driven_enumerator import DrivenEnumerator, check_all_received
 from sluiceway.runtime.microbatch.spooled_source import SpooledSource, SpooledSplit
 
 __all__ = ["BatchLimits", "BatchPlanner", "PlanWhen"]
@@ -102,7 +102,8 @@ class BatchPlanner:
 
         Raises:
             CheckpointError: files are missing, or cannot be read or written.
-            ConnectorError: the source's enumerator has failed.
+            ConnectorError: the source's enumerator has failed, or a reader has ended before it received splits
+                that no other reader reads.
         """
         found = self._found(batch)
         if found is not None:
@@ -157,11 +158,18 @@ class BatchPlanner:
         ]
 
     def ended(self, batch: int) -> bool:
-        """Return whether all readers have reached their end with this finished batch."""
+        """Return whether all readers have reached their end with this finished batch.
+
+        Raises:
+            ConnectorError: a reader has ended before it received splits that no other reader reads.
+        """
         if batch == 0:
             return False
-        plan = self._planned(batch)
-        return all(reader in plan.ended or state.ended for reader, state in self._states_of(batch, plan))
+        states = self._states_of(batch, self._planned(batch))
+        if not all(state.ended for _, state in states):
+            return False
+        self._check_received(states)
+        return True
 
     def positions(self, batch: int) -> dict[str, Any]:
         """Return the splits at the start of a batch, by id, each as JSON-compatible fields or None."""
@@ -330,6 +338,7 @@ class BatchPlanner:
         }
         counts = {reader: len(state.splits) + len(assigned.get(reader, ())) for reader, state in mine.items()}
         if self._stores or not enumerator.assigns_to_any or not mine:
+            self._check_received(enumerate(states))
             return assigned, given_up
         # What a reader that has ended by itself has not received, others would have requested.
         for state in states:
@@ -355,6 +364,12 @@ class BatchPlanner:
             counts[rich] -= count
             counts[poor] += count
         return assigned, given_up
+
+    def _check_received(self, states: Iterable[tuple[int, BatchRead | None]]) -> None:
+        """Raise ConnectorError if a reader has ended before it received splits that no other reader reads."""
+        for reader, state in states:
+            if state is not None and state.ended:
+                check_all_received(self.source.name, reader, self.readers, [_queue_of(state)])
 
     def _notified(
         self,

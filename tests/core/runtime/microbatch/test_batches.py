@@ -255,6 +255,35 @@ def test_splits_that_a_reader_has_not_received_when_it_ends_by_itself_go_to_othe
     assert sorted(driver.given) == source.records
 
 
+@pytest.mark.parametrize("when", [PlanWhen.SPLITS, PlanWhen.NEWS])
+def test_a_split_of_a_reader_that_ends_without_it_and_that_nobody_else_reads_is_told_of(
+    drive: Drive, storage: CheckpointStorage, when: PlanWhen
+) -> None:
+    class EndsAtOnce(_OneByOneReader):
+        """The first reader reads nothing."""
+
+        def start(self) -> None:
+            if self._context.subtask == 1:
+                super().start()
+
+        def poll(self, limit: int) -> Poll[Any]:
+            return super().poll(limit) if self._context.subtask == 1 else END_OF_INPUT
+
+    class Parts(OneByOne):
+        def create_reader(self, context: ReaderContext) -> Reader[Any]:
+            return EndsAtOnce(context)
+
+    driver = drive(Parts(3, 3), storage)
+
+    def run() -> None:
+        while not driver.planner.ended(driver.batch) and driver.run_batch(when=when):
+            assert driver.batch < 10
+
+    with pytest.raises(ConnectorError, match=r"reader 0 of Parts returned END_OF_INPUT before .*: 's0'\. Have"):
+        run()
+    driver.close()
+
+
 def test_splits_stay_with_the_reader_that_their_enumerator_has_chosen(
     drive: Drive, storage: CheckpointStorage
 ) -> None:
