@@ -20,6 +20,10 @@ from sluiceway.connector import ReaderContext, Wait
 from sluiceway.elements import Batch
 from sluiceway.errors import ConfigurationError
 from sluiceway.metrics import MetricGroup
+from sluiceway.runtime.microbatch.batch_limits import BatchLimits
+from sluiceway.runtime.microbatch.batch_log import BatchLog
+from sluiceway.runtime.microbatch.batch_reader import BatchReader
+from sluiceway.runtime.microbatch.planner import BatchPlanner
 from sluiceway.testing.drivers import SourceDriver
 
 pytest.importorskip("confluent_kafka", reason='not installed: pip install "sluiceway[kafka]"')
@@ -27,6 +31,7 @@ pytest.importorskip("confluent_kafka", reason='not installed: pip install "sluic
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, Message, TopicPartition
 from tests.plugins.connectors.kafkamock import MockBroker
 
+from sluiceway_filesystem._local import LocalStorage
 from sluiceway_kafka import ArrowColumns, AvroFormat, KafkaSource
 from sluiceway_kafka._enumerator import Found
 from sluiceway_kafka._formats import FormatWriter
@@ -162,6 +167,24 @@ def test_a_job_that_stops_commits_where_it_did(broker: MockBroker, tmp_path: Pat
     flow.run(checkpoint_interval="1h", checkpoints=tmp_path)
     assert records == ["a", "b", "c"]
     assert committed(broker, "stops", "stops") == 3
+
+
+def test_micro_batches_commit_where_the_one_before_has_ended(broker: MockBroker, tmp_path: Path) -> None:
+    broker.write("batches", "abcdef")
+    source = Source(broker, KafkaSplit("batches", 0, 0, 10), group_id="batches")
+    files = BatchLog(LocalStorage(str(tmp_path)), "run")
+    planner = BatchPlanner(source, files, 1, limits=BatchLimits(records=2, wait_s=PATIENT_S))
+    for batch, end in enumerate([OFFSET_INVALID, 2, 4], 1):
+        assert planner.plan(batch)
+        [work] = planner.work(batch)
+        reader = BatchReader(source, work, files)
+        reader.start()
+        while isinstance(reader.poll(1), (list, Batch)):
+            pass
+        reader.finish()
+        reader.close()
+        assert committed(broker, "batches", "batches") == end
+    planner.close()
 
 
 def committed(broker: MockBroker, group: str, topic: str) -> int:

@@ -310,6 +310,9 @@ class BatchReader(Reader[Any]):
             # Some readers ask whenever they wait, for the same split.
             live.asked = min(live.asked, 1)
         self._live = live
+        if self._begun:
+            # Batches run one after the other, so the one that has left these positions is complete.
+            live.reader.checkpoint_completed(list(self._begun))
         self._feed(live)
         self._log_splits()
         self._began = self._first = self._clock.monotonic()

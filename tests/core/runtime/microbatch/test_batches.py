@@ -623,6 +623,29 @@ def test_a_poll_without_a_result_is_not_the_end_of_the_input(
     driver.close()
 
 
+@pytest.mark.parametrize("stays_open", [True, False])
+def test_a_reader_publishes_the_positions_of_a_batch_when_the_next_one_begins(
+    drive: Drive, storage: CheckpointStorage, stays_open: bool
+) -> None:
+    published: list[list[Any]] = []
+
+    class Publishing(CollectionSource[int]):
+        def create_reader(self, context: ReaderContext) -> Any:
+            reader = super().create_reader(context)
+            reader.checkpoint_completed = lambda splits: published.append(list(splits))  # type: ignore[method-assign]
+            return reader
+
+    driver = drive(Publishing(range(25)), storage, 1, cache=ReaderCache() if stays_open else None)
+    left: list[list[Any]] = []
+    while driver.run_batch():
+        read = driver.files.read(driver.batch, 0)
+        assert published == left
+        assert read is not None
+        left += [read.splits] if read.splits else []
+    driver.close()
+    assert len(left) == 2
+
+
 # -- readers that are kept open ---------------------------------------------------------------------------------
 
 
