@@ -85,12 +85,16 @@ class Rows:
 
 def _times(batch: Any, name: str) -> list[int]:
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     column = batch.column(name)
     if column.null_count:
         raise ConnectorError(f"a row has no event time: column {name!r} is null")
     if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False).cast(pa.int64())
+        cut = column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False)
+        # Arrow cuts towards 1970, and event times are rounded down.
+        is_later = pc.greater(cut.cast(column.type), column)
+        column = pc.subtract(cut.cast(pa.int64()), is_later.cast(pa.int64()))
     elif not pa.types.is_integer(column.type):
         raise ConnectorError(f"column {name!r} is no event time: it is {column.type}, not a timestamp or ms")
     times: list[int] = column.to_pylist()

@@ -148,6 +148,9 @@ def test_event_times_are_in_a_column() -> None:
     found = records(rows, pa.RecordBatch.from_arrays([pa.array([1, 2]), times], ["value", "at"]))
     assert [list(record) for record in found[0][0]] == [["value", "at"]] * 2
     assert found[0][1] == [1002, 0]
+    early = pa.array([-1, -999, -1000, -1001, 0, 999, -62_135_596_799_999_999], pa.timestamp("us", tz="UTC"))
+    [(_, stamps)] = records(Rows(dict, "at"), table(at=early))
+    assert stamps == [-1, -1, -1, -2, 0, 0, -62_135_596_800_000]
     zoned = pa.array([dt.datetime(1970, 1, 1, 0, 0, 1)], pa.timestamp("us", tz="Europe/Berlin"))
     rows = Rows.of("value", "at", ["value", "at"])
     assert records(rows, pa.RecordBatch.from_arrays([pa.array([1]), zoned], ["value", "at"])) == [([1], [1000])]
