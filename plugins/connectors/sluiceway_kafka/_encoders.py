@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from sluiceway.elements import Columns
 from sluiceway.errors import ConfigurationError, RejectedRecordError, choose
+from sluiceway.util.surrogates import encodable
 from sluiceway_kafka._formats import FormatWriter, RegistryFormat, encode_json
 from sluiceway_kafka._registry import RegistryError
 
@@ -37,7 +38,7 @@ class Encoder:
     topic: str | Callable[[Any], str]
     value: Callable[[Any], Any] | FormatWriter
     key: Callable[[Any], Any] | None = None
-    headers: Callable[[Any], Headers] | None = None
+    headers: Callable[[Any], Headers | None] | None = None
     partition: Callable[[Any], int] | None = None
     timestamp: Callable[[Any], int] | None = None
     key_format: FormatWriter | None = None
@@ -207,8 +208,32 @@ def _no_timestamp(values: Sequence[Any], timestamps: Sequence[int]) -> RejectedR
     return error
 
 
-def _headers(given: Headers) -> list[tuple[str, bytes | str | None]]:
-    return list(given.items()) if isinstance(given, Mapping) else list(given)
+def _headers(given: Headers | None) -> list[tuple[str, bytes | str | None]] | None:
+    """Return headers as the client takes them.
+
+    Raises:
+        RejectedRecordError: they are no headers, or Kafka has no such name.
+    """
+    if given is None:
+        return None
+    pairs = (
+        list(given.items() if isinstance(given, Mapping) else given) if isinstance(given, Iterable) else [given]
+    )
+    for pair in pairs:
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise RejectedRecordError(
+                f"KafkaSink: headers= has returned {given!r:.80}: it takes a mapping, pairs of a name and a "
+                "value, or None"
+            )
+        # The client writes names of other types as str() shows them, cuts them at a null character, and ends the
+        # process where they are not UTF-8.
+        name = pair[0]
+        if not isinstance(name, str) or "\0" in name or encodable(name) != name:
+            raise RejectedRecordError(
+                f"KafkaSink: headers= has returned the name {name!r:.80}: names of headers are str that can be "
+                "encoded in UTF-8, without null characters"
+            )
+    return pairs
 
 
 def _text(record: Any) -> str:
@@ -239,7 +264,7 @@ def encoder_of(
     *,
     key: Callable[[Any], Any] | str | None,
     key_serializer: Serializer | None = None,
-    headers: Callable[[Any], Headers] | None,
+    headers: Callable[[Any], Headers | None] | None,
     partition: Callable[[Any], int] | None,
     timestamp: Callable[[Any], int] | None,
 ) -> Encoder:

@@ -61,7 +61,8 @@ class KafkaSink(Sink[Any], metaclass=HintingType):
         key: a function from a record to its key, or the name of its field or column: bytes, str or None, or what
             ``key_serializer`` takes.
         key_serializer: how keys become bytes, as ``serializer``; None: they are.
-        headers: a function from a record to its headers: a mapping or pairs, of str to bytes, str or None.
+        headers: a function from a record to its headers: a mapping or pairs, of str to bytes, str or None; or
+            None.
         partition: a function from a record to the number of its partition.
         timestamp: a function from a record to its timestamp in ms, instead of its event time; 0 stands for the
             time of writing. Without it an event time that is not after the epoch (1970-01-01T00:00:00Z) fails the
@@ -87,7 +88,7 @@ class KafkaSink(Sink[Any], metaclass=HintingType):
         serializer: Serializer = "text",
         key: Callable[[Any], Any] | str | None = None,
         key_serializer: Serializer | None = None,
-        headers: Callable[[Any], Headers] | None = None,
+        headers: Callable[[Any], Headers | None] | None = None,
         partition: Callable[[Any], int] | None = None,
         timestamp: Callable[[Any], int] | None = None,
         guarantee: Literal["none", "at-least-once", "exactly-once"] = "at-least-once",

@@ -171,8 +171,23 @@ def test_a_topic_that_is_not_there_is_named(kafka_topics: Any, guarantee: str) -
         ({"partition": lambda _: 99}, "partition 99 at .*_UNKNOWN_PARTITION"),
         ({"key": lambda _: 5}, "a bytes-like object is required"),
         ({"headers": lambda _: {"h": 1}}, "expected header value"),
+        ({"headers": lambda _: {b"h": b"1"}}, r"the name b'h': names of headers are str"),
+        ({"headers": lambda _: [("cut\0here", b"1")]}, r"the name 'cut\\x00here': .* without null characters"),
+        ({"headers": lambda _: [("\ud800", b"1")]}, r"the name '\\ud800': .* can be encoded in UTF-8"),
+        ({"headers": lambda _: [("h", b"1", 2)]}, r"has returned \[\('h', b'1', 2\)\]: it takes a mapping, pairs"),
+        ({"headers": lambda _: 5}, "has returned 5: it takes a mapping, pairs"),
     ],
-    ids=["partition of another type", "unknown partition", "key", "headers"],
+    ids=[
+        "partition of another type",
+        "unknown partition",
+        "key",
+        "header value",
+        "header of bytes",
+        "cut header",
+        "header not of UTF-8",
+        "triples as headers",
+        "number as headers",
+    ],
 )
 def test_what_functions_return_and_the_client_refuses(
     kafka_topics: Any, arguments: dict[str, Any], message: str
@@ -189,7 +204,7 @@ def test_what_functions_make_of_a_record(kafka_topics: Any) -> None:
         lambda number: topics["odd" if number % 2 else "even"],
         serializer="json",
         key=lambda number: f"k{number}",
-        headers=lambda number: {"h": str(number)},
+        headers=lambda number: {"h": str(number)} if number else None,
         partition=lambda number: number // 2,
         timestamp=lambda number: 1000 + number,
     )
@@ -197,7 +212,7 @@ def test_what_functions_make_of_a_record(kafka_topics: Any) -> None:
     for name, expected in (("even", [0, 2]), ("odd", [1, 3])):
         for number, message in zip(expected, kafka_topics.read(topics[name]), strict=True):
             assert (message.value(), message.key()) == (str(number).encode(), f"k{number}".encode())
-            assert message.headers() == [("h", str(number).encode())]
+            assert message.headers() == ([("h", str(number).encode())] if number else None)
             assert (message.partition(), message.timestamp()[1]) == (number // 2, 1000 + number)
 
 
