@@ -21,6 +21,7 @@ from sluiceway_kafka._formats import (
     converter,
     fetch_references,
     fetched,
+    no_schema,
     parsed_json,
     plain,
     prefix_of,
@@ -206,14 +207,15 @@ class _AvroReader(FormatReader):
                 for text in texts:
                     parse_schema(json.loads(text), named)
                 parsed = parse_schema(json.loads(schema.schema_str or ""), named)
-                if _has_array_of_nothing(parsed, named):
-                    # A few bytes can announce any number of items, and fastavro makes them all.
-                    raise ValueError("it has an array of items that take no bytes, such as 'null'")
-                return _reader_of(parsed, named), parsed
             except Exception as error:
+                raise no_schema(format_.registry, schema_id, "Avro schema", schema, error) from error
+            if _has_array_of_nothing(parsed, named):
+                # A few bytes can announce any number of items, and fastavro makes them all.
                 raise SerializationError(
-                    f"the Avro schema with id {schema_id} cannot be used: {error!r}"
-                ) from error
+                    f"the Avro schema with id {schema_id} cannot be used: it has an array of items that take no "
+                    "bytes, such as 'null'"
+                )
+            return _reader_of(parsed, named), parsed
 
         cache: SchemaCache[Any] = SchemaCache(format_.registry, make, wake)
         known, get = cache.known, cache.get

@@ -15,6 +15,7 @@ from sluiceway.errors import ConfigurationError, SerializationError
 from sluiceway.util.overriding import override
 from sluiceway_kafka._registry import (
     PREFIX_LENGTH,
+    RegistryError,
     SchemaRefusedError,
     SchemaRegistry,
     cannot,
@@ -37,6 +38,7 @@ __all__ = [
     "encode_json",
     "fetch_references",
     "fetched",
+    "no_schema",
     "parsed_json",
     "plain",
     "prefix_of",
@@ -282,6 +284,16 @@ def fetched(client: SchemaRegistryClient, schema_id: int, schema_type: str, form
             f"the schema with id {schema_id} is of type {schema.schema_type}, not {schema_type}"
         )
     return schema
+
+
+def no_schema(
+    registry: SchemaRegistry, schema_id: int, kind: str, answer: Schema, error: Exception
+) -> RegistryError:
+    """Return the error for a registry's answer that is no schema, which is no fault of the record with its id."""
+    doing = f"fetch the schema with id {schema_id}"
+    return RegistryError(
+        f"{cannot(doing, registry)}: its answer is no {kind}: {answer.schema_str!r:.200} ({error!r:.200})"
+    )
 
 
 def references(client: SchemaRegistryClient, schema: Schema, seen: set[str]) -> Iterator[tuple[str, str]]:

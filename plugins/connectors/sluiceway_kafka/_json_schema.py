@@ -19,6 +19,7 @@ from sluiceway_kafka._formats import (
     encode_json,
     fetch_references,
     fetched,
+    no_schema,
     parsed_json,
     prefix_of,
     references,
@@ -149,9 +150,7 @@ class _JsonReader(FormatReader):
             try:
                 return _validator(schema.schema_str or "", referred)
             except Exception as error:
-                raise SerializationError(
-                    f"the JSON Schema with id {schema_id} cannot be used: {error!r}"
-                ) from error
+                raise no_schema(format_.registry, schema_id, "JSON Schema", schema, error) from error
 
         cache: SchemaCache[Callable[[bytes], None]] = SchemaCache(format_.registry, make, wake)
         known, get = cache.known, cache.get

@@ -629,6 +629,27 @@ def test_an_answer_without_a_schema_is_no_bad_record(registry: Any, answer: str)
             read(format_, b"\0\0\0\0\1abc")
 
 
+@pytest.mark.parametrize(
+    ("format_", "options", "schema"),
+    [
+        (AvroFormat, {}, ""),
+        (AvroFormat, {}, "log in"),
+        (AvroFormat, {}, '"no-such-type"'),
+        (AvroFormat, {}, '{"type": "record"}'),
+        (JsonSchemaFormat, {"validate": True}, "log in"),
+    ],
+)
+def test_a_text_that_is_no_schema_is_no_bad_record(
+    registry: Any, format_: Any, options: dict[str, Any], schema: str
+) -> None:
+    registry.failure = (200, json.dumps({"schema": schema, "schemaType": format_.schema_type}))
+    with pytest.raises(
+        RegistryError,
+        match=rf"schema with id 1 at .*{registry.url}: its answer is no .* ?[sS]chema: '{schema}' \(",
+    ):
+        read(format_(registry.url, **options), b"\0\0\0\0\1{}")
+
+
 def test_a_registry_that_comes_back_is_used(registry: Any) -> None:
     """Two answers fail, then the registry is there."""
     data = written(AvroFormat(registry.url, type=Item), Item("a"))
