@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
+from sluiceway.config.options import duration_ms
 from sluiceway.errors import ConfigurationError
 
 __all__ = ["Endpoint"]
@@ -40,8 +42,8 @@ class Endpoint:
         host: str,
         port: int,
         max_retries: int | None,
-        retry_delay: timedelta | float,
-        connect_timeout: timedelta | float,
+        retry_delay: timedelta | float | str,
+        connect_timeout: timedelta | float | str,
     ) -> Endpoint:
         """Check what a user gave. Raises ConfigurationError."""
         if not isinstance(host, str) or not host.strip():
@@ -61,10 +63,14 @@ class Endpoint:
         )
 
 
-def _seconds(name: str, value: timedelta | float, least: float) -> float:
-    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+def _seconds(name: str, value: timedelta | float | str, least: float) -> float:
+    seconds: Any = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(value, str) and value.strip()[-1:].isalpha():  # without a unit it would be ms
+        with suppress(ValueError):
+            seconds = duration_ms(value) / 1000
     if not isinstance(seconds, (int, float)) or not least <= seconds < float("inf"):
         raise ConfigurationError(
-            f"{name}={value!r} must be a timedelta or a number of seconds, at least {least:g}"
+            f"{name}={value!r} must be a timedelta, a text such as '500ms', or a number of seconds, at least "
+            f"{least:g}"
         )
     return float(seconds)

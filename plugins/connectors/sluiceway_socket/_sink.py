@@ -43,8 +43,9 @@ class SocketSink(Sink[T]):
         to_text: makes the line of a record, as str or bytes.
         max_retries: how often, over the whole run, each subtask connects again after its connection broke or
             could not be made; None or -1: for ever.
-        retry_delay: time before each of these, a timedelta or seconds.
-        connect_timeout: time that one attempt may take, a timedelta or seconds.
+        retry_delay: time before each of these: a timedelta, a text (``"500ms"``, ``"2s"``), or a number of
+            seconds, not of ms as with other durations.
+        connect_timeout: time that one attempt may take, as ``retry_delay``.
         buffer_size: bytes that may wait to be sent before the pipeline is held back.
 
     Raises:
@@ -60,8 +61,8 @@ class SocketSink(Sink[T]):
         encoding: str = "utf-8",
         to_text: Callable[[T], str | bytes] = str,
         max_retries: int | None = 0,
-        retry_delay: timedelta | float = 0.5,
-        connect_timeout: timedelta | float = 10.0,
+        retry_delay: timedelta | float | str = 0.5,
+        connect_timeout: timedelta | float | str = 10.0,
         buffer_size: int = 1024 * 1024,
     ) -> None:
         self._endpoint = Endpoint.of(host, port, max_retries, retry_delay, connect_timeout)

@@ -65,8 +65,9 @@ class SocketSource(Source[str]):
             in the metric ``lines_skipped``).
         max_retries: how often, over the whole run, to connect again after the connection ended or could not be
             made; None or -1: for ever.
-        retry_delay: time before each of these, a timedelta or seconds.
-        connect_timeout: time that one attempt may take, a timedelta or seconds.
+        retry_delay: time before each of these: a timedelta, a text (``"500ms"``, ``"2s"``), or a number of
+            seconds, not of ms as with other durations.
+        connect_timeout: time that one attempt may take, as ``retry_delay``.
         max_line_length: bytes in a line above which the job fails: a sign of a wrong delimiter.
 
     Raises:
@@ -82,8 +83,8 @@ class SocketSource(Source[str]):
         encoding: str = "utf-8",
         errors: DecodeErrors = "strict",
         max_retries: int | None = 0,
-        retry_delay: timedelta | float = 0.5,
-        connect_timeout: timedelta | float = 10.0,
+        retry_delay: timedelta | float | str = 0.5,
+        connect_timeout: timedelta | float | str = 10.0,
         max_line_length: int = DEFAULT_MAX_LINE_LENGTH,
     ) -> None:
         self._endpoint = Endpoint.of(host, port, max_retries, retry_delay, connect_timeout)

@@ -205,9 +205,10 @@ def test_retries_are_counted_over_the_whole_run(server: Server) -> None:
         assert third.recv(100) == b"never read\n"
 
 
-def test_the_delay_between_attempts_is_kept() -> None:
+@pytest.mark.parametrize("delay", [timedelta(seconds=7), 7, 7.0, "7s", " 7000 ms "])
+def test_the_delay_between_attempts_is_kept(delay: Any) -> None:
     clock = VirtualClock()
-    source = SocketSource(HOST, 1, max_retries=3, retry_delay=timedelta(seconds=7))
+    source = SocketSource(HOST, 1, max_retries=3, retry_delay=delay)
     with SourceDriver(source, clock=clock) as driver, pytest.raises(ConnectorError):
         driver.run()
     assert clock.now_ms() == 21_000
@@ -427,9 +428,16 @@ def test_a_connection_with_itself_is_none() -> None:
         ({"port": 0}, "port=0 must be a number from 1 to 65535"),
         ({"port": "9999"}, "port='9999' must be a number from 1 to 65535"),
         ({"max_retries": -2}, "max_retries=-2 must be 0 or more, or None for no limit"),
-        ({"retry_delay": -1}, "retry_delay=-1 must be a timedelta or a number of seconds, at least 0"),
-        ({"connect_timeout": 0}, "connect_timeout=0 must be a timedelta or a number of seconds, at least 0.001"),
-        ({"retry_delay": "1s"}, "retry_delay='1s' must be a timedelta or a number of seconds, at least 0"),
+        (
+            {"retry_delay": -1},
+            "retry_delay=-1 must be a timedelta, a text such as '500ms', or a number of seconds",
+        ),
+        (
+            {"connect_timeout": 0},
+            "connect_timeout=0 must be a timedelta, a text such as '500ms', or a number of seconds",
+        ),
+        ({"retry_delay": "soon"}, "retry_delay='soon' must be a timedelta, a text"),
+        ({"retry_delay": "5.0"}, "retry_delay='5.0' must be a timedelta, a text"),
         ({"delimiter": ""}, "delimiter= is empty; lines end with at least one character"),
         ({"encoding": "utf-16"}, "lines that end with '\\n' cannot be told apart in bytes of encoding='utf-16'"),
         ({"errors": "panic"}, "errors='panic' must be one of 'strict', 'replace', 'ignore', 'skip'"),
