@@ -28,6 +28,7 @@ __all__ = [
     "NotBuiltYetError",
     "NotSerializableError",
     "PluginError",
+    "ProcessExitError",
     "RejectedRecordError",
     "RescaleError",
     "SerializationError",
@@ -150,6 +151,10 @@ class UnstableKeyError(SluicewayError, TypeError):
 
 class FunctionContractError(SluicewayError, TypeError):
     """A user's function returned something that its step cannot use."""
+
+
+class ProcessExitError(FunctionContractError, SuppressRestartsError):
+    """A user's function called ``sys.exit()``, which fails the job without a restart."""
 
 
 class JobCancelledError(SluicewayError):

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pickle import PicklingError
 from typing import Final
 
-from sluiceway.errors import FunctionContractError
+from sluiceway.errors import FunctionContractError, ProcessExitError
 from sluiceway.record_errors import MISSING, Fault, locate, shown
 from sluiceway.runtime.failures.error_texts import LIMIT_S, describe, within
 
@@ -140,12 +140,7 @@ def stand_in(error: BaseException, step: str) -> Exception:
         return error
     fault = locate(error.__traceback__)
     at = (fault.step if fault is not None else None) or step
-    instead = FunctionContractError(
-        f"the function of step {at!r} raised {_call_of(error)}, which is meant to end a process: raise another"
-        " exception to fail the job"
-    ).with_traceback(error.__traceback__)
-    instead.__cause__ = error
-    return instead
+    return _ended_process(error, f"the function of step {at!r}")
 
 
 def contained(error: BaseException, what: str) -> Exception:
@@ -159,7 +154,12 @@ def contained(error: BaseException, what: str) -> Exception:
         return _ended_loop(error, what)
     if isinstance(error, Exception):
         return error
-    instead = FunctionContractError(
+    return _ended_process(error, what)
+
+
+def _ended_process(error: BaseException, what: str) -> FunctionContractError:
+    kind = ProcessExitError if isinstance(error, SystemExit) else FunctionContractError
+    instead = kind(
         f"{what} raised {_call_of(error)}, which is meant to end a process: raise another exception to fail the"
         " job"
     ).with_traceback(error.__traceback__)

@@ -26,6 +26,7 @@ from sluiceway.errors import (
     ConnectorError,
     FunctionContractError,
     MissingExtraError,
+    ProcessExitError,
     RejectedRecordError,
     SerializationError,
     StateError,
@@ -260,7 +261,7 @@ def test_failures_of_the_same_record_are_counted_until_there_is_progress() -> No
 class Refuses(sw.MapFunction[int, int]):
     """Fails for good, in one place or the other."""
 
-    def __init__(self, error: Exception, at: str) -> None:
+    def __init__(self, error: BaseException, at: str) -> None:
         self.error = error
         self.at = at
 
@@ -279,6 +280,16 @@ def test_what_no_restart_helps_ends_the_job_at_once(kind: type[Exception], worke
     flow = sw.Pipeline("hopeless")
     flow.from_collection(range(10)).map(Refuses(kind("do something else"), at)).collect()
     with pytest.raises(kind, match="do something else") as caught:
+        run(flow, workers=workers)
+    assert not any("is not restarted" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize("at", ["open", "map"])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_function_that_exits_ends_the_job_at_once(workers: int, at: str) -> None:
+    flow = sw.Pipeline("exits")
+    flow.from_collection(range(10)).map(Refuses(SystemExit("no more"), at)).collect()
+    with pytest.raises(ProcessExitError, match=r"raised SystemExit\(no more\), which is meant to end") as caught:
         run(flow, workers=workers)
     assert not any("is not restarted" in note for note in caught.value.__notes__)
 
