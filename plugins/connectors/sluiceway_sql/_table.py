@@ -63,6 +63,7 @@ class Table:
         self._write: Callable[[Any, Sequence[Row]], None] = self._insert
         self.copies = False
         """True if rows in columns are copied in bulk: PostgreSQL, by psycopg."""
+        self.stores_nan_as_null = False
 
     def open(self, remembers: bool) -> None:
         """Connect, and make the tables that are not there: with ``remembers``, the one for commits, too."""
@@ -70,6 +71,7 @@ class Table:
         with self._failing("connect"):
             opened = self._opened = target.database.open()
         dialect, create = opened.dialect, target.create
+        self.stores_nan_as_null = dialect.name == "sqlite"
         if target.key:
             self._write = self._upsert if dialect.has_on_conflict else self._update_or_insert
         if create is None and dialect.name == "sqlite":  # its columns need no types

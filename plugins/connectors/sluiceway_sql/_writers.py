@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from math import isnan
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
@@ -65,8 +66,12 @@ class _Writer(SinkWriter[Any]):
         else:
             keys = list(map(self._key, rows))
             if (None in keys) if len(self._target.key) == 1 else any(None in key for key in keys):
-                at = [self._target.columns.index(name) for name in self._target.key]
-                self._check_keys(self._target.columns[i] for row in rows for i in at if row[i] is None)
+                self._check_keys(name for name, value in self._named_keys(rows) if value is None)
+            if self.table.stores_nan_as_null:
+                self._check_keys(
+                    (name for name, value in self._named_keys(rows) if isinstance(value, float) and isnan(value)),
+                    "NaN, which SQLite stores as null,",
+                )
             try:
                 self._by_key.update(zip(keys, rows, strict=True))
             except TypeError as error:
@@ -75,11 +80,16 @@ class _Writer(SinkWriter[Any]):
                     f"columns {', '.join(self._target.key)} hold texts, numbers, times or bytes"
                 ) from error
 
-    def _check_keys(self, nulls: Iterable[str]) -> None:
+    def _named_keys(self, rows: Iterable[Row]) -> Iterator[tuple[str, Any]]:
+        """Yield column and value of each part of the keys of some rows."""
+        at = [(name, self._target.columns.index(name)) for name in self._target.key]
+        return ((name, row[i]) for row in rows for name, i in at)
+
+    def _check_keys(self, nulls: Iterable[str], what: str = "null") -> None:
         if (name := next(iter(nulls), None)) is not None:
             raise RejectedRecordError(
-                f"{self._target}: column {name!r} is null in a record, and of the key: databases take no null for "
-                "equal to another one, so it would be written again with each restart. Filter such records out"
+                f"{self._target}: column {name!r} is {what} in a record, and of the key: databases take no null "
+                "for equal to another one, so it would be written again with each restart. Filter such records out"
             )
 
     @property
