@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any, Final, TypeAlias
 
 from sluiceway.errors import ConnectorError, RejectedRecordError, SluicewayError
@@ -19,6 +20,9 @@ Part: TypeAlias = list[Row] | bytes
 """Rows: tuples, or Arrow's IPC stream of those in columns that PostgreSQL is to copy."""
 
 _UNKNOWN_TYPE: Final = re.compile("(?i)binding parameter|(can't|cannot) adapt")
+_SEARCH: Final = "sluiceway_search"
+_ROWS_TRIED: Final = 256
+_SHOWN: Final = 200
 _WRITER: Final = "writer"
 _LAST: Final = "last"
 
@@ -93,7 +97,7 @@ class Table:
 
     def write(self, parts: Sequence[Part]) -> None:
         """Write rows, in a transaction."""
-        with self._failing("write"), self._transaction() as cursor:
+        with self._failing("write", parts), self._transaction() as cursor:
             for part in parts:
                 self._write_part(cursor, part)
 
@@ -109,10 +113,12 @@ class Table:
         Args:
             transactions: for each its writer, its number (they go up), and its rows.
         """
-        with self._failing("write"), self._transaction() as cursor:
+        parts: list[Part] = []
+        with self._failing("write", parts), self._transaction() as cursor:
             last = self._committed(cursor, sorted({writer for writer, _, _ in transactions}))
             for writer, number, rows in transactions:
                 if number > last[writer]:
+                    parts.append(rows)
                     self._write_part(cursor, rows)
                     self._mark(cursor, writer, number)
                     last[writer] = number
@@ -172,8 +178,7 @@ class Table:
         if not isinstance(part, bytes):
             self._write(cursor, part)
         elif not self.copies:  # the connection was of psycopg when they were written
-            for batch in _copying.from_bytes(part):
-                self._write(cursor, _copying.rows_of(batch))
+            self._write(cursor, list(_rows_of_part(part)))
         elif target.key:
             names = (target.table, target.columns, target.key)
             _copying.merge(cursor, self._dialect, names, _copying.from_bytes(part))
@@ -249,19 +254,60 @@ class Table:
             raise
 
     @contextmanager
-    def _failing(self, doing: str) -> Iterator[None]:
+    def _failing(self, doing: str, parts: Sequence[Part] = ()) -> Iterator[None]:
         try:
             yield
         except SluicewayError:
             raise
         except Exception as error:
-            raise self._error(doing, error) from error
+            failure = self._error(doing, error)
+            if isinstance(failure, RejectedRecordError):
+                # Drivers are given many rows at a time, and do not say which one was refused.
+                with suppress(Exception):
+                    row = self._first_refused(parts)
+                    failure.add_note(f"record: {dict(zip(self._target.columns, row, strict=True))!r:.{_SHOWN}}")
+            raise failure from error
+
+    def _first_refused(self, parts: Sequence[Part]) -> Row:
+        """Return the first row that the database refuses, behind those before it. Writes nothing.
+
+        Raises:
+            Exception: it accepts all of them, or what the driver raises.
+        """
+        assert self._opened is not None
+        rows = chain.from_iterable(map(_rows_of_part, parts))
+        cursor = self._opened.begin()
+        try:
+            # Some at a time: one by one takes long over a network, and psycopg warns of each failed executemany().
+            while some := list(islice(rows, _ROWS_TRIED)):
+                cursor.execute(f"SAVEPOINT {_SEARCH}")
+                try:
+                    self._write(cursor, some)
+                except Exception:
+                    cursor.execute(f"ROLLBACK TO SAVEPOINT {_SEARCH}")
+                    return next(row for row in some if self._refuses(cursor, row))
+            raise LookupError("all rows are accepted")
+        finally:
+            self._opened.connection.rollback()
+
+    def _refuses(self, cursor: Any, row: Row) -> bool:
+        try:
+            self._write(cursor, [row])
+        except Exception:
+            return True
+        return False
 
     def _error(self, doing: str, error: Exception, advice: str = "") -> ConnectorError:
         to = "connect to write" if doing == "connect" else doing
         reason = " ".join(str(error).split()) or type(error).__name__
         kind = RejectedRecordError if doing == "write" and _is_rejection(error) else ConnectorError
         return kind(f"cannot {to} {self._target}: {reason}{'; ' if advice else ''}{advice}")
+
+
+def _rows_of_part(part: Part) -> Iterable[Row]:
+    if not isinstance(part, bytes):
+        return part
+    return chain.from_iterable(map(_copying.rows_of, _copying.from_bytes(part)))
 
 
 def _is_rejection(error: Exception) -> bool:

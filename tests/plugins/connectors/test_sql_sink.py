@@ -230,6 +230,46 @@ def test_nan_in_a_key_of_sqlite_is_refused(tmp_path: Path, create: str | None, i
         driver.write(records if in_columns else values)
 
 
+_CHECKED = "CREATE TABLE words (word VARCHAR(9) PRIMARY KEY, n INTEGER NOT NULL CHECK (n < 900))"
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+@pytest.mark.parametrize("in_columns", [False, True])
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [((700, "w700", None), "(?i)not.null"), ((600, "w600", 999), "(?i)check"), ((500, "w17", 5), "(?i)unique")],
+    ids=["null", "check", "twice"],
+)
+@pytest.mark.parametrize("place", ["sqlite", "postgresql"])
+def test_a_record_that_the_database_refuses_is_named(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    place: str,
+    bad: Any,
+    why: str,
+    in_columns: bool,
+    guarantee: Any,
+) -> None:
+    database = tmp_path / "a.db" if place == "sqlite" else request.getfixturevalue(place)
+    index, *row = bad
+    values: Any = [(f"w{i}", i) for i in range(800)]
+    values[index] = tuple(row)
+    columns = dict(zip(COLUMNS, zip(*values, strict=True), strict=True))
+    sink = SqlSink(database, "words", COLUMNS, create=_CHECKED, guarantee=guarantee)
+    data: Any = Columns(pa.RecordBatch.from_pydict(columns)) if in_columns else values
+    with pytest.raises(RejectedRecordError, match=why) as caught:
+        _write_and_commit(sink, data)
+    assert caught.value.__notes__[0] == f"record: {dict(zip(COLUMNS, row, strict=True))!r}"
+    assert rows(database) == []
+
+
+def _write_and_commit(sink: SqlSink, values: Any) -> None:
+    with SinkDriver(sink, checkpoints=True) as driver:
+        driver.write(values)
+        driver.checkpoint()
+        driver.complete()
+
+
 def test_a_list_in_a_key_is_refused(tmp_path: Path) -> None:
     sink = SqlSink(tmp_path / "a.db", "words", COLUMNS, key=["word"])
     refused = pytest.raises(
@@ -267,7 +307,7 @@ def test_without_checkpoints_rows_are_written_as_they_come(tmp_path: Path) -> No
 
 def test_a_batch_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     rows(tmp_path / "a.db", "CREATE TABLE words (word CHECK (word <> 'bad'))")
-    message = rf"^cannot write table 'words' of {tmp_path}/a.db: CHECK constraint failed: word <> 'bad'$"
+    message = rf"^cannot write table 'words' of {tmp_path}/a.db: CHECK constraint failed: word <> 'bad'\nrecord: "
     with pytest.raises(ConnectorError, match=message):
         drive_sink(SqlSink(tmp_path / "a.db", "words", ["word"]), [("good",), ("bad",)])
     assert rows(tmp_path / "a.db") == []
