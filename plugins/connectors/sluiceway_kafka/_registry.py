@@ -54,7 +54,10 @@ _OWN: Final = {
 }
 
 _REQUEST_S: Final = 10.0
-"""The most time of one request, which may end so much later than all the time for retries."""
+"""Time of one request, which may end so much later than all the time for retries."""
+
+_TRIES: Final = 3
+"""Requests that have time for an answer each, where the time for retries is long."""
 
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 2.0
@@ -125,7 +128,8 @@ class SchemaRegistry:
 
     Args:
         url: address of the registry, several as a list or separated by commas.
-        timeout: how long a registry that cannot be reached is asked again: a timedelta, ms, or a text.
+        timeout: how long a registry that cannot be reached is asked again: a timedelta, ms, or a text. One request
+            may take a third of it, at least 10 s.
         properties: properties of Confluent's client, such as ``basic.auth.user.info`` (``user:password``) and
             ``ssl.ca.location``.
 
@@ -279,7 +283,8 @@ def _client(registry: SchemaRegistry) -> AbstractContextManager[SchemaRegistryCl
     configuration = {
         **registry._properties,
         "url": registry.url,
-        "timeout": _REQUEST_S,
+        # A longer timeout also reaches registries that take longer to answer.
+        "timeout": max(_REQUEST_S, registry.timeout_s / _TRIES),
         "max.retries": 0,
     }
     try:
@@ -375,7 +380,7 @@ class SchemaCache(Generic[T]):
         if self._pending is None:
             self._pending = prefix
             Thread(
-                # A request that close() does not interrupt may still take _REQUEST_S: as a daemon it keeps no
+                # A request that close() does not interrupt may still take its timeout: as a daemon it keeps no
                 # process from ending.
                 target=self._fetch_and_wake,
                 args=(prefix, self._wake),

@@ -668,6 +668,19 @@ def test_a_registry_that_comes_back_is_used(registry: Any) -> None:
     assert len(registry.requests) == 3
 
 
+@pytest.mark.parametrize(("timeout", "of_request_s"), [("200ms", 10), ("30s", 10), ("90s", 30)])
+def test_a_registry_with_more_time_may_take_longer_to_answer(
+    registry: Any, monkeypatch: pytest.MonkeyPatch, timeout: str, of_request_s: float
+) -> None:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+
+    given: list[Any] = []
+    make = SchemaRegistryClient.new_client
+    monkeypatch.setattr(SchemaRegistryClient, "new_client", lambda conf: given.append(conf) or make(conf))
+    written(AvroFormat(SchemaRegistry(registry.url, timeout=timeout), type=Item), Item("a"))
+    assert [each["timeout"] for each in given] == [of_request_s]
+
+
 def test_credentials_are_sent_and_not_shown(registry: Any, caplog: pytest.LogCaptureFixture) -> None:
     registry.user = "ann@corp:hush/h@sh"
     user = "ann%40corp:hush%2Fh%40sh"
