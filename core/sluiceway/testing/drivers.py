@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from sluiceway.api.arguments import check_count
 from sluiceway.clock import Clock, SystemClock
 from sluiceway.connector import (
     END_OF_INPUT,
@@ -29,6 +30,7 @@ from sluiceway.elements import Batch
 from sluiceway.metrics import MetricGroup
 from sluiceway.runtime.source.enumerator_driver import EnumeratorDriver
 from sluiceway.testing._waits import Waker, wait_for
+from sluiceway.testing.programs import check_connector
 
 __all__ = ["SinkDriver", "SourceDriver", "SourceSnapshot", "drive_sink", "drive_source"]
 
@@ -104,6 +106,9 @@ class SourceDriver:
         clock: Clock | None = None,
         restored: SourceSnapshot | None = None,
     ) -> None:
+        check_connector("a SourceDriver", Source, source)
+        check_count("the parallelism of a SourceDriver", parallelism)
+        check_count("the limit of a SourceDriver", limit)
         if restored is not None and not isinstance(restored, SourceSnapshot):
             raise TypeError(
                 "a SourceDriver is restored from what snapshot() of one has returned, and was given "
@@ -336,6 +341,8 @@ class SinkDriver:
         checkpoints: bool = False,
         restored: Sequence[Sequence[Any]] | None = None,
     ) -> None:
+        check_connector("a SinkDriver", Sink, sink)
+        check_count("the parallelism of a SinkDriver", parallelism)
         self.parallelism = parallelism
         self.clock: Clock = SystemClock() if clock is None else clock
         self._checkpoints = checkpoints
@@ -473,6 +480,7 @@ class SinkDriver:
 
 def drive_sink(sink: Sink[Any], records: Sequence[Any], parallelism: int = 1, *, batch_size: int = 100) -> None:
     """Write all records, batch by batch to the writers in turn, and end as a job does at the end of its input."""
+    check_count("the batch_size of drive_sink()", batch_size)
     with SinkDriver(sink, parallelism) as driver:
         for number, batch in enumerate(_batches(records, batch_size)):
             driver.write(batch, subtask=number % parallelism)

@@ -26,7 +26,7 @@ from sluiceway.runtime.task.snapshot import JobSnapshot
 from sluiceway.state import StateBackend
 from sluiceway.steps import IterationHeadStep, SinkStep, SourceStep
 from sluiceway.streamgraph import PartitionerSpec, StreamEdge, StreamGraph, StreamNode
-from sluiceway.testing.programs import check_control, check_program, check_restored, event_time
+from sluiceway.testing.programs import check_control, check_program, check_restored, clock_step, event_time
 from sluiceway.testing.script import EOF, TestSource
 from sluiceway.testing.virtual_loop import VirtualEventLoop
 from sluiceway.util.raising import raise_again
@@ -142,7 +142,7 @@ class OperatorHarness:
         Coroutines run in the test's thread, and this is the time that they sleep by. What they wait for outside
         the test, :meth:`finish` waits for.
         """
-        until = self.clock.now_ms() + ms
+        until = self.clock.now_ms() + clock_step(ms)
         for subtask in self._open_subtasks:
             subtask.idle()
         while (

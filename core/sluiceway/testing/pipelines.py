@@ -25,7 +25,7 @@ from sluiceway.runtime.loop.blocking_io import Inline
 from sluiceway.runtime.loop.poller import SelectorPoller
 from sluiceway.runtime.task.snapshot import JobSnapshot
 from sluiceway.streamgraph import StreamGraph
-from sluiceway.testing.programs import check_restored
+from sluiceway.testing.programs import check_restored, clock_step, whole_ms
 from sluiceway.testing.virtual_loop import VirtualEventLoop
 
 __all__ = ["PipelineHarness", "run_pipeline"]
@@ -90,7 +90,7 @@ class PipelineHarness:
                 "and pass the pipeline that it belongs to"
             )
         check_restored("a PipelineHarness", restored)
-        self.clock = VirtualClock(start_ms)
+        self.clock = VirtualClock(whole_ms("start_ms", start_ms))
         self._patience_s = patience_s
         self._most_rounds = most_rounds
         self._result: JobResult | None = None
@@ -193,7 +193,7 @@ class PipelineHarness:
 
     def advance(self, ms: int) -> PipelineHarness:
         """Let time go on by ``ms``, stopping at everything that is due in between."""
-        target = self.clock.now_ms() + ms
+        target = self.clock.now_ms() + clock_step(ms)
         self.run()
         while (due := self._due_ms()) is not None and due <= target:
             self.clock.advance(max(due - self.clock.now_ms(), 0))
