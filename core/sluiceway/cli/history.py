@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import click
 
 from sluiceway.cli.errors import warn
-from sluiceway.cli.jobs import id_of
+from sluiceway.cli.jobs import job_for_want_of_place
 from sluiceway.cli.manager import manager
 from sluiceway.cli.tables import print_table
-from sluiceway.errors import CheckpointError, ConnectorError
+from sluiceway.errors import CheckpointError
 
 if TYPE_CHECKING:
     from sluiceway.checkpoint import CheckpointMetadata, HistoryEntry
@@ -61,14 +61,8 @@ def is_place(name: str) -> bool:
 
 
 def _of_job(job: str) -> list[CheckpointInfo]:
-    from sluiceway.runtime.cluster.client import ClusterClient
-
-    try:
-        client = ClusterClient()
-    except ConnectorError as error:
-        raise ConnectorError(f"there is no directory {job!r}, and for a job of that name, {error}") from error
-    with client:
-        return client.checkpoints(id_of(client, job))
+    with job_for_want_of_place(job) as (client, job_id):
+        return client.checkpoints(job_id)
 
 
 def _of_place(place: str) -> list[tuple[str, list[CheckpointInfo]]]:

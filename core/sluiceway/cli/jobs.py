@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
-from sluiceway.errors import ConfigurationError
+from sluiceway.errors import ConfigurationError, ConnectorError
 
 if TYPE_CHECKING:
     from sluiceway.monitoring.infos import JobInfo
     from sluiceway.runtime.cluster.client import ClusterClient
 
-__all__ = ["ENDED", "id_among", "id_of"]
+__all__ = ["ENDED", "id_among", "id_of", "job_for_want_of_place"]
 
 ENDED: Final = ("finished", "failed", "canceled")
 
@@ -20,6 +21,30 @@ ENDED: Final = ("finished", "failed", "canceled")
 def id_of(client: ClusterClient, job: str) -> str:
     """Return the id of a job of the cluster; arguments and errors are those of :func:`id_among`."""
     return id_among(client.status().jobs, job)
+
+
+@contextmanager
+def job_for_want_of_place(name: str) -> Iterator[tuple[ClusterClient, str]]:
+    """Give a client of the cluster and the id of a job, for a command that takes a directory as well.
+
+    Args:
+        name: an id or name of a job. It may have been meant for a directory, so the errors speak of both.
+
+    Raises:
+        ConfigurationError: no job is called like that, or several are.
+        ConnectorError: no cluster is running.
+    """
+    from sluiceway.runtime.cluster.client import ClusterClient
+
+    with ExitStack() as stack:
+        try:
+            client = stack.enter_context(ClusterClient())
+            job = id_of(client, name)
+        except ConnectorError as error:
+            raise ConnectorError(f"there is no directory {name!r}, and for a job of that name, {error}") from error
+        except ConfigurationError as error:
+            raise ConfigurationError(f"there is no directory {name!r}, and {error}") from error
+        yield client, job
 
 
 def id_among(jobs: Iterable[JobInfo], job: str) -> str:

@@ -100,11 +100,9 @@ def state_size(source: str, uid: str | None, as_json: bool) -> None:
     if is_place(source):
         sizes = _sizes(source, uid)
     else:
-        from sluiceway.cli.jobs import id_of
-        from sluiceway.runtime.cluster.client import ClusterClient
+        from sluiceway.cli.jobs import job_for_want_of_place
 
-        with ClusterClient() as client:
-            job = id_of(client, source)
+        with job_for_want_of_place(source) as (client, job):
             names = _step_names(client, job)
             source, sizes = _last_sizes(client, job, uid and _uid_of(names, uid))
         click.echo(f"from {source}", err=True)
@@ -202,11 +200,9 @@ def get_state(
         with checkpoint_of(source, manager()) as place:
             values = find_state(place, uid, name, key, namespace=namespace, map_key=map_key, manager=manager())
     else:
-        from sluiceway.cli.jobs import id_of
-        from sluiceway.runtime.cluster.client import ClusterClient
+        from sluiceway.cli.jobs import job_for_want_of_place
 
-        with ClusterClient() as client:
-            job = id_of(client, source)
+        with job_for_want_of_place(source) as (client, job):
             uid = _uid_of(_step_names(client, job), uid)
             if live:
                 within_s = _seconds(timeout or "10s")

@@ -97,6 +97,7 @@ def test_jobs_are_submitted_listed_and_cancelled(cluster: Any, place: Path) -> N
     assert "job 'endless-2' is canceled already" in late.stderr
     assert late.returncode == 2
     assert "there is no job 'nobody'" in cluster("cancel", "nobody").stderr
+    assert "there is no directory 'chk-7', and there is no job 'chk-7'" in cluster("state", "size", "chk-7").stderr
 
     large = cluster("submit", "--parallelism", "50", "endless.py")
     assert "needs 50 slots, and this cluster has 4 (2 workers with 2 each)" in large.stderr

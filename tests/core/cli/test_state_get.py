@@ -218,6 +218,9 @@ def test_a_place_without_such_a_step_says_what_there_is(cluster: Any, place: Pat
     assert "--live takes a job of the cluster" in found.stderr
     found = cluster("state", "get", "job", "--uid", "a", "--state", "b", "--key", "c", "--live")
     assert "no cluster is running" in found.stderr
+    for command in (("get", "chk-7", "--uid", "a", "--state", "b", "--key", "c"), ("size", "chk-7")):
+        found = cluster("state", *command)
+        assert "there is no directory 'chk-7', and for a job of that name, no cluster is running" in found.stderr
 
 
 def test_text_that_is_nested_too_deeply_is_no_json(tmp_path: Path) -> None:
