@@ -119,7 +119,7 @@ class StreamGraph:
     """A whole program. Nodes are in topological order, feedback edges apart.
 
     ``left_out`` are the uids of the program of which this is a replay: it leaves behind the state of sources,
-    sinks and steps that it does not run.
+    sinks and steps that it does not run, and records in flight. Empty: it is no replay.
     """
 
     job_name: str

@@ -16,10 +16,13 @@ from click.testing import CliRunner
 from effort import diagonal
 
 import sluiceway as sw
+from sluiceway.api.replay import replaying
 from sluiceway.checkpoint import CheckpointMetadata, find_checkpoints, load_metadata
 from sluiceway.cli.app import app
 from sluiceway.clock import SystemClock
+from sluiceway.config.settings import Settings
 from sluiceway.connector import Sink, SinkWriter, Wait, WriterContext
+from sluiceway.connector.lib import dead_letter_files, read_dead_letters
 from sluiceway.connector.lib.generator import GeneratorSource
 from sluiceway.engine import JobStatus
 from sluiceway.errors import CheckpointError, CheckpointFailedError, ConfigurationError, StateError
@@ -211,6 +214,35 @@ def test_a_pipeline_without_the_edge_is_refused_unless_that_is_allowed(tmp_path:
     )
     with pytest.raises(StateError, match=re.escape(wanted)):
         flow.run(from_checkpoint=tmp_path / "kept", parallelism=2)
+
+
+def test_a_replay_of_dead_letters_leaves_what_was_in_flight_to_the_job(tmp_path: Path) -> None:
+    strict = True
+
+    def check(number: int) -> int:
+        if strict and number < 3:
+            raise ValueError("too small")
+        return number
+
+    def checked(sink: LockedSink) -> sw.Pipeline:
+        flow = sw.Pipeline("checked")
+        numbers = flow.source(GeneratorSource(count=COUNT)).uid("numbers").rebalance()
+        numbers.map(check).on_error("skip").uid("check").rebalance().sink(sink).uid("sink")
+        return flow
+
+    out, key, kept, dead = (tmp_path / name for name in ("out", "key", "kept", "dead"))
+    found = taken_while_blocked(checked(LockedSink(out, key)), kept, parallelism=2, dead_letters=dead)
+    assert in_flight(found) > 1000
+    letters = list(read_dead_letters(dead_letter_files(dead)))
+    assert sorted(letter.value() for letter in letters) == [0, 1, 2]
+    strict = False
+    key.touch()
+    replayed = LockedSink(tmp_path / "replayed", key)
+    replaying(checked(replayed), letters, Settings()).run(from_checkpoint=kept, parallelism=2)
+    assert sorted(n for numbers in replayed.numbers() for n in numbers) == [0, 1, 2]
+    job = checked(LockedSink(out, key))
+    job.run(from_checkpoint=kept, parallelism=2, allow_dropped_state=True)
+    assert sorted(n for numbers in LockedSink(out, key).numbers() for n in numbers) == list(range(3, COUNT))
 
 
 def test_commands_tell_what_was_in_flight_and_damage_is_found(tmp_path: Path) -> None:

@@ -76,7 +76,8 @@ def restore_from(settings: Settings, graph: JobGraph, services: Services) -> Job
             read_operators(storage, directory, metadata),
             read_enumerators(storage, directory, metadata),
             saved_key_groups(metadata),
-            read_in_flight(storage, directory, metadata),
+            # Records in flight are not those that a replay is for: the job itself goes on with them.
+            () if graph.left_out else read_in_flight(storage, directory, metadata),
         )
     # It imports operators that most jobs do not use, so only a restore does so.
     from sluiceway.runtime.jobmanager.state_compatibility import check_states, saved_metadata
