@@ -285,7 +285,7 @@ class Dispatcher(Handlers):
     def _undo(self, job: str, run: JobRun) -> None:
         run.cancel()
         del self._manager.jobs[job]
-        self._manager.drop_backgrounds(job)
+        self._manager.backgrounds.drop(job)
         self._close_reporting(job)
 
     def _recover(self) -> None:

@@ -265,7 +265,7 @@ class JobManager(Handlers):
             on_slots_wanted=lambda: self.loop.soon(self._start_what_can),
             make_room=self._make_room,
             background=self.backgrounds.of(prepared.job),
-            searches=self.backgrounds.of(_searches_of(prepared.job)),
+            searches=self.backgrounds.of(prepared.job, searches=True),
             open_storage=self._services.checkpoint_storage,
             open_backend=self._services.state_backend,
             place=prepared.place,
@@ -287,17 +287,12 @@ class JobManager(Handlers):
         """Remove an ended job, here and on the workers."""
         run.forget()
         self.jobs.pop(run.job, None)
-        self.drop_backgrounds(run.job)
+        self.backgrounds.drop(run.job)
         if run in self._waiting:
             self._waiting.remove(run)
         if self._spread is run:
             self._spread = None
         self.loop.soon(self._start_what_can)
-
-    def drop_backgrounds(self, job: str) -> None:
-        """Forget the executors of a job; calls that were made are still carried out."""
-        self.backgrounds.drop(job)
-        self.backgrounds.drop(_searches_of(job))
 
     def is_waiting(self, run: JobRun) -> bool:
         """Return whether a job waits for slots."""
@@ -535,8 +530,3 @@ class JobManager(Handlers):
             self.resources.closed(connection, why)  # this gives the reason for the loss of the worker
         elif isinstance(why, BrokenProtocolError):
             log(WARNING, "workers", f"closed a connection: {why}")
-
-
-def _searches_of(job: str) -> str:
-    """Return the owner of the executor of searches, which must not delay the checkpoints of the job."""
-    return f"{job}, sources"

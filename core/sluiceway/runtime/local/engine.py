@@ -540,7 +540,7 @@ class LocalJob(MasteredJob):
                 # Runs what is queued, such as deletions of files, while the directory is still there.
                 self._background.close(self._graph.job_name, CLOSE_S)
             if self._searches is not None:
-                self._searches.close(self._graph.job_name, SEARCH_CLOSE_S)
+                self._searches.close(self._graph.job_name, SEARCH_CLOSE_S, searches=True)
             if self._copies is not None:
                 self._copies.close()
             if self._temporary is not None:

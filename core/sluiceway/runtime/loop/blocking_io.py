@@ -27,6 +27,8 @@ CLOSE_S: Final = 30.0
 keeps nobody for longer."""
 SEARCH_CLOSE_S: Final = 5.0
 """The same for searches of sources at the end of a job in one process, where nothing is lost with them."""
+_STORAGE_ABANDONED: Final = "its storage has not answered: files of checkpoints may be left there"
+_SEARCH_ABANDONED: Final = "what a source searches has not answered: the search is abandoned"
 _IDLE_S: Final = 30.0
 """Seconds after which a thread without calls ends."""
 
@@ -51,12 +53,13 @@ class Background(ABC):
     def retire(self) -> None:
         """End after the calls that were made, without waiting for them."""
 
-    def close(self, job: str, within_s: float | None = None) -> None:
+    def close(self, job: str, within_s: float | None = None, *, searches: bool = False) -> None:
         """Wait for all calls, and log a warning if one has not returned.
 
         Args:
             job: the job that they are for.
             within_s: seconds to wait at the most; None: until the last call has returned.
+            searches: whether they are searches of its sources, and not calls of its storage.
         """
 
 
@@ -99,15 +102,14 @@ class HelperThread(Background):
             self._changed.notify()
 
     @override
-    def close(self, job: str, within_s: float | None = None) -> None:
+    def close(self, job: str, within_s: float | None = None, *, searches: bool = False) -> None:
         """Wait for the thread. Harmless twice."""
         thread = self._thread
         self.retire()
         if thread is not None:
             thread.join(within_s)
         if self.busy:
-            text = "its storage, or that of a source, has not answered: files of checkpoints may be left there"
-            log(WARNING, "jobs", text, job=job)
+            log(WARNING, "jobs", _SEARCH_ABANDONED if searches else _STORAGE_ABANDONED, job=job)
 
     def _serve(self) -> None:
         while (call := self._next()) is not None:
@@ -140,32 +142,39 @@ class Backgrounds:
 
     def __init__(self, make: Callable[[], Background]) -> None:
         self._make = make
-        self._of: dict[Hashable, Background] = {}
-        self._dropped: list[tuple[Hashable, Background]] = []
+        self._of: dict[tuple[Hashable, bool], Background] = {}
+        self._dropped: list[tuple[tuple[Hashable, bool], Background]] = []
 
-    def of(self, owner: Hashable) -> Background:
-        """Return the executor of a job, or of anything else whose calls belong together."""
-        if owner not in self._of:
-            self._of[owner] = self._make()
-        return self._of[owner]
+    def of(self, owner: Hashable, *, searches: bool = False) -> Background:
+        """Return the executor of a job, or of anything else whose calls belong together.
+
+        Args:
+            owner: the job.
+            searches: return that of searches of its sources, which must not delay its checkpoints.
+        """
+        if (owner, searches) not in self._of:
+            self._of[owner, searches] = self._make()
+        return self._of[owner, searches]
 
     def drop(self, owner: Hashable) -> None:
-        """Forget an executor; calls that were made are still carried out."""
-        self._dropped = [(who, each) for who, each in self._dropped if each.busy]
-        if (background := self._of.pop(owner, None)) is not None:
-            background.retire()
-            self._dropped.append((owner, background))
+        """Forget the executors of a job; calls that were made are still carried out."""
+        self._dropped = [(which, each) for which, each in self._dropped if each.busy]
+        for which in ((owner, False), (owner, True)):
+            if (background := self._of.pop(which, None)) is not None:
+                background.retire()
+                self._dropped.append((which, background))
 
     def retire(self) -> None:
         """Forget all executors; calls that were made are still carried out."""
-        for owner in list(self._of):
+        for owner, _ in list(self._of):
             self.drop(owner)
 
     def close(self, within_s: float | None = None) -> None:
         """Close all executors, within so many seconds together; see :meth:`Background.close`."""
         end = None if within_s is None else monotonic() + within_s
-        for owner, background in [*self._of.items(), *self._dropped]:
-            background.close(str(owner), None if end is None else max(0.0, end - monotonic()))
+        for (owner, searches), background in [*self._of.items(), *self._dropped]:
+            left_s = None if end is None else max(0.0, end - monotonic())
+            background.close(str(owner), left_s, searches=searches)
 
 
 class Inline(Background):

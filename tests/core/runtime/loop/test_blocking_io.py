@@ -109,12 +109,25 @@ def test_work_of_one_job_does_not_wait_for_that_of_another_even_at_the_end(
     backgrounds.drop("stuck")
     backgrounds.close(0.0)
     (record,) = caplog.records
-    assert (
-        record.message
-        == "its storage, or that of a source, has not answered: files of checkpoints may be left there"
-    )
+    assert record.message == "its storage has not answered: files of checkpoints may be left there"
     assert record.job == "stuck"  # type: ignore[attr-defined]
     answers.set()
     backgrounds.close(PATIENT_S)
     mails.get(timeout=PATIENT_S)()
     assert told == ["other", "stuck"]
+
+
+def test_a_search_of_a_source_that_is_abandoned_leaves_no_files(caplog: pytest.LogCaptureFixture) -> None:
+    """A job without checkpoints has no storage, but may have sources that search one."""
+    mails: SimpleQueue[Callable[[], None]] = SimpleQueue()
+    answers = Event()
+    backgrounds = Backgrounds(lambda: HelperThread(mails.put))
+    backgrounds.of("job", searches=True).run(answers.wait, lambda value, error: None)
+    assert backgrounds.of("job") is not backgrounds.of("job", searches=True)
+    backgrounds.close(0.0)
+    (record,) = caplog.records
+    expected = "what a source searches has not answered: the search is abandoned"
+    assert (record.message, record.job) == (expected, "job")  # type: ignore[attr-defined]
+    answers.set()
+    backgrounds.drop("job")
+    backgrounds.close(PATIENT_S)
