@@ -16,8 +16,16 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         arguments: what follows the command's name; None: those of the process.
     """
     try:
-        from sluiceway.cli.app import app
-        from sluiceway.cli.output import ignore_full_stderr, open_closed_streams
+        from signal import SIG_BLOCK, SIG_SETMASK, SIGINT, pthread_sigmask
+
+        # Ctrl-C counts after the imports: in the import of a module written in C, such as msgspec, it was seen to
+        # crash the interpreter, and to get lost in a callback, whose exceptions are ignored.
+        mask = pthread_sigmask(SIG_BLOCK, (SIGINT,))
+        try:
+            from sluiceway.cli.app import app
+            from sluiceway.cli.output import ignore_full_stderr, open_closed_streams
+        finally:
+            pthread_sigmask(SIG_SETMASK, mask)
     except KeyboardInterrupt:
         # The imports take most of the time of a short command; later ones are reported by the app.
         from sluiceway.exit_codes import CANCELLED

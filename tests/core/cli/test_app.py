@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import re
+import signal
 import sys
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -32,18 +33,26 @@ def manager(monkeypatch: pytest.MonkeyPatch) -> PluginManager:
     return made
 
 
-def test_ctrl_c_during_the_imports_shows_no_stack(monkeypatch: Any, capsys: Any) -> None:
+def test_ctrl_c_during_the_imports_counts_after_them_and_shows_no_stack(monkeypatch: Any, capsys: Any) -> None:
+    """The import of msgspec is not interrupted: the interpreter has crashed there."""
+
     class Interrupts:
         def find_spec(self, name: str, path: Any, target: Any = None) -> None:
             if name == "sluiceway.cli.app":
-                raise KeyboardInterrupt
+                signal.raise_signal(signal.SIGINT)
 
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     monkeypatch.delitem(sys.modules, "sluiceway.cli.app", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Interrupts(), *sys.meta_path])
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["version"])
+    try:
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["version"])
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert ended.value.code == exit_codes.CANCELLED
     assert capsys.readouterr().err == "cancelled\n"
+    assert "sluiceway.cli.app" in sys.modules
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 # -- help and mistakes --------------------------------------------------------------------------------------
