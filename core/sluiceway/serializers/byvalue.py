@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
 from importlib import import_module
-from inspect import get_annotations
+from inspect import get_annotations, signature
 from types import CodeType, new_class
 from typing import Any, Final, Generic, get_type_hints
 from weakref import WeakKeyDictionary
@@ -76,6 +76,9 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
                 reduced[1][_KEYWORDS].setdefault("__slots__", obj.__dict__["__slots__"])
             if isinstance(obj, _STRUCT):
                 return _reduced_struct(obj, reduced)
+            if _wants_keywords(super(obj, obj).__init_subclass__):  # type: ignore[arg-type]
+                make, (metaclass, *rest), *state = reduced
+                return make, (_Unhooked(metaclass), *rest), *state
         if isinstance(obj, type) and isinstance(reduced, tuple) and reduced[0].__name__ == SKELETONS[1]:
             # Aliases and named combinations of flags are no members for cloudpickle, and cannot be set later.
             attributes, members = reduced[2][0], reduced[1][_MEMBERS]
@@ -140,6 +143,45 @@ class _StructOf:
 def _post_init(self: Any) -> None:
     """Call the method of the class; a struct takes it when it is made, before it has methods."""
     type(self).__post_init__(self)
+
+
+def _wants_keywords(init_subclass: Callable[..., Any]) -> bool:
+    """Return whether a class cannot be made with this hook of its bases without keywords, which no class keeps."""
+    try:
+        signature(init_subclass).bind()
+    except TypeError:
+        return True
+    except ValueError:  # written in C
+        pass
+    return False
+
+
+class _Unhooked:
+    """Metaclass of a class whose bases want keywords: it is made without them, and without calling these bases.
+
+    What they have made of the keywords is among the attributes of the class, which are set later.
+
+    Args:
+        metaclass: metaclass of the class.
+    """
+
+    def __init__(self, metaclass: type) -> None:
+        self._metaclass = metaclass
+
+    def __call__(self, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> Any:
+        hook = "__init_subclass__"
+        owners = {owner for base in bases for owner in base.__mro__ if hook in vars(owner)}
+        hooks = {owner: vars(owner)[hook] for owner in owners if _wants_keywords(getattr(owner, hook))}
+        try:
+            for owner in hooks:
+                type.__setattr__(owner, hook, _NO_HOOK)
+            return self._metaclass(name, bases, body)
+        finally:
+            for owner, original in hooks.items():
+                type.__setattr__(owner, hook, original)
+
+
+_NO_HOOK: Final = classmethod(lambda cls: None)
 
 
 def _reduced_typed_dict(cls: Any) -> tuple[Any, ...]:

@@ -244,3 +244,39 @@ class Square:
 RECORDS = [Square(2)]
 """
     assert returned(script) == ["Square(side=16)"]  # once in each of the two processes
+
+
+def test_records_of_classes_with_keywords_come_back() -> None:
+    """Of the keywords there is only what the bases have made of them; the bases still want them of others."""
+    script = """
+from abc import ABC
+from dataclasses import dataclass
+class Unit(ABC):
+    known = {}
+    def __init_subclass__(cls, *, sign, **others):
+        super().__init_subclass__(**others)
+        cls.sign = sign
+        Unit.known[sign] = cls
+@dataclass
+class Metre(Unit, sign="m"):
+    count: int
+    def __reduce__(self):
+        assert Unit.known["m"] is Metre and sorted(Unit.known) == ["km", "m"]
+        try:
+            type("Other", (Unit,), {})
+        except TypeError:
+            return type(self), (self.count + 1,)
+@dataclass
+class Kilometre(Metre, sign="km"):
+    def __repr__(self): return f"{self.count} {self.sign}"
+class Slotted:
+    __slots__ = ("value",)
+    def __init_subclass__(cls, sign): cls.sign = sign
+class Second(Slotted, sign="s"):
+    __slots__ = ()
+    def __repr__(self): return f"{self.value} {self.sign}"
+second = Second()
+second.value = 3
+RECORDS = [Metre(1), Kilometre(1), second]
+"""
+    assert returned(script) == ["Metre(count=3)", "3 km", "3 s"]
