@@ -160,6 +160,7 @@ def _write(path: str, parts: Iterable[bytes]) -> int:
 
 def _link(path: str, other: str) -> int:
     os.link(path, other)
+    os.utime(other)  # it is written now, however old its content: see StoredFile.modified_ms
     return os.stat(path).st_size
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from os import utime
 from pathlib import Path
 from threading import Thread
 from time import time
@@ -128,6 +129,17 @@ class CheckpointStorageConformance:
         else:
             assert file.modified_ms == 0
 
+    def test_names_may_have_letters_of_any_script(self) -> None:
+        """Names of jobs are parts of them."""
+        names = ["Z\u00e4hler-1/chk-1/a.state", "\u8a08\u7b97_2/b", "\u0441\u0447\u0451\u0442/c"]
+        for name in names:
+            self.storage.write(name, (name.encode(),))
+        assert self.names() == sorted(names)
+        assert [self.storage.read(name) for name in names] == [name.encode() for name in names]
+        assert self.names("\u8a08\u7b97_2") == ["\u8a08\u7b97_2/b"]
+        self.storage.delete(names[1:])
+        assert self.names() == names[:1]
+
     def test_files_can_be_deleted_and_missing_ones_are_no_error(self) -> None:
         for name in ("d/a", "d/b", "e/c"):
             self.storage.write(name, (b"x",))
@@ -224,7 +236,42 @@ class CheckpointStorageConformance:
             self.storage.fetch_file("shared/s.sst", str(self.tmp_path / "other"))
         assert isinstance(caught.value.__cause__, FileNotFoundError)
 
+    def test_a_file_that_was_put_is_as_old_as_it_is_here(self) -> None:
+        """Old files that belong to no checkpoint may be deleted: a new file must not look like one."""
+        source = self.tmp_path / "source.bin"
+        source.write_bytes(b"x")
+        before = time() * 1000
+        utime(source, (before / 1000 - 86_400, before / 1000 - 86_400))
+        self.storage.put_file("s.sst", str(source))
+        [file] = self.storage.files()
+        age_s = (before - file.modified_ms) / 1000
+        assert not self.tells_time or age_s <= 5, (
+            f"put_file() has kept the time of the local file, {age_s:,.0f} s ago"
+        )
+
     # -- other processes -------------------------------------------------------------------------------------
+
+    def test_what_other_processes_do_is_seen_at_once(self) -> None:
+        """Workers write, the job manager lists and deletes: a storage remembers nothing of what it has seen."""
+        storage = self.storage
+        other: CheckpointStorage = pickle.loads(pickle.dumps(storage))
+
+        def seen() -> dict[str, bytes]:
+            return {file.name: storage.read(file.name) for file in storage.files()}
+
+        storage.write("d/a", (b"first",))
+        assert seen() == {"d/a": b"first"}
+        other.write("d/a", (b"second one",))
+        other.write("d/b", (b"new",))
+        assert seen() == {"d/a": b"second one", "d/b": b"new"}
+        assert {file.name: file.size for file in storage.files("d")} == {"d/a": 10, "d/b": 3}
+        other.delete(["d/a"])
+        assert seen() == {"d/b": b"new"}
+        with pytest.raises(CheckpointError):
+            storage.read("d/a")
+        assert storage.create("d/a", (b"third",))
+        other.delete_directory("d")
+        assert seen() == {}
 
     def test_it_can_be_sent_to_other_processes(self) -> None:
         storage = self.storage
