@@ -336,6 +336,7 @@ def test_an_enumerator_that_cannot_be_closed(workers: int) -> None:
     [
         ([], "when there are none it must return a Wait"),
         ((1, 2), "must return a list, a Batch, a Wait or END_OF_INPUT"),
+        (sw.Batch([1, 2], [5]), "returned a Batch with 2 records and 1 timestamps from poll()"),
     ],
 )
 def test_a_reader_that_breaks_its_contract(what: Any, says: str) -> None:

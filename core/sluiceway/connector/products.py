@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeGuard, TypeVar
 
 from sluiceway.connector.sinks import DeliveryGuarantee
 from sluiceway.connector.sources import Boundedness, Source
@@ -12,7 +12,7 @@ from sluiceway.connector.waits import Wait
 from sluiceway.elements import Batch
 from sluiceway.errors import ConnectorError, PluginError
 
-__all__ = ["check_properties", "check_splits", "checked", "listed", "waited", "wrong_poll"]
+__all__ = ["are_records", "check_properties", "check_splits", "checked", "listed", "waited", "wrong_poll"]
 
 T = TypeVar("T")
 
@@ -104,12 +104,25 @@ def listed(returned: Any, owner: object, method: str, of_what: str) -> Sequence[
     raise PluginError(f"{type(owner).__name__}.{method}() returned {what}; it must return a list of {of_what}")
 
 
+def are_records(returned: object) -> TypeGuard[list[Any] | Batch[Any]]:
+    """Return whether a reader has returned records from ``poll()``: each with an event time, or none with one."""
+    if not isinstance(returned, Batch):
+        return isinstance(returned, list) and bool(returned)
+    stamps = returned.timestamps
+    return len(returned) > 0 and (stamps is None or len(stamps) == len(returned))
+
+
 def wrong_poll(returned: Any, source: Source[Any]) -> ConnectorError:
-    """Return the error for what a reader has returned from ``poll()``: no result of a poll, or no records."""
+    """Return the error for what a reader has returned from ``poll()``: no result, no records, or too few times."""
     if isinstance(returned, (list, Batch)) and not len(returned):
         return ConnectorError(
             f"the reader of {source.name} returned no records from poll(); "
             "when there are none it must return a Wait that says when to ask again"
+        )
+    if isinstance(returned, Batch) and returned.timestamps is not None:
+        return ConnectorError(
+            f"the reader of {source.name} returned a Batch with {len(returned)} records and "
+            f"{len(returned.timestamps)} timestamps from poll(); each record needs one, or timestamps is None"
         )
     return ConnectorError(
         f"the reader of {source.name} returned {returned!r:.100} ({type(returned).__name__}) "

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from sluiceway.clock import Clock, SystemClock
 from sluiceway.connector import END_OF_INPUT, Poll, Reader, ReaderContext, Source, Wait
-from sluiceway.connector.products import checked, listed, wrong_poll
+from sluiceway.connector.products import are_records, checked, listed, wrong_poll
 from sluiceway.elements import ROWS_PER_RECORD, Batch
 from sluiceway.errors import CheckpointError, ConnectorError
 from sluiceway.metrics import MetricGroup
@@ -453,7 +453,7 @@ class BatchReader(Reader[Any]):
                 elif not self._may_come(live, result):
                     self._dry = True
                     return self._end()
-            elif isinstance(result, list | Batch) and len(result):
+            elif are_records(result):
                 if not self.count:
                     self._first = self._clock.monotonic()
                     self._in_columns = isinstance(result, Batch) and result.columns is not None

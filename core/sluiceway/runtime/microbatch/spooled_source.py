@@ -19,7 +19,7 @@ from sluiceway.connector import (
     Source,
     Wait,
 )
-from sluiceway.connector.products import wrong_poll
+from sluiceway.connector.products import are_records, wrong_poll
 from sluiceway.elements import ROWS_PER_RECORD, Batch, Columns
 from sluiceway.persisted import persisted
 from sluiceway.runtime.microbatch.batch_limits import BatchLimits
@@ -247,7 +247,7 @@ class _StoringEnumerator(Enumerator):
                 if not is_over and not live.waiter.sleep(result, min(stop, until)):
                     break
                 continue
-            if not isinstance(result, list | Batch) or not len(result):
+            if not are_records(result):
                 raise wrong_poll(result, self._source)
             batch = result if isinstance(result, Batch) else Batch(result)
             stamps = batch.timestamps

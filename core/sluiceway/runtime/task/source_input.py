@@ -269,7 +269,8 @@ class SourceInput(TaskInput):
             if polled:
                 return self._take(Batch(polled))
         elif type(polled) is Batch:
-            if polled.values:
+            stamps = polled.timestamps
+            if polled.values and (stamps is None or len(stamps) == len(polled.values)):
                 return self._take(polled)
         elif isinstance(polled, Wait):
             return self._nothing_read(polled)

@@ -11,8 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from sluiceway.clock import SystemClock
 from sluiceway.connector import END_OF_INPUT, Wait
-from sluiceway.connector.products import wrong_poll
-from sluiceway.elements import Batch
+from sluiceway.connector.products import are_records, wrong_poll
 from sluiceway.runtime.microbatch.batch_reader import LiveReader, raise_rejected
 from sluiceway.runtime.microbatch.driven_enumerator import Dealt, check_all_received, deal_splits
 from sluiceway_spark.datasource.lazy_pickle import Shipped
@@ -70,7 +69,7 @@ class SourceBatchReader(DataSourceReader):  # type: ignore[misc]
                         live.give(left.popleft())
                         continue
                     live.waiter.sleep(result, clock.monotonic() + _LOOK_S)
-                elif isinstance(result, list | Batch) and len(result):
+                elif are_records(result):
                     yield tables.of(result)
                 else:
                     raise wrong_poll(result, told.source)

@@ -604,7 +604,11 @@ def test_a_reader_that_returns_no_splits_is_told_of(drive: Drive, storage: Check
 @pytest.mark.parametrize("is_seekable", [True, False], ids=["read again", "read once"])
 @pytest.mark.parametrize(
     ("result", "says"),
-    [(None, r"returned None \(NoneType\) from poll\(\); it must"), ([], r"returned no records from poll\(\)")],
+    [
+        (None, r"returned None \(NoneType\) from poll\(\); it must"),
+        ([], r"returned no records from poll\(\)"),
+        (Batch([1, 2, 3], [5]), r"returned a Batch with 3 records and 1 timestamps from poll\(\); each record"),
+    ],
 )
 def test_a_poll_without_a_result_is_not_the_end_of_the_input(
     drive: Drive, storage: CheckpointStorage, is_seekable: bool, result: Any, says: str
