@@ -30,7 +30,7 @@ from sluiceway.elements import Batch
 from sluiceway.metrics import MetricGroup
 from sluiceway.runtime.source.enumerator_driver import EnumeratorDriver
 from sluiceway.testing._waits import Waker, wait_for
-from sluiceway.testing.programs import check_connector
+from sluiceway.testing.programs import check_connector, event_time
 
 __all__ = ["SinkDriver", "SourceDriver", "SourceSnapshot", "drive_sink", "drive_source"]
 
@@ -133,6 +133,7 @@ class SourceDriver:
         self._turn = 0
         self._closed = False
         self._readers: list[Reader[Any] | None] = [None] * parallelism
+        self._given_away: list[list[Any]] = [[] for _ in range(parallelism)]  # the last of each reader, emptied
         state = None if restored is None else pickle.loads(restored.enumerator)
         self._driver = _Enumerating(self, state)
         try:
@@ -293,14 +294,18 @@ class SourceDriver:
         values = result.values if isinstance(result, Batch) else result
         assert isinstance(values, list), f"the values of a batch must be a list, not {type(values).__name__}"
         assert values, "poll() returned no records; it must say what to wait for"
+        assert not self._given_away[index], (
+            "poll() has filled a list again that it had given away: return a new one"
+        )
         self.largest = max(self.largest, len(values))
         self.records[index] += values
         if isinstance(result, Batch) and result.timestamps is not None:
             assert len(result.timestamps) == len(values), "as many timestamps as values are needed"
-            self.timestamps[index] += result.timestamps
+            self.timestamps[index] += map(event_time, result.timestamps)
             result.timestamps.clear()
-        # A reader that goes on using what it has given away is found out.
+        # A reader that goes on using what it has given away is found out: here, or by the next poll.
         values.clear()
+        self._given_away[index] = values
 
 
 def drive_source(
