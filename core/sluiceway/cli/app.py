@@ -13,7 +13,7 @@ import click
 from sluiceway import exit_codes
 from sluiceway.cli import errors, habits, output
 from sluiceway.cli.groups import Group
-from sluiceway.errors import ConfigurationError, ConnectorError, PluginError
+from sluiceway.errors import PluginError
 
 __all__ = ["App", "app"]
 
@@ -114,12 +114,7 @@ class App(Group):
         except BaseException as error:  # a program may raise one of its own while it is loaded
             if output.is_broken_pipe(error):
                 ctx.exit(exit_codes.BROKEN_PIPE)
-            if output.directory_is_gone(error):
-                error = ConfigurationError("the working directory was removed: change to another one")
-            if output.is_unwritable(error):
-                error = ConnectorError(f"cannot print: {error}{output.hint(error)}")
-            errors.show(error, engine_frames=errors.wants_engine_frames(ctx))
-            ctx.exit(exit_codes.of(error))
+            ctx.exit(errors.report(error, ctx))
 
     def main(
         self,

@@ -9,7 +9,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sluiceway.errors import ConnectorError, SluicewayError
+from sluiceway import exit_codes
+from sluiceway.cli import output
+from sluiceway.errors import ConfigurationError, ConnectorError, SluicewayError
 from sluiceway.util.redaction import redact
 from sluiceway.util.source_paths import CORE
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
     import click
 
-__all__ = ["TRACEBACK_FLAG", "show", "wants_engine_frames", "warn"]
+__all__ = ["TRACEBACK_FLAG", "report", "show", "wants_engine_frames", "warn"]
 
 TRACEBACK_FLAG: Final = "sluiceway.traceback"
 """Key in ``click.Context.meta`` that notes whether ``--traceback`` was given."""
@@ -38,6 +40,16 @@ def warn(message: str) -> None:
 def wants_engine_frames(ctx: click.Context) -> bool:
     """Return whether ``--traceback`` or ``SLUICEWAY_TRACEBACK=1`` asks for the frames of the engine."""
     return bool(ctx.meta.get(TRACEBACK_FLAG)) or os.environ.get(_VARIABLE, "") not in ("", "0")
+
+
+def report(error: BaseException, ctx: click.Context) -> int:
+    """Write an error that ends a command to stderr, and return the exit code."""
+    if output.directory_is_gone(error):
+        error = ConfigurationError("the working directory was removed: change to another one")
+    if output.is_unwritable(error):
+        error = ConnectorError(f"cannot print: {error}{output.hint(error)}")
+    show(error, engine_frames=wants_engine_frames(ctx))
+    return exit_codes.of(error)
 
 
 def show(error: BaseException, engine_frames: bool = False) -> None:

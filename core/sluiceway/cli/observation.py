@@ -10,9 +10,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
+import click
 import msgspec
 
 from sluiceway import exit_codes
+from sluiceway.cli.errors import report
+from sluiceway.cli.output import is_broken_pipe
 
 if TYPE_CHECKING:
     from sluiceway.config.settings import Resolved
@@ -51,13 +54,15 @@ def observed(
 
     Raises:
         ConfigurationError: the web server cannot be started, or the directory of records cannot be written.
+        click.exceptions.Exit: the job has failed, and its error was shown before the pages stayed.
     """
     over = threading.Event()
     with ExitStack() as stack:
+        record = stack.enter_context(ExitStack())
         if observation.history is not None:
             from sluiceway.cli.job_record import recorded
 
-            stack.enter_context(recorded(job, name, observation.history))
+            record.enter_context(recorded(job, name, observation.history))
         if observation.web is not None:
             stack.enter_context(_exit_on_sigterm())
             from sluiceway.cli.web_interface import web_interface
@@ -67,9 +72,11 @@ def observed(
             tell = _tell_link_as_json if as_json else _tell_link
             server = stack.enter_context(web_interface(job, name, observation.web, tell, options))
             if observation.stay:
-                stack.callback(_wait, over, quiet or as_json)
+                stack.enter_context(_staying(over, quiet or as_json))
             # Called before the wait: while the pages stay, they show the job as ended.
             stack.callback(server.job_ended)
+        # Written before the wait, too: a record has the time at which the job has ended.
+        stack.push(record.pop_all())
         yield over
 
 
@@ -103,16 +110,37 @@ def _tell_link_as_json(link: str) -> None:
     print(json.dumps({"event": "web", "url": link}), file=sys.stderr, flush=True)
 
 
-def _wait(over: threading.Event, quiet: bool) -> None:
-    """Wait for the event, Ctrl-C or SIGTERM."""
-    if over.is_set():
-        return
-    old = signal.signal(signal.SIGTERM, lambda number, frame: over.set())
-    if not quiet:
-        print("the job has ended; Ctrl-C ends the web interface", file=sys.stderr, flush=True)
+@contextmanager
+def _staying(over: threading.Event, quiet: bool) -> Iterator[None]:
+    """Wait at the end of this context. The error that a job has ended with is shown before."""
     try:
-        with suppress(KeyboardInterrupt):
-            while not over.wait(_LOOK_S):  # a signal just before the wait does not interrupt it
-                pass
+        yield
+    except Exception as error:
+        code = exit_codes.BROKEN_PIPE
+        with _set_on_sigterm(over):  # the job has failed, whenever the signal comes
+            if not is_broken_pipe(error):
+                code = report(error, click.get_current_context())
+            _wait(over, quiet)
+        raise click.exceptions.Exit(code) from None
+    with _set_on_sigterm(over):
+        _wait(over, quiet)
+
+
+@contextmanager
+def _set_on_sigterm(over: threading.Event) -> Iterator[None]:
+    old = signal.signal(signal.SIGTERM, lambda number, frame: over.set())
+    try:
+        yield
     finally:
         signal.signal(signal.SIGTERM, old)
+
+
+def _wait(over: threading.Event, quiet: bool) -> None:
+    """Wait for the event or Ctrl-C."""
+    if over.is_set():
+        return
+    if not quiet:
+        print("the job has ended; Ctrl-C ends the web interface", file=sys.stderr, flush=True)
+    with suppress(KeyboardInterrupt):
+        while not over.wait(_LOOK_S):  # a signal just before the wait does not interrupt it
+            pass

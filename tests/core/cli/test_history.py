@@ -153,6 +153,25 @@ def test_pages_that_stay(start: Callable[..., Any], write: Callable[..., Path]) 
     assert len(out.splitlines()) == 3
 
 
+def test_the_error_and_the_record_of_a_job_are_there_while_its_pages_stay(
+    start: Callable[..., Any], write: Callable[..., Path]
+) -> None:
+    pytest.importorskip("uvicorn", reason='not installed: pip install "sluiceway[web]"')
+    write("flow.py", FAILS)
+    run = start("run", "--quiet", "--web", "--web-stay", "--web-address", "0", "--history", "kept", "flow.py")
+    lines = [run.stderr.readline()]
+    while not lines[-1].startswith("record: "):
+        lines.append(run.stderr.readline())
+    assert any(line.startswith("ZeroDivisionError") for line in lines)
+    [name] = [path.name.removesuffix(".job.json") for path in Path("kept").iterdir()]
+    record = JobHistory("kept").find(name)
+    assert record is not None
+    assert (record.info.status, "ZeroDivisionError" in record.info.failure) == ("failed", True)
+    run.send_signal(signal.SIGTERM)
+    _, err = run.communicate(timeout=PATIENT_S)
+    assert (run.returncode, err) == (1, "")
+
+
 def test_sigterm_to_a_running_job_ends_its_pages_too(
     start: Callable[..., Any], write: Callable[..., Path]
 ) -> None:
