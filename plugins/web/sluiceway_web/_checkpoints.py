@@ -34,7 +34,7 @@ async def checkpoints(request: Request) -> a.Checkpoints:
     return a.Checkpoints(
         counts=a.CheckpointCounts(
             restored=0,
-            total=infos[-1].checkpoint if infos else 0,
+            total=len(infos),
             in_progress=states.count("IN_PROGRESS"),
             completed=states.count("COMPLETED"),
             failed=states.count("FAILED"),

@@ -94,6 +94,15 @@ def read_all(details: Any) -> bool:
     return [v["metrics"]["read-records"] for v in details["vertices"]] == [1000, 1000, 1000]
 
 
+def test_counts_of_checkpoints_are_of_those_that_are_kept(show: Callable[..., Page], tmp_path: Path) -> None:
+    page = show(PROGRAM, "--checkpoint-interval", "10ms", "--checkpoints", "kept")
+    told = page.until(f"{JOB}/checkpoints", lambda told: told["history"] and told["history"][0]["id"] > 40)
+    counts = told["counts"]
+    assert counts["total"] == len(told["history"]) < 40
+    assert counts["total"] == counts["in-progress"] + counts["completed"] + counts["failed"]
+    page.end()
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_every_answer(show: Callable[..., Page], workers: int, tmp_path: Path) -> None:
     page = show(PROGRAM, "--workers", str(workers), "--checkpoint-interval", "200ms", "--checkpoints", "kept")
