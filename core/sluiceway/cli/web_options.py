@@ -64,10 +64,25 @@ def parse_address(text: str | None) -> tuple[str, int, bool]:
     if text is None:
         return "127.0.0.1", _PORT, True
     host, _, port = text.rpartition(":")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise click.BadParameter(
+            f"{text!r} has an IPv6 address without brackets: give [HOST]:PORT, as in [::1]:{_PORT}",
+            param_hint="--web-address",
+        )
     host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
     if not port.isascii() or not port.isdigit() or int(port) > 65_535:
         raise click.BadParameter(f"{text!r} is no address: give PORT or HOST:PORT", param_hint="--web-address")
     return host, int(port), False
+
+
+def _parse_root_path(text: str) -> str:
+    """Return a path to put between the address and the paths of the server. Raises click.BadParameter."""
+    # It is a part of links, and the path of a cookie.
+    if not re.fullmatch(r"(/[\w.~!$&'()*+=:@%-]+)*/?", text, re.ASCII):
+        raise click.BadParameter(
+            f"{text!r} is no path of a URL: give one such as /proxy/{_PORT}", param_hint="--web-root-path"
+        )
+    return text
 
 
 def options_of(
@@ -93,7 +108,7 @@ def options_of(
         token=_token(web_token_file),
         certificate=web_certificate or "",
         key=web_key or "",
-        root_path=web_root_path,
+        root_path=_parse_root_path(web_root_path),
         behind_proxy=web_behind_proxy,
         read_only=web_read_only,
         submit=web_submit,

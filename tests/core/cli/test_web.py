@@ -115,6 +115,9 @@ def test_without_a_cluster(
     [
         (["--web-address", "8081"], "--web-address goes with --web"),
         (["--web", "--web-address", "here"], "is no address"),
+        (["--web", "--web-address", "::1"], "give [HOST]:PORT, as in [::1]:8081"),
+        (["--web", "--web-root-path", "proxy"], "give one such as /proxy/8081"),
+        (["--web", "--web-root-path", "/a b"], "'/a b' is no path of a URL"),
         (["--web", "--web-address", "0.0.0.0:0"], "give --web-certificate and --web-key"),
         (["--web", "--web-certificate", "none.pem"], "there is no file 'none.pem'"),
     ],
