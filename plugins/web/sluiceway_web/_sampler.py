@@ -37,7 +37,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Figures of one vertex at one moment, in the history of a job. ``lag_ms`` is that of its watermark."""
+    """Figures of one vertex at one moment, in the history of a job. ``lag_ms`` is that of its watermark.
+
+    Later points have later times, even if the clock of the machine is set back.
+    """
 
     at_ms: int
     vertex: int
@@ -116,6 +119,7 @@ class Sampler:
         self._watched = float("-inf")
         self._cached: dict[tuple[str, str], tuple[float, Any]] = {}
         self._history: dict[str, deque[Point]] = {}
+        self._epoch_ms = time.time_ns() // 1_000_000 - _monotonic_ms()
         self.key_samples: OrderedDict[tuple[str, int], tuple[float, list[KeySample]]] = OrderedDict()
         """Last counts of keys by job and vertex, with their monotonic time."""
         self.verdicts: dict[str, Verdict] = {}
@@ -251,7 +255,7 @@ class Sampler:
         for rates in subtasks:
             by_vertex.setdefault(rates.metrics.vertex_id, []).append(rates)
         points = self._history.setdefault(job, deque())
-        at_ms = time.time_ns() // 1_000_000
+        at_ms = self._epoch_ms + _monotonic_ms()
         for vertex, group in by_vertex.items():
             lags = [r.metrics.watermark_lag_ms for r in group if r.metrics.watermark_lag_ms is not None]
             points.append(
@@ -268,3 +272,7 @@ class Sampler:
             )
         while len(points) > HISTORY * len(by_vertex):
             points.popleft()
+
+
+def _monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

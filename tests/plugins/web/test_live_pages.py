@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -75,6 +76,18 @@ def test_later_events_have_what_has_changed(served: Served) -> None:
     assert third["more_history"]
     times = [point[0] for point in history]
     assert times == sorted(set(times)), "each point once, one vertex"
+
+
+def test_the_history_goes_on_when_the_clock_is_set_back(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ns = time.time_ns
+    with stream(served) as events:
+        history = next(events)["history"]
+        monkeypatch.setattr(time, "time_ns", lambda: now_ns() - 3600 * 10**9)
+        for _ in range(3):
+            history += next(events)["more_history"]
+    times = [point[0] for point in history]
+    assert len(times) >= 4
+    assert times == sorted(set(times))
 
 
 def test_events_together_are_the_page(served: Served) -> None:
