@@ -6,7 +6,8 @@ import asyncio
 import heapq
 import math
 import selectors
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from sluiceway.clock import VirtualClock
@@ -93,6 +94,17 @@ class VirtualEventLoop(EventLoop):
         task.result()
 
 
+@contextmanager
+def _outside_running_loop() -> Iterator[None]:
+    """Let another loop run in this thread: cells of a notebook and tests of pytest-asyncio run in one."""
+    running = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(running)
+
+
 class _Selector(selectors.DefaultSelector):
     """Selector that waits no longer than it may in real time, whatever the loop's time says, and ends its run."""
 
@@ -147,7 +159,8 @@ class _Loop(asyncio.SelectorEventLoop):
             self._stirred = True
         stirred, self._stirred = self._stirred, False
         try:
-            self.run_forever()
+            with _outside_running_loop():
+                self.run_forever()
         except SystemExit:
             # Of a coroutine, whose task has it, too: the job fails with it, and not the test that runs this loop.
             self._stirred = True

@@ -53,6 +53,21 @@ def test_an_hour_takes_no_time() -> None:
     assert time.monotonic() - before < PATIENT_S
 
 
+def test_the_test_may_be_a_coroutine() -> None:
+    async def test() -> None:
+        flow = sw.Pipeline("hours")
+        out = flow.from_collection([1, 2]).async_map(an_hour, timeout="2h").collect()
+        run_pipeline(flow)
+        assert list(out) == [1, 2]
+        with OperatorHarness(lambda numbers: numbers.async_map(an_hour, timeout="2h")) as harness:
+            harness.process(3)
+            await asyncio.sleep(0)  # the loop around it goes on
+            assert harness.advance(3_600_000) == [3]
+        assert asyncio.current_task() is not None
+
+    asyncio.run(test())
+
+
 def test_a_coroutine_that_would_exit_the_program_fails_the_job_and_not_the_test() -> None:
     class Leaving(sw.AsyncFunction[int, int]):
         async def async_invoke(self, value: int) -> list[int]:
