@@ -35,6 +35,17 @@ flow = sw.Pipeline("numbers")
 flow.generate(rate=500).key_by(lambda n: n % 10).count().name("count").sink(DiscardSink())
 """
 
+# The character changes the direction of what follows it.
+TURNED = """
+import sluiceway as sw
+
+def turn(n):
+    raise ValueError("left, \\u202eright")
+
+flow = sw.Pipeline("numbers")
+flow.from_collection([1]).map(turn).print()
+"""
+
 # Busy for as long as anybody looks.
 BURNING = """
 import sluiceway as sw
@@ -162,6 +173,28 @@ def test_names_of_steps_are_text(show: Callable[..., Page], tab: Tab) -> None:
     tab.page.get_by_role("link", name=name).first.click()
     tab.wait(f"{name} told")
     assert tab.page.locator("img").count() == 0
+    assert tab.problems == []
+    web.end()
+
+
+def test_text_from_right_to_left_does_not_turn_the_sentences_around_it(
+    show: Callable[..., Page], tab: Tab
+) -> None:
+    web = show(TURNED, "--web-stay")
+    tab.page.goto(web.link + "#/job/numbers/failures")
+    tab.wait("the job failed")
+    left = """(summary, word) => {
+      for (const node of summary.childNodes) {
+        const at = node.nodeType === Node.TEXT_NODE ? node.data.indexOf(word) : -1;
+        if (at < 0) continue;
+        const range = document.createRange();
+        range.setStart(node, at);
+        range.setEnd(node, at + word.length);
+        return range.getBoundingClientRect().left;
+      }
+    }"""
+    summary = tab.page.locator("summary")
+    assert summary.evaluate(left, "the job") < summary.evaluate(left, "failed")
     assert tab.problems == []
     web.end()
 

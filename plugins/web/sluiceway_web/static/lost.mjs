@@ -42,7 +42,7 @@ function Letters({ job, seen, replay }) {
       <button onClick=${() => again(asked + 1)}>Read again</button></p>
     ${more > 0 ? html`<p class="muted">${count(more)} more were put aside since they were read.</p>` : ""}
     ${!step && found.letters.length < found.total ? html`<p class="muted">The newest ${found.letters.length} are shown.</p>` : ""}
-    ${found.letters.map((l) => html`<details><summary>${time(l.time_ms)} · ${l.step} [${l.subtask}] · ${l.error.split("\n")[0].slice(0, 200)}</summary>
+    ${found.letters.map((l) => html`<details><summary>${time(l.time_ms)} · <bdi>${l.step}</bdi> [${l.subtask}] · <bdi>${l.error.split("\n")[0].slice(0, 200)}</bdi></summary>
       <dl><dt>record</dt><dd><code>${l.record}</code></dd>${l.key != null && html`<dt>key</dt><dd><code>${l.key}</code></dd>`}
         <dt>replay</dt><dd>${l.replayable ? "possible" : "not possible: the record could not be kept, or not be decoded"}</dd></dl>
       <pre tabindex="0">${l.traceback}</pre></details>`)}
