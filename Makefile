@@ -68,7 +68,7 @@ lint: $(VENV)/.dev ## check style, types, and that no floor imports from above
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy examples
-	cd contrib/sluiceway-sqlite && $(CURDIR)/$(BIN)/mypy
+	cd contrib/sluiceway-sqlite && "$(CURDIR)/$(BIN)/mypy"
 	$(BIN)/lint-imports --no-cache
 
 format: $(VENV)/.dev ## put the code into the project's style

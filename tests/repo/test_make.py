@@ -125,6 +125,15 @@ def test_a_changed_project_file_is_installed(set_up: Path, target: str) -> None:
     assert "-m venv" not in printed
 
 
+def test_a_path_with_spaces_is_one_word(set_up: Path) -> None:
+    (set_up / "contrib" / "sluiceway-sqlite").mkdir(parents=True)
+    for tool in ("ruff", "mypy", "lint-imports"):
+        (set_up / ".venv" / "bin" / tool).write_text("#!/bin/sh\n")
+        (set_up / ".venv" / "bin" / tool).chmod(0o755)
+    result = make(set_up.rename(f"{set_up} with spaces"), "lint")
+    assert result.returncode == 0, result.stdout
+
+
 def test_no_python_is_told(project: Path) -> None:
     result = make(project, "PYTHON=", "demo")
     assert result.returncode != 0
