@@ -101,6 +101,35 @@ def test_positions_follow_the_arrival_of_keys_in_the_slice(batches, seen_elsewhe
             assert keys.columns(positions.ids)[0].to_pylist() == order
 
 
+@pytest.mark.parametrize("most", [1 << 16, 0])
+def test_blocks_are_restored_together_where_they_have_the_same_types(monkeypatch, most):
+    monkeypatch.setattr(slices, "_TOGETHER", most)
+    schema = pa.schema([("item", pa.int64()), ("price", pa.int64())])
+    layout = Layout({"item": pa.int64()}, {"total": agg.sum("price").bind(schema, "step 's'")}, "s")
+    blocks, expected = [], {}
+    for first, prices in (
+        (0, range(100)),
+        (100, [2**62, -(2**62)] * 50),
+    ):  # sums in one part of 64 bits, and in more
+        keys = KeyIds([pa.int64()], 16)
+        part = AggregateSlice(layout, keys)
+        for start in (0, 100, 200):
+            columns = [pa.array(range(first, first + 100)), pa.array(prices)]
+            part.update(keys.find(columns[:1]), {"price": Values(columns[1])}, np.arange(start, start + 100))
+            if first:
+                prices = [-price for price in prices]
+        expected |= {row["item"]: row["total"] for row in shown(part)}
+        blocks += [open_stored(group, 0, block) for group, block in part.blocks().items()]
+    assert len({tuple(block.rows.schema.types) for block in blocks}) == 2
+    restored, pieces = AggregateSlice(layout, KeyIds([pa.int64()], 16)), []
+    (total,) = restored.accumulators.values()
+    restore = total.restore
+    monkeypatch.setattr(total, "restore", lambda at, state: (pieces.append(len(at)), restore(at, state)))
+    restored.restore(blocks)
+    assert {row["item"]: row["total"] for row in shown(restored)} == expected
+    assert len(pieces) == (2 if most else len(blocks))
+
+
 def test_merged_slices_are_one():
     rows = [("a", 1, 1.0, "x"), ("b", 1, 2.0, None), ("a", 1, 4.0, "y"), (None, 2, 8.0, "x")]
     keys = KeyIds(list(LAYOUT.keys.values()), 8)

@@ -7,6 +7,7 @@ that it has rows in. Arrays have an element per position, so a slice needs memor
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -48,6 +49,9 @@ _MOST_CHANGES: Final = 32
 """Changes of a slice in the state: then what they are of is written as a whole, as it is when half has changed."""
 
 _SMALLEST: Final = 64
+
+_TOGETHER: Final = 1 << 16
+"""Rows of blocks that are restored in one piece, at most: it is a copy."""
 
 _FIXED: Final = ("position",)
 
@@ -386,8 +390,7 @@ class AggregateSlice:
         found = [
             block._replace(rows=self._layout.read(block.metadata, block.rows, len(_FIXED))) for block in blocks
         ]
-        parts = latest(found)
-        # One by one, as an integer sum may be in one part of 64 bits in some, and in several in others.
+        parts = _together(latest(found))
         stored = [part.column(0).to_numpy() for part in parts]
         order = _order(stored)
         self.moved = bool(len(order)) and not np.array_equal(np.concatenate(stored)[order], np.arange(len(order)))
@@ -421,6 +424,25 @@ class AggregateSlice:
                 places = block.rows.column(0).to_numpy() // CHUNK
                 self._chunks_of_changes |= set(np.unique(places).tolist())
         self._changes = sorted({-block.number for block in blocks if block.number < 0})
+
+
+def _together(parts: Iterable[Any]) -> list[Any]:
+    """Return record batches, small ones with the same types in one: each costs as much as hundreds of rows.
+
+    An integer sum may be in one part of 64 bits in some, and in several of 32 in others.
+    """
+    alike: dict[tuple[Any, ...], list[Any]] = {}
+    for part in parts:
+        alike.setdefault(tuple(part.schema.types), []).append(part)
+    found: list[Any] = []
+    for some in alike.values():
+        if sum(map(len, some)) <= _TOGETHER:
+            # Of lists that do not fit into one array, there is an error, and of texts several batches.
+            with suppress(pa.ArrowException):
+                found += pa.Table.from_batches(some).combine_chunks().to_batches()
+                continue
+        found += some
+    return found
 
 
 def _order(positions: Sequence[Any]) -> Any:
