@@ -28,7 +28,7 @@ _SEARCHES: Final = 2
 """Sets that are tried for hardly any displaced rows: successive numbers, the usual keys, may have none."""
 
 _FEW: Final = 0.05
-_AS_RANDOM: Final = 0.35
+_AS_RANDOM: Final = 0.15
 """Mean displacement of a row from its first place: hardly any, and somewhat more than that of random places."""
 
 
