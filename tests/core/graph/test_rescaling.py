@@ -40,6 +40,11 @@ def test_steps_follow_the_job_as_they_do_when_it_begins() -> None:
     assert parallelism_of(rescaled(after, 2, {})) == before
 
 
+def test_limits_themselves_are_allowed() -> None:
+    counts = parallelism_of(rescaled(job(mixed), 8, {"all": 1}))
+    assert (counts["source"], counts["all"]) == (8, 1)
+
+
 @pytest.mark.parametrize("name", ["fixed", "0"])
 def test_single_steps_by_uid_and_number(name: str) -> None:
     graph = job(mixed)
