@@ -249,9 +249,9 @@ def test_what_an_enumerator_gives_to_a_reader_that_is_not_up_comes_when_it_is():
     assert given == []
     coordinator.reader_failed(0)
     coordinator.reader_ready(0)
-    assert given == []
+    assert (given, ended) == ([], [0])
     coordinator.wake()
-    assert given == [(0, [Part(0), Part(1)])]
+    assert (given, ended) == ([(0, [Part(0), Part(1)])], [0, 0])
     coordinator.close()
 
 
@@ -431,6 +431,43 @@ def test_what_changes_after_the_trigger_is_not_in_the_checkpoint():
     assert taken == [Moving("a")]
     coordinator.reader_failed(0)
     assert coordinator.snapshot() == [Moving("b"), Moving("a")], "as they were when they were handed out"
+    coordinator.close()
+
+
+def test_a_reader_that_fails_gives_back_what_no_complete_checkpoint_holds():
+    came = []
+
+    class Four(Handing):
+        def add_reader(self, reader):
+            came.append(reader)
+
+    class Source(Parts):
+        def create_enumerator(self, context, restored=None):
+            return Four(context, [Moving(name) for name in "abcd"])
+
+    coordinator = SourceCoordinator(
+        Source({}),
+        1,
+        VirtualClock(),
+        assign=lambda reader, splits: None,
+        no_more=print,
+        post=lambda action, after_s: action(),
+        search=later,
+    )
+    coordinator.start()
+    for checkpoint in (1, 2):
+        coordinator.split_requested(0)
+        coordinator.checkpoint(checkpoint)
+    coordinator.split_requested(0)
+    coordinator.checkpoint_completed(1)
+    coordinator.reader_failed(0)
+    assert [split.name for split in coordinator.snapshot()] == ["a", "c", "b"], "the reader's snapshot has d"
+    assert came == [0], "it had come up once"
+    coordinator.split_requested(0)
+    coordinator.checkpoint(3)
+    coordinator.checkpoint_completed(3)
+    coordinator.reader_failed(0)
+    assert [split.name for split in coordinator.snapshot()] == ["a", "c"]
     coordinator.close()
 
 
