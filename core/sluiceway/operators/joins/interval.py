@@ -185,7 +185,7 @@ class IntervalJoinOperator(KeyedOperator):
                 if timestamp < watermark:
                     self._late[port].add(value, timestamp)
                     continue
-                low = self._meet_at_watermark(key, value, port, low, high, results)
+                low = self._meet_at_watermark(key, value, port, low, results)
             if timestamp // width != number:
                 number = timestamp // width
                 entries = mine.slice(number)
@@ -213,7 +213,7 @@ class IntervalJoinOperator(KeyedOperator):
                 if found:
                     join(key, value, timestamp, found, results)
 
-    def _meet_at_watermark(self, key: Any, value: Any, port: int, low: int, high: int, results: Results) -> int:
+    def _meet_at_watermark(self, key: Any, value: Any, port: int, low: int, results: Results) -> int:
         """Return the first timestamp that a record exactly at the watermark may match.
 
         Records that expire by the watermark do not match, even before they are dropped.
