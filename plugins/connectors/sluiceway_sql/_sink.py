@@ -129,7 +129,7 @@ class SqlSink(Sink[Any], metaclass=HintingType):
         may_commit = context.has_checkpoints or context.is_restored
         if self._guarantee is DeliveryGuarantee.EXACTLY_ONCE and may_commit:
             return CommittingSqlWriter(self._target, context)
-        return SqlWriter(self._target, context)
+        return SqlWriter(self._target)
 
 
 def _names(argument: str, names: Sequence[str]) -> tuple[str, ...]:

@@ -23,12 +23,15 @@ _BATCHES_HELD: Final = 256
 _NAME_LENGTH: Final = 200
 
 
-class _Writer(SinkWriter[Any]):
-    """Base of writers that hold rows; of several tuples with one key the last."""
+class SqlWriter(SinkWriter[Any]):
+    """Writer of rows when input runs dry, at checkpoints, and when there are many.
+
+    Of several tuples with one key it holds the last.
+    """
 
     remembers: bool = False
 
-    def __init__(self, target: Target, context: WriterContext) -> None:
+    def __init__(self, target: Target) -> None:
         self._target = target
         self._rows = Rows(target.columns, str(target))
         self._key = itemgetter(*map(target.columns.index, target.key)) if target.key else None
@@ -44,41 +47,52 @@ class _Writer(SinkWriter[Any]):
 
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
         if type(values) is Columns:
-            data = _copying.selected(values.data, self._target.columns, str(self._target))
-            self._check_keys(name for name in self._target.key if data.column(name).null_count)
-            copied = _copying.copyable(data, str(self._target)) if self.table.copies else None
-            if copied is not None:
-                # Parts keep the order in which rows came, which counts where several have the same key.
-                if self._added or self._by_key or (self._batches and self._batches[0].schema != copied.schema):
-                    self._seal()
-                self._batches.append(copied)
-                self._counted += copied.num_rows
-                if len(self._batches) >= _BATCHES_HELD:  # small ones take more memory than their rows
-                    self._seal()
-                return
-            rows = _copying.rows_of(data)
+            self._hold_columns(values)
         else:
-            rows = self._rows.of(values)
+            self._hold(self._rows.of(values))
+        if self.held >= (_COPIED_HELD if self._batches else _ROWS_HELD):
+            self.flush()
+
+    def flush(self) -> None:
+        if self.held:
+            self.table.write(self.take())
+
+    def _hold_columns(self, values: Columns) -> None:
+        data = _copying.selected(values.data, self._target.columns, str(self._target))
+        self._check_keys(name for name in self._target.key if data.column(name).null_count)
+        copied = _copying.copyable(data, str(self._target)) if self.table.copies else None
+        if copied is None:
+            self._hold(_copying.rows_of(data))
+            return
+        # Parts keep the order in which rows came, which counts where several have the same key.
+        if self._added or self._by_key or (self._batches and self._batches[0].schema != copied.schema):
+            self._seal()
+        self._batches.append(copied)
+        self._counted += copied.num_rows
+        if len(self._batches) >= _BATCHES_HELD:  # small ones take more memory than their rows
+            self._seal()
+
+    def _hold(self, rows: list[Row]) -> None:
         if self._batches:
             self._seal()
         if self._key is None:
             self._added += rows
-        else:
-            keys = list(map(self._key, rows))
-            if (None in keys) if len(self._target.key) == 1 else any(None in key for key in keys):
-                self._check_keys(name for name, value in self._named_keys(rows) if value is None)
-            if self.table.stores_nan_as_null:
-                self._check_keys(
-                    (name for name, value in self._named_keys(rows) if isinstance(value, float) and isnan(value)),
-                    "NaN, which SQLite stores as null,",
-                )
-            try:
-                self._by_key.update(zip(keys, rows, strict=True))
-            except TypeError as error:
-                raise RejectedRecordError(
-                    f"{self._target}: the key of a record cannot be compared with others: {error}. Have the "
-                    f"columns {', '.join(self._target.key)} hold texts, numbers, times or bytes"
-                ) from error
+            return
+        keys = list(map(self._key, rows))
+        if (None in keys) if len(self._target.key) == 1 else any(None in key for key in keys):
+            self._check_keys(name for name, value in self._named_keys(rows) if value is None)
+        if self.table.stores_nan_as_null:
+            self._check_keys(
+                (name for name, value in self._named_keys(rows) if isinstance(value, float) and isnan(value)),
+                "NaN, which SQLite stores as null,",
+            )
+        try:
+            self._by_key.update(zip(keys, rows, strict=True))
+        except TypeError as error:
+            raise RejectedRecordError(
+                f"{self._target}: the key of a record cannot be compared with others: {error}. Have the "
+                f"columns {', '.join(self._target.key)} hold texts, numbers, times or bytes"
+            ) from error
 
     def _named_keys(self, rows: Iterable[Row]) -> Iterator[tuple[str, Any]]:
         """Yield column and value of each part of the keys of some rows."""
@@ -116,19 +130,6 @@ class _Writer(SinkWriter[Any]):
         self.table.close()
 
 
-class SqlWriter(_Writer):
-    """Writer of rows when input runs dry, at checkpoints, and when there are many."""
-
-    def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
-        super().write(values, timestamps)
-        if self.held >= (_COPIED_HELD if self._batches else _ROWS_HELD):
-            self.flush()
-
-    def flush(self) -> None:
-        if self.held:
-            self.table.write(self.take())
-
-
 Committable: TypeAlias = tuple[str, int, Part]
 """The writer, its number for the checkpoint, the rows."""
 
@@ -144,7 +145,7 @@ class CommittingSqlWriter(SqlWriter, CommittingSinkWriter[Any]):
     remembers = True
 
     def __init__(self, target: Target, context: WriterContext) -> None:
-        super().__init__(target, context)
+        super().__init__(target)
         step = f"{context.job_name}/{context.uid}"[:_NAME_LENGTH]
         self._writer = f"{step}/{context.subtask}/{uuid.uuid4().hex}"
         self._number = 0
