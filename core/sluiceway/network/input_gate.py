@@ -261,7 +261,10 @@ class InputGate:
                 self._delivered = set(range(len(self._forward)))
                 self._hold(barrier)
                 return
-        if not self._alignment.is_over(barrier.checkpoint_id):
+        # An older checkpoint may time out here before its abort arrives, and must not replace a newer one.
+        waiting = self._waiting_barrier
+        is_older = waiting is not None and waiting.checkpoint_id > barrier.checkpoint_id
+        if not is_older and not self._alignment.is_over(barrier.checkpoint_id):
             self._waiting_barrier = barrier
             self._begin()
 

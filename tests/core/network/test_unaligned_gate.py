@@ -72,6 +72,18 @@ def test_one_that_waits_for_channels_begins_unless_it_is_aborted_itself(aborted:
     assert opened.begun == ([] if aborted == 2 else [2])
 
 
+def test_the_timeout_of_an_older_one_does_not_take_the_place_of_one_that_waits() -> None:
+    opened = Opened(True, False)
+    one, other = opened.senders
+    one.send(Batch([1]))
+    one.send(Batch([2]))
+    one.overtake(unaligned(2))
+    opened.gate.overtake(unaligned(1))
+    other.send(unaligned(2))
+    opened.drain()
+    assert opened.begun == [2]
+
+
 @pytest.mark.parametrize("aborted", [1, 2])
 def test_one_that_is_recorded_goes_on_unless_it_is_aborted_itself(aborted: int) -> None:
     opened = Opened(True, True)
