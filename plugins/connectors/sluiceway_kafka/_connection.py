@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from sluiceway.config.options import duration_ms
 from sluiceway.errors import ConfigurationError, ConnectorError, SuppressRestartsError
+from sluiceway.util.surrogates import encodable
 from sluiceway_kafka._client_log import client_log
 from sluiceway_kafka._security import SECURITY_HINT
 
@@ -23,6 +24,7 @@ __all__ = [
     "PositionLostError",
     "Refusal",
     "check_duration",
+    "check_texts",
     "connection_of",
     "describe_error",
     "failing_with",
@@ -162,7 +164,20 @@ def connection_of(
     for name in properties or {}:
         if name in _OWN:
             raise ConfigurationError(f"properties may not hold {name!r}: {_OWN[name]}")
+    check_texts(f"bootstrap_servers={servers!r:.100}", *listed)
+    for name, value in (properties or {}).items():
+        check_texts(f"property {name!r:.100}", name, value)
     return Connection(",".join(listed), dict(properties or {}), check_duration("request_timeout", timeout, 1))
+
+
+def check_texts(argument: str, *texts: Any) -> None:
+    """Check texts for what the client is not prepared for: on some of it, it ends the process.
+
+    Raises:
+        ConfigurationError: a text is not UTF-8, or holds a null character.
+    """
+    if any(isinstance(text, str) and ("\0" in text or encodable(text) != text) for text in texts):
+        raise ConfigurationError(f"{argument} must be text that can be encoded in UTF-8, without null characters")
 
 
 def check_duration(name: str, value: timedelta | int | str, least_ms: int = 0) -> int:

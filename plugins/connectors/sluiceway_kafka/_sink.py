@@ -10,7 +10,7 @@ from sluiceway.connector import DeliveryGuarantee, Sink, SinkWriter, WriterConte
 from sluiceway.errors import ConfigurationError
 from sluiceway.util.name_hints import HintingType
 from sluiceway.util.overriding import override
-from sluiceway_kafka._connection import check_duration, connection_of
+from sluiceway_kafka._connection import check_duration, check_texts, connection_of
 from sluiceway_kafka._encoders import Headers, Serializer, encoder_of
 from sluiceway_kafka._security import check_properties
 from sluiceway_kafka._transactions import TransactionalWriter
@@ -98,6 +98,8 @@ class KafkaSink(Sink[Any], metaclass=HintingType):
         properties: Mapping[str, Any] | None = None,
     ) -> None:
         self._connection = connection_of(bootstrap_servers, properties, request_timeout)
+        check_texts(f"topic={topic!r:.100}", topic)
+        check_texts(f"transactional_id_prefix={transactional_id_prefix!r:.100}", transactional_id_prefix)
         self._encoder = encoder_of(
             topic,
             serializer,

@@ -17,7 +17,7 @@ from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway.util.name_hints import HintingType
 from sluiceway.util.overriding import override
 from sluiceway_kafka._arrow import need_pyarrow
-from sluiceway_kafka._connection import Connection, check_duration, connection_of, failing_with
+from sluiceway_kafka._connection import Connection, check_duration, check_texts, connection_of, failing_with
 from sluiceway_kafka._decoders import Deserializer, KeyDeserializer, columns_decoder_of, decoder_of
 from sluiceway_kafka._enumerator import Discovered, Found, KafkaEnumerator
 from sluiceway_kafka._offset_bounds import EARLIEST, KafkaOffsets, Partition, offsets_of, resolve
@@ -121,6 +121,9 @@ class KafkaSource(Source[Any], metaclass=HintingType):
                 raise ConfigurationError(f"{name}='committed' needs group_id=")
             if offsets is not None:
                 self._check_given(name, offsets)
+        for name in (*self._topics, *self._partitions):
+            check_texts(f"the name of topic {name!r:.100}", name)
+        check_texts(f"group_id={group_id!r:.100}", group_id)
         self._group_id = group_id
         self._interval_ms: int | None = None
         if discovery_interval is not None:

@@ -460,3 +460,30 @@ def test_bytes_of_text_are_counted_as_it_is_sent() -> None:
         context, [("t", value, None, -1, 0, None) for value in ("abc", "\u00fc\u20ac", b"\xff\xff", None, "")]
     )
     assert (metrics.counters["recordsSent"].value, metrics.counters["bytesSent"].value) == (5, 3 + 5 + 2)
+
+
+@pytest.mark.parametrize("text", ["cut\0here", "half a pair \ud800"])
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda text: KafkaSource(text, "orders"), "bootstrap_servers='"),
+        (lambda text: KafkaSource("127.0.0.1:1", ["orders", text]), "the name of topic '"),
+        (lambda text: KafkaSource("127.0.0.1:1", partitions={text: [0]}), "the name of topic '"),
+        (lambda text: KafkaSource("127.0.0.1:1", "orders", group_id=text), "group_id='"),
+        (lambda text: KafkaSource("127.0.0.1:1", "orders", properties={text: "1"}), "property '"),
+        (
+            lambda text: KafkaSource("127.0.0.1:1", "orders", properties={"client.id": text}),
+            "property 'client.id'",
+        ),
+        (lambda text: KafkaSink("127.0.0.1:1", text), "topic='"),
+        (
+            lambda text: KafkaSink(
+                "127.0.0.1:1", "orders", guarantee="exactly-once", transactional_id_prefix=text
+            ),
+            "transactional_id_prefix='",
+        ),
+    ],
+)
+def test_texts_on_which_the_client_would_end_the_process(text: str, make: Any, named: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{named}.* must be text that can be encoded in UTF-8, without"):
+        make(text)
