@@ -194,7 +194,12 @@ class CsvReader(SplitReader):
             yield
 
     def _reason(self, error: Exception) -> str:
-        """Return the message of an error, with advice for that of a field that is too long."""
+        """Return the message of an error, in words of its own where the advice of the csv module does not help."""
+        if "new-line character" in str(error):
+            return (
+                "a carriage return is neither in quotes nor followed by a line feed: rows end with a line feed, "
+                "or with both"
+            )
         if "field limit" not in str(error):
             return str(error)
         return (

@@ -635,6 +635,13 @@ def test_named_tuples_have_the_fields_that_the_header_names(tmp_path: Path, text
         ('user,amount\n"ann\nann",1\nbob,2,3\n', None, 4, "3 fields where there are 2 columns"),
         ('user,amount\nann,1\nbob,"2" x\n', None, 3, "',' expected after '\"'"),
         ('user,amount\nann,1\nbob,"2\n', None, 3, "unexpected end of data"),
+        (
+            "user,amount\nann,1\nbob,2\rcy,3\n",
+            None,
+            3,
+            "a carriage return is neither in quotes nor followed by a line feed: rows end with a line feed, or "
+            "with both",
+        ),
         ("user,amount\nann,one\n", Shop, 2, "Expected `int`, got `str` - at `$.amount`"),
     ],
 )
@@ -654,7 +661,7 @@ def test_a_row_that_is_wrong_is_an_error_in_its_line(
 def test_a_header_that_is_no_row_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b"a,b\r1,2\r")
-    with pytest.raises(ConnectorError, match=rf"^{path}, line 1: the header cannot be read: new-line character"):
+    with pytest.raises(ConnectorError, match=rf"^{path}, line 1: the header cannot be read: a carriage return is"):
         drive_source(FilesSource.csv(path))
 
 
