@@ -25,10 +25,14 @@ HEAD = "import sluiceway as sw\n"
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory, no option in the environment, no progress however long a job runs."""
+    """An empty working directory, no option in the environment, no progress however long a job runs.
+
+    No command gets at the cluster of whoever runs the tests: it has a home of its own.
+    """
     for name in list(os.environ):
         if name.startswith("SLUICEWAY_"):
             monkeypatch.delenv(name)
+    monkeypatch.setenv("SLUICEWAY_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sluiceway.cli.progress.PLAIN_INTERVAL_S", float(patience.PATIENT_S))
     return tmp_path
@@ -112,7 +116,6 @@ class Cluster:
 @pytest.fixture
 def cluster(sluiceway: Callable[..., Result], place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     """The cluster of this test; nothing is left of it at its end."""
-    monkeypatch.setenv("SLUICEWAY_HOME", str(place / "home"))
     monkeypatch.setenv("TMPDIR", str(place))
     monkeypatch.setattr(tempfile, "tempdir", str(place))
     made = Cluster(sluiceway)
