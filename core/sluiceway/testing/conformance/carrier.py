@@ -243,6 +243,17 @@ class CarrierConformance(ChannelConformance):
 
     # ---- the end --------------------------------------------------------------------------------------------
 
+    def test_what_was_sent_in_the_last_turn_of_a_worker_still_arrives(self) -> None:
+        """Such as the end of its partitions, when its tasks have finished."""
+        a, b = self.worker("a"), self.worker("b")
+        sender, receiver = self.channel(a, b)
+        self.settle(sender.available)
+        sent: list[Element] = [Batch([1]), Batch(["x" * 5000]), CheckpointBarrier(7, 0)]
+        for element in sent:
+            sender.send(element)
+        a.die()
+        assert self.receive(receiver, 3) == sent
+
     def test_a_worker_that_dies_is_noticed_by_its_consumers(self) -> None:
         a, b = self.worker("a"), self.worker("b")
         sender, receiver = self.channel(a, b)
