@@ -105,6 +105,16 @@ def test_a_dictionary_counts_only_where_rows_have_its_values():
         KeyIds([pa.float64()]).find([used])
 
 
+@pytest.mark.parametrize("bits", [8, 16, 32, 64])
+@pytest.mark.parametrize("sign", ["int", "uint"])
+def test_codes_of_any_width_are_taken(bits, sign):
+    codes = pa.array([2, 1, 2, 0] * 300, getattr(pa, f"{sign}{bits}")())
+    texts = pa.DictionaryArray.from_arrays(codes, pa.array(["a", "b", "c"]))
+    assert KeyIds([pa.string()]).find([texts]).tolist() == [0, 1, 0, 2] * 300
+    numbers = pa.array([7, 7, 8, 7] * 300)
+    assert KeyIds([pa.string(), pa.int64()]).find([texts, numbers]).tolist() == [0, 1, 2, 3] * 300
+
+
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
 @pytest.mark.parametrize("length", [9, 30, 90])
 def test_repeated_texts_are_coded_and_others_ever_less_often_tried(kind, length, monkeypatch):

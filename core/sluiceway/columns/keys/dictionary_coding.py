@@ -52,8 +52,7 @@ class DictionaryCoding:
             columns, and an array of integers; None where the rows are to be looked up one by one.
         """
         if len(columns) == 1 and _has_codes(columns[0]):
-            coded = columns[0]
-            return _first_rows(columns, coded.indices.to_numpy(), len(coded.dictionary))
+            return _first_rows(columns, _codes_of(columns[0]), len(columns[0].dictionary))
         size = len(columns[0])
         if size < _FEWEST_ROWS or not any(map(_has_texts, columns)) or not all(map(_can_be_coded, columns)):
             return None
@@ -69,7 +68,7 @@ class DictionaryCoding:
             self._left, self._pause = self._pause, min(2 * self._pause, _LONGEST_PAUSE)
         if coded is None:
             return None
-        places = coded.indices.to_numpy()
+        places = _codes_of(coded)
         if len(columns) == 1:
             return [coded.dictionary], places
         return _first_rows(columns, places, len(coded.dictionary))
@@ -97,6 +96,11 @@ def _has_codes(column: Any) -> bool:
     )
 
 
+def _codes_of(column: Any) -> Any:
+    """Return the codes as numpy takes them for indices, which unsigned ones of 64 bits are not."""
+    return column.indices.to_numpy().astype(np.intp, copy=False)
+
+
 def _coded(columns: Sequence[Any]) -> Any:
     """Return a column with a dictionary that has a value for each combination; None: there may be too many."""
     if len(columns) == 1:
@@ -108,7 +112,7 @@ def _coded(columns: Sequence[Any]) -> Any:
         if most > _MOST:
             return None
         codes *= len(coded.dictionary)
-        codes += coded.indices.to_numpy()
+        codes += _codes_of(coded)
     return pa.array(codes).dictionary_encode()
 
 
