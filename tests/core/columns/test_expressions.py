@@ -34,7 +34,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "real": st.floats(),
     "short": st.floats(width=32),
     "flag": st.booleans(),
-    "text": st.text(max_size=3),
+    "text": st.text(max_size=3) | st.text("aAbBéß. ", max_size=6),
     "at": st.datetimes(dt.datetime(1990, 1, 1), dt.datetime(2030, 1, 1)).map(lambda t: t.replace(microsecond=0)),
 }
 NUMERIC: list[Callable[[Any, Any], Any]] = [
@@ -71,8 +71,18 @@ numbers = st.recursive(
     ),
     max_leaves=4,
 )
+texts = st.recursive(
+    st.just(col("text")),
+    lambda inner: st.one_of(inner.map(lambda a: a.str.to_lowercase()), inner.map(lambda a: a.str.to_uppercase())),
+    max_leaves=2,
+)
+patterns = st.text("aAbé. ", max_size=2)
 predicates = st.recursive(
     st.one_of(
+        st.builds(lambda a, b: a.str.contains(b, literal=True), texts, patterns),
+        st.builds(lambda a, b: a.str.contains(b), texts, patterns),
+        st.builds(lambda a, b: a.str.starts_with(b), texts, patterns),
+        st.builds(lambda a, b: a.str.ends_with(b), texts, patterns),
         st.just(col("flag")),
         st.sampled_from(sorted(COLUMNS)).map(lambda name: col(name).is_null()),
         _either(COMPARISONS, numbers, numbers | constants),
@@ -110,7 +120,12 @@ def _repr(data: pa.RecordBatch) -> str:
     return repr(data.to_pylist())  # NaN is equal to itself
 
 
-@given(tables, numbers | predicates)
+of_texts = texts | st.one_of(
+    texts.map(lambda a: a.str.len_chars()), st.builds(lambda a, b: a.str.split(b), texts, patterns)
+)
+
+
+@given(tables, numbers | predicates | of_texts)
 def test_columns_are_those_of_narwhals(data: pa.RecordBatch, expression: nw.Expr) -> None:
     for transform in (Select((expression,)), WithColumns((expression, col("small")))):
         expected = _by_narwhals(transform, data)
@@ -157,6 +172,9 @@ def test_rows_are_those_of_narwhals(data: pa.RecordBatch, one: nw.Expr, other: n
         col("user") == "ann",
         col("user") == lit("ann"),
         2 * col("price"),
+        col("user").str.split(" ").alias("words"),
+        col("user").str.to_lowercase().str.len_chars() > 3,
+        col("user").str.starts_with("a") | col("user").str.contains("^b"),
     ],
     ids=str,
 )
@@ -174,7 +192,9 @@ def test_what_is_compiled(expression: nw.Expr) -> None:
         col("price") == None,  # noqa: E711 (an expression)
         col("price", "count"),
         nw.all(),
-        col("user").str.to_uppercase(),
+        col("user").str.to_titlecase(),
+        col("user").str.to_uppercase().str.slice(0, 2),
+        col("user").str.starts_with(col("price")),
         col("price").is_in([1, 2]),
         when(col("price") > 1).then(lit("a")),
         col("price") + when(col("price") > 1).then(1),
