@@ -227,6 +227,43 @@ def test_a_million_keys_are_numbered_in_the_order_of_arrival():
     assert (ids.find([pa.array(keys[::-1])]) == np.arange(len(keys))[::-1]).all()
 
 
+@pytest.mark.parametrize("kind", ["numbers", "short", "long", "mixed", "pairs"])
+@pytest.mark.parametrize("power", [0, 1, 3, 8])
+def test_large_batches_are_numbered_by_first_appearance(kind: str, power: int) -> None:
+    """Such a batch is taken in pieces, between which the table is enlarged."""
+    random = np.random.default_rng(power)
+    ids, model = KeyIds([pa.int64(), pa.string()] if kind == "pairs" else [TYPES[kind]]), {}
+    for rows in (20_000, 7, 20_000, 9_000):
+        numbers = (random.random(rows) ** power * 30_000).astype(np.int64) if power else np.arange(rows) + len(ids)
+        texts = [f"{n:x}" * (1 + n % (1 if kind == "short" else 12)) + "\0" * (n % 3) for n in numbers.tolist()]
+        spread: list[Any] = (numbers << 33).tolist()
+        keys: list[Any] = {"numbers": spread, "pairs": list(zip(spread, texts, strict=True))}.get(kind, texts)
+        if kind == "mixed":
+            keys = [None if n % 7 == 3 else key for n, key in zip(numbers.tolist(), keys, strict=True)]
+        columns = [pa.array(keys)] if kind != "pairs" else [pa.array(spread), pa.array(texts)]
+        assert ids.find(columns).tolist() == [model.setdefault(key, len(model)) for key in keys]
+    assert keys_of(ids.columns()) == list(model)
+
+
+TYPES = {"numbers": pa.int64(), "short": pa.string(), "long": pa.string(), "mixed": pa.string()}
+
+
+def test_texts_that_differ_in_one_byte_or_in_their_length_are_told_apart() -> None:
+    texts = [b"a" * length for length in range(64)]
+    texts += [
+        b"a" * at + other + b"a" * (length - at - 1)
+        for length in range(64)
+        for at in range(length)
+        for other in (b"\0", b"\xff")
+    ]
+    ids = KeyIds([pa.binary()])
+    assert ids.find([pa.array(texts[:64])]).tolist() == list(range(64))
+    assert ids.find([pa.array(texts)]).tolist() == list(range(len(texts)))
+    # The same from the middle of a buffer, and with nulls before and behind.
+    among = pa.array([b"x" * 70, *texts[::-1], None]).slice(1)
+    assert ids.find([among]).tolist() == [*range(len(texts))[::-1], len(texts)]
+
+
 @pytest.mark.parametrize("column", [pa.array([1.0, float("nan")]), pa.array([1, float("nan")], pa.float32())])
 def test_nan_is_no_key(column):
     with pytest.raises(UnstableKeyError, match="NaN is not equal to itself"):

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
+from sluiceway.columns.keys.word_table import LONG
 from sluiceway.errors import UnstableKeyError
 from sluiceway.keygroups import encoded, stable_hash
 from sluiceway.util.arrow_types import with_leaves
@@ -39,7 +40,7 @@ LONGEST: Final = 63
 _compute: Any = pyarrow.compute
 
 Word = tuple[int, Any]
-"""Place of a word among those of its column, and the word of each row."""
+"""Place of a word among those of its column, and the words of all rows: an array of uint64, of texts of LONG."""
 
 
 def plain(column: Any) -> Any:
@@ -177,7 +178,7 @@ def decimal_halves(column: Any) -> Any:
 def text_bytes(column: Any) -> tuple[Any, Any, Any]:
     """Return the start and the length of each text, of nulls 0, and the bytes of all, with zeros behind them.
 
-    Words of eight bytes may be read at the start of each and up to LONGEST bytes behind it.
+    Words of sixteen bytes may be read at the start of each and up to LONGEST bytes behind it.
     """
     large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
     _, offsets, data = column.buffers()
@@ -206,17 +207,24 @@ def eight_bytes_at(padded: Any) -> Any:
 
 _MASKS: Final = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)
 
-_BEHIND: Final = LONGEST + 8
-"""Bytes behind those of texts."""
+_FIRST: Final = 15
+"""Bytes of a text in its first word, below its length; the others have sixteen."""
 
-_FIRST: Final = 7
-"""Bytes of a text in its first word, beside its length; the others have eight."""
+_BEHIND: Final = LONGEST + 16
+"""Bytes behind those of texts."""
 
 # By the length of a text: the length in its place in the first word, and masks of the text's bytes in each word.
 _BY_LENGTH: Final = np.arange(LONGEST + 1)
-_LENGTHS: Final = _BY_LENGTH.astype(np.uint64) << np.uint64(8 * _FIRST)
-_FIRST_MASKS: Final = _MASKS[np.minimum(_BY_LENGTH, _FIRST)]
-_LATER_MASKS: Final = [_MASKS[np.clip(_BY_LENGTH - begin, 0, 8)] for begin in range(_FIRST, LONGEST, 8)]
+_LENGTHS: Final = _BY_LENGTH.astype(np.uint64) << np.uint64(56)
+
+
+def _long_masks(begin: int, size: int) -> Any:
+    """Return by length of a text the mask of a long word with those of its bytes that begin there."""
+    counts = np.clip(_BY_LENGTH - begin, 0, size)
+    return np.stack([_MASKS[np.minimum(counts, 8)], _MASKS[np.maximum(counts, 8) - 8]], axis=1).view(LONG).ravel()
+
+
+_LONG_MASKS: Final = [_long_masks(0, _FIRST)] + [_long_masks(begin, 16) for begin in range(_FIRST, LONGEST, 16)]
 
 
 def _text_words(column: Any) -> Iterator[Word] | None:
@@ -231,15 +239,14 @@ def _short_text_words(column: Any, starts: Any, lengths: Any, padded: Any, longe
     valid = valid_of(column)
     if valid is not None:
         yield 0, (~valid).astype(np.uint64)
-    at = eight_bytes_at(padded)
-    words = at[starts]
-    words &= _FIRST_MASKS.take(lengths)
-    words |= _LENGTHS.take(lengths)
-    yield 1, words
-    for number, begin in enumerate(range(_FIRST, longest, 8)):
+    at: Any = np.ndarray((len(padded) - 15,), LONG, padded, strides=(1,))
+    for number, begin in enumerate([0, *range(_FIRST, longest, 16)]):
         words = at[begin:][starts]
-        words &= _LATER_MASKS[number].take(lengths)
-        yield 2 + number, words
+        halves = words.view(np.uint64)
+        halves &= _LONG_MASKS[number].take(lengths).view(np.uint64)
+        if not begin:
+            halves[1::2] |= _LENGTHS.take(lengths)
+        yield 1 + number, words
 
 
 # ---- hashes -----------------------------------------------------------------------------------------------------

@@ -311,9 +311,8 @@ class KeyIds:
                 return None
             for number, word in words:
                 row[places.setdefault((index, number), len(places))] = word
-        # A word that earlier batches had, such as that of nulls or of a longer text, is 0 where this one lacks it.
-        missing = np.zeros(len(columns[0]), np.uint64) if len(row) < len(places) else None
-        return table.find([row.get(place, missing) for place in range(len(places))])
+        # Earlier batches may have had words that this one lacks, such as that of nulls or of a longer text.
+        return table.find([row.get(place) for place in range(len(places))])
 
     def _leave_words(self) -> None:
         """Find keys through a dict from now on."""

@@ -1,6 +1,7 @@
-"""Hash table from rows of 64-bit words to dense numbers, in numpy: open addressing, a batch of rows at a time.
+"""Hash table from rows of words to dense numbers, in numpy: open addressing, a batch of rows at a time.
 
-Rows of one word that are integers close together are found without hashing.
+A word has 64 bits, or 128 where one look at the memory is to get more of a key. Rows of one word that are integers
+close together are found without hashing.
 """
 
 from __future__ import annotations
@@ -13,13 +14,22 @@ import numpy as np
 
 from sluiceway.columns.keys.direct_index import DirectIndex
 
-__all__ = ["WordTable"]
+__all__ = ["LONG", "WordTable"]
+
+LONG: Final = np.dtype("V16")
+"""Type of words of 128 bits. numpy copies these as fast as those of 64, and compares the halves."""
 
 _SMALLEST: Final = 10
 """Binary logarithm of the slots of an empty table."""
 
 _SLOTS_A_ROW: Final = 4
 """Slots for each row, at least: a row that is not in its first slot costs several times as much as one that is."""
+
+_ROWS_A_ROOM: Final = 16
+"""Rows that may all be new, for each that a table is enlarged for: they may as well repeat one key."""
+
+_NEW: Final = 0.5
+"""Share of new rows among those just found, below which the others are looked up again."""
 
 _TRIES: Final = 8
 """Sets of multipliers that are tried when a table is enlarged, at most."""
@@ -32,17 +42,47 @@ _AS_RANDOM: Final = 0.15
 """Mean displacement of a row from its first place: hardly any, and somewhat more than that of random places."""
 
 
+_MULTIPLIERS: Final = 64
+"""Multipliers of a set: those of more words are used again."""
+
+
 @lru_cache(maxsize=_TRIES)
 def _multipliers(attempt: int) -> tuple[Any, ...]:
-    """Return odd multipliers, one per word.
+    """Return odd multipliers, one for each 64 bits of a row.
 
     They differ from process to process as the hashes of texts do: who chooses the keys does not know which of them
     collide. Numbers do not depend on them.
     """
     return tuple(
         np.uint64((hash(("sluiceway", str(number), attempt)) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF) | 1)
-        for number in range(64)
+        for number in range(_MULTIPLIERS)
     )
+
+
+def _halves(word: Any) -> Sequence[Any]:
+    """Return the words of 64 bits in a word, as arrays."""
+    if word.dtype != LONG:
+        return (word,)
+    bits = word.view(np.uint64)
+    return bits[::2], bits[1::2]
+
+
+def _picked(words: Sequence[Any], rows: Any) -> list[Any]:
+    """Return the words of some rows."""
+    return [None if word is None else word[rows] for word in words]
+
+
+def _differ(mine: Any, theirs: Any) -> Any:
+    """Return for each row whether its word differs.
+
+    Args:
+        mine: the words; None: they are 0.
+        theirs: the others.
+    """
+    bits = theirs.view(np.uint64)
+    found = bits != (0 if mine is None else mine.view(np.uint64))
+    # The results of both halves side by side, as one number.
+    return found if theirs.dtype != LONG else found.view(np.uint16) != 0
 
 
 class WordTable:
@@ -52,7 +92,7 @@ class WordTable:
     words may be added later. Not for use from several threads.
 
     Args:
-        width: words of a row, 64 at the most.
+        width: words of a row, of 64 bits each.
     """
 
     def __init__(self, width: int = 1) -> None:
@@ -83,46 +123,59 @@ class WordTable:
         """Return the number of each row, and the indices of the rows that got a new number, ascending.
 
         Args:
-            words: arrays of uint64 of one length, one for each word.
+            words: arrays of uint64 or LONG of one length, one for each word, of the same type in each call; None:
+                this word is 0 in all rows, and has been in another call.
         """
-        while len(self._words) < len(words):
-            self._words.append(np.zeros(len(self._words[0]) if self._words else 0, np.uint64))
-        count = len(words[0])
-        if not count:
+        for word in words[len(self._words) :]:
+            assert word is not None
+            self._words.append(np.zeros(len(self._words[0]) if self._words else 0, word.dtype))
+        if not next(len(word) for word in words if word is not None):
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        if self._direct is None and len(self._words) == 1 and self.size >= max(1, 2 * self._tried_at):
+        if self._direct is None and self._are_numbers and self.size >= max(1, 2 * self._tried_at):
             self._go_direct()
         if self._direct is not None:
-            direct = self._find_direct(words[0]) if len(self._words) == 1 else None
+            direct = self._find_direct(words[0]) if self._are_numbers else None
             if direct is not None:
                 return direct
             self._direct = None
             self._rebuild()
-        # Most rows have known keys in their first slots: one comparison of all of them, and the loop below is
-        # for the others. An empty slot is -1, which clip makes a place that exists; its row is wrong already.
-        slots, kept, base = self._slots, self._words, self.size
-        numbers = slots.take(self._places(words)).astype(np.int64)
-        wrong = numbers < 0
-        for mine, theirs in zip(words, kept, strict=False):
-            if base:
-                wrong |= mine != theirs.take(numbers, mode="clip")
-        for theirs in kept[len(words) :]:
-            if base:
-                wrong |= theirs.take(numbers, mode="clip") != 0
-        rows = np.flatnonzero(wrong)
-        if not len(rows):
-            return numbers, rows
+        slots = self._slots
+        numbers, rows = self._look(words)
         new = []
         while len(rows):
             # As many as the table has room for: rows that repeat one key do not enlarge it.
             # Enlarging moves rows to other slots, so it happens between two pieces alone.
-            piece = rows[: self._room()]
+            piece = rows[: self._room(len(rows))]
             # Where the first slot has another key, the search goes on behind it.
             displaced = numbers[piece] >= 0 if self._slots is slots else False
-            numbers[piece], added = self._probe([word[piece] for word in words], displaced)
+            numbers[piece], added = self._probe(_picked(words, piece), len(piece), displaced)
             new.append(piece[added])
             rows = rows[len(piece) :]
-        return numbers, np.concatenate(new)
+            if len(rows) and len(added) < len(piece) * _NEW:
+                # The keys of the piece are in many of the others.
+                slots = self._slots
+                numbers[rows], left = self._look(_picked(words, rows))
+                rows = rows[left]
+        return numbers, np.concatenate(new) if new else rows
+
+    def _look(self, words: Sequence[Any]) -> tuple[Any, Any]:
+        """Look rows up in their first slots, where most known ones are.
+
+        Returns:
+            what the slots have, and the indices of the rows that are not it, ascending.
+        """
+        # An empty slot is -1, which clip makes a place that exists; its row is wrong already.
+        numbers = self._slots.take(self._places(words)).astype(np.int64)
+        wrong = numbers < 0
+        if self.size:
+            for mine, theirs in zip(words, self._words, strict=True):
+                wrong |= _differ(mine, theirs.take(numbers, mode="clip"))
+        return numbers, np.flatnonzero(wrong)
+
+    @property
+    def _are_numbers(self) -> bool:
+        """True if rows are single integers."""
+        return len(self._words) == 1 and self._words[0].dtype != LONG
 
     def _go_direct(self) -> bool:
         """Give up the slots if the rows are close together; False: they are not."""
@@ -144,29 +197,34 @@ class WordTable:
             self.size = end
         return found
 
-    def _room(self) -> int:
-        """Return how many rows may be added, after the table has been enlarged where that are few."""
-        room = len(self._slots) // _SLOTS_A_ROW - self.size
-        if room < max(256, self.size // 8):
-            self._bits += 1
-            self._rebuild()
-            room = len(self._slots) // _SLOTS_A_ROW - self.size
-        return room
+    def _room(self, rows: int) -> int:
+        """Return how many rows may be added, after the table has been enlarged where that are few.
 
-    def _probe(self, words: Sequence[Any], displaced: Any) -> tuple[Any, Any]:
+        Args:
+            rows: how many are to be found, and may be new.
+        """
+        least = max(256, self.size // 8, rows // _ROWS_A_ROOM)
+        if (len(self._slots) // _SLOTS_A_ROW) - self.size < least:
+            while (1 << self._bits) // _SLOTS_A_ROW - self.size < least:
+                self._bits += 1
+            self._rebuild()
+        return len(self._slots) // _SLOTS_A_ROW - self.size
+
+    def _probe(self, words: Sequence[Any], count: int, displaced: Any) -> tuple[Any, Any]:
         """Find rows and add those that are nowhere.
 
         Args:
             words: of the rows.
+            count: how many these are.
             displaced: by row, or for all, whether the row is known not to be in its first place, which is taken.
         """
-        base, count = self.size, len(words[0])
+        base = self.size
         # Rows of this batch are compared like those of the table: they are behind them for now.
         self._reserve(base + count)
         kept, slots = self._words, self._slots
         mask = len(slots) - 1
-        for index, theirs in enumerate(kept):
-            theirs[base : base + count] = words[index] if index < len(words) else 0
+        for mine, theirs in zip(words, kept, strict=True):
+            theirs[base : base + count] = np.zeros((), theirs.dtype) if mine is None else mine
         # Linear probing: each round takes one slot for each row that has no number yet.
         numbers = np.empty(count, np.int64)
         rows = np.arange(base, base + count)
@@ -184,7 +242,7 @@ class WordTable:
             found = slots.take(places)
             right = np.ones(len(rows), bool)
             for theirs in kept:
-                right &= theirs.take(found) == theirs.take(rows)
+                right &= ~_differ(theirs.take(rows), theirs.take(found))
             done = np.flatnonzero(right)
             numbers[rows[done] - base] = found[done]
             wrong = np.flatnonzero(~right)
@@ -224,14 +282,21 @@ class WordTable:
         self.size = len(kept)
         # From the smallest size on, so that slots take no more memory than the rows that are left need.
         self._bits, self._direct = _SMALLEST, None
-        if not (self.size and len(self._words) == 1 and self._go_direct()):
+        if not (self.size and self._are_numbers and self._go_direct()):
             self._rebuild()
         return renumbered
 
     def _places(self, words: Sequence[Any]) -> Any:
-        hashed = words[0] * self._multipliers[0]
-        for word, multiplier in zip(words[1:], self._multipliers[1:], strict=False):
-            hashed += word * multiplier
+        hashed, used = None, 0
+        # Words that are 0, or lack, change nothing; the others keep their multipliers.
+        for word, kept in zip(words, self._words, strict=True):
+            for half in () if word is None else _halves(word):
+                product = half * self._multipliers[used % _MULTIPLIERS]
+                hashed = product if hashed is None else np.add(hashed, product, out=hashed)
+                used += 1
+            if word is None:
+                used += kept.itemsize // 8
+        assert hashed is not None
         hashed >>= np.uint64(64 - self._bits)
         return hashed.view(np.int64)
 
@@ -240,7 +305,7 @@ class WordTable:
         if rows > has:
             capacity = max(rows, has + has // 2, 1024)
             for index, words in enumerate(self._words):
-                grown = np.zeros(capacity, np.uint64)
+                grown = np.zeros(capacity, words.dtype)
                 grown[: self.size] = words[: self.size]
                 self._words[index] = grown
 
@@ -266,7 +331,8 @@ class WordTable:
             numbers = np.arange(start, min(start + step, self.size), dtype=np.int32)
             places = self._places([words[start : start + len(numbers)] for words in self._words])
             while len(numbers):
-                empty = np.flatnonzero(slots.take(places) < 0)
+                # Early rows, which are frequent ones more often, get the first places: they are written last.
+                empty = np.flatnonzero(slots.take(places) < 0)[::-1]
                 slots[places[empty]] = numbers[empty]
                 placed = slots.take(places) == numbers
                 numbers = numbers[~placed]
