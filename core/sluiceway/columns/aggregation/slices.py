@@ -110,7 +110,8 @@ class Positions:
 
     def _takes_numbers(self, ids: Any) -> bool:
         """Return if positions stay the numbers of the keys; if so, the new ones are added."""
-        if not len(ids) or (end := int(ids.max()) + 1) <= self.size:
+        # Most batches have known keys alone, and if all keys have positions, none is new.
+        if not len(ids) or len(self._keys) <= self.size or (end := int(ids.max()) + 1) <= self.size:
             return True
         # The first row of each new key comes behind those of the keys with smaller numbers, and none is left out.
         reached = np.maximum.accumulate(ids[ids >= self.size])
