@@ -113,6 +113,13 @@ def rows_by_slice(stamps: Any, slicing: WindowSlices) -> list[tuple[int, Any]]:
             (at * width + first % width, np.flatnonzero(number == place))
             for place, at in enumerate(found.tolist())
         ]
+    if most - first < 2 * width:  # two slices, or one, as most batches have: no division
+        later = stamps - first >= width
+        return [
+            (start, rows)
+            for start, rows in ((first, np.flatnonzero(~later)), (first + width, np.flatnonzero(later)))
+            if len(rows)
+        ]
     numbers = (stamps - first) // width
     count = int(numbers.max()) + 1
     each: Iterable[tuple[int, Any]]

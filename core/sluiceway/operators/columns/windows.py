@@ -39,6 +39,20 @@ _LATE_RESULTS: Final = 1 << 17
 """New results of windows that are over and are made at a time, about; all of one row are."""
 
 
+def _parted(rows: Any, over: Any, end: int) -> tuple[Any, Any]:
+    """Return the rows for which windows with that end are not over, and the others.
+
+    Args:
+        rows: indices of rows.
+        over: windows that end by this are over: for all rows, or for each of the batch.
+        end: when they end.
+    """
+    if isinstance(over, int):
+        return (rows[:0], rows) if over >= end else (rows, rows[:0])
+    is_over = over[rows] >= end
+    return rows[~is_over], rows[is_over]
+
+
 class ColumnWindowOperator(ColumnTimeOperator):
     """Operator of windows whose rows are aggregated in arrays, slice by slice.
 
@@ -124,24 +138,22 @@ class ColumnWindowOperator(ColumnTimeOperator):
             _ = values.numbers, values.valid  # once for all slices
         late = [np.zeros(0, np.int64)]
         again: list[tuple[int, Any]] = []
-        # Windows that end by this are over, for each row.
-        limits = np.full(len(ids), self._limit)
+        # Windows that end by this are over: for all rows, or for each where key groups differ.
+        over: Any = self._limit
         if self._ahead is not None:
-            limits = np.maximum(limits, self._ahead[self._keys.groups()[ids]])
+            over = np.maximum(over, self._ahead[self._keys.groups()[ids]])
         for start, rows in parts:
-            is_late = limits[rows] >= self._slicing.last_end(start) + self._lateness
-            late.append(rows[is_late])
-            rows = rows[~is_late]
+            rows, those = _parted(rows, over, self._slicing.last_end(start) + self._lateness)
+            late.append(those)
             if self._lateness:
-                is_again = limits[rows] >= self._slicing.first_end(start)
-                again.append((start, rows[is_again]))
-                rows = rows[~is_again]
+                rows, those = _parted(rows, over, self._slicing.first_end(start))
+                again.append((start, those))
             if len(rows):
                 taken = {name: values.take(rows) for name, values in columns.items()}
                 self._add(start, ids[rows], taken, arrivals[rows])
         again = [(start, rows) for start, rows in again if len(rows)]
         if again:
-            self._add_again(again, ids, columns, arrivals, limits)
+            self._add_again(again, ids, columns, arrivals, np.broadcast_to(over, len(ids)))
         rows = np.sort(np.concatenate(late))
         if len(rows):
             give_late_rows(self, self._late_tag, data, as_numpy(timestamps), rows)
