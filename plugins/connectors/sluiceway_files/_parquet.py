@@ -29,6 +29,9 @@ __all__ = ["Parquet", "ParquetColumns", "need_pyarrow"]
 
 _ROWS_AT_ONCE = 1024
 
+_BEHIND_FOOTER = 8
+"""Bytes behind the footer of a file: its length, and a magic number."""
+
 
 def need_pyarrow() -> None:
     """Raise MissingExtraError if pyarrow is missing."""
@@ -179,22 +182,44 @@ def _said_of(alternatives: Alternatives, names: Sequence[str]) -> Alternatives |
     return said if all(said) else None
 
 
+_latest: tuple[bytes, Any] = (b"", None)
+"""Footer of the file that was opened last, and what it says: each split of a file opens it."""
+
+
 def _open(raw: Any, name: str) -> Any:
+    global _latest
     need_pyarrow()
     import pyarrow
     import pyarrow.parquet as pq
 
+    footer = _footer_of(raw)
+    known, metadata = _latest
+    if footer != known:
+        metadata = None
     try:
         # In ns, the default of INT96, times before 1677 and after 2262 become others without an error.
-        return pq.ParquetFile(raw, page_checksum_verification=True, coerce_int96_timestamp_unit="us")
+        opened = pq.ParquetFile(
+            raw, metadata=metadata, page_checksum_verification=True, coerce_int96_timestamp_unit="us"
+        )
     except (pyarrow.ArrowException, UnicodeDecodeError) as error:
         raise RejectedRecordError(f"cannot read {name}: {error}") from error
+    if footer and metadata is None:
+        # Of hundreds of row groups it takes a millisecond or two to read, once for each of them.
+        _latest = footer, opened.metadata
+    return opened
 
 
-def _footer_of(raw: Any, size: int) -> int:
-    """Return the CRC-32 of the metadata of a file, which has their length and four bytes behind them."""
-    raw.seek(-size - 8, io.SEEK_END)
-    return crc32(raw.read(size))
+def _footer_of(raw: Any) -> bytes:
+    """Return the footer of a file, which has its length and a magic number behind it; empty if these are wrong."""
+    size = raw.seek(0, io.SEEK_END)
+    raw.seek(max(0, size - _BEHIND_FOOTER))
+    end = raw.read(_BEHIND_FOOTER)
+    length = int.from_bytes(end[:4], "little")
+    if end[4:] != b"PAR1" or length + _BEHIND_FOOTER > size:
+        return b""
+    raw.seek(size - _BEHIND_FOOTER - length)
+    footer: bytes = raw.read(length)
+    return footer
 
 
 def _check_columns(columns: tuple[str, ...], schema: Any, name: str) -> None:
@@ -301,7 +326,7 @@ class _ParquetReader(SplitReader):
                 f"{self._file.name} was shortened or replaced since it was read: of row group {self._group}, "
                 f"{split.skip} rows were read, and it has {metadata.row_group(self._group).num_rows} now. {ADVICE}"
             )
-        self._footer = _footer_of(self._file.raw, metadata.serialized_size)
+        self._footer = crc32(_footer_of(self._file.raw))
         if split.skip and split.seen not in (0, self._footer):
             raise FileReplacedError(
                 f"{self._file.name} was replaced since it was read: of row group {self._group}, {split.skip} rows "

@@ -53,6 +53,32 @@ def test_rows_go_from_files_to_files_as_columns(files: Path, tmp_path: Path, opt
     assert _total(tmp_path / "out") == (len(wanted), sum(wanted), len(wanted))
 
 
+def test_the_footer_of_a_file_is_read_once_for_all_row_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[bool] = []
+
+    class Opened(pq.ParquetFile):
+        """File that says whether its footer was known."""
+
+        def __init__(self, *args: Any, metadata: Any = None, **options: Any) -> None:
+            given.append(metadata is not None)
+            super().__init__(*args, metadata=metadata, **options)
+
+    monkeypatch.setattr(pq, "ParquetFile", Opened)
+    # Of the same length: the bytes are compared.
+    for start in (0, 10_000):
+        path = tmp_path / f"{start}.parquet"
+        pq.write_table(
+            pa.table({"n": pa.array(range(start + 10, start + 60), pa.int64())}), path, row_group_size=10
+        )
+        given.clear()
+        rows = Pipeline().table(FilesSource.parquet(str(path))).to_arrow(parallelism=1)
+        assert rows["n"].to_pylist() == list(range(start + 10, start + 60))
+        assert len(given) > 5
+        assert given.count(False) == 1
+
+
 def test_a_failure_leaves_each_row_once(files: Path, tmp_path: Path) -> None:
     failed = tmp_path / "failed"
 
