@@ -74,6 +74,13 @@ class Positions:
         self._dense: Any = np.full(0, -1, np.int32)
         self._sparse: WordTable | None = None
 
+    @classmethod
+    def of_all(cls, keys: KeyIds) -> Positions:
+        """Return positions of all keys that are known, which are their numbers: none of these is looked up."""
+        made = cls(keys, np.arange(len(keys)))
+        made._are_numbers = True
+        return made
+
     @property
     def ids(self) -> Any:
         """Number of the key at each position."""
@@ -164,12 +171,15 @@ class AggregateSlice:
         keys: the keys of the subtask.
         tracked: False if it is never saved.
         ages: True if keys that have not been used for long are to be found.
+        of_all: True if all keys that are known have a position from the beginning, with rows or without.
 
     Attributes:
         moved: True if keys have other positions than in the blocks that the slice was restored from.
     """
 
-    def __init__(self, layout: Layout, keys: KeyIds, *, tracked: bool = True, ages: bool = False) -> None:
+    def __init__(
+        self, layout: Layout, keys: KeyIds, *, tracked: bool = True, ages: bool = False, of_all: bool = False
+    ) -> None:
         self.moved = False
         # By position, in how many batches it has been used; half of that after each :meth:`keep`.
         self._used: Any = np.zeros(0, np.uint8) if ages else None
@@ -180,7 +190,7 @@ class AggregateSlice:
         self._last_change = self._rows_of_changes = 0
         self._chunks_of_changes: set[int] = set()
         self._layout, self._keys = layout, keys
-        self.positions = Positions(keys)
+        self.positions = Positions.of_all(keys) if of_all else Positions(keys)
         self.accumulators: dict[str, Accumulator] = {
             name: bound.create() for name, bound in layout.aggregates.items()
         }

@@ -119,25 +119,30 @@ class ColumnCombiner(CombinerBase):
         return Batch.of_columns(data.take(pa.array(left)), as_array(times[left]))
 
     def _add_to(self, start: int, ids: Any, columns: dict[str, Values]) -> None:
-        into, rows = self._slices.get(start) or (AggregateSlice(self._layout, self._keys, tracked=False), None)
-        before = len(into)
+        held = self._slices.get(start)
+        if held is None:
+            # A set of partial results is short: most keys would be looked up in vain to get their positions.
+            of_all = len(self._keys) <= len(ids)
+            held = AggregateSlice(self._layout, self._keys, tracked=False, of_all=of_all), np.zeros(0, np.int64)
+        into, rows = held
         added = np.bincount(into.update(ids, columns, np.arange(len(ids))), minlength=len(into))
-        if rows is not None:
-            added[: len(rows)] += rows
+        added[: len(rows)] += rows
         self._slices[start] = into, added
         self.records += len(ids)
-        self.waiting += len(into) - before
+        self.waiting += int(np.count_nonzero(added)) - int(np.count_nonzero(rows))
 
     @override
     def take(self) -> list[tuple[int, Batch[Any]]]:
         found: list[tuple[int, Batch[Any]]] = []
         for start, (held, rows) in self._slices.items():
-            ids = held.positions.ids
+            some = np.flatnonzero(rows)
+            ids = held.positions.ids[some]
             routes = self._subtasks.take(self._keys.groups()[ids])
             stamp = max(start, MIN_WATERMARK)  # both are in the slice
-            for consumer in np.unique(routes).tolist():
-                at = np.flatnonzero(routes == consumer)
-                arrays = [*self._keys.columns(ids[at]), pa.array(rows[at])]
+            for consumer in np.flatnonzero(np.bincount(routes)).tolist():
+                chosen = routes == consumer
+                at = some[chosen]
+                arrays = [*self._keys.columns(ids[chosen]), pa.array(rows[at])]
                 arrays += [each.part(at) for each in held.accumulators.values()]
                 names = [*self._layout.keys, _ROWS, *held.accumulators]
                 data = pa.RecordBatch.from_arrays(arrays, names)
