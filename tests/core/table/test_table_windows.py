@@ -167,7 +167,7 @@ def test_windows_that_are_in_the_state_alone_are_those_of_records(
 def test_slices_are_in_memory_as_long_as_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLUICEWAY_ROCKSDB_COLUMNS", "8kb")
     rows = [{"user": f"u{number}", "item": 1, "price": number} for number in range(100)]
-    for backend, most in (("rocksdb", 5), ("memory", 10)):
+    for backend, most in (("rocksdb", 6), ("memory", 10)):
         with in_columns(TumblingEventTimeWindows(10), named={"n": agg.count()}, state_backend=backend) as columns:
             operator: Any = columns._subtasks[0].operators[0]
             for start in range(0, 100, 10):

@@ -17,6 +17,7 @@ from sluiceway.columns.aggregation.accumulator import Accumulator
 from sluiceway.columns.aggregation.layout import Layout, in_blocks
 from sluiceway.columns.aggregation.runs import Runs
 from sluiceway.columns.aggregation.stored import Stored, latest
+from sluiceway.columns.aggregation.unwritten import Unwritten, grown
 from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.keys.direct_index import number_new
 from sluiceway.columns.keys.key_ids import KeyIds
@@ -47,8 +48,6 @@ _MANY: Final = 4
 
 _MOST_CHANGES: Final = 32
 """Changes of a slice in the state: then what they are of is written as a whole, as it is when half has changed."""
-
-_SMALLEST: Final = 64
 
 _TOGETHER: Final = 1 << 16
 """Rows of blocks that are restored in one piece, at most: it is a copy."""
@@ -183,8 +182,8 @@ class AggregateSlice:
         self.moved = False
         # By position, in how many batches it has been used; half of that after each :meth:`keep`.
         self._used: Any = np.zeros(0, np.uint8) if ages else None
-        # By position, if it has changed since :meth:`take_changes`.
-        self._changed: Any = np.zeros(0, bool) if tracked else None
+        # Of what is never saved there are none to tell.
+        self._changed = Unwritten() if tracked else None
         # Numbers of the changes that are in the state, how many rows these have, and the chunks that they are of.
         self._changes: list[int] = []
         self._last_change = self._rows_of_changes = 0
@@ -208,19 +207,11 @@ class AggregateSlice:
         """Return the position of each key, which is going to change; new ones get the next positions."""
         at = self.positions.find(ids)
         if self._changed is not None:
-            self._changed = self._grown(self._changed)
-            self._changed[at] = True
+            self._changed.add(at, len(self))
         if self._used is not None:
-            self._used = self._grown(self._used)
+            self._used = grown(self._used, len(self))
             self._used[at] = np.minimum(self._used[at], 254) + 1
         return at
-
-    def _grown(self, marks: Any) -> Any:
-        if len(self) <= len(marks):
-            return marks
-        grown = np.zeros(max(len(self), len(marks) * 3 // 2, _SMALLEST), marks.dtype)
-        grown[: len(marks)] = marks
-        return grown
 
     # ---- keys by themselves -----------------------------------------------------------------------------------
 
@@ -241,19 +232,23 @@ class AggregateSlice:
             accumulator.resize(len(self))
             accumulator.restore(at, state)
         if self._changed is not None:
-            self._changed[at] = False
+            self._changed.discard(at, len(self))
 
     def changed(self) -> Any:
         """Return the positions that have changed since they were written."""
-        return np.flatnonzero(self._changed[: len(self)])
+        assert self._changed is not None
+        return self._changed.positions(len(self))
 
     def all_changed(self) -> None:
         """Note that no position has been written, and what was written before has others."""
-        self._changed[: len(self)] = self.moved = True
+        assert self._changed is not None
+        self._changed.all()
+        self.moved = True
 
     def written(self) -> None:
         """Note that all positions have been written."""
-        self._changed[:] = False
+        assert self._changed is not None
+        self._changed.clear()
 
     def most_used(self, count: int) -> Any:
         """Return so many positions, ascending: those that are used most, of others those that came last."""
@@ -262,10 +257,12 @@ class AggregateSlice:
 
     def keep(self, at: Any) -> None:
         """Forget all positions but some, ascending ones, which get the first numbers."""
-        ids, changed, used = self.positions.ids[at], self._changed[at], self._used[at] >> 1
+        assert self._changed is not None
+        self._changed.keep(at, len(self))
+        ids, used = self.positions.ids[at], self._used[at] >> 1
         self.accumulators = part_of(self.accumulators, at, self._layout)
         self.positions = Positions(self._keys, ids)
-        self._changed, self._used = changed, used
+        self._used = used
 
     # ---- chunks -----------------------------------------------------------------------------------------------
 
@@ -275,8 +272,8 @@ class AggregateSlice:
         Each has blocks by key group; None: the state does not need it any more.
         """
         size = len(self)
-        at = np.flatnonzero(self._changed[:size])
-        self._changed[:] = False
+        at = self.changed()
+        self.written()
         if self.moved:  # all of it is written, and what was there is gone
             self._changes, self._rows_of_changes, self._chunks_of_changes = [], 0, set()
             self.moved = False
@@ -423,8 +420,8 @@ class AggregateSlice:
             states = part.columns[len(_FIXED) + len(keys) :]
             for accumulator, state in zip(self.accumulators.values(), states, strict=True):
                 accumulator.restore(at, state)
-        if self._changed is not None:
-            self._changed[:] = self.moved
+        if self._changed is not None and not self.moved:
+            self._changed.clear()
         self._know_changes(found)
 
     def _know_changes(self, blocks: Iterable[Stored]) -> None:

@@ -105,7 +105,7 @@ class ColumnCombiner(CombinerBase):
         assert stamps is not None
         late: list[Any] = []
         times = as_numpy(stamps)
-        for start, rows in rows_by_slice(times, self._slicing):
+        for start, rows in rows_by_slice(times, self._slicing, batch.span()):
             # As with records: once the first window has ended, the consumer decides for each row if it is late.
             if watermark > MIN_WATERMARK and self._slicing.first_end(start) - 1 <= watermark:
                 late.append(rows)

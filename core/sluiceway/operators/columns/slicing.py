@@ -102,9 +102,15 @@ def slicing_of(assigner: WindowAssigner | None) -> WindowSlices | None:
     return None
 
 
-def rows_by_slice(stamps: Any, slicing: WindowSlices) -> list[tuple[int, Any]]:
-    """Return for each slice that has rows its start and the rows, in their order."""
-    width, least, most = slicing.width, int(stamps.min()), int(stamps.max())
+def rows_by_slice(stamps: Any, slicing: WindowSlices, span: tuple[int, int]) -> list[tuple[int, Any]]:
+    """Return for each slice that has rows its start and the rows, in their order.
+
+    Args:
+        stamps: the timestamps of the rows.
+        slicing: the slices.
+        span: the lowest and the highest timestamp.
+    """
+    width, (least, most) = slicing.width, span
     first = slicing.start_of(least)
     if first < _LEAST or most - first > _MOST:  # beyond 64 bits
         apart = stamps // width - (stamps % width < first % width)

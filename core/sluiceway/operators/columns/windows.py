@@ -126,14 +126,13 @@ class ColumnWindowOperator(ColumnTimeOperator):
             if not self._lateness or slicing.first_end(first) > limit:
                 self._add(first, ids, columns, arrivals)
                 return
-        self._deal(data, batch.timestamps, ids, columns, arrivals)
+        self._deal(batch, ids, columns, arrivals)
 
-    def _deal(
-        self, data: Any, timestamps: Sequence[int], ids: Any, columns: Mapping[str, Values], arrivals: Any
-    ) -> None:
+    def _deal(self, batch: Batch[Any], ids: Any, columns: Mapping[str, Values], arrivals: Any) -> None:
         """Add rows of several slices, or of which some are late."""
-        stamps: Any = as_numpy(timestamps)
-        parts = rows_by_slice(stamps, self._slicing)
+        assert batch.timestamps is not None
+        stamps: Any = as_numpy(batch.timestamps)
+        parts = rows_by_slice(stamps, self._slicing, batch.span())
         for values in columns.values():
             _ = values.numbers, values.valid  # once for all slices
         late = [np.zeros(0, np.int64)]
@@ -156,7 +155,7 @@ class ColumnWindowOperator(ColumnTimeOperator):
             self._add_again(again, ids, columns, arrivals, np.broadcast_to(over, len(ids)))
         rows = np.sort(np.concatenate(late))
         if len(rows):
-            give_late_rows(self, self._late_tag, data, as_numpy(timestamps), rows)
+            give_late_rows(self, self._late_tag, batch.columns, stamps, rows)
 
     @property
     def _limit(self) -> int:
