@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
@@ -63,7 +63,12 @@ class Accumulator(ABC):
     """Accumulators of one aggregate, by position. From one thread only.
 
     Positions given to :meth:`update` may repeat, those given to :meth:`merge` and :meth:`restore` do not.
+
+    Attributes:
+        takes_arrivals: whether it reads the numbers of rows, in whose order values come.
     """
+
+    takes_arrivals: ClassVar[bool] = False
 
     @abstractmethod
     def resize(self, size: int) -> None:
@@ -76,7 +81,7 @@ class Accumulator(ABC):
         Args:
             at: position of each row.
             columns: the aggregate's columns.
-            arrivals: numbers of the rows, ascending, also from call to call.
+            arrivals: numbers of the rows, ascending, also from call to call; None where no aggregate takes them.
         """
 
     @abstractmethod

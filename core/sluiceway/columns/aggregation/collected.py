@@ -42,6 +42,8 @@ class Collected(Accumulator):
         kind: type of the column.
     """
 
+    takes_arrivals = True
+
     def __init__(self, kind: Any) -> None:
         self._rows = RowsByPosition(np.zeros(0, np.int64), pa.array([], kind))
 

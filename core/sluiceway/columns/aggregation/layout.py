@@ -57,6 +57,11 @@ class Layout:
         """Names of the columns that the aggregates read, each once."""
         return list(dict.fromkeys(name for a in self.aggregates.values() for name in a.columns))
 
+    @property
+    def takes_arrivals(self) -> bool:
+        """True if one of the aggregates reads the numbers of rows."""
+        return any(bound.create().takes_arrivals for bound in self.aggregates.values())
+
     def read(self, metadata: bytes | None, rows: Any, count: int) -> Any:
         """Return saved rows in the columns of this layout: other columns, keys, aggregates, each in their order.
 

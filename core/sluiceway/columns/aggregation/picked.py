@@ -194,6 +194,8 @@ class Picked(_Typed):
         last: True for the last ones.
     """
 
+    takes_arrivals = True
+
     def __init__(self, kind: Any, *, last: bool) -> None:
         super().__init__(kind, arrival=np.int64(-1))
         self._last = last

@@ -25,6 +25,7 @@ class ColumnDistinctOperator(ColumnWindowOperator):
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)
+        self._numbers_rows = True
         # Numbers of the rows of the current batch that are first ones.
         self._firsts: list[Any] = []
 

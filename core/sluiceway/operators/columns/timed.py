@@ -67,6 +67,7 @@ class ColumnTimeOperator(KeyedOperator, TimedOperator):
         self._keys = KeyIds(list(self._layout.keys.values()), context.node.max_parallelism)
         self._late_tag = step.late_tag
         self._arrived = 0
+        self._numbers_rows = True
         self._kept_keys = 0
         # Windows that end by this are over.
         self._over = MIN_WATERMARK
@@ -153,7 +154,7 @@ class ColumnTimeOperator(KeyedOperator, TimedOperator):
             return
         if self._step.event_time and batch.timestamps is None:
             raise MisusedStateError(without_timestamps(repr(self.step_name)))
-        arrivals = np.arange(self._arrived, self._arrived + count)
+        arrivals = np.arange(self._arrived, self._arrived + count) if self._numbers_rows else None
         self._arrived += count
         ids = self._keys.find_in(data, self._names)
         columns = {name: Values(data.column(name)) for name in self._layout.columns}
@@ -167,7 +168,7 @@ class ColumnTimeOperator(KeyedOperator, TimedOperator):
             batch: the rows.
             ids: the number of each row's key.
             columns: the columns that the aggregates read.
-            arrivals: numbers of the rows, ascending, also from call to call.
+            arrivals: numbers of the rows, ascending, also from call to call; None where nothing reads them.
         """
 
     # ---- time -------------------------------------------------------------------------------------------------

@@ -72,6 +72,7 @@ class ColumnWindowOperator(ColumnTimeOperator):
         self._slices: HeldSlices
         self._due_at = NEVER
         self._lateness = self._step.lateness_ms
+        self._numbers_rows = self._lateness > 0 or self._layout.takes_arrivals
         self._has_running = all(aggregate.kind in RUNNING for _, aggregate in self._step.aggregates)
         # Where a row is in one window, its new result is the running one.
         self._at_once = slicing.width == slicing.size and self._has_running
@@ -137,10 +138,7 @@ class ColumnWindowOperator(ColumnTimeOperator):
             _ = values.numbers, values.valid  # once for all slices
         late = [np.zeros(0, np.int64)]
         again: list[tuple[int, Any]] = []
-        # Windows that end by this are over: for all rows, or for each where key groups differ.
-        over: Any = self._limit
-        if self._ahead is not None:
-            over = np.maximum(over, self._ahead[self._keys.groups()[ids]])
+        over = self._limits_of(ids)
         for start, rows in parts:
             rows, those = _parted(rows, over, self._slicing.last_end(start) + self._lateness)
             late.append(those)
@@ -149,7 +147,7 @@ class ColumnWindowOperator(ColumnTimeOperator):
                 again.append((start, those))
             if len(rows):
                 taken = {name: values.take(rows) for name, values in columns.items()}
-                self._add(start, ids[rows], taken, arrivals[rows])
+                self._add(start, ids[rows], taken, None if arrivals is None else arrivals[rows])
         again = [(start, rows) for start, rows in again if len(rows)]
         if again:
             self._add_again(again, ids, columns, arrivals, np.broadcast_to(over, len(ids)))
@@ -160,6 +158,12 @@ class ColumnWindowOperator(ColumnTimeOperator):
     @property
     def _limit(self) -> int:
         return min(max(self._over, self.current_watermark + 1), MAX_WATERMARK)
+
+    def _limits_of(self, ids: Any) -> Any:
+        """Return by when windows that end are over: for all keys, or for each where key groups differ."""
+        if self._ahead is None:
+            return self._limit
+        return np.maximum(self._limit, self._ahead[self._keys.groups()[ids]])
 
     def _add(self, start: int, ids: Any, columns: Mapping[str, Values], arrivals: Any) -> None:
         self._slice_at(start).update(ids, columns, arrivals)
@@ -186,13 +190,9 @@ class ColumnWindowOperator(ColumnTimeOperator):
         if self._step.assigner is not None:
             assert batch.timestamps is not None
             start = self._slicing.start_of(batch.timestamps[0])
-            limits: Any = np.full(len(ids), self._limit)
-            if self._ahead is not None:
-                limits = np.maximum(limits, self._ahead[self._keys.groups()[ids]])
-            is_late = limits >= self._slicing.last_end(start)
-            if is_late.any():
-                count_late(self, int(partials.rows[is_late].sum()))
-                kept = np.flatnonzero(~is_late)
+            kept, late = _parted(np.arange(len(ids)), self._limits_of(ids), self._slicing.last_end(start))
+            if len(late):
+                count_late(self, int(partials.rows[late].sum()))
                 ids, states = ids[kept], {name: each.take(pa.array(kept)) for name, each in states.items()}
         if len(ids):
             self._slice_at(start).merge_states(ids, states)
