@@ -65,10 +65,11 @@ class Program:
         left_out = self._looked_at - upstream_of(sinks)
         return [t for t in self._transformations if t not in left_out]
 
-    def _unfinished_graph(self, settings: Settings) -> StreamGraph:
+    def _unfinished_graph(self, settings: Settings, *readers: Transformation) -> StreamGraph:
+        """Return the graph of the program as far as it is written, with readers that are not part of it."""
         return build_stream_graph(
             self._name,
-            self._steps(),
+            [*self._steps(), *readers],
             self._effective(settings),
             max_parallelism=self._max_parallelism,
             partial=True,

@@ -15,7 +15,7 @@ from sluiceway.graph.job_graph import (
 )
 from sluiceway.graph.parallelism import MAX_PARALLELISM_LIMIT, default_max_parallelism
 from sluiceway.graph.plan.explain import EXPLAIN_FORMATS, explain
-from sluiceway.graph.transformations import InputRef, Transformation, is_rest, upstream_of
+from sluiceway.graph.transformations import InputRef, Transformation, upstream_of
 
 __all__ = [
     "EXPLAIN_FORMATS",
@@ -41,7 +41,6 @@ __all__ = [
     "default_max_parallelism",
     "distribution_of",
     "explain",
-    "is_rest",
     "slots_required",
     "upstream_of",
 ]

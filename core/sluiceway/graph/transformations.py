@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sluiceway.functions import OutputTag
-from sluiceway.steps import REST, BranchStep, Step
+from sluiceway.steps import Step
 from sluiceway.streamgraph import ChainingStrategy, PartitionerSpec
 
-__all__ = ["InputRef", "Transformation", "closure", "is_rest", "upstream_of"]
+__all__ = ["InputRef", "Transformation", "closure", "upstream_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,11 +81,6 @@ class Transformation:
         """Return its name and location for messages."""
         shown = self.name or self.step.kind
         return f"{shown!r} ({self.location})" if self.location else repr(shown)
-
-
-def is_rest(ref: InputRef) -> bool:
-    """Return whether an input is the second stream of a branch, whose tag declares no type."""
-    return ref.tag is not None and ref.tag.name == REST.name and isinstance(ref.upstream.step, BranchStep)
 
 
 def upstream_of(steps: Iterable[Transformation]) -> set[Transformation]:

@@ -24,6 +24,10 @@ class Named:
     n: int
 
 
+def is_named(record: Named | Pair) -> TypeGuard[Named]:
+    return isinstance(record, Named)
+
+
 class EachSecond(sw.FilterFunction[Pair]):
     """Filter that keeps each second record of a key."""
 
@@ -188,6 +192,10 @@ def test_either_can_be_put_into_columns() -> None:
     flow = sw.Pipeline("inferred")
     _, rest = flow.from_collection([Named(1)]).branch(lambda r: r.n > 1)
     assert rest.to_columns().schema.names == ["n"]
+    named, rest = flow.from_collection([Named(1), ("a", 1)]).branch(is_named)
+    assert named.to_columns().schema.names == ["n"]
+    with pytest.raises(GraphError, match=r"to_columns\(\) at .*: the records have no type that is known"):
+        rest.to_columns()
 
 
 def test_the_second_has_no_settings_and_no_tag() -> None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute
 import pytest
 
-from sluiceway import Pipeline, WatermarkStrategy
+from sluiceway import OutputTag, Pipeline, WatermarkStrategy
 from sluiceway.config.settings import Settings
 from sluiceway.connector.lib import CollectionSource
 from sluiceway.elements import Columns
@@ -86,6 +86,15 @@ def test_records_become_columns_and_records_again() -> None:
     seen = orders.to_records(Order).collect()
     flow.run(batch_size=7)
     assert seen == _ORDERS
+
+
+def test_late_records_become_columns_of_their_type() -> None:
+    late = OutputTag[Order]("late")
+    flow = Pipeline()
+    stamped = flow.from_collection(_ORDERS).assign_timestamps_and_watermarks(_BOUNDED)
+    windows = stamped.key_by(lambda order: order.user).window(TumblingEventTimeWindows("1s"))
+    kept = windows.side_output_late_data(late).reduce(lambda one, other: one)
+    assert kept.get_side_output(late).to_columns().schema == flow.from_collection(_ORDERS).to_columns().schema
 
 
 @dataclass

@@ -12,7 +12,7 @@ from sluiceway.api.table.stream import TableStream
 from sluiceway.columns.schemas import schema_of
 from sluiceway.config.settings import Settings
 from sluiceway.errors import GraphError, SluicewayError
-from sluiceway.graph import InputRef, is_rest
+from sluiceway.graph import InputRef, Transformation
 from sluiceway.steps import ToColumnsStep
 from sluiceway.types import type_name
 
@@ -42,13 +42,15 @@ def columns_of(stream: DataStream[Any], of: Any) -> TableStream:
 
 def _record_type(stream: DataStream[Any]) -> Any:
     """Return the type of a stream's records as far as hints say."""
-    # The graph has the types of steps without hints, too: filter() passes on that of its input.
-    graph = stream._pipeline._unfinished_graph(Settings())
-    types = set()
-    for ref in stream._inputs:
-        if ref.tag is not None and not is_rest(ref):
-            types.add(ref.tag.type)
-        else:
-            here = [node.output_type for node in graph.nodes if node.step is ref.upstream.step]
-            types.update(here)
+    # The inputs of a step in the graph have types without hints, too: filter() passes on that of its input, and
+    # late records have that of what enters their window.
+    step = ToColumnsStep(None)
+    reader = Transformation(step, [InputRef(ref.upstream, ref.tag) for ref in stream._inputs])
+    graph = stream._pipeline._unfinished_graph(Settings(), reader)
+    here = next(node.id for node in graph.nodes if node.step is step)
+    types = {
+        graph.node(edge.source).output_type if edge.tag is None else edge.tag.type
+        for edge in graph.edges
+        if edge.target == here
+    }
     return types.pop() if len(types) == 1 else None
