@@ -274,6 +274,7 @@ def test_a_filter_of_decimals() -> None:
         ("SELECT bool_or(price) FROM rows GROUP BY user", 16, "BOOL_OR takes a condition"),
         ("SELECT sum(price) OVER () FROM rows GROUP BY user", 8, "OVER .. has no translation"),
         ("SELECT window_start FROM rows GROUP BY user", 8, r"needs a window: GROUP BY TUMBLE\(time"),
+        ("SELECT user FROM rows GROUP BY user, Window_Time", 38, r"Window_Time needs a window: GROUP BY TUMBLE"),
         ("SELECT user FROM rows GROUP BY user, TUMBLE(user, INTERVAL 1 DAY)", 45, "which is 'time', not user"),
         ("SELECT user FROM rows GROUP BY user, TUMBLE(time)", 38, "TUMBLE takes time, size, as in TUMBLE"),
         ("SELECT user FROM rows GROUP BY DATE(time, INTERVAL 1 DAY)", 32, "the function DATE has no translation"),

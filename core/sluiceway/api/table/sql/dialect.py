@@ -9,7 +9,7 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import TokenType
 
-__all__ = ["WINDOWS", "WINDOW_COLUMNS", "Dialect", "WindowedTable"]
+__all__ = ["WINDOWS", "WINDOW_COLUMNS", "WINDOW_EXAMPLE", "Dialect", "WindowedTable"]
 
 WINDOWS: Final = {
     "TUMBLE": ("time", "size"),
@@ -21,6 +21,9 @@ WINDOWS: Final = {
 
 WINDOW_COLUMNS: Final = ("window_start", "window_end", "window_time")
 """Columns of the results of windows: the bounds, and the event time."""
+
+
+WINDOW_EXAMPLE: Final = "TUMBLE(time, INTERVAL '10' SECOND)"
 
 
 class WindowedTable(exp.Expression):

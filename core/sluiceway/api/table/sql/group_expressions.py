@@ -7,7 +7,7 @@ from functools import partial
 import narwhals as nw
 from sqlglot import exp
 
-from sluiceway.api.table.sql.dialect import WINDOW_COLUMNS
+from sluiceway.api.table.sql.dialect import WINDOW_COLUMNS, WINDOW_EXAMPLE
 from sluiceway.api.table.sql.expressions import Scope, named_like, translate
 from sluiceway.api.table.sql.positions import RefusedError, check_parts
 from sluiceway.api.table.sql.select_list import column_at, named_as_before, passed_as, text_of
@@ -31,7 +31,9 @@ def with_group_columns(
     has_window = any(isinstance(one, exp.Anonymous) for one in query.args["group"].expressions)
     for given in list(query.args["group"].expressions):
         one, name = _meant(given, query, scope)
-        if has_window and _is_of_window(one, scope):
+        if _is_of_window(one, scope):
+            if not has_window:
+                raise RefusedError(given, f"{one.name} needs a window: GROUP BY {WINDOW_EXAMPLE}")
             given.pop()  # no more groups: the window determines it
             continue
         if isinstance(one, exp.Anonymous):
@@ -41,7 +43,7 @@ def with_group_columns(
                 raise RefusedError(
                     given,
                     f"GROUP BY takes no name or position of {one.name.upper()}: a window stands there itself, as "
-                    "in GROUP BY TUMBLE(time, INTERVAL '10' SECOND)",
+                    f"in GROUP BY {WINDOW_EXAMPLE}",
                 )
             continue
         if isinstance(one, exp.Rollup | exp.Cube | exp.GroupingSets):

@@ -9,7 +9,7 @@ import narwhals as nw
 from sqlglot import exp
 
 from sluiceway.api.table.sql.aggregates import NAMES, aggregate_of
-from sluiceway.api.table.sql.dialect import WINDOW_COLUMNS, WINDOWS
+from sluiceway.api.table.sql.dialect import WINDOW_COLUMNS, WINDOW_EXAMPLE, WINDOWS
 from sluiceway.api.table.sql.expressions import Scope, named_like, translate
 from sluiceway.api.table.sql.functions import interval_of
 from sluiceway.api.table.sql.group_expressions import with_group_columns
@@ -29,9 +29,7 @@ from sluiceway.windows import (
 )
 from sluiceway.windows.base import WindowAssigner
 
-__all__ = ["WINDOW_EXAMPLE", "check_time", "grouped"]
-
-WINDOW_EXAMPLE: Final = "TUMBLE(time, INTERVAL '10' SECOND)"
+__all__ = ["check_time", "grouped"]
 
 _BOUNDS: Final = {f"{name}_{end}": (name, f"window_{end.lower()}") for name in WINDOWS for end in ("START", "END")}
 

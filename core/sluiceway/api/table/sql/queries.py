@@ -18,9 +18,9 @@ from sluiceway.api.arguments import describe
 from sluiceway.api.location import caller_location
 from sluiceway.api.program import Program
 from sluiceway.api.table.sources import rows_of
-from sluiceway.api.table.sql.dialect import Dialect
+from sluiceway.api.table.sql.dialect import WINDOW_EXAMPLE, Dialect
 from sluiceway.api.table.sql.expressions import Scope, named_like, no_table, translate
-from sluiceway.api.table.sql.grouping import WINDOW_EXAMPLE, grouped
+from sluiceway.api.table.sql.grouping import grouped
 from sluiceway.api.table.sql.joined_tables import Rows
 from sluiceway.api.table.sql.joins import joined
 from sluiceway.api.table.sql.over import has_over, with_over
