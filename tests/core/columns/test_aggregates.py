@@ -333,7 +333,7 @@ def test_a_sum_of_durations_that_does_not_fit_fails():
         (
             agg.sum("pirce"),
             "step 'w': sum('pirce') names column 'pirce', which the rows do not have: did you mean 'price'? They "
-            "have user, price, tags, any, several",
+            "have user, price, tags, nothing, any, several",
         ),
         (
             agg.sum("user"),
@@ -346,13 +346,20 @@ def test_a_sum_of_durations_that_does_not_fit_fails():
             "integers, floats, dates and times",
         ),
         (agg.quantile("user", 0.5), "it takes integers, floats and decimals of 128 bits"),
+        (agg.min("nothing"), "of type null: it takes all but nulls, lists, structs and maps"),
         (agg.last("any"), "of type dense_union<a: int8=0>: it takes all but unions"),
         (agg.collect("any"), "of type dense_union<a: int8=0>: it takes all but unions"),
         (agg.collect("several"), "it takes all but unions"),
     ],
 )
 def test_errors_name_column_and_type(aggregate, message):
-    schema = pa.schema([("user", pa.string()), ("price", pa.float64()), ("tags", pa.list_(pa.string()))])
+    fields = [
+        ("user", pa.string()),
+        ("price", pa.float64()),
+        ("tags", pa.list_(pa.string())),
+        ("nothing", pa.null()),
+    ]
+    schema = pa.schema(fields)
     union = pa.dense_union([pa.field("a", pa.int8())])
     schema = schema.append(pa.field("any", union)).append(pa.field("several", pa.list_(union)))
     with pytest.raises(GraphError) as raised:

@@ -403,8 +403,8 @@ _NUMBERS: Final = "integers, floats and decimals of 128 bits"
 _TAKES: Final[Mapping[str, str]] = {
     "sum": f"{_NUMBERS}, bools and durations",
     "mean": f"{_NUMBERS} and bools",
-    "min": "all but lists, structs and maps",
-    "max": "all but lists, structs and maps",
+    "min": "all but nulls, lists, structs and maps",
+    "max": "all but nulls, lists, structs and maps",
     "first": "all but unions",
     "last": "all but unions",
     "collect": "all but unions",
