@@ -87,7 +87,8 @@ def transform(
         records: type of the records that enter: ``dict``, ``tuple``, ``"value"`` (the only column), ``"arrow"``
             (RecordBatches), or a dataclass, NamedTuple or msgspec.Struct with the columns' names. ``"columns"``:
             ``build`` is called with a :class:`~sluiceway.table.TableStream`; it may return one in any case.
-        timestamp: column with the event time: a timestamp, or ms since the epoch.
+        timestamp: column with the event time: a timestamp, or ms since the epoch. With ``records="arrow"`` a
+            RecordBatch has the highest of its rows, and so has what is made of them; ``"columns"`` keeps theirs.
         watermark_strategy: as for :meth:`sluiceway.Pipeline.source`.
         result_timestamp: timestamp column of the result for the event times of the results; null where one is no
             timestamp of Spark's, as behind a global window.
