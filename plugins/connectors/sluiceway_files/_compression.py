@@ -91,7 +91,7 @@ def compressing(raw: Any, compression: Compression | None) -> Any:
 
 
 class _Streams(io.RawIOBase):
-    """Decompressed bytes of all streams of a file, the last of which has to be whole.
+    """Decompressed bytes of all streams of a file, the last of which has to be whole. An empty file has none.
 
     The files of :mod:`bz2` and :mod:`lzma` take damage at the beginning of a further stream for the end of the
     data, and the ``stream_reader`` of ``zstandard`` the end of the file for the end of a frame: what they return
@@ -105,7 +105,8 @@ class _Streams(io.RawIOBase):
 
     def __init__(self, raw: Any, create: Callable[[], Any], *, is_padded: bool = False) -> None:
         self._raw, self._create, self._is_padded = raw, create, is_padded
-        self._stream: Any = create()  # None between two
+        self._stream: Any = None  # before the first one, and between two
+        self._is_first = True
         self._compressed = b""
 
     @override
@@ -134,10 +135,10 @@ class _Streams(io.RawIOBase):
             self._compressed = self._compressed or self._raw.read(_READ)
             if not self._compressed:
                 return False
-            if self._is_padded:
+            if self._is_padded and not self._is_first:
                 self._compressed = self._compressed.lstrip(b"\0")
             if self._compressed:
-                self._stream = self._create()
+                self._stream, self._is_first = self._create(), False
                 return True
 
 

@@ -383,6 +383,13 @@ def packed(name: str, data: bytes) -> bytes:
     return raw.getvalue()
 
 
+@pytest.mark.parametrize("name", ["a.gz", "a.bz2", "a.xz", "a.zst"])
+def test_an_empty_file_has_no_lines_with_any_compression(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    (tmp_path / f"b{name}").write_bytes(packed(name, b"one\n"))
+    assert drive_source(FilesSource.text(tmp_path)) == ["one"]
+
+
 def test_xz_has_zeros_between_streams(tmp_path: Path) -> None:
     (tmp_path / "a.xz").write_bytes(bytes(4).join([packed("a.xz", b"one\n"), packed("a.xz", b"two\n"), b""]))
     assert drive_source(FilesSource.text(tmp_path)) == ["one", "two"]
