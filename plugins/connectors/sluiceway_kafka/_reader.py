@@ -706,6 +706,13 @@ class KafkaReader(Reader[Any]):
         elif error.fatal():
             self._failure = ConnectorError(f"cannot read from {self._connection.servers}: {describe_error(error)}")
             self._context.wake()
+        elif error.code() == KafkaError._BAD_MSG:
+            # A broker answers with a record as a whole, whatever the limits: the client would ask for it for ever.
+            self._failure = ConnectorError(
+                f"cannot read from {self._connection.servers}: {describe_error(error)}. A record is larger than "
+                "receive.message.max.bytes in properties allows, or what listens there is no broker of Kafka"
+            )
+            self._context.wake()
         elif error.code() == KafkaError._ALL_BROKERS_DOWN:
             _client_log.warning("no broker of %s can be reached; trying again", self._connection.servers)
         else:

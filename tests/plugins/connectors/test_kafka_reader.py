@@ -18,7 +18,7 @@ import sluiceway as sw
 from sluiceway.clock import SystemClock
 from sluiceway.connector import ReaderContext, Wait
 from sluiceway.elements import Batch
-from sluiceway.errors import ConfigurationError
+from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway.metrics import MetricGroup
 from sluiceway.runtime.microbatch.batch_limits import BatchLimits
 from sluiceway.runtime.microbatch.batch_log import BatchLog
@@ -112,6 +112,18 @@ def test_a_batch_may_be_larger_than_what_the_client_gives_at_a_time(broker: Mock
     broker.write("large", "abc")
     with SourceDriver(Source(broker, KafkaSplit("large", 0, 0, 3)), limit=1_000_001) as driver:
         assert driver.run() == ["a", "b", "c"]
+
+
+def test_a_record_that_the_client_may_not_receive_fails(broker: MockBroker) -> None:
+    """The client would ask for it again and again."""
+    broker.write("huge", ["x" * 50_000])
+    limits = {"receive.message.max.bytes": 20_000, "fetch.max.bytes": 10_000, "message.max.bytes": 10_000}
+    source = Source(broker, KafkaSplit("huge", 0, 0, 1), properties=limits)
+    with (
+        pytest.raises(ConnectorError, match=r"larger than receive\.message\.max\.bytes in properties"),
+        SourceDriver(source) as driver,
+    ):
+        driver.run()
 
 
 @pytest.mark.parametrize("stops", [False, True])
