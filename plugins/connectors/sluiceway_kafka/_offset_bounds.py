@@ -45,6 +45,8 @@ _MOVED: Final = frozenset(
 """Errors of requests that are answered a little later, which the client does not send again."""
 
 _PAUSE_S: Final = 0.1
+_LARGEST: Final = 2**63 - 1
+"""Largest offset and timestamp of Kafka."""
 
 _Fallback = Literal["earliest", "latest", "fail"]
 
@@ -95,12 +97,14 @@ class KafkaOffsets(metaclass=HintingType):
             at: an aware datetime, or ms since the epoch.
 
         Raises:
-            ConfigurationError: it is neither.
+            ConfigurationError: it is neither, before 1970, or more than Kafka has.
         """
         if isinstance(at, datetime) and at.tzinfo is not None:
             at = round(at.timestamp() * 1000)
-        if isinstance(at, bool) or not isinstance(at, int) or at < 0:
-            raise ConfigurationError(f"timestamp({at!r}): give an aware datetime, or ms since the epoch")
+        if isinstance(at, bool) or not isinstance(at, int) or not 0 <= at <= _LARGEST:
+            raise ConfigurationError(
+                f"timestamp({at!r:.100}): give an aware datetime, or ms since the epoch, from 0 to {_LARGEST}"
+            )
         return cls("timestamp", at_ms=at)
 
     @classmethod
@@ -119,8 +123,10 @@ class KafkaOffsets(metaclass=HintingType):
             is_partition = isinstance(partition, tuple) and len(partition) == 2
             if not is_partition or not isinstance(partition[0], str) or not isinstance(partition[1], int):
                 raise ConfigurationError(f"partitions({{{partition!r}: ...}}): a key is (topic, number)")
-            if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
-                raise ConfigurationError(f"partitions({{{partition!r}: {offset!r}}}): an offset is at least 0")
+            if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= _LARGEST:
+                raise ConfigurationError(
+                    f"partitions({{{partition!r}: {offset!r:.100}}}): an offset is from 0 to {_LARGEST}"
+                )
             given.append((partition, offset))
         return cls("partitions", _check_fallback(fallback), given=tuple(sorted(given)))
 

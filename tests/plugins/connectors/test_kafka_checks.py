@@ -391,6 +391,16 @@ def test_a_committed_offset_that_cannot_be_read_is_not_taken_for_none(monkeypatc
         _resolved(KafkaOffsets.committed())
 
 
+def test_an_offset_or_a_timestamp_that_kafka_has_no_number_for_is_refused() -> None:
+    """The client would raise an OverflowError when the job runs."""
+    largest = 2**63 - 1
+    assert KafkaOffsets.timestamp(largest).at_ms == largest
+    with pytest.raises(ConfigurationError, match=rf"timestamp\({2**63}\): give .*, from 0 to {largest}"):
+        KafkaOffsets.timestamp(2**63)
+    with pytest.raises(ConfigurationError, match=rf"\('orders', 0\): {2**63}.*: an offset is from 0 to"):
+        KafkaOffsets.partitions({("orders", 0): 2**63})
+
+
 @pytest.mark.parametrize(
     ("partition", "options"),
     [
