@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 import msgspec
 
-from sluiceway.errors import ConfigurationError, SerializationError
+from sluiceway.errors import ConfigurationError, RejectedRecordError, SerializationError
 from sluiceway.util.overriding import override
 from sluiceway_kafka._registry import (
     PREFIX_LENGTH,
@@ -399,5 +399,15 @@ _encoder: Final = msgspec.json.Encoder(enc_hook=_of_pydantic)
 
 
 def encode_json(record: Any) -> bytes:
-    """Return the JSON of a dataclass, a msgspec struct, a pydantic model or what JSON has itself."""
-    return _encoder.encode(record)
+    """Return the JSON of a dataclass, a msgspec struct, a pydantic model or what JSON has itself.
+
+    Raises:
+        RejectedRecordError: JSON has nothing for it, or for a part of it.
+    """
+    try:
+        return _encoder.encode(record)
+    except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
+        raise RejectedRecordError(
+            f"a record of {type(record).__name__} cannot be written as JSON: {error}. A map before the sink can "
+            "make it of dicts, lists, texts that are UTF-8, numbers and dataclasses"
+        ) from error

@@ -21,8 +21,8 @@ def encode_rows(data: pyarrow.RecordBatch) -> list[bytes]:
     """Return the JSON object of each row, as :func:`encode_json` of its dict; maps are objects.
 
     Raises:
-        RejectedRecordError: a column has a value that Python has none for, such as times of nanoseconds.
-        Exception: JSON has nothing for a value; a note shows the row.
+        RejectedRecordError: a column has a value that Python has none for, such as times of nanoseconds, or JSON
+            has nothing for one; a note shows the row then.
     """
     names = tuple(data.schema.names)
     rows: Iterable[Any] = zip(*(_listed(name, data.column(name)) for name in names), strict=True)

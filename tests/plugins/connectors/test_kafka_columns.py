@@ -198,9 +198,20 @@ def test_keys_and_times_that_cannot_be_written_are_named() -> None:
     with pytest.raises(ConnectorError, match=r"column 'at' has timestamp\[ns\], finer than microseconds"):
         encoder().encode(Columns(fine), None)
     odd = pa.RecordBatch.from_arrays([pa.array([[(True, 1)]], pa.map_(pa.bool_(), pa.int64()))], names=["gap"])
-    with pytest.raises(NotImplementedError, match="JSON has nothing for bool") as caught:
+    with pytest.raises(RejectedRecordError, match="written as JSON: JSON has nothing for bool") as caught:
         encoder().encode(Columns(odd), None)
     assert "record: {'gap'" in str(caught.value.__notes__)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [("a\ud800", "surrogates not allowed"), ({"a": object()}, "JSON has nothing for object")],
+    ids=["text", "object"],
+)
+def test_a_record_that_json_does_not_have_is_rejected(value: Any, reason: str) -> None:
+    with pytest.raises(RejectedRecordError, match=f"cannot be written as JSON: .*{reason}") as caught:
+        encoder().encode(["fine", value], None)
+    assert f"record: {value!r}" in caught.value.__notes__
 
 
 # ---- topics -----------------------------------------------------------------------------------------------------
