@@ -13,6 +13,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from sluiceway.errors import ConfigurationError, ConnectorError
+from sluiceway.util.overriding import override
 from sluiceway_files._compression import damaged_errors
 
 __all__ = [
@@ -159,13 +160,43 @@ def _look(filesystem: Any, path: str) -> list[dict[str, Any]]:
     except FileNotFoundError:
         if not fsspec.core.has_magic(path):
             return []
-        matches = filesystem.glob(path, detail=True).values()
+        matches = _listing(filesystem, path).glob(path, detail=True).values()
         return [m for m in matches if _is_file(filesystem, m) and not _is_hidden(m["name"], path)]
     if info["type"] != "directory":
         return [info]
-    inside = filesystem.find(path, detail=True).values()
     pattern = f"{path.rstrip('/')}/**"
+    inside = _listing(filesystem, pattern).find(path, detail=True).values()
     return [i for i in inside if _is_file(filesystem, i) and not _is_hidden(i["name"], pattern)]
+
+
+def _listing(filesystem: Any, pattern: str) -> Any:
+    return _LocalListing(pattern) if isinstance(filesystem, LocalFileSystem) else filesystem
+
+
+class _LocalListing(LocalFileSystem):  # type: ignore[misc]
+    """Local filesystem whose ``find()`` and ``glob()`` fail for a directory that cannot be listed.
+
+    Those of fsspec leave it out with all that is in it: files would be missing without a word. Its argument
+    ``on_error`` does not reach the directories within.
+
+    Args:
+        pattern: what is looked for; a directory that it leaves out may be one that cannot be listed.
+    """
+
+    cachable = False
+
+    def __init__(self, pattern: str) -> None:
+        super().__init__()
+        self._pattern = pattern
+
+    @override
+    def walk(self, path: str, *args: Any, **options: Any) -> Any:
+        return super().walk(path, *args, **{**options, "on_error": self._fail})
+
+    def _fail(self, error: OSError) -> None:
+        # One that is not there any more was removed while its parent was listed.
+        if not isinstance(error, FileNotFoundError) and not _is_hidden(error.filename, self._pattern):
+            raise ConnectorError(f"cannot look into {error.filename}: {error.strerror}") from error
 
 
 def _is_file(filesystem: Any, info: Mapping[str, Any]) -> bool:

@@ -21,6 +21,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -164,6 +165,30 @@ def test_a_file_that_cannot_be_opened_is_an_error(tmp_path: Path, monkeypatch: p
     with pytest.raises(ConnectorError) as caught:
         drive_source(FilesSource.text(path))
     assert str(caught.value) == f"cannot read {path}: Permission denied"
+
+
+@pytest.mark.parametrize("pattern", ["", "/*/*.txt", "/**/*.txt"], ids=["directory", "glob", "deep glob"])
+def test_a_directory_that_cannot_be_listed_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
+) -> None:
+    """Its files would be missing without a word. What is hidden is left out in any case."""
+    for name in ("open", "secret", "_hidden"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.txt").write_text(f"{name}\n")
+    refused = {str(tmp_path / "_hidden")}
+    ls = LocalFileSystem.ls
+
+    def listed(self: LocalFileSystem, path: str, detail: bool = False, **options: Any) -> Any:
+        if path.rstrip("/") in refused:
+            raise PermissionError(13, "Permission denied", path)
+        return ls(self, path, detail, **options)
+
+    monkeypatch.setattr(LocalFileSystem, "ls", listed)
+    source = FilesSource.text(f"{tmp_path}{pattern}")
+    assert drive_source(source) == ["open", "secret"]
+    refused.add(str(tmp_path / "secret"))
+    with pytest.raises(ConnectorError, match=rf"^cannot look into {tmp_path}/secret/?: Permission denied$"):
+        drive_source(source)
 
 
 def test_a_file_that_went_away_is_an_error(tmp_path: Path) -> None:
