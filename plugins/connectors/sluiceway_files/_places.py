@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeAlias
+from urllib.parse import unquote
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
@@ -136,7 +137,7 @@ def find_by_name(paths: Iterable[str], options: Mapping[str, Any], *, must_be: b
                 raise ConnectorError(f"no file matches {name}")
             if filesystem.isdir(path):
                 raise ConnectorError(f"there is no file in the directory {name}")
-            raise ConnectorError(f"there is no file {name}" + _beside(filesystem, path))
+            raise ConnectorError(f"there is no file {name}" + _beside(filesystem, path, given))
         for info in sorted(infos, key=lambda info: str(info["name"])):
             file = Found(root, info["name"], info.get("size"), _modified(info))
             found.setdefault(shown(filesystem, info["name"]), file)
@@ -225,6 +226,10 @@ def _is_partition(part: str) -> bool:
     return part[0] == "_" and "=" in part
 
 
-def _beside(filesystem: Any, path: str) -> str:
+def _beside(filesystem: Any, path: str, given: str) -> str:
+    """Return what may be wrong with a path that stands for nothing, for the end of a message."""
+    decoded = unquote(path)
+    if "://" in given and decoded != path and filesystem.exists(decoded):
+        return f"; URLs are not percent-decoded here, and {shown(filesystem, decoded)} is there: give that"
     parent = path.rsplit("/", 1)[0] or "/"
     return "" if filesystem.isdir(parent) else f"; not even the directory {shown(filesystem, parent)}"

@@ -73,7 +73,8 @@ class FilesSource(Source[T], metaclass=HintingType):
     """Source of the records in files. Created by one of its class methods, one per format.
 
     Paths are files, directories (read with all below them) or globs, local or with the scheme of a filesystem
-    that fsspec knows (``memory://``, ``s3://`` where s3fs is installed). Names that begin with ``.`` or ``_`` are left out of directories and globs; another directory
+    that fsspec knows (``memory://``, ``s3://`` where s3fs is installed); URLs are taken as they are, without
+    percent-decoding. Names that begin with ``.`` or ``_`` are left out of directories and globs; another directory
     in them that cannot be listed fails the job. Files are listed once, when the job starts, and read in the order
     of their paths; readers take the next file, or part of a file, whenever they are done with one. Compressed
     files are known by their suffix: ``.gz``, ``.bz2``, ``.xz``, ``.zst``. The source ends when all are read.

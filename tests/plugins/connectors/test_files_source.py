@@ -154,6 +154,16 @@ def test_a_path_that_stands_for_nothing_is_an_error(tmp_path: Path, path: str, m
     assert str(caught.value) == message.replace("{}", str(tmp_path))
 
 
+def test_a_url_is_taken_as_it_is_and_the_error_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "a b.txt"
+    path.write_text("one\n")
+    assert drive_source(FilesSource.text(f"file://{path}")) == ["one"]
+    with pytest.raises(ConnectorError, match=rf"there is no file .*%20b\.txt; .* and {path} is there: give that$"):
+        drive_source(FilesSource.text(path.as_uri()))
+    path.rename(tmp_path / "a%20b.txt")
+    assert drive_source(FilesSource.text(path.as_uri())) == ["one"]
+
+
 def test_a_file_that_cannot_be_opened_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "secret.txt"
     path.write_text("x")
