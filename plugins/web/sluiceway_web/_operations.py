@@ -23,6 +23,8 @@ __all__ = ["Operations", "body_of", "cancel_job", "routes", "running_job"]
 
 _KEPT: Final = 100
 _MOST_RUNNING: Final = 8
+_BODY_S: Final = 60.0
+"""Seconds in which the body of a request has to come."""
 
 
 _Trigger: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-fA-F]{32}$")] | None
@@ -139,10 +141,14 @@ async def cancel_job(request: Request, wanted: str) -> Response:
 async def body_of(request: Request, kind: type[Any]) -> Any:
     """Return the body of a request, decoded. Raises RequestError."""
     body = b""
-    async for part in request.stream():  # one in chunks has no length that could have been checked
-        body += part
-        if len(body) > LONGEST_BODY:
-            raise RequestError(413, f"The body of a request has at most {LONGEST_BODY} bytes.")
+    try:
+        async with asyncio.timeout(_BODY_S):
+            async for part in request.stream():  # one in chunks has no length that could have been checked
+                body += part
+                if len(body) > LONGEST_BODY:
+                    raise RequestError(413, f"The body of a request has at most {LONGEST_BODY} bytes.")
+    except TimeoutError:
+        raise RequestError(408, f"The body of the request has not come within {_BODY_S:g} seconds.") from None
     try:
         return msgspec.json.decode(body or b"{}", type=kind)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

@@ -268,6 +268,19 @@ def test_the_rest_of_a_body_that_comes_byte_by_byte_is_not_waited_for(monkeypatc
     asyncio.run(security._Body(one_byte).discard())
 
 
+def test_a_body_that_does_not_come_is_not_waited_for(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sluiceway_web._operations as operations
+
+    monkeypatch.setattr(operations, "_BODY_S", 0.05)
+    with socket.create_connection(("127.0.0.1", served.port), timeout=PATIENT_S) as sock:
+        head = f"POST /jobs/words-1/savepoints HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
+        sock.sendall(head.encode() + b"Connection: close\r\nContent-Length: 10\r\n\r\n{")
+        answer = sock.makefile("rb").read()  # ends with the connection
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b"has not come within" in answer
+    assert served.monitor.changes == []
+
+
 def test_too_many_requests_are_refused_for_a_while(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     import sluiceway_web._security as security
 
