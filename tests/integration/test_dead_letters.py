@@ -72,6 +72,17 @@ def test_letters_cross_workers_and_are_of_all_subtasks(tmp_path: Path) -> None:
     assert all("raise ValueError" in letter.traceback for letter in dead)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_is_skipped_is_no_output_of_the_job(workers: int, tmp_path: Path) -> None:
+    """The closing line counted the files of dead letters as output."""
+    flow = sw.Pipeline("readings")
+    numbers = flow.from_sequence(1, 200).map(no_ninety_seventh).on_error("skip")
+    numbers.sink(DiscardSink())
+    result = flow.run(workers=workers, dead_letters=tmp_path)
+    assert len(letters_in(tmp_path)) == 2
+    assert (result.metrics.records_in, result.metrics.records_out) == (200, 198)
+
+
 def test_what_a_job_has_skipped_before_it_failed_is_there(tmp_path: Path) -> None:
     flow = sw.Pipeline()
     numbers = flow.from_collection([97, 1, 0]).map(no_ninety_seventh).on_error("skip")

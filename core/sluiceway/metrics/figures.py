@@ -163,7 +163,7 @@ class JobMetrics:
         status: the job's status.
         elapsed_s: seconds since the job started.
         records_in: records read by all sources, in all their attempts.
-        records_out: records written by all sinks, likewise.
+        records_out: records written by all sinks, likewise; without those skipped, of the option dead-letters.
         subtasks: one entry per subtask, of its newest attempt.
         latency_ms: per sink name, quantiles of the time that latency markers took: ``{"p50": ..., "p99": ...}``.
         restarts: number of restarts of a part of the job after a failure.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from sluiceway.connector.lib.dead_letter_files import DEAD_LETTER_SINK
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK
 from sluiceway.graph import ExecutionState
 from sluiceway.metrics import Histogram, MetricGroup, SubtaskMetrics
@@ -66,7 +67,7 @@ def subtask_metrics(
         subtask=d.subtask,
         state=state.value,
         records_in=records[0],
-        records_out=records[1] + records_to_sinks(operators),
+        records_out=records[1] + sum(o.records for o in operators if isinstance(o, SinkOperator)),
         busy_s=tasklet.busy_s,
         backpressured_s=blocked_s,
         idle_s=idle_s,
@@ -99,8 +100,9 @@ def at_rest_s(tasklet: Tasklet, now: float) -> tuple[float, float]:
 
 
 def records_to_sinks(operators: Iterable[Operator]) -> int:
-    """Return the number of records written by the sinks of a chain."""
-    return sum(o.records for o in operators if isinstance(o, SinkOperator))
+    """Return the number of records written by the sinks of a chain, that of the option dead-letters apart."""
+    sinks = (o for o in operators if isinstance(o, SinkOperator))
+    return sum(o.records for o in sinks if o.context.node.uid != DEAD_LETTER_SINK)
 
 
 def latencies(operators: Iterable[Operator]) -> dict[str, Histogram]:
