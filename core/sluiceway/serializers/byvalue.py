@@ -76,7 +76,8 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
                 reduced[1][_KEYWORDS].setdefault("__slots__", obj.__dict__["__slots__"])
             if isinstance(obj, _STRUCT):
                 return _reduced_struct(obj, reduced)
-            if _wants_keywords(super(obj, obj).__init_subclass__):  # type: ignore[arg-type]
+            hooked = _wants_keywords(super(obj, obj).__init_subclass__)  # type: ignore[arg-type]
+            if hooked or _made_with_keywords(type(obj)):
                 make, (metaclass, *rest), *state = reduced
                 return make, (_Unhooked(metaclass), *rest), *state
         if isinstance(obj, type) and isinstance(reduced, tuple) and reduced[0].__name__ == SKELETONS[1]:
@@ -145,10 +146,16 @@ def _post_init(self: Any) -> None:
     type(self).__post_init__(self)
 
 
-def _wants_keywords(init_subclass: Callable[..., Any]) -> bool:
-    """Return whether a class cannot be made with this hook of its bases without keywords, which no class keeps."""
+def _made_with_keywords(metaclass: Any) -> bool:
+    """Return whether a metaclass cannot make a class without keywords."""
+    arguments: tuple[object, ...] = (metaclass, "", (), {})
+    return any(_wants_keywords(make, *arguments) for make in (metaclass.__new__, metaclass.__init__))
+
+
+def _wants_keywords(hook: Callable[..., Any], *arguments: object) -> bool:
+    """Return whether a class cannot be made with this hook without keywords, which no class keeps."""
     try:
-        signature(init_subclass).bind()
+        signature(hook).bind(*arguments)
     except TypeError:
         return True
     except ValueError:  # written in C
@@ -157,7 +164,7 @@ def _wants_keywords(init_subclass: Callable[..., Any]) -> bool:
 
 
 class _Unhooked:
-    """Metaclass of a class whose bases want keywords: it is made without them, and without calling these bases.
+    """Metaclass of a class whose bases or metaclass want keywords: it is made without them and their hooks.
 
     What they have made of the keywords is among the attributes of the class, which are set later.
 
@@ -175,7 +182,10 @@ class _Unhooked:
         try:
             for owner in hooks:
                 type.__setattr__(owner, hook, _NO_HOOK)
-            return self._metaclass(name, bases, body)
+            if not _made_with_keywords(self._metaclass):
+                return self._metaclass(name, bases, body)
+            maker = next(base for base in self._metaclass.__mro__ if not _made_with_keywords(base))
+            return maker.__new__(self._metaclass, name, bases, body)
         finally:
             for owner, original in hooks.items():
                 type.__setattr__(owner, hook, original)

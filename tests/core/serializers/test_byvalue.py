@@ -280,3 +280,27 @@ second.value = 3
 RECORDS = [Metre(1), Kilometre(1), second]
 """
     assert returned(script) == ["Metre(count=3)", "3 km", "3 s"]
+
+
+def test_records_of_classes_whose_metaclass_wants_keywords_come_back() -> None:
+    """The last metaclass that wants none makes them: without ABCMeta, isinstance() would not work."""
+    script = """
+from abc import ABCMeta, abstractmethod
+class Registered(ABCMeta):
+    def __new__(cls, name, bases, body, *, sign):
+        return super().__new__(cls, name, bases, body)
+    def __init__(cls, name, bases, body, *, sign):
+        super().__init__(name, bases, body)
+        cls.sign = sign
+class Unit(metaclass=Registered, sign=""):
+    @abstractmethod
+    def show(self): ...
+class Metre(Unit, sign="m"):
+    __slots__ = ("count",)
+    def show(self): return f"{self.count} {self.sign}"
+    def __repr__(self): return f"{self.show()} {isinstance(self, Unit)} {type(type(self)).__name__}"
+metre = Metre()
+metre.count = 2
+RECORDS = [metre]
+"""
+    assert returned(script) == ["2 m True Registered"]
