@@ -206,6 +206,11 @@ def _of_given(given: Mapping[str, object], flag: Callable[[str], str]) -> _Layer
     keywords["from_checkpoint"] = "from"  # which Python keeps for itself
     layer: _Layer = {}
     for key, value in given.items():
+        if key.split("_")[0] == "web":
+            raise UnknownNameError(
+                f"there is no option {key!r}: pages about a job are served by the command line, as in "
+                "'sluiceway run --web FILE', where FILE is the program"
+            )
         if key not in keywords:
             raise choose("option", key, (k for k, name in keywords.items() if name in OPTIONS and k != "from"))
         if value is not None:

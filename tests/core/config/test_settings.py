@@ -180,6 +180,12 @@ def test_an_argument_that_does_not_exist_is_told_with_the_one_that_was_meant(tmp
     )
 
 
+@pytest.mark.parametrize("name", ["web", "web_address"])
+def test_the_command_that_serves_the_web_interface_is_named(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match=f"there is no option '{name}': .*'sluiceway run --web FILE'"):
+        look(tmp_path, {name: True})
+
+
 def test_no_name_is_suggested_that_python_keeps_for_itself(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError) as caught:
         look(tmp_path, {"from_": "kept"})
