@@ -205,7 +205,8 @@ class DataStream(StepSettings, Generic[T]):
                 f"get_side_output({tag.name!r}) at {caller_location()}: dead_letters() gives what a step has "
                 "skipped; call a side output of your own by another name"
             )
-        if not t.step.side_outputs:
+        # That of branch() is the other stream of its result.
+        if not t.step.side_outputs or isinstance(t.step, BranchStep):
             raise GraphError(
                 f"get_side_output({tag.name!r}) at {caller_location()}: {t.label()} has no side outputs; only "
                 "process(), windows and joins have, so call it on what one of these returned"

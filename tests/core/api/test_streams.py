@@ -497,6 +497,8 @@ def test_side_outputs_come_from_process_only(numbers: sw.DataStream[int]) -> Non
         sw.GraphError, match=r"get_side_output\('late'\).*'map' .*has no side outputs; only process"
     ):
         numbers.map(str).get_side_output(sw.OutputTag("late"))
+    with pytest.raises(sw.GraphError, match=r"'branch' .*has no side outputs; only process"):
+        numbers.branch(bool)[0].get_side_output(sw.OutputTag("late"))
 
 
 def test_one_side_output_has_one_type(numbers: sw.DataStream[int]) -> None:
