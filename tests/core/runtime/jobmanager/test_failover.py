@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from bdb import BdbQuit
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from traceback import walk_tb
 from typing import Any, NoReturn
 
@@ -518,3 +518,56 @@ def test_a_failure_of_the_job_uses_up_no_restart_where_nothing_is_left_to_restar
     for _ in range(2):
         assert failover.failed_everywhere(CheckpointError("too many have failed"))
         assert (strategy.asked, failover.restarts, len(failover.history)) == (1, 1, 1)
+
+
+def test_failures_of_a_region_that_is_restarted_already_belong_to_the_first() -> None:
+    """Where a link breaks, its subtasks fail one after the other: the strategy is asked once, all restart once."""
+    flow = sw.Pipeline("one region", parallelism=2)
+    flow.from_collection(range(10)).rebalance().map(FailsOnce(5)).collect()
+    executions = ExecutionGraph(build_job_graph(flow.graph(Settings())))
+    cancelled: list[Any] = []
+    restarted: list[Any] = []
+    scheduled: list[Scheduled] = []
+
+    def later(action: Callable[[], None], delay_s: float) -> Scheduled:
+        assert delay_s == 0.01
+        scheduled.append(Scheduled(action))
+        return scheduled[-1]
+
+    def cancel(vertex: Any) -> None:
+        assert failover.restarts_region_of(vertex), "what ends in a cancellation ends in a region that restarts"
+        assert not vertex.state.ended
+        cancelled.append(vertex)
+
+    strategy = Counted()
+    failover = Failover(
+        executions,
+        strategy,
+        VirtualClock(),
+        cancel=cancel,
+        restart=restarted.append,
+        later=later,
+        worker_of=lambda vertex: "",
+        job="one region",
+    )
+    (region,) = failover.regions
+    first, second, *others = region
+    assert len(others) == 2
+    assert not failover.restarts_region_of(first)
+    for failing in (first, second):
+        failing.current.fail(cause := RuntimeError("broken"), 0)
+        assert failover.failed(failing, cause)
+    assert cancelled == [second, *others]
+    assert (strategy.asked, failover.restarts, len(failover.history)) == (1, 1, 1)
+    assert not scheduled, "it waits for those that have not ended"
+    for ending in others:
+        ending.current.cancel(0)
+        failover.ended(ending)
+    assert [each.pending for each in scheduled] == [True]
+    # The last to be reported may have ended before: the delay begins anew, and there is one restart.
+    failover.ended(first)
+    assert [each.pending for each in scheduled] == [False, True]
+    assert failover.restarts_region_of(first)
+    scheduled[-1].call()
+    assert (restarted, failover.restarting) == ([region], ())
+    assert not failover.restarts_region_of(first)
