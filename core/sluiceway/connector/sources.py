@@ -479,6 +479,16 @@ class Source(ABC, Generic[T_co]):
         """
         return False
 
+    def batch_completed(self, splits: Sequence[Any]) -> None:
+        """Handle the completion of a batch job without checkpoints, as :meth:`Reader.checkpoint_completed` does.
+
+        Called once, in the program, when all readers are closed and the output is committed, by an engine that
+        notifies them of no checkpoint, and only if :attr:`commits_positions`. May block for seconds.
+
+        Args:
+            splits: all that were assigned, as the enumerator gave them; each was read to its end.
+        """
+
     @property
     def needs_program(self) -> bool:
         """True if its enumerator works only in the process of the program, as with an existing session.

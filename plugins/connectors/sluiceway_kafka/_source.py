@@ -9,7 +9,7 @@ from copy import copy
 from datetime import timedelta
 from typing import Any, Final, Literal
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from sluiceway.connector import Boundedness, Enumerator, EnumeratorContext, Reader, ReaderContext, Source
@@ -186,6 +186,29 @@ class KafkaSource(Source[Any], metaclass=HintingType):
     @override
     def commits_positions(self) -> bool:
         return self._group_id is not None
+
+    @override
+    def batch_completed(self, splits: Sequence[KafkaSplit]) -> None:
+        """Commit the ends of partitions to the group.
+
+        Raises:
+            ConnectorError: the cluster does not commit them.
+        """
+        ends = [
+            TopicPartition(split.topic, split.partition, max(split.position, split.stop))
+            for split in splits
+            if split.stop is not None
+        ]
+        if self._group_id is None or not ends:
+            return
+        consumer = self._connection.consumer(lambda error: None, **{"group.id": self._group_id})
+        try:
+            with failing_with(f"commit offsets to group {self._group_id!r}", self._connection):
+                for each in consumer.commit(offsets=ends, asynchronous=False):
+                    if each.error is not None:
+                        raise KafkaException(each.error)
+        finally:
+            consumer.close()
 
     def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
         """Make the enumerator, which asks the cluster when it is started.

@@ -181,6 +181,17 @@ def test_a_job_that_stops_commits_where_it_did(broker: MockBroker, tmp_path: Pat
     assert committed(broker, "stops", "stops") == 3
 
 
+def test_a_batch_job_commits_the_ends_of_what_it_was_given(broker: MockBroker) -> None:
+    broker.write("given", "abc")
+    split = KafkaSplit("given", 0, 1, 3)
+    Source(broker, split).batch_completed([split])
+    source = Source(broker, split, group_id="given")
+    source.batch_completed([])
+    assert committed(broker, "given", "given") == OFFSET_INVALID
+    source.batch_completed([split])
+    assert committed(broker, "given", "given") == 3
+
+
 def test_micro_batches_commit_where_the_one_before_has_ended(broker: MockBroker, tmp_path: Path) -> None:
     broker.write("batches", "abcdef")
     source = Source(broker, KafkaSplit("batches", 0, 0, 10), group_id="batches")

@@ -181,6 +181,11 @@ class Dealt:
     first: list[Any]
     answers: list[list[Any]]
 
+    @property
+    def splits(self) -> list[Any]:
+        """All splits, in the order of their assignment."""
+        return [*self.first, *(split for answer in self.answers for split in answer)]
+
 
 def deal_splits(
     source: Source[Any],
@@ -232,8 +237,7 @@ def plan_splits(
     kept: ExitStack | None = None,
 ) -> list[list[Any]]:
     """Return the splits of each reader as one list: :func:`deal_splits` without the order of requests."""
-    dealt = deal_splits(source, readers, clock, cancelled, kept)
-    return [[*each.first, *(split for answer in each.answers for split in answer)] for each in dealt]
+    return [dealt.splits for dealt in deal_splits(source, readers, clock, cancelled, kept)]
 
 
 def check_all_received(name: str, reader: int, readers: int, left: Iterable[Sequence[Any]]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Final
 
 from sluiceway.config.settings import Settings
 from sluiceway.engine import JobStatus, Services
@@ -26,6 +28,8 @@ from sluiceway_spark.structured.stages.stage_builder import batch_rows
 from sluiceway_spark.structured.stages.stage_grouping import stage_groups
 
 __all__ = ["BatchJob"]
+
+_log: Final = logging.getLogger("sluiceway_spark")
 
 
 class BatchJob(SparkJob):
@@ -133,6 +137,7 @@ class BatchJob(SparkJob):
             # All tasks have ended: until here nothing of a job that fails is committed.
             self._committing = True
             self._commit(plan, sinks)
+            self._publish(plan, readers)
 
     def _readers(self, plan: SteppedPlan, kept: ExitStack) -> list[tuple[int, Dealt]]:
         """Return each target that reads, with its splits."""
@@ -162,6 +167,19 @@ class BatchJob(SparkJob):
             ready.setdefault(plan.graph.vertex(vertex).uid, []).extend(outcome.ready)
         commit_sinks(plan, ready, self.services)
         self._outcomes += sinks.finish()
+
+    def _publish(self, plan: SteppedPlan, readers: Sequence[tuple[int, Dealt]]) -> None:
+        """Notify sources that publish positions. Nothing depends on these, and the output is committed."""
+        for id_ in plan.sources:
+            step = plan.graph.vertex(id_).head.step
+            assert isinstance(step, SourceStep)
+            if not step.source.commits_positions:
+                continue
+            splits = [split for target, dealt in readers if plan.who(target)[0] == id_ for split in dealt.splits]
+            try:
+                step.source.batch_completed(splits)
+            except Exception:
+                _log.warning("positions of %s were not published", step.source.name, exc_info=True)
 
 
 class _LocalSinks:

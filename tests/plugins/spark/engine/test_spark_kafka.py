@@ -16,6 +16,8 @@ from sluiceway.windows import TumblingEventTimeWindows
 pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
 pytest.importorskip("confluent_kafka", reason='not installed: pip install "sluiceway[kafka]"')
 
+from confluent_kafka import Consumer, TopicPartition
+
 from sluiceway_kafka import KafkaSink, KafkaSource
 
 pytestmark = [
@@ -127,3 +129,31 @@ def test_micro_batches_go_on_in_a_later_run(kafka_topics: Any, tmp_path: Path) -
     result = flow.run(engine="spark", from_checkpoint=runs, checkpoint_interval="100ms")
     assert result.status is JobStatus.FINISHED
     assert Counter(kafka_topics.values(to)) == expected()
+
+
+def to_list(topics: Any, topic: str, group: str, stop: str | None) -> tuple[sw.Pipeline, Any]:
+    flow = sw.Pipeline(group, parallelism=2)
+    source = KafkaSource(topics.servers, topic, start="committed", stop=stop, group_id=group)
+    return flow, flow.source(source).uid("numbers").collect()
+
+
+def committed(topics: Any, topic: str, group: str) -> list[int]:
+    consumer = Consumer({"bootstrap.servers": topics.servers, "group.id": group})
+    try:
+        found = consumer.committed([TopicPartition(topic, partition) for partition in range(3)], timeout=60)
+    finally:
+        consumer.close()
+    return [partition.offset for partition in found]
+
+
+def test_a_batch_job_begins_where_the_last_one_ended(kafka_topics: Any) -> None:
+    """Its readers are notified of no checkpoint, so the ends are committed behind its output."""
+    topic = filled(kafka_topics)
+    flow, seen = to_list(kafka_topics, topic, f"{topic}-jobs", "latest")
+    flow.run(engine="spark")
+    assert len(seen) == _RECORDS
+    kafka_topics.write(topic, ["new"], partition=1)
+    flow, seen = to_list(kafka_topics, topic, f"{topic}-jobs", "latest")
+    flow.run(engine="spark")
+    assert list(seen) == ["new"]
+    assert committed(kafka_topics, topic, f"{topic}-jobs") == [134, 134, 133]
